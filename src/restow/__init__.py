@@ -15,6 +15,7 @@ Public names are those that these modules list in `__all__`; all others may chan
     restow.storage.errors
     restow.storage.memory                   the driver that is the reference
     restow.testing.storage_suite            tests for storage drivers of your own
+    restow.testing.in_process               an API server in the process of a test
 
 Not here: code. This module imports nothing, so that importing one part never loads the others.
 """

@@ -32,7 +32,7 @@ from restow.storage.interface import (
     Unknown,
     Watch,
 )
-from restow.testing.in_process import fail, tell
+from tests.support.in_process import fail, tell
 
 T = TypeVar("T")
 

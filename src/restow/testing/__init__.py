@@ -2,5 +2,5 @@
 
 Install it with the extra `restow[testing]`. No other package of restow imports this one.
 
-Not here: the simulator, fault injection and process helpers of restow's own tests (`tests/support`).
+Not here: simulator, fault injection and process helpers of restow's own tests (`tests/support`).
 """

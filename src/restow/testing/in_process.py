@@ -1,132 +1,58 @@
-"""A server's answers without sockets: what its chain promises, as a client of the library has it.
+"""An API server in the process of a test: the real one, on a loopback port, with a client.
 
-For all that calls the chain of a server in the same process: simulated worlds, whose messages take
-their time, and tests, whose do not. Not here: what goes wrong on the way.
+    async with running_server(tmp_path, kinds=[WIDGETS]) as server:
+        widget = await server.client.create(widgets, {...}, namespace="default")
+
+Not here: servers as processes of their own, and faults.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
-from restow.client import Answer
-from restow.httpserver import (
-    Deferred,
-    Headers,
-    Peer,
-    PullStream,
-    PushStream,
-    Request,
-    Response,
-    Shielded,
-    StreamWriter,
-)
+from restow.aio import Runtime
+from restow.apiserver.options import ServeOptions
+from restow.apiserver.server import ApiServer
+from restow.client import ApiClient, HttpTransport, read_kubeconfig
+from restow.registry.definition import Resource
 
-Answered = Response | PushStream | PullStream
+__all__ = ["RunningServer", "running_server"]
 
 
-def request_of(
-    method: str, target: str, headers: Mapping[str, str], body: bytes, *, token: str, peer: Peer
-) -> Callable[[float], Request]:
-    """A request as it comes from a client, but for the moment at which it comes."""
-    path, _, query = target.partition("?")
-    lines = [*headers.items(), ("authorization", f"Bearer {token}")]
-    return partial(Request, method, path, query, Headers(lines), body, peer)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningServer:
+    """A server that is ready, and a client that may do everything."""
+
+    client: ApiClient
+    kubeconfig: Path
+    """For kubectl and other clients."""
+    port: int
 
 
-async def kept(promise: Any) -> Answered:
-    """The answer of a promise."""
-    while not isinstance(promise, Response | PushStream | PullStream):
-        if isinstance(promise, Deferred):
-            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            promise.then(partial(tell, future))
-            promise = await future
-        else:
-            promise = await (promise.awaitable if isinstance(promise, Shielded) else promise)
-    return promise
+@asynccontextmanager
+async def running_server(
+    data_dir: Path,
+    *,
+    kinds: Sequence[Resource] = (),
+    store: str = "memory:",
+    runtime: Runtime | None = None,
+) -> AsyncIterator[RunningServer]:
+    """Start a server with kinds of your own (`restow.apiserver.declare_kind`), and stop it after.
 
-
-def as_answer(found: Answered, streamed: Callable[[PushStream], PushedStream]) -> Answer:
-    """What a client gets; a stream that is pushed is read as `streamed` says."""
-    if isinstance(found, PushStream):
-        body: bytes | AsyncIterator[bytes] = streamed(found).pieces()
-    elif isinstance(found, PullStream):
-        body = b"".join(found.pieces)
-    else:
-        body = found.body if isinstance(found.body, bytes) else b"".join(found.body)
-    return Answer(found.status, body, _fields(found.headers))
-
-
-class PushedStream:
-    """A pushed stream as its reader has it. Pieces arrive at once, unless `send` says otherwise."""
-
-    def __init__(self, stream: PushStream) -> None:
-        self._stream = stream
-        self._arrived: asyncio.Queue[bytes | OSError | None] = asyncio.Queue()
-        self._writer = StreamWriter(self, self._push, chunked=False)
-
-    def _push(self, piece: bytes) -> None:
-        self.send(piece)
-
-    def send(self, piece: bytes | OSError | None) -> None:
-        """A piece, an error that breaks the stream, or its end."""
-        self._arrived.put_nowait(piece)
-
-    def begin(self) -> None:
-        """Somebody reads: the server may write."""
-        self._stream.start(self._writer)
-
-    def end(self) -> None:
-        """Nobody reads any more."""
-        if not self._writer.closed:
-            self._writer.closed = True
-            if self._writer.on_close is not None:
-                self._writer.on_close()
-
-    async def before_piece(self) -> None:
-        """Wait before the reader has a piece that is there."""
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        self.begin()
+    Certificates and the kubeconfig are written to `data_dir`, which must be private to the user.
+    """
+    runtime = runtime or Runtime.system()
+    options = ServeOptions(data_dir=data_dir, store=store, port=0)
+    server = await ApiServer.start(options, runtime, kinds=kinds)
+    try:
+        transport = HttpTransport(read_kubeconfig([server.kubeconfig]), clock=runtime.clock)
+        client = ApiClient(transport, runtime=runtime)
         try:
-            while True:
-                piece = await self._arrived.get()
-                if isinstance(piece, OSError):
-                    raise piece
-                if piece is None:
-                    return
-                await self.before_piece()
-                yield piece
+            yield RunningServer(client=client, kubeconfig=server.kubeconfig, port=server.port)
         finally:
-            self.end()
-
-    # What the writer of the server asks of a connection.
-
-    def stream_overfull(self) -> bool:
-        return False
-
-    def stream_done(self) -> None:
-        self.send(None)
-
-    def stream_abort(self) -> None:
-        self.send(ConnectionResetError("the connection was reset"))
-
-
-def tell(answer: asyncio.Future[Any], found: Any) -> None:
-    """The result of what somebody may have given up by now."""
-    if not answer.done():
-        answer.set_result(found)
-
-
-def fail(answer: asyncio.Future[Any], error: Exception) -> None:
-    """The same for a failure."""
-    if not answer.done():
-        answer.set_exception(error)
-        answer.exception()  # whoever asked may be dead, and looks no more
-
-
-def _fields(block: bytes) -> dict[str, str]:
-    lines = block.decode("latin-1").split("\r\n")
-    return {name: value for name, _, value in (each.partition(": ") for each in lines) if name}
+            await client.close()
+    finally:
+        await server.stop()

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from restow.client import Answer
 from restow.httpserver import Peer, PushStream, Request
-from restow.testing.in_process import PushedStream, as_answer, fail, kept, request_of, tell
+from tests.support.in_process import PushedStream, as_answer, fail, kept, request_of, tell
 from tests.support.sim.loop import Process
 from tests.support.sim.network import Link
 

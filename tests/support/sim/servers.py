@@ -31,7 +31,7 @@ from restow.storage.store_mark import merged
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.identity import Mode
 from restow.storageversion.membership import MembershipOptions
-from restow.testing.in_process import kept
+from tests.support.in_process import kept
 from tests.support.sim import releases
 from tests.support.sim.clock import ProcessClock, runtime_of
 from tests.support.sim.doors import Exchange
