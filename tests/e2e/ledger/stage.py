@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -232,6 +232,22 @@ class LedgerStage:
                 said = f"{reply.status} {reply.body[:300]!r}"
             time.sleep(_ASK_AGAIN_SECONDS)
         raise AssertionError(f"{method} {path}: {said}\n{self.up.output}")
+
+    def edit(self, path: str, change: Callable[[dict[str, Any]], None], *, part: str = "") -> None:
+        """Read an object, change it, and replace it, or its `part` such as `/status`; again while
+        others are faster."""
+
+        def is_done() -> bool:
+            found = self.ask("GET", path)
+            change(found)
+            try:
+                reply = self.request("PUT", path + part, found)
+            except OSError:
+                return False
+            assert reply.status in (200, 409, 503, 504), reply.body
+            return reply.status == 200
+
+        wait_for(is_done, f"{path} is changed", log=lambda: self.up.output)
 
     # What is done to the cluster.
 

@@ -78,9 +78,11 @@ def remove_version(stage: LedgerStage, kind: Kind) -> None:
 
 
 def take_out(stage: LedgerStage, kind: Kind) -> None:
-    found = definition(stage, kind)
-    found["spec"]["versions"] = [each for each in found["spec"]["versions"] if each["name"] != "v1"]
-    stage.ask("PUT", f"{CRDS}/{kind.name}", found)
+    def change(found: dict[str, Any]) -> None:
+        versions = found["spec"]["versions"]
+        found["spec"]["versions"] = [each for each in versions if each["name"] != "v1"]
+
+    stage.edit(f"{CRDS}/{kind.name}", change)
 
 
 def wait_not_served(stage: LedgerStage, kind: Kind) -> None:
@@ -94,17 +96,16 @@ def wait_not_served(stage: LedgerStage, kind: Kind) -> None:
 def serve_all(stage: LedgerStage, kind: Kind) -> None:
     """Let a CRD have all its versions again."""
 
-    def has_all() -> bool:
-        found = definition(stage, kind)
+    def change(found: dict[str, Any]) -> None:
         versions = found["spec"]["versions"]
         names = {each["name"] for each in versions}
-        if names == set(kind.versions):
-            return True
-        missing = next(each for each in kind.versions if each not in names)
-        versions.append({**versions[0], "name": missing, "storage": False})
-        return stage.request("PUT", f"{CRDS}/{kind.name}", found).status == 200
+        versions += [
+            {**versions[0], "name": each, "storage": False}
+            for each in kind.versions
+            if each not in names
+        ]
 
-    wait_for(has_all, f"{kind.name} has all versions", log=lambda: stage.up.output)
+    stage.edit(f"{CRDS}/{kind.name}", change)
 
 
 def migrate_by_hand(stage: LedgerStage, number: int) -> None:
@@ -126,18 +127,16 @@ def migrate_by_hand(stage: LedgerStage, number: int) -> None:
 
 def hide_objects(stage: LedgerStage, kind: Kind) -> None:
     """With objects stored in v1, say that only v2 is stored, and take v1 out of the CRD."""
-    path = f"{CRDS}/{kind.name}"
     store_only(stage, kind, "v1")
     stage.wait_writes(SIZES.ledger_writes)
     with stage.paused("controllers"):
-        found = definition(stage, kind)
-        for each in found["spec"]["versions"]:
-            each["storage"] = each["name"] == "v2"
-        stage.ask("PUT", path, found)
+        set_storage(stage, kind, "v2")
         stage.wait_common(kind, f"{kind.group}/v2")
-        found = definition(stage, kind)
-        found["status"]["storedVersions"] = ["v2"]
-        stage.ask("PUT", f"{path}/status", found)
+        stage.edit(
+            f"{CRDS}/{kind.name}",
+            lambda found: found["status"].update(storedVersions=["v2"]),
+            part="/status",
+        )
         take_out(stage, kind)
         asked = stage.preflight("--to=x+1")
         assert asked.returncode == 1, f"objects in v1 are not safe: {asked.stdout}"
@@ -147,12 +146,19 @@ def hide_objects(stage: LedgerStage, kind: Kind) -> None:
     stage.wait_writes(SIZES.ledger_writes)
 
 
+def set_storage(stage: LedgerStage, kind: Kind, version: str) -> None:
+    """Let a version be the one that is stored."""
+
+    def change(found: dict[str, Any]) -> None:
+        for each in found["spec"]["versions"]:
+            each["storage"] = each["name"] == version
+
+    stage.edit(f"{CRDS}/{kind.name}", change)
+
+
 def store_only(stage: LedgerStage, kind: Kind, version: str) -> None:
     """Let a version be stored, and wait until everything is."""
-    found = definition(stage, kind)
-    for each in found["spec"]["versions"]:
-        each["storage"] = each["name"] == version
-    stage.ask("PUT", f"{CRDS}/{kind.name}", found)
+    set_storage(stage, kind, version)
     wait_for(
         lambda: definition(stage, kind)["status"]["storedVersions"] == [version],
         f"{kind.name} is stored in {version}",

@@ -2,7 +2,8 @@
 
 A path can come to name another file while this one is open: it was moved, deleted or replaced, or
 its write-ahead log was. What is committed then is lost when the last process closes it. A second
-hard link is as bad: opened by that name, the file has another log.
+hard link is as bad: opened by that name, the file has another log. The log itself never becomes
+shorter while it is open (`checkpoints` only move its pages), so a shorter one was truncated.
 
 The descriptor is one that only names the file (`O_PATH`): closing it drops no lock of SQLite's.
 """
@@ -34,6 +35,8 @@ class FileIdentity:
         status = os.fstat(self._descriptor)
         self.file = Place(status.st_dev, status.st_ino)
         self.log = place_of(self._log)
+        self._log_bytes = 0
+        """The largest size of the log that was seen."""
 
     def is_in_place(self) -> bool:
         """Whether `check` finds nothing wrong. Two calls of the system, for the write path."""
@@ -42,11 +45,19 @@ class FileIdentity:
             log = found if self.log is None else os.stat(self._log_name)  # noqa: PTH116
         except OSError:
             return False
+        self._log_bytes = max(self._log_bytes, 0 if self.log is None else log.st_size)
         return (
             found.st_nlink == 1
             and (found.st_dev, found.st_ino) == self.file
             and (self.log is None or (log.st_dev, log.st_ino) == self.log)
         )
+
+    def has_whole_log(self) -> bool:
+        """Whether the log is as long as it was; ask before a commit, which makes it longer."""
+        try:
+            return os.stat(self._log_name).st_size >= self._log_bytes  # noqa: PTH116
+        except OSError:
+            return self._log_bytes == 0
 
     def check(self) -> None:
         """Raises `StoreReplaced` unless the paths name the open file and its log, and no other
@@ -69,6 +80,8 @@ class FileIdentity:
                 f"{self._log} was deleted or replaced while it was in use, so that the newest"
                 f" writes are in no file: {ADVICE}"
             )
+        if not self.has_whole_log():
+            return f"{self._log} was truncated while it was in use: {ADVICE}"
         return links_problem(self._path, os.fstat(self._descriptor).st_nlink)
 
     def close(self) -> None:

@@ -9,12 +9,14 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
 import apsw
 
 from restow.storage import private_files
 from restow.storage.errors import OpenRefused, StoreDamaged, Unavailable
+from restow.storage.interface import Revision
 from restow.storage.sqlite import schema
 from restow.storage.sqlite.locks import USERS_LOCK, FileLock
 
@@ -173,6 +175,24 @@ def connect(path: Path, *, cache_kib: int, vfs: str | None = None) -> apsw.Conne
         disconnect(connection)
         raise
     return connection
+
+
+def read_file_revision(path: Path, *, vfs: str | None = None) -> Revision | None:
+    """The revision in the file itself, whatever its log holds: that of the last checkpoint.
+
+    None if it cannot be read now, such as beside a checkpoint. Locks of other connections of this
+    process stay: SQLite closes the descriptor when the last of them is gone.
+    """
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    try:
+        connection = apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=flags, vfs=vfs)
+        try:
+            row: Any = connection.execute(schema.REVISION).fetchone()
+        finally:
+            connection.close()
+    except apsw.Error:
+        return None
+    return Revision(row[0]) if row is not None and isinstance(row[0], int) else None
 
 
 def disconnect(connection: apsw.Connection) -> None:

@@ -90,6 +90,9 @@ class SqliteStorage:
     def __init__(self, path: Path, runtime: Runtime, *, users: FileLock, vfs: str | None) -> None:
         directory = opening.peers_directory(path)
         self._clock = runtime.clock
+        self._path, self._vfs = path, vfs
+        self._file_revision = Revision(0)
+        """The newest revision that was seen in the file without its log."""
         self._users = users
         with ExitStack() as undo:
             self._lock = WriteLock(directory)
@@ -182,7 +185,7 @@ class SqliteStorage:
         except apsw.BusyError:
             return None
         except FOREIGN as error:
-            raise translate(error) from error
+            raise self._translated(error) from error
 
     async def commit(self, transaction: Transaction) -> Outcome:
         return await self.submit(transaction)
@@ -263,10 +266,39 @@ class SqliteStorage:
             self._check_open()
         try:
             self._file.check()
+            await asyncio.to_thread(self._check_overwritten)
         except StoreReplaced as error:
             self.block(error)
             raise
         return await self._patiently(self._look)
+
+    def _check_overwritten(self) -> None:
+        """The file without its log grows by checkpoints only; raises `StoreReplaced` for one that
+        went back, since pages of another state are in it."""
+        found = opening.read_file_revision(self._path, vfs=self._vfs)
+        if found is None:
+            return
+        if found < self._file_revision:
+            raise StoreReplaced(
+                f"{self._path} was overwritten by an older copy while it was in use: without its"
+                f" write-ahead log it is at revision {found:,}, and was at"
+                f" {self._file_revision:,}. Stop all servers of this store, move it and its -wal"
+                " away, and restore a backup with `restow restore`"
+            )
+        self._file_revision = found
+
+    def _translated(self, error: Exception) -> StorageError:
+        """The storage error. A damaged file is neither read nor written from here on."""
+        found = translate(error)
+        if isinstance(found, StoreDamaged) and self._refusal is None:
+            self.block(
+                StoreReplaced(
+                    f"{self._path} was damaged or overwritten while it was in use ({error}). Stop"
+                    " all servers of this store, move it and its -wal away, and restore a backup"
+                    " with `restow restore`"
+                )
+            )
+        return found
 
     async def _look(self) -> Seen:
         item = read_item(self._connection.execute, IDENTITY_KEY)
@@ -304,7 +336,7 @@ class SqliteStorage:
                 if self._clock.monotonic() > deadline:
                     raise translate(error) from error
             except FOREIGN as error:
-                raise translate(error) from error
+                raise self._translated(error) from error
             await self._clock.sleep(POLL_SECONDS)
 
     def _current_revision(self) -> Revision:
@@ -343,7 +375,7 @@ class SqliteStorage:
                 # The state at the compacted revision can be read, and all changes after it.
                 self._feed.reset(error.compacted, error)
             except (StorageError, *FOREIGN) as error:
-                await self._note_trouble(translate(error))
+                await self._note_trouble(self._translated(error))
 
     async def _note_trouble(self, error: StorageError) -> None:
         if isinstance(error, StoreDamaged):

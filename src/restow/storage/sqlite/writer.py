@@ -278,6 +278,10 @@ class Writer:
             if not applied.entries:
                 connection.execute("ROLLBACK")
                 return applied, None
+            if not self._file.has_whole_log():
+                connection.execute("ROLLBACK")
+                self._in_thread_when_replaced()
+                raise StoreReplaced(f"the write-ahead log of {self._path} was truncated")
             try:
                 connection.execute("COMMIT")
             except apsw.Error as error:

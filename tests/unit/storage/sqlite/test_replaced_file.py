@@ -1,5 +1,6 @@
 """A store file that is replaced, removed or hard-linked: nothing is acknowledged afterwards."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from restow.aio import Runtime
 from restow.storage.errors import OpenRefused, StorageError, StoreReplaced
-from restow.storage.interface import Done, Key, Put, Transaction
+from restow.storage.interface import EVERYTHING, Done, Key, Put, Transaction
 from restow.storage.sqlite import SqliteStorage, open_sqlite
 
 
@@ -138,3 +139,58 @@ async def test_the_open_descriptor_does_not_drop_locks(tmp_path: Path) -> None:
     assert f":{inode} " in locks
     assert await acknowledged(first, count=1) == 1
     await first.close()
+
+
+async def test_a_truncated_log_takes_no_write(tmp_path: Path) -> None:
+    """Its pages are gone, and what is appended to it cannot be found after a crash."""
+    path = tmp_path / "store.db"
+    storage = await open_sqlite(path, Runtime.system())
+    assert await acknowledged(storage, count=3) == 3
+    os.truncate(path.with_name(path.name + "-wal"), 0)
+    assert await acknowledged(storage, count=3) == 0
+    with pytest.raises(StoreReplaced, match="was truncated"):
+        await storage.look()
+    await storage.close()
+
+
+async def checkpoint(storage: SqliteStorage) -> None:
+    """Have all pages of the log moved into the file."""
+    await storage._writer.run_locked(storage._writer._checkpointer._step)
+
+
+async def test_a_file_that_is_overwritten_by_an_older_copy(tmp_path: Path) -> None:
+    """It has the inode that it had, and the newest pages are in the log, but not all of them. The
+    next look finds it; a checkpoint of this store is not taken for it."""
+    path = tmp_path / "store.db"
+    storage = await open_sqlite(path, Runtime.system())
+    await checkpoint(storage)
+    shutil.copyfile(path, tmp_path / "older")
+    for _ in range(3):
+        assert await acknowledged(storage, count=3) == 3
+        await storage.look()
+        await checkpoint(storage)
+        await storage.look()
+    shutil.copyfile(tmp_path / "older", path)
+    with pytest.raises(StoreReplaced, match="overwritten by an older copy"):
+        await storage.look()
+    assert await acknowledged(storage, count=3) == 0
+    await storage.close()
+
+
+async def test_a_damaged_file_takes_no_write(tmp_path: Path) -> None:
+    """A read that finds damage ends all reads and writes; nothing more is acknowledged."""
+    path = tmp_path / "store.db"
+    storage = await open_sqlite(path, Runtime.system())
+    assert await acknowledged(storage, count=3) == 3
+    await checkpoint(storage)
+    await storage.close()
+    storage = await open_sqlite(path, Runtime.system())
+    damage = path.stat().st_size - 4096
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * damage)
+    with pytest.raises(StorageError, match="damaged"):
+        await storage.range(EVERYTHING)
+    assert isinstance(storage.blocked, StoreReplaced)
+    assert await acknowledged(storage, count=3) == 0
+    await storage.close()
