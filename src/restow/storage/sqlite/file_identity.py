@@ -35,6 +35,8 @@ class FileIdentity:
         status = os.fstat(self._descriptor)
         self.file = Place(status.st_dev, status.st_ino)
         self.log = place_of(self._log)
+        self._index_path = path.with_name(path.name + "-shm")
+        self._index = place_of(self._index_path)
         self._log_bytes = 0
         """The largest size of the log that was seen."""
 
@@ -53,11 +55,18 @@ class FileIdentity:
         )
 
     def has_whole_log(self) -> bool:
-        """Whether the log is as long as it was; ask before a commit, which makes it longer."""
+        """Whether the log is as long as it was, and its index is the one that is open. Ask before a
+        commit: it makes the log longer, and processes with two indexes overwrite each other."""
+        return self._is_log_long() and self._is_index_open()
+
+    def _is_log_long(self) -> bool:
         try:
             return os.stat(self._log_name).st_size >= self._log_bytes  # noqa: PTH116
         except OSError:
             return self._log_bytes == 0
+
+    def _is_index_open(self) -> bool:
+        return self._index is None or place_of(self._index_path) == self._index
 
     def check(self) -> None:
         """Raises `StoreReplaced` unless the paths name the open file and its log, and no other
@@ -80,7 +89,12 @@ class FileIdentity:
                 f"{self._log} was deleted or replaced while it was in use, so that the newest"
                 f" writes are in no file: {ADVICE}"
             )
-        if not self.has_whole_log():
+        if not self._is_index_open():
+            return (
+                f"{self._index_path} was deleted or replaced while it was in use, so that servers"
+                f" that start now do not see the writes of this one: {ADVICE}"
+            )
+        if not self._is_log_long():
             return f"{self._log} was truncated while it was in use: {ADVICE}"
         return links_problem(self._path, os.fstat(self._descriptor).st_nlink)
 

@@ -281,7 +281,7 @@ class Writer:
             if not self._file.has_whole_log():
                 connection.execute("ROLLBACK")
                 self._in_thread_when_replaced()
-                raise StoreReplaced(f"the write-ahead log of {self._path} was truncated")
+                raise StoreReplaced(f"the write-ahead log of {self._path} is not whole")
             try:
                 connection.execute("COMMIT")
             except apsw.Error as error:

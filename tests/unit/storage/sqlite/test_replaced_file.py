@@ -51,7 +51,14 @@ def remove_log(path: Path) -> None:
     path.with_name(path.name + "-wal").unlink()
 
 
-ATTACKS = (replace_by_copy, Path.unlink, link, move_away, move_away_and_replace, remove_log)
+def remove_shared_memory(path: Path) -> None:
+    path.with_name(path.name + "-shm").unlink()
+
+
+ATTACKS = (
+    *(replace_by_copy, Path.unlink, link, move_away, move_away_and_replace),
+    *(remove_log, remove_shared_memory),
+)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -139,6 +146,22 @@ async def test_the_open_descriptor_does_not_drop_locks(tmp_path: Path) -> None:
     assert f":{inode} " in locks
     assert await acknowledged(first, count=1) == 1
     await first.close()
+
+
+async def test_looks_drop_no_lock_and_keep_no_descriptor(tmp_path: Path) -> None:
+    """Without its lock on the file, a process that closes it last would delete the log."""
+    path = tmp_path / "store.db"
+    storage = await open_sqlite(path, Runtime.system())
+    await storage.look()
+    mark, descriptors = f":{path.stat().st_ino} ", len(list(Path("/proc/self/fd").iterdir()))
+    before = [line for line in Path("/proc/locks").read_text().splitlines() if mark in line]
+    for _ in range(20):
+        await storage.look()
+        assert await acknowledged(storage, count=1) == 1
+    after = [line for line in Path("/proc/locks").read_text().splitlines() if mark in line]
+    assert len(after) == len(before) > 0
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors + 1
+    await storage.close()
 
 
 async def test_a_truncated_log_takes_no_write(tmp_path: Path) -> None:
