@@ -116,6 +116,9 @@ class Sizes:
     fire_stores: tuple[str, ...]
     """On which they are."""
 
+    mixed_stores: tuple[str, ...]
+    """Stores on which servers of an earlier commit run beside present ones."""
+
     ledger_stores: tuple[str, ...]
     """Stores of the clusters that are attacked under a load with a ledger."""
 
@@ -164,6 +167,7 @@ SMALL: Final = Sizes(
     migration_stores=("sqlite",),
     fire_seconds=4.0,
     fire_stores=("sqlite",),
+    mixed_stores=(),
     ledger_stores=("sqlite",),
     ledger_rounds=1,
     ledger_writes=40,
@@ -208,6 +212,7 @@ LONG: Final = Sizes(
     migration_stores=("sqlite", "etcd"),
     fire_seconds=30.0,
     fire_stores=("sqlite", "etcd1", "etcd3"),
+    mixed_stores=("sqlite", "etcd"),
     ledger_stores=("sqlite", "etcd"),
     ledger_rounds=3,
     ledger_writes=600,
@@ -219,6 +224,7 @@ PROVE: Final = replace(
     test_seconds_max=7200,
     sqlite_power_cuts=10_000,
     sqlite_fault_stride=5,
+    mixed_stores=LONG.mixed_stores,
     ledger_stores=LONG.ledger_stores,
     ledger_rounds=LONG.ledger_rounds,
     ledger_writes=LONG.ledger_writes,

@@ -6,6 +6,7 @@ while. docs/reference/compatibility.md says what is promised.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -20,10 +21,30 @@ from typing import Any, Final
 
 import pytest
 
+from restow.aio import Runtime
 from restow.cli.main import main
+from restow.kinds.releases import shipped_release
+from restow.registry.catalog import release_catalog
+from restow.storage.interface import EVERYTHING
+from restow.storage.opening import open_storage
 from tests.e2e.cluster.running import wait_for
+from tests.sizes import SIZES
 from tests.support.controllers_process import ControllersProcess
+from tests.support.etcd_process import start_etcd
+from tests.support.fire.clients import Target
+from tests.support.fire.ledger import Ledger, found_in
+from tests.support.fire.load_process import LoadPlan, LoadProcess
+from tests.support.fire.objects import CONFIG_MAPS, NAMESPACES, SECRETS
+from tests.support.fire.objects import WIDGETS as LOADED
+from tests.support.fire.raw_audit import audit
+from tests.support.fire.record import LoadRecord
+from tests.support.fire.replay_check import check_operations
+from tests.support.fire.truth import read_truth
 from tests.support.server_process import ServerProcess
+
+pytestmark = pytest.mark.skipif(
+    not SIZES.mixed_stores, reason="needs the history of the repository: `make prove`"
+)
 
 ROOT: Final = Path(__file__).parents[3]
 COMMIT: Final = "04310b9"
@@ -33,6 +54,11 @@ LEASE: Final = (
 )
 WIDGETS: Final = "/apis/example.com/v1/namespaces/default/widgets"
 REPORT: Final = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/example.com.widgets"
+KEPT: Final = ("--compaction-interval", "24h")
+"""All history stays, so that it can be judged."""
+PER_SECOND: Final = 60.0
+WRITES_MIN: Final = 300
+LOAD_SECONDS_MAX: Final = 60.0
 STATE: Final = "/apis/migration.k8s.io/v1alpha1/storagestates/widgets.example.com"
 
 
@@ -53,12 +79,15 @@ def old_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Cluster:
-    """Two servers on one SQLite store; each can be replaced by one of other code."""
+    """Two servers on one store; each can be replaced by one of other code."""
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, stack: ExitStack, store: str) -> None:
         self._directory = directory
         self._stack = stack
         self.store = f"sqlite:{directory / 'store.db'}"
+        if store == "etcd":
+            (directory / "members").mkdir()
+            self.store = stack.enter_context(start_etcd(directory / "members")).url
         self.servers: dict[str, ServerProcess] = {}
         self._written = 0
 
@@ -70,7 +99,7 @@ class Cluster:
         server = _Server(
             self._directory / name,
             store=self.store,
-            arguments=(*LEASE, "--release", release),
+            arguments=(*LEASE, *KEPT, "--release", release),
             port=before.port if before is not None else 0,
         )
         server.source = source
@@ -103,6 +132,41 @@ class Cluster:
             assert status.get("commonEncodingVersion") == common
             assert len(status["storageVersions"]) == len(self.servers)
 
+    def start_load(self) -> LoadProcess:
+        """Clients of both servers, whose answers are kept."""
+        first = self.servers["a"]
+        for name in NAMESPACES:
+            body = {"metadata": {"name": name}}
+            assert first.request("POST", "/api/v1/namespaces", body)[0] == 201
+        target = Target(
+            ports=tuple(each.port for each in self.servers.values()),
+            token=first.token,
+            ca_file=str(first.pki_dir / "ca.crt"),
+        )
+        resources = tuple(each.resource_name for each in (LOADED, CONFIG_MAPS, SECRETS))
+        plan = LoadPlan(
+            target=target, seed=1, per_second=PER_SECOND, resources=resources, watchers=0
+        )
+        load = LoadProcess(self._directory / "load", plan)
+        self._stack.callback(load.kill)
+        load.launch()
+        wait_for(load.is_up, "the load runs", log=load.log_tail)
+        return load
+
+    def judge(self, load: LoadProcess) -> int:
+        """Compare all objects and the whole log with what clients were told; how many writes were
+        acknowledged."""
+        load.ask_to_stop()
+        assert load.wait_stopped(seconds_max=LOAD_SECONDS_MAX) == 0, load.log_tail()
+        record = LoadRecord.load(load.record_file)
+        ports = tuple(each.port for each in self.servers.values())
+        for server in self.servers.values():
+            server.stop()
+        problems = asyncio.run(judged(self.store, record, ports))
+        assert not problems, "\n".join(problems[:20])
+        assert record.ended_well
+        return Ledger.of(record.operations).acknowledged
+
     def hashes(self) -> list[str]:
         found: list[str] = self.get("a", STATE)["status"]["persistedStorageVersionHashes"]
         return found
@@ -122,10 +186,24 @@ def _with_source(source: Path, words: list[str]) -> list[str]:
     return ["/usr/bin/env", f"PYTHONPATH={source}", *words]
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+@pytest.fixture(params=SIZES.mixed_stores)
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with ExitStack() as stack:
-        yield Cluster(tmp_path, stack)
+        yield Cluster(tmp_path, stack, request.param)
+
+
+async def judged(address: str, record: LoadRecord, ports: tuple[int, ...]) -> list[str]:
+    """What is wrong with the raw store and its log."""
+    storage = await open_storage(address, Runtime.system())
+    try:
+        raw = found_in((await storage.range(EVERYTHING)).items)
+        truth, problems = await read_truth(storage)
+    finally:
+        await storage.close()
+    problems += Ledger.of(record.operations).compare(raw, where="raw store")
+    problems += check_operations(record.operations, truth)
+    catalog = release_catalog(shipped_release("x+2"))
+    return problems + audit(truth, catalog, ports=ports).problems
 
 
 def test_the_source_is_the_old_one(old_source: Path) -> None:
@@ -143,6 +221,7 @@ def test_restow_is_upgraded_and_downgraded_under_a_running_cluster(
     cluster.replace("a", old_source, "x+1")
     cluster.replace("b", old_source, "x+1")
     cluster.check("example.com/v1")
+    load = cluster.start_load()
     cluster.replace("a", None, "x+1")
     cluster.check("example.com/v1")
     cluster.replace("b", None, "x+1")
@@ -163,6 +242,7 @@ def test_restow_is_upgraded_and_downgraded_under_a_running_cluster(
         cluster.replace("b", None, "x+2")
         cluster.check("example.com/v2")
     assert main(["census", "widgets.example.com", "--store", cluster.store]) == 0
+    assert cluster.judge(load) > WRITES_MIN
 
 
 @pytest.mark.parametrize("killed", ["a", "b"])
