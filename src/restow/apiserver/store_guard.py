@@ -26,6 +26,7 @@ from restow.aio import Runtime, Tasks, in_own_thread
 from restow.endpoints.health import Health
 from restow.storage.errors import OpenRefused, StorageError, StoreReplaced
 from restow.storage.identity import (
+    AHEAD,
     IDENTITY_KEY,
     IdentifiedStorage,
     Mark,
@@ -89,13 +90,16 @@ class StoreGuard:
         name: str,
         file: Path,
         reopen: Callable[[], Awaitable[Storage]],
+        ahead: int = AHEAD,
     ) -> None:
-        """`file` is the mark; `reopen` gives another handle on the same store."""
+        """`file` is the mark; `reopen` gives another handle on the same store; `ahead`: how far
+        above the newest revision that was seen an accepted store begins."""
         self._storage = storage
         self._runtime = runtime
         self._name = name
         self._file = file
         self._reopen = reopen
+        self._ahead = ahead
         self._mark: Mark | None = None
         """What is remembered; known from `start` on."""
         self._told = ""
@@ -121,7 +125,7 @@ class StoreGuard:
                 raise OpenRefused(explain(self._name, why))
         self._storage.unblock(seen)  # from here on it must stay this store
         if mark is not None and _id_of(seen) != mark.id and mark.address == self._name:
-            await expire_revisions(self._storage, upto=mark.revision)
+            await expire_revisions(self._storage, upto=mark.revision + self._ahead)
         await self._remember(seen)
 
     async def run(self, interval_seconds: float) -> None:
@@ -214,7 +218,7 @@ class StoreGuard:
         """Prepare a store that was accepted, before anything is read from it; how it is then."""
         other = await self._reopen()
         try:
-            await expire_revisions(other, upto=mark.revision)
+            await expire_revisions(other, upto=mark.revision + self._ahead)
         finally:
             await other.close()
         return await self._storage.look()

@@ -41,6 +41,9 @@ RAISE_MAX: Final = 100_000
 """As many writes as are made to raise the revision of an accepted store; etcd takes some thousands
 in a second."""
 RAISED_AT_ONCE: Final = 64
+AHEAD: Final = 10_000
+"""How far above the newest revision that a server has seen an accepted store begins: clients may
+know newer ones from other servers, which wrote while this one was paused or cut off."""
 
 ACCEPT_ADVICE: Final = (
     "put the right store back; or, to go on with this one and give up what it lacks: restow store"

@@ -11,7 +11,7 @@ import pytest
 
 from restow.aio import Runtime
 from restow.apiserver.store_guard import StoreGuard, open_guarded
-from restow.storage.errors import OpenRefused, StorageError, StoreReplaced
+from restow.storage.errors import Compacted, OpenRefused, StorageError, StoreReplaced
 from restow.storage.identity import (
     IDENTITY_KEY,
     IdentifiedStorage,
@@ -293,3 +293,18 @@ async def test_a_store_that_is_found_to_be_another_one_during_a_look_stays_block
         mark = read_mark(tmp_path / MARK_NAME)
         assert mark is not None
         assert mark.suspect == "it went back"
+
+
+async def test_an_accepted_store_begins_above_what_other_servers_have_seen(tmp_path: Path) -> None:
+    """Clients may know newer revisions than the first server that goes on with the store: from
+    another server, which may never come back."""
+    await fill(tmp_path)
+    mark = read_mark(tmp_path / MARK_NAME)
+    assert mark is not None
+    storage = await open_storage(f"sqlite:{tmp_path / 'store.db'}", RUNTIME)
+    await accept(storage, RUNTIME.ids)
+    await storage.close()
+    async with server(tmp_path) as (storage, _):
+        assert await storage.revision() > mark.revision + 5_000
+        with pytest.raises(Compacted):
+            await storage.get(IDENTITY_KEY, revision=Revision(mark.revision + 5_000))
