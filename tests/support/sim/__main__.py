@@ -12,10 +12,10 @@ from typing import Any
 import orjson
 
 from tests.support.sim.advice.plan import make_advice_plan
-from tests.support.sim.advice.scenarios import SCENARIOS
+from tests.support.sim.advice.scenarios import SCENARIOS, VARIED
 from tests.support.sim.campaign import HASH_SEED, Tally, play_seeds, to_line
 from tests.support.sim.coverage import advice_table_of, table_of
-from tests.support.sim.mutants import BY_NAME, seeds_for, switched
+from tests.support.sim.mutants import ADVICE_MUTANTS, BY_NAME, seeds_for, switched
 from tests.support.sim.plan import Plan, make_plan
 from tests.support.sim.playing import Played, play_plan, shrink
 
@@ -45,6 +45,10 @@ def main() -> int:
     worlds.add_argument("seeds", type=int, nargs="+")
     worlds.add_argument("--mutant", default="", choices=["", *BY_NAME])
     worlds.add_argument("--advice", action="store_true", help="worlds about advice")
+    varied = commands.add_parser("variants", help="which plan of a varied scenario shows a mutant")
+    varied.add_argument("name", choices=VARIED)
+    varied.add_argument("--mutant", required=True, choices=[each.name for each in ADVICE_MUTANTS])
+    varied.add_argument("--first", type=int, default=0, help="the plan to try first")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         # Or a seed would be another world.
@@ -57,6 +61,8 @@ def main() -> int:
         case "scenario":
             _set_logging(is_shown=options.log)
             return _tell(SCENARIOS[options.name], play_plan(SCENARIOS[options.name]))
+        case "variants":
+            return _variants(options)
         case "seeds":
             return asyncio.run(_seeds(options))
         case "mutants":
@@ -75,6 +81,23 @@ def _play(options: argparse.Namespace) -> int:
             plan = shrink(plan, is_structural=mutant is None)
             played = play_plan(plan, is_structural=mutant is None)
     return _tell(plan, played)
+
+
+def _variants(options: argparse.Namespace) -> int:
+    """Which plan of a varied scenario shows a mutant, the given one first; and what the plan shows
+    without it."""
+    logging.disable()
+    mutant = next(each for each in ADVICE_MUTANTS if each.name == options.mutant)
+    plans = VARIED[options.name]
+    for number in dict.fromkeys((options.first, *range(len(plans)))):
+        with switched(mutant):
+            problems = play_plan(plans[number]).problems
+        if problems:
+            sound = play_plan(plans[number]).problems
+            found = {"plan": number, "problems": problems, "without": sound}
+            print(orjson.dumps(found).decode())
+            return 0
+    return 1
 
 
 def _set_logging(*, is_shown: bool) -> None:

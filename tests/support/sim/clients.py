@@ -176,7 +176,7 @@ class Writer:
             self._outdated.discard(name)
             self._ledger.checked["A2"] += 1
             if seen["spec"]["stamp"] in self._ledger.lost:
-                self._ledger.problem(f"S7: {name} is read as {seen['spec']}, which is not stored")
+                self._note_lost(f"{name} is read as {seen['spec']}")
             elif seen["spec"]["stamp"] not in self._ledger.stamps:
                 self._ledger.problem(f"A2: {name} is read with {seen['spec']}, never stored")
 
@@ -200,7 +200,7 @@ class Writer:
         }
         ledger.checked["A4"] += 1
         if gone := ledger.lost.intersection(items.values()):
-            ledger.problem(f"S7: a list at {revision} has {sorted(gone)}, which are not stored")
+            self._note_lost(f"a list at {revision} has {sorted(gone)}")
         stored = ledger.at(self._kind.root, revision)
         if items != stored:
             lost, more = stored.items() - items.items(), items.items() - stored.items()
@@ -218,7 +218,15 @@ class Writer:
         ledger.checked["S7"] += ledger.accepted_at is None
         since = max(ledger.branch_at, ledger.unpaused_at) + RESET_SECONDS_MAX
         if ledger.now() > since and (gone := ledger.lost.intersection(stamps)):
-            ledger.problem(f"S7: a cached list has {sorted(gone)}, which are not stored")
+            self._note_lost(f"a cached list has {sorted(gone)}")
+
+    def _note_lost(self, what: str) -> None:
+        """Something was read that the store lacks: its server must have known. When a store goes
+        back by less than is on its way to it, a server may see no older revision."""
+        server = self._door.asked
+        is_known = server is not None and server.has_seen_another_store
+        if is_known or self._ledger.accepted_at is not None:
+            self._ledger.problem(f"S7: {what}, which is not stored")
 
     async def _discover(self) -> None:
         """The server itself is asked whether what it shows is true (`servers`)."""
@@ -239,8 +247,7 @@ class Writer:
         self._outdated.discard(name)
         revision, ledger = int(seen["metadata"]["resourceVersion"]), self._ledger
         ledger.checked["A2"] += 1
-        if (is_known := ledger.suspect.get(stamp)) is not None and is_known():
-            ledger.problem(f"S7: {stamp} is acknowledged, on a store that was not accepted")
+        self._check_suspect(stamp)
         stored = ledger.stamps.get(stamp)
         if stored is None:
             ledger.problem(f"A2: {stamp} of {name} is acknowledged, and not stored")
@@ -299,9 +306,16 @@ class Writer:
         branch = self._note_branch()
         answer = await self._door.handle(method, path, JSON if headers is None else headers, data)
         if self._note_branch() != branch:
-            # Of which store it speaks is not known.
+            # Of which store it speaks is not known; but a write to another one is not acknowledged.
+            if isinstance(body, dict) and answer.status in (200, 201):
+                self._check_suspect(str(body["spec"]["stamp"]))
             raise ConnectionResetError("the store was replaced meanwhile")
         return answer
+
+    def _check_suspect(self, stamp: str) -> None:
+        is_known = self._ledger.suspect.get(stamp)
+        if is_known is not None and is_known():
+            self._ledger.problem(f"S7: {stamp} is acknowledged, on a store that was not accepted")
 
     def _note_branch(self) -> int:
         if self._branch != self._ledger.branch:

@@ -32,6 +32,10 @@ class Listening(Protocol):
         """Called in its own process; an answer, or a promise of one."""
 
     @property
+    def has_seen_another_store(self) -> bool:
+        """Whether an answer of the store has shown that it is another one, or went back."""
+
+    @property
     def exchanges(self) -> dict[Exchange, None]:
         """What breaks when it dies."""
 
@@ -55,6 +59,8 @@ class Door:
         self._token = token
         self._peer = Peer(1)
         self._exchanges: dict[Exchange, None] = {}
+        self.asked: Listening | None = None
+        """The server that was asked last."""
 
     def reset(self) -> None:
         """The client has died, or its connections are cut."""
@@ -65,6 +71,7 @@ class Door:
         self, method: str, target: str, headers: Mapping[str, str], body: bytes
     ) -> Answer:
         link, server = self._link, self._find()
+        self.asked = server
         await asyncio.sleep(link.seconds())
         if link.is_cut or link.is_hit("error", link.chances.error):
             raise ConnectionResetError("cut off")

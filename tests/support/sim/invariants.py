@@ -167,7 +167,7 @@ ROWS: Final = (
         tests=_ADVICE, is_advised=True),
     Row("S9", "an encryption key that may be removed encrypts nothing, also afterwards",
         tests=_ADVICE, is_advised=True),
-    Row("S10", "what is written is under a key that every registered server has",
+    Row("S10", "every server that has registered a kind can decrypt all its values",
         tests=_ADVICE, is_advised=True),
 )  # fmt: skip
 BY_ID: Final = {row.id: row for row in ROWS}

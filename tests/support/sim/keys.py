@@ -11,7 +11,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable, Iterable
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import orjson
@@ -44,14 +44,15 @@ def secret_of(name: str) -> bytes:
     return hashlib.sha256(f"secret of {name}".encode()).digest()
 
 
-@cache
+def fingerprint_of(secret: bytes) -> str:
+    return hmac.digest(secret, b"restow: fingerprint of an encryption key", "sha256").hex()[:12]
+
+
 def id_of(name: str) -> str:
     """How servers call a key in StorageStates and StorageVersions."""
     if name == IDENTITY:
         return IDENTITY
-    label = b"restow: fingerprint of an encryption key"
-    fingerprint = hmac.digest(secret_of(name), label, "sha256").hex()[:12]
-    return f"aesgcm:{name.rstrip('!')}:{fingerprint}"
+    return f"aesgcm:{name.rstrip('!')}:{fingerprint_of(secret_of(name))}"
 
 
 def file_of(names: Iterable[str]) -> bytes:

@@ -193,6 +193,8 @@ class Ledger:
         ):
             found.clear()
         for item in items:
+            if item.key.startswith(tuple(self.kinds)) and not _is_object(item.value):
+                continue  # put there past the servers
             self.commit("", (Event(item.key, item.value, item.revision, item.created, None),))
             life = self.lives.get(item.key.removeprefix(SERVERS_PREFIX))
             if life is not None and (known := self._former_lives.get(life.server_id)) is not None:
@@ -546,3 +548,10 @@ class Ledger:
         self.rewrites_after[name] += 1
         if self.rewrites_after[name] > REWRITES_AFTER_MAX:
             self.problem(f"M16: {name} is rewritten, and nobody asks for it any more")
+
+
+def _is_object(value: bytes) -> bool:
+    try:
+        return isinstance(orjson.loads(value), dict)
+    except orjson.JSONDecodeError:
+        return False

@@ -42,6 +42,9 @@ from tests.support.sim.network import GuardedWire, StoreWire
 TOKEN: Final = "token-of-everybody"
 STORE: Final = "etcd://10.0.1.1:2379"
 """How servers call the store of a world."""
+AHEAD: Final = 300
+"""How far above the revisions that it has seen a server begins with an accepted store: more than is
+written in a world while a server is paused."""
 _SHOWN: Final = frozenset(f"/apis/{releases.GROUP}/{version}" for version in ("v1", "v2"))
 SECRETS: Final = Secrets(
     tokens={TOKEN: User("everybody", ("system:masters",))}, continue_key=b"shared by all servers"
@@ -89,7 +92,9 @@ class SimStoreGuard(StoreGuard):
         async def opened() -> Storage:
             return reopen()
 
-        super().__init__(wire, runtime, name=STORE, file=Path("store.mark"), reopen=opened)
+        super().__init__(
+            wire, runtime, name=STORE, file=Path("store.mark"), reopen=opened, ahead=AHEAD
+        )
         self._files = files
 
     async def _write(self, mark: Mark) -> None:
@@ -148,6 +153,10 @@ class SimServer:
     @property
     def is_running(self) -> bool:
         return not self.process.is_dead
+
+    @property
+    def has_seen_another_store(self) -> bool:
+        return isinstance(self.wire, GuardedWire) and self.wire.has_seen_another
 
     @property
     def id(self) -> str:

@@ -41,6 +41,13 @@ def _plan(first: str, *steps: Step, mode: Mode = "report", servers: int = 2) -> 
 
 _WITHOUT_CONTROLLERS: Final = _act("controllers", "none")
 _ONLY_TRIGGER: Final = _act("controllers", "trigger")
+
+
+def _keyed(*steps: Step) -> Plan:
+    """Servers that encrypt with k1."""
+    return replace(_plan("x+1", *steps), keys=("k1", "identity"))
+
+
 SCENARIOS: Final[dict[str, Plan]] = {
     # A kind changes its scope: objects stay where no server looks for them.
     "scope-changes": _plan("x+1", _act("ask", CLUSTER_SCOPED)),
@@ -179,13 +186,20 @@ SCENARIOS: Final[dict[str, Plan]] = {
             "x+1",
             _act("upgrade", "x+2"),
             _act("replace store", f"{how} 60", wait=8.0),
-            _act("ask", "x+3", wait=2.0),
-            _act("status"),
-            _act("accept store", wait=8.0),
+            _act("accept store", wait=15.0),
             _act("ask", "x+3", wait=1.0),
         )
-        for how in ("rolled back", "snapshot", "emptied")
+        for how in ("rolled back", "snapshot", "bumped", "other", "emptied")
     },
+    "store-loses-one-revision": _plan(
+        "x+1", *(_act("replace store", "rolled back 1", wait=2.0), _act("accept store", wait=8.0))
+    ),
+    "store-grows-again": _plan(
+        "x+1",
+        _act("replace store", "rolled back 30"),
+        _act("grow store", "by 200", wait=6.0),
+        _act("accept store", wait=8.0),
+    ),
     "store-put-back": _plan(
         "x+1",
         _act("replace store", "snapshot 60"),
@@ -193,11 +207,25 @@ SCENARIOS: Final[dict[str, Plan]] = {
         _act("accept store", wait=6.0),
         _act("ask", "x+2", wait=3.0),
     ),
+    "store-accepted-while-paused": _plan(
+        "x+1",
+        _act("pause", 8.0, target="s1"),
+        _act("replace store", "rolled back 5"),
+        _act("accept store", wait=1.0),
+        _act("ask", "x+2", wait=9.0),
+    ),
     "store-restarted": _plan(
         "x+1",
-        _act("replace store", "rolled back 60"),
+        _act("replace store", "rolled back 90", wait=6.0),
         _act("restart", target="all"),
         _act("accept store", wait=3.0),
+    ),
+    "store-accepted-before-restart": _plan(
+        "x+1",
+        _act("replace store", "rolled back 30", wait=6.0),
+        _act("restart", target="all"),
+        _act("accept store", wait=3.0),
+        _act("ask", "x+2", wait=30.0),
     ),
     "backup-restored": _plan(
         "x+1",
@@ -207,18 +235,41 @@ SCENARIOS: Final[dict[str, Plan]] = {
         _act("status"),
     ),
     # Encryption keys are rotated, or removed while something is stored under them.
-    "key-rotated": replace(
-        _plan(
-            "x+1",
-            _act("set keys", "k1,k2,identity"),
-            _act("set keys", "k2,k1,identity", wait=5.0),
-            _act("ask", "x+2", target="k2,identity", wait=0.5),
-            _act("status"),
-            _act("remove key", "k1", target="advised", wait=30.0),
-            _act("restart", target="all", wait=3.0),
-            _act("ask", "x+2"),
-        ),
-        keys=("k1", "identity"),
+    "key-rotated": _keyed(
+        _act("set keys", "k1,k2,identity"),
+        _act("set keys", "k2,k1,identity", wait=5.0),
+        _act("ask", "x+2", target="k2,identity", wait=0.5),
+        _act("status"),
+        _act("remove key", "k1", target="advised", wait=30.0),
+        _act("restart", target="all", wait=3.0),
+        _act("ask", "x+2"),
+    ),
+    "key-rotated-without-controllers": _keyed(
+        _WITHOUT_CONTROLLERS,
+        _act("set keys", "k1,k2,identity"),
+        _act("set keys", "k2,k1,identity", wait=5.0),
+        _act("ask", "x+2", target="k2,identity", wait=10.0),
+        _act("status"),
+        _act("remove key", "k1", target="advised"),
+    ),
+    "key-on-one-server": _keyed(
+        _act("set keys", "k2,k1,identity", target="s1"), _act("ask", "x+2", wait=10.0)
+    ),
+    "key-removed-early": _keyed(
+        _act("remove key", "k1"),
+        _act("ask", "x+2", target="identity", wait=8.0),
+        _act("restart", target="s1"),
+        _act("ask", "x+2", target="k1,identity", wait=8.0),
+    ),
+    "key-of-same-name": _keyed(
+        _act("set keys", "k1!,identity", target="s1"),
+        _act("restart", target="s1", wait=3.0),
+        _act("ask", "x+2", wait=8.0),
+    ),
+    "key-without-objects": replace(
+        _keyed(_act("ask", "x+2", target="k2,identity")),
+        old_objects=0,
+        gap_seconds=SILENT_SECONDS,
     ),
     # What preflight has always seen.
     "servers-cannot-read-target": _plan("x", _act("ask", "x+2"), _act("upgrade", "x+2")),
@@ -231,3 +282,51 @@ SCENARIOS: Final[dict[str, Plan]] = {
         _act("upgrade", "x+2"),
     ),
 }
+
+WAITS_SECONDS: Final = tuple(round(0.13 * number, 2) for number in range(30))
+
+
+def _loses_revisions_under_writes(wait: float, revisions: int) -> Plan:
+    """The store goes back by no more than is on its way to it."""
+    return replace(
+        _plan(
+            "x+1",
+            _act("replace store", f"rolled back {revisions}", wait=2.0 + wait),
+            _act("accept store", wait=8.0),
+        ),
+        delay_seconds=0.2,
+    )
+
+
+def _rolled_back_while_paused(wait: float, revisions: int) -> Plan:
+    """A server is paused while the store goes back, and another one has seen more than it has."""
+    return _plan(
+        "x+1",
+        _act("pause", 8.0, target="s2", wait=wait),
+        _act("replace store", f"rolled back {revisions}", wait=1.3),
+        _act("restart", target="s1", wait=2.8),
+        _act("accept store", wait=8.0),
+    )
+
+
+def _rotated_under_late_writes(wait: float, until_asked: int) -> Plan:
+    """Writes of a server arrive long after servers have changed to another key."""
+    return _keyed(
+        _act("set keys", "k1,k2,identity"),
+        _act("late", 4.0, target="s2", wait=3.0 + wait),
+        _act("set keys", "k2,k1,identity", wait=1.0),
+        _act("ask", "x+2", target="k2,identity", wait=float(until_asked)),
+        _act("remove key", "k1", target="advised", wait=0.1),
+        _act("ask", "x+2", target="k2,identity", wait=12.0),
+    )
+
+
+VARIED: Final[dict[str, tuple[Plan, ...]]] = {
+    name: tuple(make(wait, number) for wait in WAITS_SECONDS for number in numbers)
+    for name, make, numbers in (
+        ("loses-revisions-under-writes", _loses_revisions_under_writes, (1, 2)),
+        ("rolled-back-while-paused", _rolled_back_while_paused, (3, 5, 7)),
+        ("rotated-under-late-writes", _rotated_under_late_writes, (3, 8, 14)),
+    )
+}
+"""Scenarios in which a moment decides, each with many such moments."""

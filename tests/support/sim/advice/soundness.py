@@ -9,7 +9,7 @@ S6  a rollback that nothing in the store speaks against is possible (`director`)
 S7  nothing is read from, or acknowledged on, a store that was replaced and not accepted (`clients`)
 S8  a watch from a revision of a store that was replaced ends with 410 (`clients`)
 S9  an encryption key that may be removed encrypts nothing, now and after writes in flight
-S10 what is written is under a key that every registered server has
+S10 every server that has registered a kind can decrypt all its values
 
 S2, and S1 for writes after an answer, are checked at every commit; the rest by a scan of all raw
 values at each answer.
@@ -101,10 +101,9 @@ class Soundness:
         """The store is another one: forget what was known of it."""
         self.forget()
         self._listed.clear()
-        self.planted.clear()
-        self._crds = {
-            key: value for key, value in self.raw().items() if key.startswith(reference.CRD_ROOT)
-        }
+        raw = self.raw()
+        self.planted = {key: at for key, at in self.planted.items() if key in raw}
+        self._crds = {k: value for k, value in raw.items() if k.startswith(reference.CRD_ROOT)}
 
     # Answers.
 
@@ -310,6 +309,8 @@ class Soundness:
                     self._crds.pop(key, None)
                 else:
                     self._crds[key] = event.value
+            elif key.startswith(SERVERS):
+                self._check_keys_of(sender)
             elif key.startswith(STATES):
                 plural, _, group = key.removeprefix(STATES).partition(".")
                 self._check_state(sender, group, plural)
@@ -362,15 +363,30 @@ class Soundness:
             self._world.problem(f"S9: {name} may be removed, and {sender} wrote {key} with it")
         root = next(each for each in ROOTS if key.startswith(each))
         for place, server in self._world.servers.items():
-            if not server.is_running or server.options.mode == "off" or not server.encryption:
-                continue
-            if root not in self._registered(place) or server.name == sender:
-                continue
-            self._world.ledger.checked["S10"] += 1
+            if server.name != sender and root in self._registered(place):
+                self._check_opens(server, {key: value}, f"{sender} wrote")
+
+    def _check_keys_of(self, sender: str) -> None:
+        """A server has renewed its membership: it can open all that it has registered for."""
+        accepted_at = self._world.ledger.accepted_at
+        if accepted_at is None or self._world.loop.time() < accepted_at + KEYS_SECONDS:
+            return
+        for place, server in self._world.servers.items():
+            for root in ROOTS:
+                if server.name == sender and root in self._registered(place):
+                    self._check_opens(server, self.raw(root), "the store has")
+
+    def _check_opens(self, server: SimServer, values: Mapping[str, bytes], what: str) -> None:
+        if not server.is_running or server.options.mode == "off" or server.encryption is None:
+            return
+        self._world.ledger.checked["S10"] += 1
+        for key, value in values.items():
             try:
-                server.encryption.keys.open(key, value)
-            except CannotOpen:
-                self._world.problem(f"S10: {sender} wrote {key} with {name}, unknown to {place}")
+                server.encryption.keys.open(Key(key), value)
+            except CannotOpen as error:
+                if key not in self.planted:
+                    self._world.problem(f"S10: {what} {key}, and {server.name} has no key: {error}")
+                    return
 
     def _check_state(self, sender: str, group: str, plural: str) -> None:
         """A StorageState or a StorageVersion was written: what is listed covers what is stored."""
@@ -392,12 +408,12 @@ class Soundness:
             planted_at = self.planted.get(key)
             if planted_at is not None and not (is_narrowed and planted_at < since):
                 continue
-            plain, name = open_value(key, value)
+            plain, encrypted_with = open_value(key, value)
             if reference.hash_of(plain) not in listed:
                 obj = reference.decode(plain)
                 wrong[key] = "is no object" if obj is None else f"is in {obj['apiVersion']}"
-            elif UNKNOWN not in keys and id_of(name) not in keys:
-                wrong[key] = f"is encrypted with {name}, listed are {sorted(keys)}"
+            elif UNKNOWN not in keys and id_of(encrypted_with) not in keys:
+                wrong[key] = f"is encrypted with {encrypted_with}, listed are {sorted(keys)}"
         if wrong:
             self._world.problem(
                 f"S2: {sender} left the StorageState of {name} at {sorted(listed)}; {_shown(wrong)}"

@@ -8,6 +8,8 @@ workload, so each must be caught.
     fence        what each write carries          trigger    which requests count
     membership   who is a server, and who is not   migrator   how objects are rewritten
     agreement    what may be stored                base       store and API
+    advice       what operators are told           replaced_stores   stores that are replaced
+    encryption_keys   who writes with which key
 
 Each module ends in a table of its own. Nothing of this is in the production code: attributes are
 replaced while a world is played.
@@ -17,11 +19,30 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.support.sim.mutants import agreement, base, fence, membership, migrator, trigger
+from tests.support.sim.mutants import (
+    advice,
+    agreement,
+    base,
+    encryption_keys,
+    fence,
+    membership,
+    migrator,
+    replaced_stores,
+    trigger,
+)
 from tests.support.sim.mutants.mutant import Mutant, switched
 from tests.support.sim.plan import make_plan
 
-__all__ = ["BY_NAME", "MUTANTS", "Mutant", "seeds_for", "switched"]
+__all__ = [
+    "ADVICE_MUTANTS",
+    "BY_NAME",
+    "CAUGHT_BY",
+    "MUTANTS",
+    "SHOWN_IN",
+    "Mutant",
+    "seeds_for",
+    "switched",
+]
 
 MUTANTS: Final = (
     *fence.MUTANTS,
@@ -31,6 +52,18 @@ MUTANTS: Final = (
     *migrator.MUTANTS,
     *base.MUTANTS,
 )
+ADVICE_MUTANTS: Final = (
+    *advice.MUTANTS,
+    *replaced_stores.MUTANTS,
+    *encryption_keys.MUTANTS,
+)
+"""Those that worlds about advice show."""
+CAUGHT_BY: Final = {
+    **advice.CAUGHT_BY,
+    **replaced_stores.CAUGHT_BY,
+    **encryption_keys.CAUGHT_BY,
+}
+SHOWN_IN: Final = {**replaced_stores.SHOWN_IN, **encryption_keys.SHOWN_IN}
 BY_NAME: Final = {mutant.name: mutant for mutant in MUTANTS}
 
 
