@@ -199,12 +199,12 @@ class AdviceDirector(Director):
             self.set_keys(left or [IDENTITY], place)
 
     def keys_in_force(self, *places: str) -> frozenset[str] | None:
-        """The keys that all of these servers have; None: none runs, or has a configuration."""
+        """The keys that all of these servers have; None: none is ready, or has a configuration."""
         if not self.plan.keys:
             return None
         found = [
             set(server.encryption.keys.readable(WIDGETS))
-            for server in self.world.running()
+            for server in self.world.ready()
             if server.encryption is not None and server.place in places
         ]
         if not found:
