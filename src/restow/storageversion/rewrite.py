@@ -40,6 +40,7 @@ from restow.apimachinery import status
 from restow.registry.definition import Resource
 from restow.registry.encoding import EncodingPolicy
 from restow.registry.store import ResourceStore
+from restow.storage.identity import IDENTITY_KEY, decode_record
 from restow.storage.interface import Span
 from restow.storageversion.records import decode_epoch, epoch_key, name_of
 from restow.storageversion.rewrite_others import Others
@@ -66,6 +67,8 @@ class Standing(NamedTuple):
     agreement: Agreement | None
     report_uid: str
     """Of the StorageVersion; empty when there is none."""
+    store_id: str = ""
+    """Of the store; empty when it has none."""
 
 
 class Rewriter:
@@ -111,7 +114,9 @@ class Rewriter:
             target = Agreement(target_version, self._policy.encoding(resource).key_id)
             self._check(resource, target, standing, epoch)
             confirm = partial(self._confirm, resource, standing.epoch)
-            page = Page(epoch=standing.epoch, report_uid=standing.report_uid)
+            page = Page(
+                epoch=standing.epoch, report_uid=standing.report_uid, store_id=standing.store_id
+            )
             source = Source(
                 self._values,
                 Span.of_prefix(resource.root).starting_at(start_key),
@@ -178,11 +183,14 @@ class Rewriter:
         name = name_of(resource.kind.group_resource)
         report = await self._storage.get(report_key(name))
         uid = "" if report is None else str(decode_report(report).metadata.get("uid") or "")
+        identity = await self._storage.get(IDENTITY_KEY)
+        store = decode_record(None if identity is None else identity.value)
+        store_id = "" if store is None else store.id
         item = await self._storage.get(epoch_key(name))
         if item is None:
-            return Standing(0, None, uid)
+            return Standing(0, None, uid, store_id)
         record = decode_epoch(item.value)
-        return Standing(record.epoch, record.agreement, uid)
+        return Standing(record.epoch, record.agreement, uid, store_id)
 
     def _check(
         self, resource: Resource, target: Agreement, standing: Standing, epoch: int | None

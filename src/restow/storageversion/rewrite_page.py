@@ -60,6 +60,8 @@ class Page:
 
     epoch: int
     report_uid: str
+    store_id: str = ""
+    """The identity of the store that it was read from; empty: it has none."""
     revision: int = 0
     """That of the first values; none was read at an older one."""
     next_key: str | None = None

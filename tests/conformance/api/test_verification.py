@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import Runtime
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.names import (
@@ -15,6 +16,7 @@ from restow.apis.names import (
     VERIFIED_BY_MIGRATOR,
     VERIFIER_ANNOTATION,
 )
+from restow.storage.identity import accept
 from restow.storage.interface import Delete, Key, Transaction
 from tests.conformance.api.test_rewrite import (
     MIGRATIONS,
@@ -111,6 +113,23 @@ async def test_the_agreement_must_be_that_of_the_pass(join: JoinCluster) -> None
     reply = await member.api.post(path, {"continue": page["continue"]})
     assert reply.status == 409
     assert set(await persisted(member)) == {"Unknown", HASH_1, HASH_2}
+
+
+@both_drivers
+async def test_a_pass_over_two_states_of_a_store_is_not_clean(join: JoinCluster) -> None:
+    """Between two pages the store went back, and an operator accepted it: what the first page found
+    need not be so any more, although the servers agree on the same, in the same epoch."""
+    member = await join()
+    await fill(member, 4, V2)
+    path = await migrate(member.api)
+    token = good(await member.api.post(path, {"limit": 2}))["continue"]
+    await fill(member, 1, V1)
+    await accept(member.server.storage, Runtime.system().ids)
+    pages = await whole(member.api, path, **{"continue": token})
+    assert not any(page["verified"] for page in pages)
+    assert "Unknown" in await persisted(member)
+    assert (await whole(member.api, path))[-1]["verified"] is False
+    assert (await whole(member.api, path))[-1]["verified"] is True
 
 
 async def test_a_forged_success_is_no_evidence(join: JoinCluster) -> None:

@@ -46,7 +46,8 @@ from restow.storageversion.rewrite_plan import Aborted
 KIND: Final = "RewriteResult"
 LIMIT_DEFAULT: Final = 500
 CLEAN: Final = "clean"
-"""In a token, which is signed: no page of the pass before it rewrote anything, or failed."""
+"""In a token, which is signed: no page of the pass before it rewrote anything, or failed. The
+identity of the store follows: pages of a store that was replaced since say nothing of this one."""
 FAILED_SHOWN_MAX: Final = 100
 TEXT_LENGTH_MAX: Final = 4096
 BODY_BYTES_MAX: Final = 16 * 1024
@@ -85,10 +86,9 @@ class Rewriting:
         resource = _find_resource(server, context, migration)
         target = wish.target or self._rewriter.target(resource)
         bound_to = _bound_to(migration, resource, target)
-        epoch, start, was_clean = wish.epoch, "", True
+        epoch, start, note = wish.epoch, "", None
         if wish.token:
             begun, start, note = server.tokens.read(wish.token, bound_to=bound_to)
-            was_clean = note == CLEAN
             if epoch is not None and epoch != begun:
                 raise _conflict(context, f"the token is of epoch {begun}, not of {epoch}")
             epoch = begun
@@ -96,7 +96,8 @@ class Rewriting:
             page = await self._rewriter.rewrite_page(
                 resource, target_version=target, start_key=start, limit=wish.limit, epoch=epoch
             )
-            is_clean = was_clean and page.is_clean
+            clean = f"{CLEAN} {page.store_id}"
+            is_clean = page.is_clean and note in (None, clean)
             is_verified = await self._rewriter.conclude(
                 resource,
                 page,
@@ -108,7 +109,7 @@ class Rewriting:
             raise _conflict(context, str(aborted)) from aborted
         token = ""
         if page.next_key is not None:
-            place = Place(page.epoch, page.next_key, CLEAN if is_clean else "")
+            place = Place(page.epoch, page.next_key, clean if is_clean else "")
             token = server.tokens.make(place, bound_to=bound_to)
         result = _result(context, resource, target, page, token)
         return respond_object(context, 200, result | {"verified": is_verified})
