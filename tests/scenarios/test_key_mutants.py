@@ -13,7 +13,7 @@ from restow.storageversion import changes, planning, registrar, rules
 from restow.storageversion.planning import KeyUse, ReportPlanner
 from restow.storageversion.records import Encoder, encode_encoder
 from restow.storageversion.registrar import Registrar
-from restow.storageversion.rules import Entry
+from restow.storageversion.rules import StorageVersionEntry
 from tests.scenarios.chaos import check_history, random_scenario
 from tests.scenarios.cluster import open_cluster
 from tests.scenarios.runner import Runner, Scenario
@@ -38,7 +38,7 @@ def _writes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def _fences_versions_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """The encoder key does not tell the encryption key."""
 
-    def encoder_of(entry: Entry) -> bytes:
+    def encoder_of(entry: StorageVersionEntry) -> bytes:
         return encode_encoder(Encoder(entry.encoding_version))
 
     for module in (changes, planning):

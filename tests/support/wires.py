@@ -24,7 +24,7 @@ from restow.storage.interface import (
     Item,
     Key,
     Outcome,
-    Page,
+    RangePage,
     Revision,
     Span,
     Storage,
@@ -170,14 +170,14 @@ class StoreWire(Storage):
         limit: int = 0,
         revision: Revision | None = None,
         with_total: bool = False,
-    ) -> Page:
+    ) -> RangePage:
         return await self._read(
             lambda: self._range(span, limit=limit, revision=revision, with_total=with_total)
         )
 
     def _range(
         self, span: Span, *, limit: int, revision: Revision | None, with_total: bool
-    ) -> Coroutine[Any, Any, Page]:
+    ) -> Coroutine[Any, Any, RangePage]:
         """What the store does with a question for many that has arrived."""
         return self._storage.range(span, limit=limit, revision=revision, with_total=with_total)
 

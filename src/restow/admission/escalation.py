@@ -19,7 +19,7 @@ import msgspec
 from restow.admission.review import Attributes, WriteOf
 from restow.apimachinery import rbac, status
 from restow.apimachinery.names import GroupResource
-from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac import PolicyRule
 from restow.apimachinery.rbac_objects import GROUP, RoleRef, rules_of
 from restow.authorization.rbac import Rbac
 from restow.authorization.role_book import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES
@@ -92,11 +92,13 @@ class EscalationCheck:
         )
         return self._rbac.allows(attributes.user, question)
 
-    def _missing(self, attributes: Attributes, rules: tuple[Rule, ...]) -> tuple[list[Rule], str]:
+    def _missing(
+        self, attributes: Attributes, rules: tuple[PolicyRule, ...]
+    ) -> tuple[list[PolicyRule], str]:
         held, lack = self._rbac.rules_of(attributes.user, attributes.namespace)
         return rbac.missing(held, rules), lack
 
-    def _check_held(self, attributes: Attributes, rules: tuple[Rule, ...]) -> None:
+    def _check_held(self, attributes: Attributes, rules: tuple[PolicyRule, ...]) -> None:
         missing, lack = self._missing(attributes, rules)
         if not missing:
             return

@@ -76,7 +76,7 @@ def _has(hosted: Hosted, subresource: str) -> bool:
     return hosted.resource.subresource(hosted.version, subresource) is not None
 
 
-class Rule:
+class CompiledMatchRule:
     """One rule, compiled."""
 
     __slots__ = ("_groups", "_names", "_operations", "_resources", "_scope", "_versions")
@@ -126,8 +126,8 @@ class Matcher:
         object_selector: Object | None = None,
     ) -> None:
         """No rules at all: it is about everything. Raises a 400 for a selector that is none."""
-        self._rules = None if rules is None else [Rule(each) for each in rules]
-        self._excluded = [Rule(each) for each in excluded]
+        self._rules = None if rules is None else [CompiledMatchRule(each) for each in rules]
+        self._excluded = [CompiledMatchRule(each) for each in excluded]
         self._is_exact = match_policy == "Exact"
         self._namespaces: LabelSelector = label_selector_of(namespace_selector or {})
         self._objects: LabelSelector = label_selector_of(object_selector or {})
@@ -164,7 +164,7 @@ class Matcher:
         return ways[:1] if self._is_exact else ways
 
     def _found(
-        self, rules: list[Rule], attributes: Attributes, ways: Sequence[Hosted]
+        self, rules: list[CompiledMatchRule], attributes: Attributes, ways: Sequence[Hosted]
     ) -> Hosted | None:
         write = attributes.write
         for rule in rules:

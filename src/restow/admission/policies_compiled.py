@@ -36,7 +36,7 @@ class Compiled(NamedTuple):
     error: str = ""
 
 
-class Condition(NamedTuple):
+class PolicyMatchCondition(NamedTuple):
     """One of the conditions under which a policy is about a request at all."""
 
     name: str
@@ -88,7 +88,7 @@ class Policy:
     """Whether what goes wrong with it is ignored."""
     matcher: Matcher
     param_kind: ParamKind | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[PolicyMatchCondition, ...] = ()
     variables: dict[str, Compiled] = field(default_factory=dict)
     validations: tuple[Validation, ...] = ()
     annotations: tuple[Annotation, ...] = ()
@@ -119,7 +119,9 @@ def read_policy(obj: Object) -> Policy:
     conditions_scope = Scope(has_params=has_params)
     scope = Scope(has_params=has_params, has_variables=True)
     conditions = tuple(
-        Condition(str(each.get("name") or ""), _compiled(conditions_scope, each, "expression"))
+        PolicyMatchCondition(
+            str(each.get("name") or ""), _compiled(conditions_scope, each, "expression")
+        )
         for each in _listed(spec, "matchConditions")
     )
     variables = {

@@ -67,7 +67,7 @@ class Denial(NamedTuple):
     """Empty when it could not be evaluated."""
 
 
-class Verdict(NamedTuple):
+class PolicyVerdict(NamedTuple):
     """All that a policy says."""
 
     denials: list[Denial]
@@ -77,7 +77,7 @@ class Verdict(NamedTuple):
     """Of what was to be noted: these deny, whatever the binding says."""
 
 
-NOTHING: Final = Verdict([], [], [])
+NOTHING: Final = PolicyVerdict([], [], [])
 
 
 class _OutOfBudget(Exception):
@@ -137,18 +137,18 @@ class _Evaluation:
             return Outcome(None, 0, f"internal error: {type(error).__name__}")
 
 
-def evaluate(policy: Policy, values: Mapping[str, Any]) -> Steps[Verdict]:
+def evaluate(policy: Policy, values: Mapping[str, Any]) -> Steps[PolicyVerdict]:
     """What a policy says; `values` are those of all variables that it uses. Raises `DoAgain`."""
     applies, problem = yield from _applies(policy, values)
     if not applies:
         denials = [Denial(0, problem)] if problem and not policy.fails_open else []
-        return Verdict(denials, [], [])
+        return PolicyVerdict(denials, [], [])
     try:
         denials = yield from _validate(policy, values)
         annotations, failures = yield from _annotate(policy, values)
     except _OutOfBudget:
-        return NOTHING if policy.fails_open else Verdict([Denial(0, _OUT_OF_BUDGET)], [], [])
-    return Verdict(denials, annotations, failures)
+        return NOTHING if policy.fails_open else PolicyVerdict([Denial(0, _OUT_OF_BUDGET)], [], [])
+    return PolicyVerdict(denials, annotations, failures)
 
 
 def _applies(policy: Policy, values: Mapping[str, Any]) -> Steps[tuple[bool, str]]:

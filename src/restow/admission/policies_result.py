@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from restow.admission.policies_compiled import Binding, ConfigurationError, Policy
-from restow.admission.policies_evaluation import Denial, Verdict
+from restow.admission.policies_evaluation import Denial, PolicyVerdict
 from restow.admission.review import Attributes
 from restow.apimachinery import status
 from restow.apimachinery.status_error import Cause, StatusError
@@ -56,7 +56,7 @@ class Result:
             name = "" if binding is None else binding.name
             self._denied.append(_Denied(policy.name, name, denial))
 
-    def add(self, policy: Policy, binding: Binding, verdict: Verdict) -> None:
+    def add(self, policy: Policy, binding: Binding, verdict: PolicyVerdict) -> None:
         """What a policy says, to the effect that a binding gives it."""
         for denial in verdict.denials:
             for action in binding.actions:

@@ -41,7 +41,7 @@ from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.admission_review import (
     AnswerInvalid,
-    Verdict,
+    ReviewAnswer,
     read_review,
     refusal,
     write_review,
@@ -123,7 +123,7 @@ class MutatingWebhooks:
         return changed
 
     async def _patched(
-        self, hook: Hook, attributes: Attributes, hosted: Hosted, verdict: Verdict
+        self, hook: Hook, attributes: Attributes, hosted: Hosted, verdict: ReviewAnswer
     ) -> Object | None:
         shown = await in_version(attributes, hosted, attributes.obj)
         assert verdict.patch is not None
@@ -218,7 +218,7 @@ class _Asker:
 
     async def ask(
         self, hook: Hook, attributes: Attributes, hosted: Hosted, *, failed_open: str
-    ) -> Verdict | None:
+    ) -> ReviewAnswer | None:
         """What a webhook says; None: it failed, and that does not matter. Raises a StatusError:
         a refusal, or a 500 for a webhook that failed."""
         began = self._clock.monotonic()
@@ -293,7 +293,7 @@ class _Asker:
         if is_rejected:
             metrics.rejected(hook.name, self._type, operation, error_type=error_type, code=code)
 
-    async def _call(self, hook: Hook, attributes: Attributes, hosted: Hosted) -> Verdict:
+    async def _call(self, hook: Hook, attributes: Attributes, hosted: Hosted) -> ReviewAnswer:
         if attributes.dry_run and not hook.allows_dry_run:
             raise status.bad_request(f'admission webhook "{hook.name}" does not support dry run')
         if hook.problem:

@@ -36,7 +36,7 @@ KINDS_OF_WRITES_MAX: Final = 10_000
 _WITHOUT_SIDE_EFFECTS: Final = frozenset({"None", "NoneOnDryRun"})
 
 
-class Condition(NamedTuple):
+class WebhookMatchCondition(NamedTuple):
     """One of the conditions under which a webhook is asked."""
 
     name: str
@@ -52,7 +52,7 @@ class Hook:
     name: str
     configuration: str
     matcher: Matcher
-    conditions: tuple[Condition, ...]
+    conditions: tuple[WebhookMatchCondition, ...]
     client: HookClient
     fails_open: bool
     seconds_max: float
@@ -185,12 +185,12 @@ def read_hook(configuration: str, webhook: Object) -> Hook:
     )
 
 
-def _conditions(listed: Any) -> tuple[Condition, ...]:
+def _conditions(listed: Any) -> tuple[WebhookMatchCondition, ...]:
     made = []
     for each in listed if isinstance(listed, list) else ():
         name, source = str(each.get("name") or ""), str(each.get("expression") or "")
         try:
-            made.append(Condition(name, Scope().compile(source), ""))
+            made.append(WebhookMatchCondition(name, Scope().compile(source), ""))
         except CompileError as error:
-            made.append(Condition(name, None, str(error)))
+            made.append(WebhookMatchCondition(name, None, str(error)))
     return tuple(made)

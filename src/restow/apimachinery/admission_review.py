@@ -42,7 +42,7 @@ class AnswerInvalid(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ReviewAnswer:
     """What somebody has said about a write."""
 
     is_allowed: bool
@@ -63,7 +63,7 @@ def write_review(request: Object, *, version: str) -> bytes:
     return orjson.dumps({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": request})
 
 
-def read_review(body: bytes, *, uid: str, version: str, may_patch: bool) -> Verdict:
+def read_review(body: bytes, *, uid: str, version: str, may_patch: bool) -> ReviewAnswer:
     """The answer. Raises `AnswerInvalid`."""
     try:
         review = orjson.loads(body)
@@ -74,7 +74,7 @@ def read_review(body: bytes, *, uid: str, version: str, may_patch: bool) -> Verd
         raise AnswerInvalid("webhook response was absent")
     if version == "v1":
         _check_identity(review, response, uid)
-    return Verdict(
+    return ReviewAnswer(
         is_allowed=response.get("allowed") is True,
         result=_mapping(response.get("status")),
         warnings=_texts(response.get("warnings"))[:WARNINGS_MAX],

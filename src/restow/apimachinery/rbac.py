@@ -24,7 +24,7 @@ BROKEN_DOWN_MAX: Final = 20_000
 request can name many more: it is refused to whoever does not hold each of its rules whole."""
 
 
-class Rule(Struct, frozen=True, omit_defaults=True):
+class PolicyRule(Struct, frozen=True, omit_defaults=True):
     """One rule of a role: verbs on resources, or on paths that are none."""
 
     verbs: tuple[str, ...] = ()
@@ -55,8 +55,8 @@ class Rule(Struct, frozen=True, omit_defaults=True):
 
 
 EVERYTHING: Final = (
-    Rule((ALL,), (ALL,), (ALL,)),
-    Rule((ALL,), paths=(ALL,)),
+    PolicyRule((ALL,), (ALL,), (ALL,)),
+    PolicyRule((ALL,), paths=(ALL,)),
 )
 
 
@@ -74,7 +74,7 @@ def _path_covers(owner: str, path: str) -> bool:
     return owner.endswith(ALL) and path.startswith(owner.rstrip(ALL))
 
 
-def missing(owned: Iterable[Rule], wanted: Iterable[Rule]) -> list[Rule]:
+def missing(owned: Iterable[PolicyRule], wanted: Iterable[PolicyRule]) -> list[PolicyRule]:
     """The single rights among those wanted that no rule of the owned ones covers.
 
     Each single right is covered by one rule or by none: rights are never added up. What is wanted
@@ -93,7 +93,7 @@ class _Holder:
 
     __slots__ = ("groups", "names", "paths", "prefixes", "resources", "verbs")
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: PolicyRule) -> None:
         self.verbs, self.groups = frozenset(rule.verbs), frozenset(rule.api_groups)
         self.resources, self.names = frozenset(rule.resources), frozenset(rule.resource_names)
         self.paths = frozenset(rule.paths)
@@ -122,12 +122,12 @@ class _Held:
     """All rules that somebody holds. Which of them cover a word of a rule is found out once, as a
     number with a bit for each: then to ask for one of many combinations costs next to nothing."""
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
+    def __init__(self, rules: Iterable[PolicyRule]) -> None:
         self._holders = tuple(map(_Holder, dict.fromkeys(rules)))
         self._known: dict[tuple[_Has, str], int] = {}
         self._unnamed = self._bits(lambda holder, _: not holder.names, "")
 
-    def covers_whole(self, rule: Rule) -> bool:
+    def covers_whole(self, rule: PolicyRule) -> bool:
         """Whether one rule covers all that another stands for."""
         # What names no resource and no path stands for nothing, and is covered by anybody.
         has_resources = bool(rule.api_groups and rule.resources)
@@ -141,7 +141,7 @@ class _Held:
                 found &= covered
         return bool(found & self._all_of(_Holder.has_path, rule.paths))
 
-    def lacking(self, rule: Rule) -> Iterator[Rule]:
+    def lacking(self, rule: PolicyRule) -> Iterator[PolicyRule]:
         """The rights of a rule that none covers: one verb on one resource, of at most one name, or
         on one path."""
         verbs = [(verb, self._covering(_Holder.has_verb, verb)) for verb in rule.verbs]
@@ -153,14 +153,14 @@ class _Held:
                 for verb, doing in verbs:
                     for name, covered in names:
                         if not on_it & doing & covered:
-                            yield Rule((verb,), (group,), (resource,), name)
+                            yield PolicyRule((verb,), (group,), (resource,), name)
         for path in rule.paths:
             at_it = self._covering(_Holder.has_path, path)
             for verb, doing in verbs:
                 if not at_it & doing:
-                    yield Rule((verb,), paths=(path,))
+                    yield PolicyRule((verb,), paths=(path,))
 
-    def _names(self, rule: Rule) -> list[tuple[tuple[str, ...], int]]:
+    def _names(self, rule: PolicyRule) -> list[tuple[tuple[str, ...], int]]:
         if not rule.resource_names:
             return [((), self._unnamed)]
         has = _Holder.has_name
@@ -185,30 +185,30 @@ class _Held:
 _Has = Callable[[_Holder, str], bool]
 
 
-def compact(rules: Iterable[Rule]) -> list[Rule]:
+def compact(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
     """Rules that differ only in their verbs, put together."""
-    together: dict[Rule, list[str]] = {}
-    others: list[Rule] = []
+    together: dict[PolicyRule, list[str]] = {}
+    others: list[PolicyRule] = []
     for rule in rules:
         groups, resources = rule.api_groups, rule.resources
         if len(rule.resource_names) > 1 or rule.paths or len(groups) != 1 or len(resources) != 1:
             others.append(rule)
             continue
-        key = Rule((), groups, resources, rule.resource_names)
+        key = PolicyRule((), groups, resources, rule.resource_names)
         together.setdefault(key, []).extend(rule.verbs)
     joined = (
-        Rule(tuple(verbs), key.api_groups, key.resources, key.resource_names)
+        PolicyRule(tuple(verbs), key.api_groups, key.resources, key.resource_names)
         for key, verbs in together.items()
     )
     return [*others, *joined]
 
 
-def union(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+def union(rules: Iterable[PolicyRule]) -> tuple[PolicyRule, ...]:
     """Each rule once, in order."""
     return tuple(dict.fromkeys(rules))
 
 
-def description(rule: Rule) -> str:
+def description(rule: PolicyRule) -> str:
     """A rule in one line, as refusals show it."""
     parts = (
         ("APIGroups", rule.api_groups),

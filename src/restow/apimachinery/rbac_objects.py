@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac import PolicyRule
 
 GROUP: Final = "rbac.authorization.k8s.io"
 AUTO_UPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
@@ -75,7 +75,7 @@ class Role(Struct, frozen=True):
     """A Role or a ClusterRole."""
 
     metadata: _Metadata = field(default_factory=_Metadata)
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PolicyRule, ...] = ()
     aggregation: AggregationRule | None = field(default=None, name="aggregationRule")
 
 
@@ -117,12 +117,12 @@ def read_binding(obj: Any) -> Binding | None:
     return _read(obj, Binding)
 
 
-def rules_of(value: Any) -> tuple[Rule, ...]:
+def rules_of(value: Any) -> tuple[PolicyRule, ...]:
     """A list of rules, as it is in a role that was found to be good."""
-    return msgspec.convert(_filled(value) or (), tuple[Rule, ...])
+    return msgspec.convert(_filled(value) or (), tuple[PolicyRule, ...])
 
 
-def rules_object(rules: Iterable[Rule]) -> list[dict[str, Any]]:
+def rules_object(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
     """Rules as they are written into a role."""
     return [
         {name: list(values) for name, values in msgspec.to_builtins(rule).items()} for rule in rules

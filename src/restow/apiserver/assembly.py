@@ -14,7 +14,7 @@ from typing import Final
 from restow.admission import Admission
 from restow.admission.owners import OwnerCheck
 from restow.aio import Runtime, Tasks
-from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac import PolicyRule
 from restow.apiserver.admission import AdmissionParts, OwnPlugins
 from restow.apiserver.aggregation import Aggregation, AggregationOptions
 from restow.apiserver.audit import Audit
@@ -155,7 +155,7 @@ class _Judge:
     def reason(self, user: User, info: RequestInfo) -> str:
         return self.authorizer.reason(user, info)
 
-    def rules_of(self, user: User, namespace: str) -> tuple[list[Rule], str]:
+    def rules_of(self, user: User, namespace: str) -> tuple[list[PolicyRule], str]:
         return ([], "") if self.rbac is None else self.rbac.rules_of(user, namespace)
 
     def identify(self, token: str, audiences: Sequence[str]) -> Identified | None:

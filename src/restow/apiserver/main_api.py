@@ -29,7 +29,7 @@ from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Revision
 from restow.storageversion.errors import NotReported
 from restow.storageversion.identity import ServerId
-from restow.storageversion.rules import Entry
+from restow.storageversion.rules import StorageVersionEntry
 from restow.storageversion.wire import decode_report, report_key
 
 CALL_SECONDS_MAX: Final = 10.0
@@ -43,7 +43,7 @@ class ClientMainApi:
         self._client = client
         self._seconds_max = seconds_max
 
-    async def report(self, name: str, kind: str, entry: Entry) -> None:
+    async def report(self, name: str, kind: str, entry: StorageVersionEntry) -> None:
         said = new_report(
             metadata={"name": name},
             server_id=entry.server_id,
@@ -71,16 +71,16 @@ class ClientMainApi:
         async with self._told(f"the report of {name} by {server_id} cannot be taken back"):
             await self._client.delete(STORAGE_VERSIONS, name, subresource=SUBRESOURCE, query=query)
 
-    async def entries(self) -> Mapping[str, tuple[Entry, ...]]:
-        found: dict[str, tuple[Entry, ...]] = {}
+    async def entries(self) -> Mapping[str, tuple[StorageVersionEntry, ...]]:
+        found: dict[str, tuple[StorageVersionEntry, ...]] = {}
         async with self._told("what is reported cannot be read"):
             async for page in self._client.pages(STORAGE_VERSIONS):
                 for obj in page.items:
                     found[obj["metadata"]["name"]] = _entries(obj)
         return found
 
-    async def entries_of(self, name: str) -> tuple[Entry, ...]:
-        found: tuple[Entry, ...] = ()
+    async def entries_of(self, name: str) -> tuple[StorageVersionEntry, ...]:
+        found: tuple[StorageVersionEntry, ...] = ()
         async with self._told(f"what is reported of {name} cannot be read"):
             try:
                 found = _entries(await self._client.get(STORAGE_VERSIONS, name))
@@ -104,7 +104,7 @@ class ClientMainApi:
             raise NotReported(f"{what}: {error}") from error
 
 
-def _entries(obj: Object) -> tuple[Entry, ...]:
+def _entries(obj: Object) -> tuple[StorageVersionEntry, ...]:
     """What the servers say in a StorageVersion."""
     name = str((obj.get("metadata") or {}).get("name") or "")
     item = Item(report_key(name), orjson.dumps(obj), Revision(0), Revision(0))

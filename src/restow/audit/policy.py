@@ -80,7 +80,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class AuditPolicyRule:
     """Which requests, and what of them. What is empty fits everything."""
 
     decision: Decision
@@ -125,7 +125,7 @@ class RuleSet:
 
     __slots__ = ("_otherwise", "_rules", "kinds", "names_objects")
 
-    def __init__(self, rules: Sequence[Rule], otherwise: Decision) -> None:
+    def __init__(self, rules: Sequence[AuditPolicyRule], otherwise: Decision) -> None:
         self._rules = tuple(rules)
         self._otherwise = otherwise
         self.names_objects = any(rule.names_objects for rule in rules)
@@ -140,7 +140,7 @@ class RuleSet:
 class Policy:
     """All rules, in order. What none of them fits is not written down."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[AuditPolicyRule, ...]
     otherwise: Decision = Decision(level=NONE)
     _sets: dict[tuple[int, ...], RuleSet] = field(default_factory=dict, compare=False, repr=False)
 
@@ -164,8 +164,8 @@ def default_policy() -> Policy:
     secrets = GroupResources(resources=("secrets", "secrets/*"))
     return Policy(
         (
-            Rule(decision=_DEFAULT, verbs=_READS, resources=(secrets,)),
-            Rule(decision=Decision(level=NONE), verbs=_READS),
-            Rule(decision=_DEFAULT),
+            AuditPolicyRule(decision=_DEFAULT, verbs=_READS, resources=(secrets,)),
+            AuditPolicyRule(decision=Decision(level=NONE), verbs=_READS),
+            AuditPolicyRule(decision=_DEFAULT),
         )
     )

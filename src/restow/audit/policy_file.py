@@ -16,10 +16,10 @@ from restow.audit.policy import (
     LEVELS,
     NONE,
     STAGES,
+    AuditPolicyRule,
     Decision,
     GroupResources,
     Policy,
-    Rule,
 )
 from restow.storage.private_files import FileExposed, read_kept
 
@@ -82,7 +82,7 @@ def parse_policy(text: bytes) -> Policy:
     return Policy(tuple(found), otherwise)
 
 
-def _rule(rule: Any, where: str, omitted: frozenset[str], omits_managed: bool) -> Rule:  # noqa: FBT001
+def _rule(rule: Any, where: str, omitted: frozenset[str], omits_managed: bool) -> AuditPolicyRule:  # noqa: FBT001
     if not isinstance(rule, dict):
         raise PolicyError(f"{where}: must be an object")
     _check_fields(rule, _RULE_FIELDS, f"{where}.")
@@ -101,7 +101,7 @@ def _rule(rule: Any, where: str, omitted: frozenset[str], omits_managed: bool) -
             " non-resource URLs"
         )
     own = _flag(rule, "omitManagedFields", f"{where}.")
-    return Rule(
+    return AuditPolicyRule(
         decision=Decision(
             level=LEVELS[level],
             omitted=omitted | _stages(rule, "omitStages", f"{where}."),

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from restow.aio import Runtime
 from restow.apimachinery.name_formats import path_segment_problem
-from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac import PolicyRule
 from restow.apimachinery.rbac_objects import GROUP, RoleRef
 from restow.apimachinery.selectors import parse_field_selector
 from restow.apimachinery.status_error import StatusError
@@ -177,9 +177,9 @@ class Rbac:
                 lacks.append(grant.lack)
         return f"RBAC: {_together(lacks)}" if lacks else ""
 
-    def rules_of(self, user: User, namespace: str) -> tuple[list[Rule], str]:
+    def rules_of(self, user: User, namespace: str) -> tuple[list[PolicyRule], str]:
         """All rules that a user has in a namespace, and what else there should be."""
-        rules: list[Rule] = []
+        rules: list[PolicyRule] = []
         lacks: list[str] = []
         for grant in self._book.grants(user, namespace):
             rules += grant.rules
@@ -187,12 +187,12 @@ class Rbac:
                 lacks.append(grant.lack)
         return rules, _together(lacks) if lacks else ""
 
-    def rules_of_role(self, role: RoleRef, namespace: str) -> tuple[Rule, ...] | None:
+    def rules_of_role(self, role: RoleRef, namespace: str) -> tuple[PolicyRule, ...] | None:
         """The rules of the role that a binding names; None: there is no such role."""
         return self._book.rules_of(role, namespace)
 
 
-def _names_in(rules: tuple[Rule, ...], info: RequestInfo) -> _Names:
+def _names_in(rules: tuple[PolicyRule, ...], info: RequestInfo) -> _Names:
     """The names of which rules allow what a request is about."""
     found: set[str] = set()
     for rule in rules:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from restow.apimachinery.rbac import Rule, quoted
+from restow.apimachinery.rbac import PolicyRule, quoted
 from restow.apimachinery.rbac_objects import (
     GROUP,
     Binding,
@@ -48,7 +48,7 @@ class Grant(NamedTuple):
     """What one binding gives somebody."""
 
     source: Source
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
     lack: str = ""
     """Why it gives nothing."""
 
@@ -58,7 +58,7 @@ class RoleBook:
 
     def __init__(self, defaults: Iterable[tuple[str, str, Object]] = ()) -> None:
         """`defaults`: kinds by their plurals, paths and objects that count until they are seen."""
-        self._rules: dict[tuple[str, str], tuple[Rule, ...]] = {}
+        self._rules: dict[tuple[str, str], tuple[PolicyRule, ...]] = {}
         """By plural and path of a role."""
         self._bindings: dict[tuple[str, str], Binding] = {}
         self._given: dict[Place, dict[str, Source]] = {}
@@ -109,7 +109,7 @@ class RoleBook:
         role = source.binding.role
         return Grant(source, (), f"{role.kind.lower()}.{GROUP} {quoted(role.name)} not found")
 
-    def rules_of(self, role: RoleRef, namespace: str) -> tuple[Rule, ...] | None:
+    def rules_of(self, role: RoleRef, namespace: str) -> tuple[PolicyRule, ...] | None:
         """The rules of the role that a binding in a namespace names; None: there is no such."""
         if role.kind == "ClusterRole":
             return self._rules.get((CLUSTER_ROLES, role.name))

@@ -18,8 +18,8 @@ a server, only for what lies on disk.
 """
 
 from restow.census.keys import KeyCount, count_key
-from restow.census.naming import Selection
-from restow.census.tally import Census, ResourceCount, Row, Verdict, take_census
+from restow.census.naming import ResourceSelection
+from restow.census.tally import Census, CensusVerdict, ResourceCount, Row, take_census
 from restow.census.targets import Target
 from restow.census.values import Stored
 from restow.storage.sources import SOURCE_FORMS, Source, open_source
@@ -27,14 +27,14 @@ from restow.storage.sources import SOURCE_FORMS, Source, open_source
 __all__ = [
     "SOURCE_FORMS",
     "Census",
+    "CensusVerdict",
     "KeyCount",
     "ResourceCount",
+    "ResourceSelection",
     "Row",
-    "Selection",
     "Source",
     "Stored",
     "Target",
-    "Verdict",
     "count_key",
     "open_source",
     "take_census",

@@ -97,14 +97,14 @@ def canonical(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ResourceSelection:
     """The resources that are counted: those named, or all."""
 
     names: tuple[str, ...] = ()
     """`deployments.apps`, `deployments`, or a prefix as the census shows it."""
 
     @classmethod
-    def of(cls, words: Iterable[str]) -> Selection:
+    def of(cls, words: Iterable[str]) -> ResourceSelection:
         return cls(tuple(dict.fromkeys(canonical(word) for word in words)))
 
     def prefixes(self, prefix: str) -> tuple[str, ...]:

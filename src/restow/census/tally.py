@@ -15,7 +15,7 @@ from restow.census.counting import Counter, Group, Place, Scope
 from restow.census.naming import (
     PREFIX_DEFAULT,
     TARGET_ROOTS,
-    Selection,
+    ResourceSelection,
     means,
     name_of,
 )
@@ -43,7 +43,7 @@ class Readable(Protocol):
         """The keys that have one of the prefixes, in any order, each once, at one revision."""
 
 
-class Verdict(Enum):
+class CensusVerdict(Enum):
     """What can be said of the objects of a row, of a resource, or of the whole store."""
 
     RIGHT = "right"
@@ -62,7 +62,7 @@ class Row:
 
     stored: Stored
     objects: int
-    verdict: Verdict
+    verdict: CensusVerdict
     keys: tuple[str, ...]
     """The first of their keys, at most `samples_max`."""
     scope: Scope = "Namespaced"
@@ -82,7 +82,7 @@ class ResourceCount:
     def objects(self) -> int:
         return sum(row.objects for row in self.rows)
 
-    def of(self, verdict: Verdict) -> int:
+    def of(self, verdict: CensusVerdict) -> int:
         """How many objects there are with this verdict."""
         return sum(row.objects for row in self.rows if row.verdict is verdict)
 
@@ -120,16 +120,16 @@ class Census:
             if row.stored.form == "encrypted" and not row.stored.api_version
         )
 
-    def of(self, verdict: Verdict) -> int:
+    def of(self, verdict: CensusVerdict) -> int:
         return sum(each.of(verdict) for each in self.resources)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> CensusVerdict:
         """The worst that can be said."""
-        for worse in (Verdict.LEFT_BEHIND, Verdict.UNDECIDED, Verdict.RIGHT):
+        for worse in (CensusVerdict.LEFT_BEHIND, CensusVerdict.UNDECIDED, CensusVerdict.RIGHT):
             if self.of(worse):
                 return worse
-        return Verdict.NO_TARGET
+        return CensusVerdict.NO_TARGET
 
     def knows(self, name: str) -> bool:
         """Whether there is anything in the store by which it could know this resource."""
@@ -142,7 +142,7 @@ async def take_census(
     source: Readable,
     *,
     prefix: str = PREFIX_DEFAULT,
-    selection: Selection | None = None,
+    selection: ResourceSelection | None = None,
     arguments: Mapping[str, str] | None = None,
     samples_max: int = SAMPLES_DEFAULT,
     on_progress: Callable[[int], None] | None = None,
@@ -153,7 +153,7 @@ async def take_census(
     `arguments` are targets that a person gave: names of resources, and versions. They count more
     than what the store says.
     """
-    selection = selection or Selection()
+    selection = selection or ResourceSelection()
     counter = Counter(prefix, samples_max=samples_max)
     targets = Targets()
     done = 0
@@ -186,7 +186,7 @@ def _sum_up(
     *,
     revision: int,
     prefix: str,
-    selection: Selection,
+    selection: ResourceSelection,
     found: Mapping[str, Target],
     arguments: Mapping[str, str],
     samples_max: int,
@@ -231,13 +231,13 @@ def _target_of(
     return found.get(name) if version is None else target_of_argument(name, version)
 
 
-def _judge(stored: Stored, target: Target | None) -> Verdict:
+def _judge(stored: Stored, target: Target | None) -> CensusVerdict:
     if target is None:
-        return Verdict.NO_TARGET
+        return CensusVerdict.NO_TARGET
     match target.accepts(stored):
         case True:
-            return Verdict.RIGHT
+            return CensusVerdict.RIGHT
         case False:
-            return Verdict.LEFT_BEHIND
+            return CensusVerdict.LEFT_BEHIND
         case None:
-            return Verdict.UNDECIDED
+            return CensusVerdict.UNDECIDED

@@ -25,11 +25,11 @@ from restow.apis.encryption_keys import IDENTITY
 from restow.census import (
     SOURCE_FORMS,
     Census,
+    CensusVerdict,
     ResourceCount,
+    ResourceSelection,
     Row,
-    Selection,
     Stored,
-    Verdict,
     count_key,
     open_source,
     take_census,
@@ -159,7 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
         text = "--encryption-provider-config: not with --prefix, as keys are by resource"
         return _say(text, EXIT_USAGE)
     targets = {canonical(name): version for name, version in arguments.target}
-    selection = Selection.of(arguments.resources)
+    selection = ResourceSelection.of(arguments.resources)
     prefix = f"/{arguments.prefix.strip('/')}/"
     listed: int | None = arguments.list_left_behind
     try:
@@ -188,9 +188,9 @@ def run(arguments: argparse.Namespace) -> int:
         _print_all(census, address=address, prefix=prefix, listed=listed, keys_file=keys_file)
     sys.stdout.flush()
     match census.verdict:
-        case Verdict.LEFT_BEHIND:
+        case CensusVerdict.LEFT_BEHIND:
             return EXIT_LEFT_BEHIND
-        case Verdict.UNDECIDED:
+        case CensusVerdict.UNDECIDED:
             return EXIT_UNDECIDED
         case _:
             return 0
@@ -235,7 +235,7 @@ async def _take(
     address: str,
     *,
     prefix: str,
-    selection: Selection,
+    selection: ResourceSelection,
     targets: dict[str, str],
     samples_max: int,
     keys_file: Path | None,
@@ -319,7 +319,7 @@ def _print_all(
         (each.resource, row)
         for each in census.resources
         for row in each.rows
-        if row.verdict is Verdict.LEFT_BEHIND
+        if row.verdict is CensusVerdict.LEFT_BEHIND
     ]
     if listed is not None:
         for resource, row in behind:
@@ -360,13 +360,13 @@ def _encryption(stored: Stored) -> str:
 
 def _remark(row: Row) -> Text:
     match row.verdict:
-        case Verdict.LEFT_BEHIND:
+        case CensusVerdict.LEFT_BEHIND:
             return Text("left behind", style="red")
-        case Verdict.UNDECIDED:
+        case CensusVerdict.UNDECIDED:
             return Text("undecided", style="yellow")
-        case Verdict.RIGHT:
+        case CensusVerdict.RIGHT:
             return Text("ok", style="green")
-        case Verdict.NO_TARGET:
+        case CensusVerdict.NO_TARGET:
             return Text("")
 
 
@@ -377,16 +377,16 @@ def _summary(census: Census, address: str) -> Iterator[str]:
         f" at revision {census.revision} of {address}"
     )
     match census.verdict:
-        case Verdict.LEFT_BEHIND:
-            yield f"left behind: {census.of(Verdict.LEFT_BEHIND):,} objects"
-        case Verdict.UNDECIDED | Verdict.RIGHT:
-            judged = census.objects - census.of(Verdict.NO_TARGET)
+        case CensusVerdict.LEFT_BEHIND:
+            yield f"left behind: {census.of(CensusVerdict.LEFT_BEHIND):,} objects"
+        case CensusVerdict.UNDECIDED | CensusVerdict.RIGHT:
+            judged = census.objects - census.of(CensusVerdict.NO_TARGET)
             yield f"nothing was found left behind among {judged:,} objects that have a target"
-        case Verdict.NO_TARGET if census.objects:
+        case CensusVerdict.NO_TARGET if census.objects:
             yield "nobody says in which version these should be stored: give --target"
-        case Verdict.NO_TARGET:
+        case CensusVerdict.NO_TARGET:
             pass
-    if undecided := census.of(Verdict.UNDECIDED):
+    if undecided := census.of(CensusVerdict.UNDECIDED):
         yield f"undecided: {undecided:,} objects, whose version or target cannot be known"
 
 
@@ -406,8 +406,8 @@ def _fields(census: Census, address: str, prefix: str) -> dict[str, Any]:
         "revision": census.revision,
         "verdict": census.verdict.value,
         "objects": census.objects,
-        "leftBehind": census.of(Verdict.LEFT_BEHIND),
-        "undecided": census.of(Verdict.UNDECIDED),
+        "leftBehind": census.of(CensusVerdict.LEFT_BEHIND),
+        "undecided": census.of(CensusVerdict.UNDECIDED),
         "unreadable": sum(row.objects for _, row in census.unreadable),
         "unopened": census.unopened,
         "resources": [_resource_fields(each) for each in census.resources],
@@ -419,8 +419,8 @@ def _resource_fields(count: ResourceCount) -> dict[str, Any]:
     return {
         "resource": _shown(count.resource),
         "objects": count.objects,
-        "leftBehind": count.of(Verdict.LEFT_BEHIND),
-        "undecided": count.of(Verdict.UNDECIDED),
+        "leftBehind": count.of(CensusVerdict.LEFT_BEHIND),
+        "undecided": count.of(CensusVerdict.UNDECIDED),
         "target": target
         and {
             "source": target.source,
@@ -434,7 +434,7 @@ def _resource_fields(count: ResourceCount) -> dict[str, Any]:
 
 def _row_fields(row: Row) -> dict[str, Any]:
     stored = row.stored
-    is_listed = row.verdict is Verdict.LEFT_BEHIND or stored.form == "unreadable"
+    is_listed = row.verdict is CensusVerdict.LEFT_BEHIND or stored.form == "unreadable"
     return {
         "form": stored.form,
         "apiVersion": stored.api_version,

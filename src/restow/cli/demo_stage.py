@@ -18,7 +18,7 @@ from typing import Any, Final
 from restow.aio import Randomness, Runtime, Tasks
 from restow.apimachinery.names import GroupVersionResource
 from restow.apiserver.kubeconfig import CONTEXT_NAME
-from restow.census import Selection, open_source, take_census
+from restow.census import ResourceSelection, open_source, take_census
 from restow.census.naming import PREFIX_DEFAULT
 from restow.cli.demo_board import KIND, WIDGETS, Board, Witness
 from restow.client import ApiClient, read_kubeconfig
@@ -165,7 +165,7 @@ class Stage:
             census = await take_census(
                 source,
                 prefix=f"/{PREFIX_DEFAULT.strip('/')}/",
-                selection=Selection.of([str(WIDGETS)]),
+                selection=ResourceSelection.of([str(WIDGETS)]),
                 arguments={},
                 samples_max=1,
             )

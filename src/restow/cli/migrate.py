@@ -33,7 +33,7 @@ from restow.client import (
     Discovered,
     NoSuchResource,
 )
-from restow.migration.manual import ByHand, ByHandOptions, Result, Verdict
+from restow.migration.manual import ByHand, ByHandOptions, ManualOutcome, Result
 from restow.migration.migrator.dry_run import dry_run
 from restow.migration.migrator.passes import Failure
 from restow.migration.migrator.patching import connections_for
@@ -203,7 +203,7 @@ class _Command:
                 resource, listener=board.listener(name, fail), on_request=board.follow(name)
             )
         except (StatusError, ClientError) as error:
-            return Result(resource=name, verdict=Verdict.FAILED, message=str(error))
+            return Result(resource=name, verdict=ManualOutcome.FAILED, message=str(error))
 
     def _write_failure(self, resource: str, failure: Failure) -> None:
         if self._failures is None:
@@ -269,9 +269,9 @@ def _home_of(resource: ApiResource, can: Iterable[Eligible]) -> GroupVersionReso
 
 def _exit_code(results: list[Result]) -> int:
     verdicts = {each.verdict for each in results}
-    if verdicts & {Verdict.FAILED, Verdict.ABORTED}:
+    if verdicts & {ManualOutcome.FAILED, ManualOutcome.ABORTED}:
         return EXIT_FAILED
-    return EXIT_REFUSED if Verdict.NOT_AGREED in verdicts else 0
+    return EXIT_REFUSED if ManualOutcome.NOT_AGREED in verdicts else 0
 
 
 def _fields(result: Result) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from restow.cli.foreign_text import shown
 from restow.client import Object
-from restow.migration.manual import Result, Verdict
+from restow.migration.manual import ManualOutcome, Result
 from restow.migration.migrator.jobs import Listener
 from restow.migration.migrator.passes import Failure, PageDone
 from restow.migration.migrator.progress import Progress as Sofar
@@ -24,11 +24,11 @@ from restow.migration.requests import condition, mapping, text
 FAILURES_SHOWN_MAX: Final = 20
 WIDTH_OF_FILES: Final = 160
 _MARKS: Final = {
-    Verdict.SUCCEEDED: "done",
-    Verdict.SKIPPED: "skipped",
-    Verdict.FAILED: "FAILED",
-    Verdict.ABORTED: "ABORTED",
-    Verdict.NOT_AGREED: "NOT AGREED",
+    ManualOutcome.SUCCEEDED: "done",
+    ManualOutcome.SKIPPED: "skipped",
+    ManualOutcome.FAILED: "FAILED",
+    ManualOutcome.ABORTED: "ABORTED",
+    ManualOutcome.NOT_AGREED: "NOT AGREED",
 }
 
 
@@ -110,7 +110,7 @@ class Board:
         row = self._rows.pop(result.resource, None)
         if row is not None:
             self._bars.remove_task(row)
-        if self._is_quiet or result.verdict is Verdict.SKIPPED:
+        if self._is_quiet or result.verdict is ManualOutcome.SKIPPED:
             return
         self._print(f"{_MARKS[result.verdict]:>10}  {result.resource}: {result.message}")
         for failure in self._failures.get(result.resource, ()):
@@ -119,14 +119,14 @@ class Board:
 
     def summary(self, results: Sequence[Result]) -> None:
         """One line about all."""
-        skipped = [each for each in results if each.verdict is Verdict.SKIPPED]
+        skipped = [each for each in results if each.verdict is ManualOutcome.SKIPPED]
         for each in sorted(skipped, key=lambda each: each.resource)[:FAILURES_SHOWN_MAX]:
             self._print(f"{_MARKS[each.verdict]:>10}  {each.resource}: {each.message}")
         if len(skipped) > FAILURES_SHOWN_MAX:
             self._print(f"            and {len(skipped) - FAILURES_SHOWN_MAX} more")
         parts = [
             f"{count} {verdict.value}"
-            for verdict in Verdict
+            for verdict in ManualOutcome
             if (count := sum(each.verdict is verdict for each in results))
         ]
         rewritten = sum(each.rewritten for each in results)

@@ -57,7 +57,7 @@ from restow.migration.overview_reading import (
     unread_notes,
     with_evidence,
 )
-from restow.migration.overview_values import Overview, ResourceSeen, StoredSeen, Verdict
+from restow.migration.overview_values import Overview, ResourceSeen, ResourceStatus, StoredSeen
 from restow.migration.readability import Unread
 from restow.migration.remote_apis import (
     API_SERVICES,
@@ -78,14 +78,14 @@ ROWS_MIN: Final = 3
 """So many resources are shown on however small a terminal."""
 WIDTH_OF_FILES: Final = 1_000
 _URGENCY: Final = (
-    Verdict.UNREADABLE,
-    Verdict.DISAGREEING,
-    Verdict.MIGRATING,
-    Verdict.TO_MIGRATE,
-    Verdict.UNKNOWN,
-    Verdict.OK,
-    Verdict.LEFT_ALONE,
-    Verdict.GONE,
+    ResourceStatus.UNREADABLE,
+    ResourceStatus.DISAGREEING,
+    ResourceStatus.MIGRATING,
+    ResourceStatus.TO_MIGRATE,
+    ResourceStatus.UNKNOWN,
+    ResourceStatus.OK,
+    ResourceStatus.LEFT_ALONE,
+    ResourceStatus.GONE,
 )
 _MOMENTS: Final = frozenset({"time", "renewTime", "heartbeatTime"})
 """What changes all the time, and is no news."""

@@ -26,7 +26,7 @@ from restow.migration.overview_values import (
     MigrationSeen,
     Overview,
     ResourceSeen,
-    Verdict,
+    ResourceStatus,
     agreement_of,
 )
 from restow.migration.times import time_text
@@ -37,14 +37,14 @@ SUCCEEDED_SHOWN_MAX = 3
 FAILED_SHOWN_MAX = 10
 
 _STYLES = {
-    Verdict.OK: "green",
-    Verdict.UNREADABLE: "red",
-    Verdict.MIGRATING: "cyan",
-    Verdict.TO_MIGRATE: "yellow",
-    Verdict.DISAGREEING: "red",
-    Verdict.UNKNOWN: "",
-    Verdict.LEFT_ALONE: "",
-    Verdict.GONE: "",
+    ResourceStatus.OK: "green",
+    ResourceStatus.UNREADABLE: "red",
+    ResourceStatus.MIGRATING: "cyan",
+    ResourceStatus.TO_MIGRATE: "yellow",
+    ResourceStatus.DISAGREEING: "red",
+    ResourceStatus.UNKNOWN: "",
+    ResourceStatus.LEFT_ALONE: "",
+    ResourceStatus.GONE: "",
 }
 PHASE_STYLES = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Paused": "yellow"}
 
@@ -131,7 +131,7 @@ def resources_table(resources: Sequence[ResourceSeen], *, labels: Mapping[str, s
 
 def _stored_as(seen: ResourceSeen) -> str:
     """The versions; a hash that nobody knows is shown where somebody may look for it."""
-    is_served = seen.verdict not in (Verdict.LEFT_ALONE, Verdict.GONE)
+    is_served = seen.verdict not in (ResourceStatus.LEFT_ALONE, ResourceStatus.GONE)
     texts = [str(each) if is_served else each.words for each in seen.persisted]
     return ", ".join(dict.fromkeys(texts))
 
@@ -230,7 +230,7 @@ def _leaders(view: Overview) -> Table:
 
 
 def _summary(view: Overview) -> str:
-    counts = dict.fromkeys(Verdict, 0)
+    counts = dict.fromkeys(ResourceStatus, 0)
     for each in view.resources:
         counts[each.verdict] += 1
     parts = [f"{count} {verdict.value}" for verdict, count in counts.items() if count]

@@ -5,7 +5,7 @@ API, so storage, resources and coordination are out of reach.
 """
 
 from restow.client.calling import ClientLimits
-from restow.client.client import ApiClient, Page
+from restow.client.client import ApiClient, ListPage
 from restow.client.config import ClientConfig, in_cluster_config
 from restow.client.connections import ConnectionLimits
 from restow.client.discovery import ApiGroup, ApiResource, Discovered
@@ -53,10 +53,10 @@ __all__ = [
     "Leadership",
     "LeadershipLost",
     "ListOptions",
+    "ListPage",
     "NoSuchResource",
     "Object",
     "ObjectKey",
-    "Page",
     "PatchType",
     "Propagation",
     "RetryPolicy",

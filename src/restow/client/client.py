@@ -52,7 +52,7 @@ from restow.client.retrying import RetryPolicy
 from restow.client.transport import HttpTransport, Transport
 from restow.client.watching import Event, Watcher, WatchPolicy
 
-__all__ = ["ApiClient", "Page"]
+__all__ = ["ApiClient", "ListPage"]
 
 USER_AGENT: Final = f"restow/{restow.__version__}"
 DISCOVERY_IN_FLIGHT_MAX: Final = 8
@@ -65,7 +65,7 @@ _NO_QUERY: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """A part of a list."""
 
     items: list[Object]
@@ -178,7 +178,7 @@ class ApiClient:
         options: ListOptions = _LIST_DEFAULT,
         continue_token: str = "",
         metadata_only: bool = False,
-    ) -> Page:
+    ) -> ListPage:
         """One page. An empty namespace is all of them."""
         path = resource_path(resource, namespace=namespace)
         body = await self._caller.call_json(
@@ -197,7 +197,7 @@ class ApiClient:
         continue_token: str = "",
         metadata_only: bool = False,
         continue_when_expired: bool = False,
-    ) -> AsyncGenerator[Page, None]:
+    ) -> AsyncGenerator[ListPage, None]:
         """All pages, from a token on if one is given.
 
         When the moment of the list is forgotten, Expired is raised, or, if asked for, the list goes
@@ -441,7 +441,7 @@ class ApiClient:
             raise self._strange(f"more than {discovery.RESOURCES_MAX} resources")
         return Discovered(tuple(groups), resources, failures)
 
-    def _read_page(self, body: Object) -> Page:
+    def _read_page(self, body: Object) -> ListPage:
         items = body.get("items")
         kind = body.get("kind")
         if items is None:
@@ -450,7 +450,7 @@ class ApiClient:
             raise self._strange("no list where one should be")
         metadata = metadata_of(body)
         remaining = metadata.get("remainingItemCount")
-        return Page(
+        return ListPage(
             items=_with_kinds(items, kind, body.get("apiVersion")),
             resource_version=version_of(body),
             continue_token=str(metadata.get("continue") or ""),

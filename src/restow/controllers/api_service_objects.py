@@ -48,7 +48,7 @@ class Spec(msgspec.Struct, frozen=True, rename="camel"):
     version_priority: int = 0
 
 
-class Condition(msgspec.Struct, frozen=True):
+class ApiServiceCondition(msgspec.Struct, frozen=True):
     """A condition, as far as it is compared."""
 
     type: str = ""
@@ -58,7 +58,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class _Status(msgspec.Struct, frozen=True):
-    conditions: list[Condition] | None = None
+    conditions: list[ApiServiceCondition] | None = None
 
 
 class _Metadata(msgspec.Struct, frozen=True):

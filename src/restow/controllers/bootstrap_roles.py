@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from restow.apimachinery.rbac import EVERYTHING, Rule, union
+from restow.apimachinery.rbac import EVERYTHING, PolicyRule, union
 from restow.apimachinery.rbac_objects import AUTO_UPDATE, GROUP, rules_object
 from restow.registry.definition import Object
 
@@ -27,15 +27,15 @@ _READ_WRITE: Final = f"{_READ} {_WRITE}"
 _PUBLIC: Final = "/healthz /livez /readyz /version /version/"
 
 
-def _on(verbs: str, groups: str, resources: str, names: str = "") -> Rule:
+def _on(verbs: str, groups: str, resources: str, names: str = "") -> PolicyRule:
     """Verbs on resources. The core group has no name; it is written as a dash."""
     listed = tuple("" if each == "-" else each for each in groups.split())
-    return Rule(_sorted(verbs), listed, _sorted(resources), _sorted(names))
+    return PolicyRule(_sorted(verbs), listed, _sorted(resources), _sorted(names))
 
 
-def _at(verbs: str, paths: str) -> Rule:
+def _at(verbs: str, paths: str) -> PolicyRule:
     """Verbs on paths that are no resources."""
-    return Rule(_sorted(verbs), paths=_sorted(paths))
+    return PolicyRule(_sorted(verbs), paths=_sorted(paths))
 
 
 def _sorted(words: str) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ class DefaultRole(NamedTuple):
     """A role of the table."""
 
     name: str
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PolicyRule, ...] = ()
     part_of: str = ""
     """The role that takes over its rules."""
     gathers: str = ""
@@ -220,7 +220,7 @@ def default_objects() -> list[Default]:
     return [*found, *(_binding(each) for each in BINDINGS)]
 
 
-def _gathered() -> dict[str, tuple[Rule, ...]]:
+def _gathered() -> dict[str, tuple[PolicyRule, ...]]:
     """By role: its rules, with those that it gathers."""
     rules = {each.name: each.rules for each in ROLES}
     for _ in range(AGGREGATION_ROUNDS_MAX):
@@ -231,7 +231,7 @@ def _gathered() -> dict[str, tuple[Rule, ...]]:
     return rules
 
 
-def _role(role: DefaultRole, rules: tuple[Rule, ...]) -> Default:
+def _role(role: DefaultRole, rules: tuple[PolicyRule, ...]) -> Default:
     metadata: dict[str, Any] = {
         "name": role.name,
         "labels": dict(LABELS),

@@ -23,7 +23,7 @@ from restow.apimachinery.names import GroupKind
 from restow.controllers.definition_names import resource_named
 from restow.controllers.misplaced_owners import MisplacedOwners
 from restow.controllers.owner_graph import OwnerGraph, Ties
-from restow.controllers.owners import Owners, Verdict
+from restow.controllers.owners import Owners, OwnersByState
 from restow.controllers.parking import Lacking, Parking
 from restow.controllers.places import (
     DELETING,
@@ -288,7 +288,7 @@ class DependentsCollector:
         waiting = set(self._foreground.values())
         return not waiting.isdisjoint(self.graph.dependents_of(found.metadata.uid))
 
-    def _policy_for(self, found: _Found, verdict: Verdict) -> str:
+    def _policy_for(self, found: _Found, verdict: OwnersByState) -> str:
         if verdict.waiting and self.graph.dependents_of(found.metadata.uid):
             return "Foreground"  # the owner waits for these too
         if found.metadata.has_finalizer(ORPHAN):

@@ -10,7 +10,7 @@ Pure: no store, no clock. Not here: who writes what was gathered (`roles`).
 from __future__ import annotations
 
 from restow.apimachinery import rbac
-from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac import PolicyRule
 from restow.apimachinery.rbac_objects import Role
 from restow.kinds.validation.fields import selects
 
@@ -75,7 +75,7 @@ class GatheredRoles:
                 is_affected = True
         return is_affected
 
-    def lacking(self, name: str) -> tuple[Rule, ...] | None:
+    def lacking(self, name: str) -> tuple[PolicyRule, ...] | None:
         """The rules that a role should have: by selector, then by name, each rule once. None: it
         has them, or gathers nothing."""
         gathered = self._gathered.get(name)

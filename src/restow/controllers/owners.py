@@ -24,7 +24,7 @@ from restow.storage.interface import Storage
 
 
 @dataclass(slots=True)
-class Verdict:
+class OwnersByState:
     """The uids of an object's owners, by what has become of them."""
 
     alive: list[str] = field(default_factory=list)
@@ -46,9 +46,9 @@ class Owners:
         self._catalog = catalog
         self._was_removed = was_removed
 
-    async def judge(self, place: Place, metadata: Metadata) -> Verdict | None:
+    async def judge(self, place: Place, metadata: Metadata) -> OwnersByState | None:
         """What has become of all owners of an object; None when that cannot be known of one."""
-        verdict = Verdict()
+        verdict = OwnersByState()
         for reference in metadata.owners:
             if self.resource_of(reference) is None:
                 if self._is_surely_gone(reference):

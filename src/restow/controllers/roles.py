@@ -18,7 +18,7 @@ import orjson
 
 from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import rbac, status
-from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac import PolicyRule
 from restow.apimachinery.rbac_objects import (
     AUTO_UPDATE,
     GROUP,
@@ -246,7 +246,7 @@ class RoleKeeper:
         for each in self._roles.put(name, role) - {name}:
             self.queue.add(each)
 
-    async def _write(self, name: str, rules: tuple[Rule, ...]) -> None:
+    async def _write(self, name: str, rules: tuple[PolicyRule, ...]) -> None:
         def change(obj: Object) -> Object:
             # One that gathers no more keeps what it has, as it is somebody's own now.
             if obj.get("aggregationRule"):

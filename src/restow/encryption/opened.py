@@ -28,7 +28,7 @@ from restow.storage.interface import (
     Item,
     Key,
     Outcome,
-    Page,
+    RangePage,
     Refused,
     Revision,
     Span,
@@ -81,7 +81,7 @@ class OpenedStorage:
         limit: int = 0,
         revision: Revision | None = None,
         with_total: bool = False,
-    ) -> Page:
+    ) -> RangePage:
         page = await self.sealed.range(span, limit=limit, revision=revision, with_total=with_total)
         items, waiting = page.items.copy(), []
         for number, item in enumerate(items):

@@ -37,7 +37,7 @@ class _Labelled(msgspec.Struct):
 _decode_labels = msgspec.json.Decoder(_Labelled).decode
 
 
-class Selection:
+class ListSelectors:
     """The wishes of one list or watch."""
 
     __slots__ = ("_extra", "bound_to", "fields", "labels", "prefix", "resource", "single")

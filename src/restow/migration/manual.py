@@ -85,7 +85,7 @@ from restow.migration.trigger.sources import (
     served_requests,
 )
 
-__all__ = ["ByHand", "Result", "Verdict"]
+__all__ = ["ByHand", "ManualOutcome", "Result"]
 
 REQUEST_KIND: Final = "StorageVersionMigration"
 LOOK_SECONDS: Final = 0.25
@@ -100,7 +100,7 @@ NOT_YET: Final = (StatusError, ClientError, Behind, NotKnownYet)
 logger = logging.getLogger(__name__)
 
 
-class Verdict(Enum):
+class ManualOutcome(Enum):
     """What has come of it."""
 
     SUCCEEDED = "succeeded"
@@ -118,7 +118,7 @@ class Result:
     """The end of one resource."""
 
     resource: str
-    verdict: Verdict
+    verdict: ManualOutcome
     message: str
     objects: int = 0
     rewritten: int = 0
@@ -210,13 +210,13 @@ class ByHand:
                 self._client, resource, record=None, options=self._options.engine
             )
         except NotAgreed as error:
-            return _result(name, Verdict.NOT_AGREED, str(error))
+            return _result(name, ManualOutcome.NOT_AGREED, str(error))
         except LeftAlone as error:
-            return _result(name, Verdict.SKIPPED, str(error))
+            return _result(name, ManualOutcome.SKIPPED, str(error))
         if not self._options.is_forced:
             why = await self._why_done(name, agreed)
             if why:
-                return _result(name, Verdict.SKIPPED, why)
+                return _result(name, ManualOutcome.SKIPPED, why)
         if not self._request_apis:
             outcome = await self._run(Job(resource=resource), listener)
             await self._note(name, outcome)
@@ -232,7 +232,7 @@ class ByHand:
             result = await self._follow(job, agreed, on_request, listener or Listener())
         else:
             result = _result_of(name, ended)
-        if result.verdict is Verdict.SUCCEEDED:
+        if result.verdict is ManualOutcome.SUCCEEDED:
             await self._look(name)
         return result
 
@@ -450,7 +450,7 @@ class ByHand:
         except (RequestGone, BaseExceptionGroup) as found:
             if isinstance(found, BaseExceptionGroup) and found.subgroup(RequestGone) is None:
                 raise
-            return _result(resource, Verdict.ABORTED, "the request was deleted")
+            return _result(resource, ManualOutcome.ABORTED, "the request was deleted")
         why = condition(followed.latest, "Failed") or {}
         if text(why, "reason") == REASON_OBJECTS_FAILED:
             await self._name_failures(job, agreed, listener)
@@ -480,17 +480,17 @@ def _plain_request(resource: ApiResource, api: GroupVersionResource) -> Object:
     }
 
 
-def _result(resource: GroupResource, verdict: Verdict, message: str) -> Result:
+def _result(resource: GroupResource, verdict: ManualOutcome, message: str) -> Result:
     return Result(resource=str(resource), verdict=verdict, message=message)
 
 
 def _result_of(resource: GroupResource, outcome: Outcome) -> Result:
     verdict = {
-        Ending.SUCCEEDED: Verdict.SUCCEEDED,
-        Ending.LOST: Verdict.ABORTED,
-        Ending.GONE: Verdict.ABORTED,
-        Ending.UNREADY: Verdict.NOT_AGREED,
-    }.get(outcome.ending, Verdict.FAILED)
+        Ending.SUCCEEDED: ManualOutcome.SUCCEEDED,
+        Ending.LOST: ManualOutcome.ABORTED,
+        Ending.GONE: ManualOutcome.ABORTED,
+        Ending.UNREADY: ManualOutcome.NOT_AGREED,
+    }.get(outcome.ending, ManualOutcome.FAILED)
     return Result(
         resource=str(resource),
         verdict=verdict,
@@ -510,7 +510,7 @@ def _result_of_request(resource: GroupResource, request: Object) -> Result:
     }
     return Result(
         resource=str(resource),
-        verdict=Verdict.FAILED if kind == "Failed" else Verdict.SUCCEEDED,
+        verdict=ManualOutcome.FAILED if kind == "Failed" else ManualOutcome.SUCCEEDED,
         message=text(condition(request, kind) or {}, "message"),
         objects=counts["scanned"],
         rewritten=counts["rewritten"],

@@ -31,9 +31,9 @@ from restow.migration.overview_values import (
     LeaderSeen,
     MigrationSeen,
     ResourceSeen,
+    ResourceStatus,
     ServerSeen,
     StoredSeen,
-    Verdict,
 )
 from restow.migration.readability import Unread
 from restow.migration.store_scan import version_hash
@@ -92,8 +92,12 @@ def resources_seen(
         known = versions.get(each.kind, ())
         resource = _resource(each, state, report, known, is_migrating=name in migrating)
         is_remote = each.resource.group_version in (remote or {})
-        if is_remote and not resource.is_reported and resource.verdict is not Verdict.MIGRATING:
-            resource = replace(resource, verdict=Verdict.LEFT_ALONE)
+        if (
+            is_remote
+            and not resource.is_reported
+            and resource.verdict is not ResourceStatus.MIGRATING
+        ):
+            resource = replace(resource, verdict=ResourceStatus.LEFT_ALONE)
         components = sorted({behind[each] for each, _ in resource.servers if each in behind})
         found.append(replace(resource, components=tuple(components)))
     if not wanted:
@@ -104,7 +108,7 @@ def resources_seen(
             report = by_report.get(name_of(place))
             gone = _vanished(name, by_resource[name], report, of_group.get(place.group, ()))
             if place.group in groups and not gone.is_reported:
-                gone = replace(gone, verdict=Verdict.LEFT_ALONE)
+                gone = replace(gone, verdict=ResourceStatus.LEFT_ALONE)
             found.append(gone)
     return sorted(found, key=lambda each: each.resource)
 
@@ -116,14 +120,14 @@ def with_evidence(
     by_resource = {each.resource: each for each in unread}
 
     def judged(seen: ResourceSeen) -> ResourceSeen:
-        if seen.verdict in (Verdict.LEFT_ALONE, Verdict.GONE):
+        if seen.verdict in (ResourceStatus.LEFT_ALONE, ResourceStatus.GONE):
             return seen
         found = by_resource.get(seen.resource)
         if found is not None and found.is_damaged:
-            return replace(seen, verdict=Verdict.UNREADABLE)
-        if seen.verdict is Verdict.OK:
+            return replace(seen, verdict=ResourceStatus.UNREADABLE)
+        if seen.verdict is ResourceStatus.OK:
             if found is not None:
-                return replace(seen, verdict=Verdict.UNKNOWN)
+                return replace(seen, verdict=ResourceStatus.UNKNOWN)
             verdict, remark = _verdict_of_values(seen, stored)
             return replace(seen, verdict=verdict, remark=remark)
         return seen
@@ -131,13 +135,13 @@ def with_evidence(
     return [judged(each) for each in resources]
 
 
-def _verdict_of_values(seen: ResourceSeen, stored: StoredSeen) -> tuple[Verdict, str]:
+def _verdict_of_values(seen: ResourceSeen, stored: StoredSeen) -> tuple[ResourceStatus, str]:
     """What the raw values say of a resource that is ok by its StorageState: the verdict, and why it
     is not ok with what to do, as far as the notes do not say it."""
     if not stored.is_expected or seen.stores:
-        return Verdict.OK, ""  # no server scans them, or they are in a store of their own
+        return ResourceStatus.OK, ""  # no server scans them, or they are in a store of their own
     if stored.scan is None:
-        return Verdict.UNKNOWN, ""
+        return ResourceStatus.UNKNOWN, ""
     resource = GroupResource.parse(seen.resource)
     rows = stored.scan.rows_of(resource)
     scope = {True: "Namespaced", False: "Cluster", None: ""}[stored.namespaced.get(resource)]
@@ -146,20 +150,22 @@ def _verdict_of_values(seen: ResourceSeen, stored: StoredSeen) -> tuple[Verdict,
     if unread:
         many, example = unread[0].values, _example(unread[0])
         remark = f"servers cannot read {many:,} of its values, such as {example}: restow doctor"
-        return Verdict.UNREADABLE, remark
+        return ResourceStatus.UNREADABLE, remark
     key = IDENTITY if seen.keys is None else seen.keys.agreed
     if rows and not (seen.written.hash and key):
-        return Verdict.UNKNOWN, ""  # there is nothing to compare them with
+        return ResourceStatus.UNKNOWN, ""  # there is nothing to compare them with
     for row in rows:
         if seen.written.hash != version_hash(row):
-            return Verdict.TO_MIGRATE, _to_migrate(seen, row, f"as {row.api_version}", "version")
+            return ResourceStatus.TO_MIGRATE, _to_migrate(
+                seen, row, f"as {row.api_version}", "version"
+            )
         if (row.encryption_key or IDENTITY) != key:
             how = f"under the encryption key {row.encryption_key}"
             return (
-                Verdict.TO_MIGRATE,
+                ResourceStatus.TO_MIGRATE,
                 _to_migrate(seen, row, how if row.encryption_key else "without encryption", "key"),
             )
-    return Verdict.OK, ""
+    return ResourceStatus.OK, ""
 
 
 def _to_migrate(seen: ResourceSeen, row: StoredCount, how: str, other: str) -> str:
@@ -303,15 +309,15 @@ def _verdict(
     keys_left: bool,
     is_reported: bool,
     is_migrating: bool,
-) -> Verdict:
+) -> ResourceStatus:
     if is_reported and not written:
-        return Verdict.DISAGREEING
+        return ResourceStatus.DISAGREEING
     if is_migrating:
-        return Verdict.MIGRATING
+        return ResourceStatus.MIGRATING
     if not persisted or not written:
-        return Verdict.UNKNOWN
+        return ResourceStatus.UNKNOWN
     is_right = {each.hash for each in persisted} == {written} and not keys_left
-    return Verdict.OK if is_right else Verdict.TO_MIGRATE
+    return ResourceStatus.OK if is_right else ResourceStatus.TO_MIGRATE
 
 
 def _vanished(
@@ -345,7 +351,7 @@ def _vanished(
         is_reported=bool(entries),
         keys=keys_seen(KeysSaid(), persisted_keys(status)),
         # Who still reports it cannot be seen just now, and will be back.
-        verdict=Verdict.UNKNOWN if entries else Verdict.GONE,
+        verdict=ResourceStatus.UNKNOWN if entries else ResourceStatus.GONE,
     )
 
 

@@ -25,14 +25,14 @@ __all__ = [
     "MigrationSeen",
     "Overview",
     "ResourceSeen",
+    "ResourceStatus",
     "ServerSeen",
     "StoredSeen",
-    "Verdict",
     "agreement_of",
 ]
 
 
-class Verdict(StrEnum):
+class ResourceStatus(StrEnum):
     """How a resource stands."""
 
     OK = "ok"
@@ -93,7 +93,7 @@ class ResourceSeen:
     """Of the keys under which servers look for its objects; empty: they do not say."""
     keys: KeysSeen | None = None
     """With which encryption keys; None: nobody encrypts it."""
-    verdict: Verdict = Verdict.UNKNOWN
+    verdict: ResourceStatus = ResourceStatus.UNKNOWN
     remark: str = ""
     """Why the raw values make it worse than its StorageState says, and what to do."""
 
@@ -189,7 +189,11 @@ def agreement_of(resource: ResourceSeen) -> str:
 
 def _counts_of(resource: ResourceSeen) -> str:
     counts = Counter(version for _, version in resource.servers)
-    if len(counts) == 1 and resource.verdict is Verdict.DISAGREEING and resource.keys is not None:
+    if (
+        len(counts) == 1
+        and resource.verdict is ResourceStatus.DISAGREEING
+        and resource.keys is not None
+    ):
         return "keys differ"
     if len(counts) == 1:
         many = len(resource.servers)

@@ -16,7 +16,7 @@ from typing import Final
 
 from restow.aio import Runtime, TasksClosed, TasksFull
 
-__all__ = ["Page", "Probes"]
+__all__ = ["ProbeAnswer", "Probes"]
 
 CONNECTIONS_MAX: Final = 64
 HEAD_BYTES_MAX: Final = 16 * 1024
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ProbeAnswer:
     """An answer."""
 
     status: int
@@ -45,7 +45,7 @@ class Page:
 class Probes:
     """A listening page. Made by `start`."""
 
-    def __init__(self, pages: Mapping[str, Callable[[], Page]], runtime: Runtime) -> None:
+    def __init__(self, pages: Mapping[str, Callable[[], ProbeAnswer]], runtime: Runtime) -> None:
         self._pages = pages
         self._clock = runtime.clock
         self._tasks = runtime.tasks("probes", tasks_max=CONNECTIONS_MAX)
@@ -56,7 +56,7 @@ class Probes:
     @classmethod
     async def start(
         cls,
-        pages: Mapping[str, Callable[[], Page]],
+        pages: Mapping[str, Callable[[], ProbeAnswer]],
         *,
         runtime: Runtime,
         bind: str,
@@ -92,26 +92,26 @@ class Probes:
         finally:
             writer.close()
 
-    def _answer(self, head: bytes) -> tuple[str, Page]:
+    def _answer(self, head: bytes) -> tuple[str, ProbeAnswer]:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            return "", Page(400, b"this is no HTTP request\n")
+            return "", ProbeAnswer(400, b"this is no HTTP request\n")
         method = words[0].decode("latin-1")
         path = words[1].partition(b"?")[0].decode("latin-1")
         make = self._pages.get(path)
         if make is None:
             known = ", ".join(sorted(self._pages))
-            return method, Page(404, f"there is only {known}\n".encode())
+            return method, ProbeAnswer(404, f"there is only {known}\n".encode())
         if method not in {"GET", "HEAD"}:
-            return method, Page(405, b"only GET and HEAD\n")
+            return method, ProbeAnswer(405, b"only GET and HEAD\n")
         try:
             return method, make()
         except Exception:  # the edge of a task: a page that fails is told, not the process ended
             logger.exception("the page %s failed", path)
-            return method, Page(500, b"this page failed; the log says why\n")
+            return method, ProbeAnswer(500, b"this page failed; the log says why\n")
 
 
-def _encode(page: Page, *, has_body: bool) -> bytes:
+def _encode(page: ProbeAnswer, *, has_body: bool) -> bytes:
     head = (
         f"HTTP/1.1 {page.status} {_WORDS[page.status]}\r\n"
         f"Content-Type: {page.content_type}\r\n"

@@ -28,7 +28,7 @@ from restow.migration.installing import missing_kinds
 from restow.migration.leading import MIGRATOR, TRIGGER, Led, Part
 from restow.migration.metrics import CONTENT_TYPE, ControllerMetrics
 from restow.migration.names import NAMESPACE_DEFAULT
-from restow.migration.probes import Page, Probes
+from restow.migration.probes import ProbeAnswer, Probes
 from restow.migration.requests import REQUESTS
 from restow.migration.rights import missing_rights, rights_of
 from restow.migration.trigger.seeing import state_seen
@@ -256,19 +256,21 @@ class ControllersProcess:
 
     # The pages.
 
-    def _healthz(self) -> Page:
+    def _healthz(self) -> ProbeAnswer:
         is_well, lines = self.health.report()
-        return Page(200 if is_well else 500, lines.encode() + (b"ok\n" if is_well else b"failed\n"))
+        return ProbeAnswer(
+            200 if is_well else 500, lines.encode() + (b"ok\n" if is_well else b"failed\n")
+        )
 
-    def _readyz(self) -> Page:
+    def _readyz(self) -> ProbeAnswer:
         if not self._is_ready:
-            return Page(500, b"not ready: starting or stopping\n")
+            return ProbeAnswer(500, b"not ready: starting or stopping\n")
         lines = [
             f"{each.part.name}: {'leads' if each.is_leading else f'waits for {each.leader}'}"
             for each in self._parts
         ]
         page = self._healthz()
-        return Page(page.status, page.body + "\n".join(lines).encode() + b"\n")
+        return ProbeAnswer(page.status, page.body + "\n".join(lines).encode() + b"\n")
 
-    def _metrics_page(self) -> Page:
-        return Page(200, self.metrics.document(), CONTENT_TYPE)
+    def _metrics_page(self) -> ProbeAnswer:
+        return ProbeAnswer(200, self.metrics.document(), CONTENT_TYPE)

@@ -76,7 +76,7 @@ class Change:
         return found
 
 
-class Selection(NamedTuple):
+class CachedObjects(NamedTuple):
     """Some objects in order of key, all as they were at one revision."""
 
     keys: list[str]
@@ -327,7 +327,7 @@ class WatchCache:
         """The same by the whole key."""
         return self.entries.get(key[self._cut :])
 
-    def select(self, prefix: str = "", *, start: str = "", limit: int = 0) -> Selection:
+    def select(self, prefix: str = "", *, start: str = "", limit: int = 0) -> CachedObjects:
         """Objects whose key begins with `prefix`, from `start` on."""
         keys = self._keys
         first = bisect_left(keys, max(prefix, start))
@@ -335,7 +335,7 @@ class WatchCache:
         if limit:
             last = min(last, first + limit)
         chosen = keys[first:last]
-        return Selection(chosen, list(map(self.entries.__getitem__, chosen)), self.changed_at)
+        return CachedObjects(chosen, list(map(self.entries.__getitem__, chosen)), self.changed_at)
 
     def count(self, prefix: str = "", *, start: str = "") -> int:
         """How many objects `select` would give without a limit."""

@@ -25,7 +25,7 @@ TRIMMED_PART: Final = 64
 """A full feed drops one part in so many, the oldest."""
 
 
-class Entry(NamedTuple):
+class RevisionEvents(NamedTuple):
     """All events of one revision."""
 
     revision: Revision
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
 class Chunk(NamedTuple):
     """A part of the backlog: every event of the asked span up to `upto`."""
 
-    entries: list[Entry]
+    entries: list[RevisionEvents]
     upto: Revision
 
 
@@ -64,7 +64,7 @@ class Feed:
         self._on_expect = on_expect
         self._entries_max = entries_max
         self._bytes_max = bytes_max
-        self._entries: list[Entry] = []
+        self._entries: list[RevisionEvents] = []
         self._base = 0  # absolute index of _entries[0]; cursors are absolute indexes
         self._bytes = 0
         self._floor = position  # every entry in memory is above this
@@ -91,9 +91,9 @@ class Feed:
             watch.fail(self._refusal)
         return watch
 
-    def append(self, entries: Iterable[Entry]) -> None:
+    def append(self, entries: Iterable[RevisionEvents]) -> None:
         """Add the next revisions. What is known already is ignored, so repeats do no harm."""
-        added: list[Entry] = []
+        added: list[RevisionEvents] = []
         for entry in entries:
             if entry.revision > self._position:
                 self._position = entry.revision
@@ -344,11 +344,11 @@ def _closed() -> StorageClosed:
     return StorageClosed("the store has been closed")
 
 
-def revision_of(entry: Entry) -> Revision:
+def revision_of(entry: RevisionEvents) -> Revision:
     return entry.revision
 
 
-def _size(entry: Entry) -> int:
+def _size(entry: RevisionEvents) -> int:
     size = 0
     for event in entry.events:
         size += len(event.value or b"") + 200

@@ -41,9 +41,9 @@ __all__ = [
     "Item",
     "Key",
     "Outcome",
-    "Page",
     "Present",
     "Put",
+    "RangePage",
     "Refused",
     "Revision",
     "RevisionIs",
@@ -108,7 +108,7 @@ class Batch(NamedTuple):
     events: tuple[Event, ...]
 
 
-class Page(NamedTuple):
+class RangePage(NamedTuple):
     """What a range yields: items in order of key, all as they were at `revision`."""
 
     items: list[Item]
@@ -268,7 +268,7 @@ class Storage(Protocol):
         limit: int = 0,
         revision: Revision | None = None,
         with_total: bool = False,
-    ) -> Page:
+    ) -> RangePage:
         """The span's items in order of key; `limit` 0 means all of them.
 
         Raises `Compacted` or `FutureRevision` for a revision that is gone or not yet there.

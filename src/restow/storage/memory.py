@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from restow.storage.checks import check_key, check_span, check_transaction, holds
 from restow.storage.errors import Compacted, FutureRevision, StorageClosed
-from restow.storage.feed import BATCH_EVENTS_MAX, Chunk, Entry, Feed, revision_of
+from restow.storage.feed import BATCH_EVENTS_MAX, Chunk, Feed, RevisionEvents, revision_of
 from restow.storage.interface import (
     REVISION_FIRST,
     Done,
@@ -20,8 +20,8 @@ from restow.storage.interface import (
     Item,
     Key,
     Outcome,
-    Page,
     Put,
+    RangePage,
     Refused,
     Revision,
     Span,
@@ -50,7 +50,7 @@ class MemoryStorage:
         self._compacted = Revision(0)
         self._keys: list[Key] = []  # sorted; every key that has a version left
         self._versions: dict[Key, list[_Version]] = {}
-        self._log: list[Entry] = []
+        self._log: list[RevisionEvents] = []
         self._feed = Feed(position=REVISION_FIRST, open_backlog=self._open_backlog)
         self._closed = False
 
@@ -65,12 +65,12 @@ class MemoryStorage:
         limit: int = 0,
         revision: Revision | None = None,
         with_total: bool = False,
-    ) -> Page:
+    ) -> RangePage:
         check_span(span)
         at = self._readable(revision)
         items = self._items_at(span, at)
         page = items[:limit] if limit else items
-        return Page(page, at, len(page) < len(items), len(items) if with_total else None)
+        return RangePage(page, at, len(page) < len(items), len(items) if with_total else None)
 
     async def count(self, span: Span, *, revision: Revision | None = None) -> int:
         check_span(span)
@@ -108,7 +108,7 @@ class MemoryStorage:
         if not events:
             return Done(self._revision)
         self._revision = revision
-        entry = Entry(revision, events)
+        entry = RevisionEvents(revision, events)
         self._log.append(entry)
         self._feed.append([entry])
         return Done(revision)

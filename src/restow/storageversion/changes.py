@@ -49,10 +49,10 @@ from restow.storageversion.rules import (
     UNFENCED,
     UNKNOWN_HASH,
     Agreement,
-    Entry,
     Obstacle,
     Report,
     State,
+    StorageVersionEntry,
     are_remote,
     report_after,
     state_after,
@@ -159,7 +159,7 @@ class Change:
 
 def change(
     view: View,
-    entries: tuple[Entry, ...],
+    entries: tuple[StorageVersionEntry, ...],
     *,
     kind: str,
     obstacle: Obstacle | None,
@@ -247,7 +247,7 @@ def hash_of(kind: str, api_version: str) -> str:
     return storage_version_hash(GroupVersionKind(group, version, kind))
 
 
-def encoder_of(entry: Entry) -> bytes:
+def encoder_of(entry: StorageVersionEntry) -> bytes:
     """The value of the encoder key that goes with an entry."""
     return encode_encoder(
         Encoder(entry.encoding_version, entry.key_id, entry.definition, entry.is_closing)
@@ -255,7 +255,11 @@ def encoder_of(entry: Entry) -> bytes:
 
 
 def _encoder_changes(
-    name: str, before: tuple[Entry, ...], after: tuple[Entry, ...], *, own: ServerId | None
+    name: str,
+    before: tuple[StorageVersionEntry, ...],
+    after: tuple[StorageVersionEntry, ...],
+    *,
+    own: ServerId | None,
 ) -> tuple[list[Guard], list[Write]]:
     """The encoder keys that come, change and go with the entries of servers on this store."""
     old = {entry.server_id: entry for entry in before if not entry.store}

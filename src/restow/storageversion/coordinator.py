@@ -66,7 +66,7 @@ from restow.storageversion.remote_reconciling import RemoteReconciler
 from restow.storageversion.remote_registration import Remote, RemoteRegistrar
 from restow.storageversion.roster import Roster
 from restow.storageversion.rules import are_remote
-from restow.storageversion.selection import Selection
+from restow.storageversion.selection import SelectionFollower
 from restow.storageversion.unreported import mark_states
 from restow.storageversion.wire import LEASES_PREFIX, REPORTS_PREFIX, STATES_PREFIX
 
@@ -166,9 +166,9 @@ class Coordinator:
         self.collector = Collector(
             storage, mirror, membership, planner=votes, catalog=catalog, runtime=runtime
         )
-        self._selection: Selection | None = None
+        self._selection: SelectionFollower | None = None
         if mode in ("strict", "loose"):
-            self._selection = Selection(
+            self._selection = SelectionFollower(
                 storage,
                 mirror,
                 catalog,

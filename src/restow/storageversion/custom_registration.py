@@ -21,7 +21,7 @@ from restow.storageversion.mirror import Mirror
 from restow.storageversion.records import name_of
 from restow.storageversion.registrar import Registrar
 from restow.storageversion.roster import Roster
-from restow.storageversion.rules import Entry
+from restow.storageversion.rules import StorageVersionEntry
 
 
 class CustomRegistration:
@@ -123,9 +123,9 @@ class CustomRegistration:
         written = [version for e in self._entries(group, plural) for version in e.written]
         return frozenset(GroupVersion.parse(version).version for version in written)
 
-    def _own_entry(self, resource: Resource) -> Entry | None:
+    def _own_entry(self, resource: Resource) -> StorageVersionEntry | None:
         entries = self._entries(resource.group, resource.plural)
         return next((e for e in entries if e.server_id == self._membership.id), None)
 
-    def _entries(self, group: str, plural: str) -> tuple[Entry, ...]:
+    def _entries(self, group: str, plural: str) -> tuple[StorageVersionEntry, ...]:
         return View.of(self._mirror, name_of(GroupResource(group, plural))).report.entries

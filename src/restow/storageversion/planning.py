@@ -51,7 +51,7 @@ from restow.storageversion.records import (
     selected_key,
 )
 from restow.storageversion.roster import Roster
-from restow.storageversion.rules import Entry, with_entry, without
+from restow.storageversion.rules import StorageVersionEntry, with_entry, without
 from restow.storageversion.voting import (
     Ballot,
     Candidate,
@@ -86,7 +86,7 @@ class Planner(Protocol):
     def registration(self, resource: Resource, view: View) -> Planned:
         """This server's registration. Raises `VersionUnsupported` or `NotSettled`."""
 
-    def key_use(self, resource: Resource, living: tuple[Entry, ...]) -> KeyUse:
+    def key_use(self, resource: Resource, living: tuple[StorageVersionEntry, ...]) -> KeyUse:
         """With which key this server would write now. Raises `KeyUnsupported`."""
 
     def tidied(self, name: str, kind: str) -> Change | None:
@@ -149,7 +149,7 @@ class ReportPlanner:
         )
         return Planned(found, self._fence(resource, entry))
 
-    def _version_for(self, resource: Resource, living: tuple[Entry, ...]) -> str:
+    def _version_for(self, resource: Resource, living: tuple[StorageVersionEntry, ...]) -> str:
         """The version that this server would write: what it prefers.
 
         The definition of a custom resource may name a version that did not exist a moment ago.
@@ -170,7 +170,9 @@ class ReportPlanner:
                 return version
         raise NotSettled(f"not all servers know the versions of {resource.kind.group_resource} yet")
 
-    def _check_definitions(self, resource: Resource, living: tuple[Entry, ...]) -> None:
+    def _check_definitions(
+        self, resource: Resource, living: tuple[StorageVersionEntry, ...]
+    ) -> None:
         """Raises `NotSettled` while others report a resource of the same name that comes from
         another definition, or from none: they may store it otherwise.
 
@@ -198,7 +200,7 @@ class ReportPlanner:
             return None
         return self._change(view, self._living(view), kind=kind)
 
-    def key_use(self, resource: Resource, living: tuple[Entry, ...]) -> KeyUse:
+    def key_use(self, resource: Resource, living: tuple[StorageVersionEntry, ...]) -> KeyUse:
         """With which key this server would write: the one it prefers, as soon as all others can
         read that. Until then it goes on with one that they can; it has said by then what it can
         read itself. Raises `KeyUnsupported`, or what `Keys` does."""
@@ -221,9 +223,9 @@ class ReportPlanner:
             f" would write {name}, nor is there another key that all have: give all servers both"
         )
 
-    def _entry(self, resource: Resource, api_version: str, key: KeyUse) -> Entry:
+    def _entry(self, resource: Resource, api_version: str, key: KeyUse) -> StorageVersionEntry:
         """What this server says of a resource that it writes in a version, with a key."""
-        return Entry(
+        return StorageVersionEntry(
             server_id=self._membership.id,
             encoding_version=api_version,
             decodable_versions=tuple(dict.fromkeys((*resource.decodable, api_version))),
@@ -237,7 +239,7 @@ class ReportPlanner:
             is_closing=resource.origin is not None and resource.origin.is_closing,
         )
 
-    def _fence(self, resource: Resource, entry: Entry) -> Encoding:
+    def _fence(self, resource: Resource, entry: StorageVersionEntry) -> Encoding:
         """How a resource is written under an entry.
 
         Pinned kinds are guarded by the server's key alone: the registration of the others stands
@@ -247,11 +249,11 @@ class ReportPlanner:
             return Encoding(entry.encoding_version, (self._own_guard(),))
         return Encoding(entry.encoding_version, self._guards(resource, entry), entry.key_id)
 
-    def _guards(self, resource: Resource, entry: Entry) -> tuple[Guard, ...]:
+    def _guards(self, resource: Resource, entry: StorageVersionEntry) -> tuple[Guard, ...]:
         name = name_of(resource.kind.group_resource)
         return (ValueIs(encoder_key(entry.server_id, name), encoder_of(entry)),)
 
-    def _living(self, view: View) -> tuple[Entry, ...]:
+    def _living(self, view: View) -> tuple[StorageVersionEntry, ...]:
         """The entries without those of servers that are gone, and the own one if it is unfounded:
         only the server itself knows what it no longer serves."""
         entries = view.report.entries
@@ -269,7 +271,7 @@ class ReportPlanner:
     def _own_guard(self) -> Present:
         return Present(server_key(self._membership.id))
 
-    def _own_encoder(self, view: View, entry: Entry) -> tuple[Write, ...]:
+    def _own_encoder(self, view: View, entry: StorageVersionEntry) -> tuple[Write, ...]:
         """The own encoder key, also if the entry is not new: it may have been removed by hand."""
         if entry not in view.report.entries:
             return ()  # It comes with the entry.
@@ -278,7 +280,7 @@ class ReportPlanner:
     def _change(
         self,
         view: View,
-        entries: tuple[Entry, ...],
+        entries: tuple[StorageVersionEntry, ...],
         *,
         kind: str,
         guards: Iterable[Guard] = (),
@@ -409,7 +411,7 @@ class VotePlanner(ReportPlanner):
         self._check_writable(resource, selected)
         return self._fence(resource, self._entry(resource, selected, KeyUse(key_id, key_id)))
 
-    def _guards(self, resource: Resource, entry: Entry) -> tuple[Guard, ...]:
+    def _guards(self, resource: Resource, entry: StorageVersionEntry) -> tuple[Guard, ...]:
         """Strictly: what is written is what is selected at that very moment. Loosely: nothing."""
         if not self._is_strict:
             return ()
@@ -417,7 +419,7 @@ class VotePlanner(ReportPlanner):
         selected = ValueIs(selected_key(name), entry.encoding_version.encode())
         return (selected, *super()._guards(resource, entry))
 
-    def _first_ballot(self, own: Candidate, entries: tuple[Entry, ...]) -> Ballot:
+    def _first_ballot(self, own: Candidate, entries: tuple[StorageVersionEntry, ...]) -> Ballot:
         """The ballot that the first voter makes. Raises `NotSettled` when it has to wait."""
         selected: str | None = None
         if not self._roster.unfenced():
@@ -447,7 +449,7 @@ class VotePlanner(ReportPlanner):
         )
 
     def _counted(
-        self, ballot: Ballot, entries: tuple[Entry, ...], *, is_member: bool = False
+        self, ballot: Ballot, entries: tuple[StorageVersionEntry, ...], *, is_member: bool = False
     ) -> Ballot:
         """The ballot without the dead, and what follows from it. `is_member`: this server is one,
         also if the mirror has not heard of it yet; the store is asked by the guard."""
@@ -467,7 +469,12 @@ class VotePlanner(ReportPlanner):
                 " down by one release at a time"
             )
 
-    def _with_older(self, resource: Resource, entry: Entry, entries: tuple[Entry, ...]) -> Entry:
+    def _with_older(
+        self,
+        resource: Resource,
+        entry: StorageVersionEntry,
+        entries: tuple[StorageVersionEntry, ...],
+    ) -> StorageVersionEntry:
         """The own entry while writes in other versions may still land: it names them all, with the
         version that it has named so far first."""
         older = {*self._still_written(resource)} & {*entry.decodable_versions}
@@ -481,8 +488,8 @@ class VotePlanner(ReportPlanner):
         )
 
     def _moved(
-        self, entries: tuple[Entry, ...], before: Ballot, after: Ballot
-    ) -> tuple[Entry, ...]:
+        self, entries: tuple[StorageVersionEntry, ...], before: Ballot, after: Ballot
+    ) -> tuple[StorageVersionEntry, ...]:
         """The entries after a change of the selection: those of strict voters go with it. Loose
         voters hear of it later, and go on in the old version until then: they may write both."""
         if before.selected == after.selected:
@@ -521,7 +528,7 @@ class VotePlanner(ReportPlanner):
         return tuple(writes)
 
 
-def _moved_to(selected: str, entry: Entry, mode: Mode | None) -> Entry:
+def _moved_to(selected: str, entry: StorageVersionEntry, mode: Mode | None) -> StorageVersionEntry:
     match mode:
         case "strict":
             return replace(entry, encoding_version=selected)

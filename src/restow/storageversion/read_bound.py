@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.storage.interface import Page, Span
+from restow.storage.interface import RangePage, Span
 
 SPARSE_FACTOR: Final = 4
 """A read that finds less than this part of what it asked for was bounded too tightly."""
@@ -26,7 +26,7 @@ class ReadBound:
         """Length of the prefix. 0: not bounded."""
         self.first = self._from(max(whole.start, start))
 
-    def following(self, start: str, found: Page, *, wanted: int) -> Span:
+    def following(self, start: str, found: RangePage, *, wanted: int) -> Span:
         """The range to read next, from `start`."""
         items = found.items
         if found.more:

@@ -31,7 +31,7 @@ from restow.storageversion.membership import Membership
 from restow.storageversion.mirror import Mirror
 from restow.storageversion.records import ENCODERS_PREFIX, encoder_key, name_of
 from restow.storageversion.remote_registration import FOR_GOOD, Remote, RemoteRegistrar
-from restow.storageversion.rules import Agreement, Entry
+from restow.storageversion.rules import Agreement, StorageVersionEntry
 
 LOOK_SECONDS: Final = 30.0
 """Between looks, whatever the watches have told."""
@@ -40,7 +40,7 @@ PAUSE_SECONDS: Final = 0.05
 
 logger = logging.getLogger(__name__)
 
-Said = Mapping[str, tuple[Entry, ...]]
+Said = Mapping[str, tuple[StorageVersionEntry, ...]]
 
 
 class RemoteReconciler:
@@ -117,7 +117,7 @@ class RemoteReconciler:
         page = await self._storage.range(Span.of_prefix(SERVERS_PREFIX))
         living = {server_of(item.key) for item in page.items}
 
-        async def take_out(said: tuple[str, Entry]) -> None:
+        async def take_out(said: tuple[str, StorageVersionEntry]) -> None:
             name, entry = said
             # Its writes may still match the encoder key: the collector removes it soon.
             if await self._storage.get(encoder_key(entry.server_id, name)) is None:
@@ -166,14 +166,14 @@ class RemoteReconciler:
                 if entry.server_id == own and self._is_here(entry):
                     await self._withdraw(name, entry, page.revision)
 
-    async def _withdraw(self, name: str, entry: Entry, sequence: int) -> None:
+    async def _withdraw(self, name: str, entry: StorageVersionEntry, sequence: int) -> None:
         await self._remote.main.withdraw(
             name, server_id=entry.server_id, store=entry.store, sequence=sequence
         )
         self.entries_removed += 1
         logger.info("what %s has said of %s is taken out", entry.server_id, name)
 
-    def _is_said(self, resource: Resource, entries: Iterable[Entry]) -> bool:
+    def _is_said(self, resource: Resource, entries: Iterable[StorageVersionEntry]) -> bool:
         """Whether the main servers say what this one does; one that does nothing says enough."""
         encoding = self._table.find(resource)
         if encoding is None:
@@ -190,9 +190,9 @@ class RemoteReconciler:
         is_closed = resource.origin is None and self._table.find(resource) is None
         return is_closed and not self._registrar.lock(resource).locked()
 
-    def _is_here(self, entry: Entry) -> bool:
+    def _is_here(self, entry: StorageVersionEntry) -> bool:
         return entry.store == self._remote.store
 
 
-def _entries(said: Said) -> Iterable[tuple[str, Entry]]:
+def _entries(said: Said) -> Iterable[tuple[str, StorageVersionEntry]]:
     return [(name, entry) for name, entries in said.items() for entry in entries]

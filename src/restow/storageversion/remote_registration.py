@@ -55,7 +55,7 @@ from restow.storageversion.identity import ServerId, server_key
 from restow.storageversion.planning import Planned
 from restow.storageversion.records import encoder_key, held_encoder, name_of
 from restow.storageversion.registrar import Registrar
-from restow.storageversion.rules import Entry
+from restow.storageversion.rules import StorageVersionEntry
 
 STORE_ID_KEY: Final = Key("/restow/store-id")
 STORE_ID_BYTES: Final = 16
@@ -77,16 +77,16 @@ class MainApi(Protocol):
     they could not be reached or have refused.
     """
 
-    async def report(self, name: str, kind: str, entry: Entry) -> None:
+    async def report(self, name: str, kind: str, entry: StorageVersionEntry) -> None:
         """Say how this server writes a resource; it has a store and a sequence."""
 
     async def withdraw(self, name: str, *, server_id: ServerId, store: str, sequence: int) -> None:
         """Take out what a server has said up to then."""
 
-    async def entries(self) -> Mapping[str, tuple[Entry, ...]]:
+    async def entries(self) -> Mapping[str, tuple[StorageVersionEntry, ...]]:
         """What all servers say, by the name of the resource."""
 
-    async def entries_of(self, name: str) -> tuple[Entry, ...]:
+    async def entries_of(self, name: str) -> tuple[StorageVersionEntry, ...]:
         """What all servers say of one resource, as it is now."""
 
 
@@ -194,7 +194,7 @@ class RemoteRegistrar(Registrar):
         await self._remote.main.report(name, kind, said)
         return await self._open(resource, entry)
 
-    async def _open(self, resource: Resource, entry: Entry) -> Revision:
+    async def _open(self, resource: Resource, entry: StorageVersionEntry) -> Revision:
         """Let writes match the encoder key, unless this server was taken out meanwhile."""
         key, value = _encoder_key_of(resource, entry), encoder_of(entry)
         member = Present(server_key(entry.server_id))
@@ -215,12 +215,12 @@ class RemoteRegistrar(Registrar):
                     )
         raise Unavailable(f"the store does not say whether {resource.kind.group_resource} is open")
 
-    def _own_entry(self, planned: Planned) -> Entry:
+    def _own_entry(self, planned: Planned) -> StorageVersionEntry:
         own = self._membership.id
         return next(entry for entry in planned.change.after.entries if entry.server_id == own)
 
 
-def _encoder_key_of(resource: Resource, entry: Entry) -> Key:
+def _encoder_key_of(resource: Resource, entry: StorageVersionEntry) -> Key:
     return encoder_key(entry.server_id, name_of(resource.kind.group_resource))
 
 

@@ -23,7 +23,7 @@ from restow.storageversion.identity import ServerId, server_key
 from restow.storageversion.mirror import Mirror
 from restow.storageversion.remote_registration import forget_advice
 from restow.storageversion.roster import Roster
-from restow.storageversion.rules import Entry, Report, with_entry, without
+from restow.storageversion.rules import Report, StorageVersionEntry, with_entry, without
 
 ENTRIES_MAX: Final = 64
 """Servers that report one resource from another store: all of them are in one object."""
@@ -31,7 +31,7 @@ ATTEMPTS_MAX: Final = 20
 CATCH_UP_SECONDS: Final = 2.0
 BACKOFF: Final = Backoff(initial_seconds=0.002, factor=1.6, max_seconds=0.25, jitter=1.0)
 
-Entries = tuple[Entry, ...]
+Entries = tuple[StorageVersionEntry, ...]
 
 
 class RemoteReports:
@@ -43,7 +43,7 @@ class RemoteReports:
         self._roster = Roster(mirror)
         self._runtime = runtime
 
-    async def report(self, name: str, kind: str, entry: Entry) -> Report:
+    async def report(self, name: str, kind: str, entry: StorageVersionEntry) -> Report:
         """Note how a server writes a resource, whose objects are called `kind`.
 
         The same may be said again. Raises `ReportRefused`, `NotSettled` or a StorageError.
@@ -119,7 +119,7 @@ class RemoteReports:
         raise NotSettled(f"the report of {name} was overtaken {ATTEMPTS_MAX} times")
 
 
-def check_report(view: View, kind: str, entry: Entry) -> None:
+def check_report(view: View, kind: str, entry: StorageVersionEntry) -> None:
     """Whether a server may say so beside what others say. Raises `ReportRefused`."""
     entries = view.report.entries
     own = [other.server_id for other in entries if not other.store]
@@ -156,5 +156,5 @@ def check_report(view: View, kind: str, entry: Entry) -> None:
         )
 
 
-def _entry_of(entries: Entries, server_id: ServerId) -> Entry | None:
+def _entry_of(entries: Entries, server_id: ServerId) -> StorageVersionEntry | None:
     return next((entry for entry in entries if entry.server_id == server_id), None)

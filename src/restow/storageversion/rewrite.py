@@ -44,7 +44,7 @@ from restow.storage.identity import IDENTITY_KEY, decode_record
 from restow.storage.interface import Span
 from restow.storageversion.records import decode_epoch, epoch_key, name_of
 from restow.storageversion.rewrite_others import Others
-from restow.storageversion.rewrite_page import Page, PageWork, Source, Values
+from restow.storageversion.rewrite_page import PageWork, RewrittenPage, Source, Values
 from restow.storageversion.rewrite_plan import Aborted
 from restow.storageversion.rules import Agreement
 from restow.storageversion.verification import Pass, record_clean_pass, record_failures
@@ -96,7 +96,7 @@ class Rewriter:
         limit: int = LIMIT_MAX,
         bytes_max: int = BYTES_MAX,
         epoch: int | None = None,
-    ) -> Page:
+    ) -> RewrittenPage:
         """Rewrite what is left from a key on, up to a limit.
 
         Raises `Aborted` when this server does not write the target version, the servers do not
@@ -114,7 +114,7 @@ class Rewriter:
             target = Agreement(target_version, self._policy.encoding(resource).key_id)
             self._check(resource, target, standing, epoch)
             confirm = partial(self._confirm, resource, standing.epoch)
-            page = Page(
+            page = RewrittenPage(
                 epoch=standing.epoch, report_uid=standing.report_uid, store_id=standing.store_id
             )
             source = Source(
@@ -145,7 +145,7 @@ class Rewriter:
     async def conclude(
         self,
         resource: Resource,
-        page: Page,
+        page: RewrittenPage,
         *,
         target_version: str,
         is_clean: bool,

@@ -17,7 +17,7 @@ from restow.registry.definition import Resource
 from restow.registry.store import ResourceStore
 from restow.storage.errors import CannotOpen, StoreDamaged
 from restow.storage.interface import SEALED_PREFIX, Item, Key, Refused, Span, Storage, Unknown
-from restow.storage.interface import Page as StoredPage
+from restow.storage.interface import RangePage as StoredPage
 from restow.storageversion.rewrite_plan import Aborted, RewritePlan, rewritten_form
 from restow.storageversion.rewrite_remote import Outcome, converted_forms
 from restow.storageversion.rules import Agreement
@@ -55,7 +55,7 @@ class Failure(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Page:
+class RewrittenPage:
     """What has come of one page."""
 
     epoch: int
@@ -120,7 +120,7 @@ class Source:
         self,
         values: Values,
         span: Span,
-        page: Page,
+        page: RewrittenPage,
         *,
         limit: int,
         bytes_max: int,
@@ -231,7 +231,7 @@ class PageWork:
         target: Agreement,
         values: Values,
         source: Source,
-        page: Page,
+        page: RewrittenPage,
         is_alone: Callable[[], bool],
     ) -> None:
         self._store = store

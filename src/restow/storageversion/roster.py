@@ -14,7 +14,7 @@ from restow.storageversion.identity import (
 )
 from restow.storageversion.mirror import Mirror
 from restow.storageversion.records import encoder_key
-from restow.storageversion.rules import Entry, Obstacle, obstacle_to
+from restow.storageversion.rules import Obstacle, StorageVersionEntry, obstacle_to
 from restow.storageversion.wire import LEASES_PREFIX, is_foreign_lease, lease_key
 
 
@@ -71,7 +71,7 @@ class Roster:
             )
         return self._unfenced
 
-    def is_garbage(self, name: str, entry: Entry) -> bool:
+    def is_garbage(self, name: str, entry: StorageVersionEntry) -> bool:
         """Whether an entry is that of a server which is gone.
 
         One without a server key and without an encoder key was written by someone who does not
@@ -86,6 +86,6 @@ class Roster:
             return True
         return self._mirror.get(lease_key(entry.server_id)) is None
 
-    def obstacle(self, entries: tuple[Entry, ...]) -> Obstacle | None:
+    def obstacle(self, entries: tuple[StorageVersionEntry, ...]) -> Obstacle | None:
         """What stands against an agreement."""
         return obstacle_to(entries, self.modes(), self.unfenced())

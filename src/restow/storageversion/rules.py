@@ -27,7 +27,7 @@ UNFENCED: Final = "UnfencedServer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class StorageVersionEntry:
     """How one server writes a resource, and what it can read."""
 
     server_id: ServerId
@@ -78,7 +78,7 @@ class Obstacle(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class AgreementCondition:
     type: str
     status: str
     reason: str
@@ -93,9 +93,9 @@ class Condition:
 class Report:
     """What is known of how one resource is written."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[StorageVersionEntry, ...] = ()
     common_version: str | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[AgreementCondition, ...] = ()
     agreement: Agreement | None = None
     epoch: int = 0
 
@@ -119,35 +119,43 @@ class State:
 # Entries.
 
 
-def with_entry(entries: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
+def with_entry(
+    entries: tuple[StorageVersionEntry, ...], entry: StorageVersionEntry
+) -> tuple[StorageVersionEntry, ...]:
     """The entries with this one in the place of its server's earlier one, or at the end."""
     if any(other.server_id == entry.server_id for other in entries):
         return tuple(entry if other.server_id == entry.server_id else other for other in entries)
     return (*entries, entry)
 
 
-def without(entries: tuple[Entry, ...], gone: Collection[ServerId]) -> tuple[Entry, ...]:
+def without(
+    entries: tuple[StorageVersionEntry, ...], gone: Collection[ServerId]
+) -> tuple[StorageVersionEntry, ...]:
     return tuple(entry for entry in entries if entry.server_id not in gone)
 
 
-def are_remote(entries: Collection[Entry]) -> bool:
+def are_remote(entries: Collection[StorageVersionEntry]) -> bool:
     """Whether a resource is kept in another store, by servers that have their keys there."""
     return bool(entries) and all(entry.store for entry in entries)
 
 
-def common_version(entries: Iterable[Entry]) -> str | None:
+def common_version(entries: Iterable[StorageVersionEntry]) -> str | None:
     """The version that all write; None when they differ, and when there is nobody."""
     versions = {version for entry in entries for version in entry.written}
     return versions.pop() if len(versions) == 1 else None
 
 
-def agreement_of(entries: Iterable[Entry], obstacle: Obstacle | None) -> Agreement | None:
+def agreement_of(
+    entries: Iterable[StorageVersionEntry], obstacle: Obstacle | None
+) -> Agreement | None:
     found = {Agreement(version, e.key_id) for e in entries for version in e.written}
     return found.pop() if obstacle is None and len(found) == 1 else None
 
 
 def obstacle_to(
-    entries: Iterable[Entry], modes: Mapping[ServerId, Mode], unfenced: Collection[str]
+    entries: Iterable[StorageVersionEntry],
+    modes: Mapping[ServerId, Mode],
+    unfenced: Collection[str],
 ) -> Obstacle | None:
     """What stands against an agreement.
 
@@ -176,7 +184,7 @@ def obstacle_to(
 
 
 def report_after(
-    before: Report, entries: tuple[Entry, ...], *, obstacle: Obstacle | None, now: str
+    before: Report, entries: tuple[StorageVersionEntry, ...], *, obstacle: Obstacle | None, now: str
 ) -> Report:
     """The report with other entries, and all that follows from them."""
     common = None if obstacle is not None else common_version(entries)
@@ -192,11 +200,11 @@ def report_after(
 
 def _conditions_after(
     before: Report,
-    entries: tuple[Entry, ...],
+    entries: tuple[StorageVersionEntry, ...],
     common: str | None,
     obstacle: Obstacle | None,
     now: str,
-) -> tuple[Condition, ...]:
+) -> tuple[AgreementCondition, ...]:
     versions = _versions_condition(common, obstacle, now)
     moved = None not in (before.common_version, common) and before.common_version != common
     conditions = {condition.type: condition for condition in before.conditions}
@@ -214,7 +222,9 @@ def _conditions_after(
     return tuple(conditions.values())
 
 
-def _versions_condition(common: str | None, obstacle: Obstacle | None, now: str) -> Condition:
+def _versions_condition(
+    common: str | None, obstacle: Obstacle | None, now: str
+) -> AgreementCondition:
     if common is not None:
         status, reason, message = "True", "CommonEncodingVersionSet", "Common encoding version set"
     else:
@@ -222,19 +232,23 @@ def _versions_condition(common: str | None, obstacle: Obstacle | None, now: str)
         message = "Common encoding version unset"
         if obstacle is not None:
             reason, message = obstacle
-    return Condition(type=VERSIONS_EQUAL, status=status, reason=reason, message=message, since=now)
+    return AgreementCondition(
+        type=VERSIONS_EQUAL, status=status, reason=reason, message=message, since=now
+    )
 
 
-def _keys_condition(entries: tuple[Entry, ...], now: str) -> Condition:
+def _keys_condition(entries: tuple[StorageVersionEntry, ...], now: str) -> AgreementCondition:
     status, reason, message = "True", "CommonEncryptionKeySet", "All servers write with one key"
     if len({entry.key_id for entry in entries}) > 1:
         status, reason, message = "False", "CommonEncryptionKeyUnset", "Servers use different keys"
     elif waiting := _waiting_for_keys(entries):
         status, reason, message = "False", "EncryptionKeyPending", waiting
-    return Condition(type=KEYS_EQUAL, status=status, reason=reason, message=message, since=now)
+    return AgreementCondition(
+        type=KEYS_EQUAL, status=status, reason=reason, message=message, since=now
+    )
 
 
-def _waiting_for_keys(entries: tuple[Entry, ...]) -> str:
+def _waiting_for_keys(entries: tuple[StorageVersionEntry, ...]) -> str:
     """Who would write with another key, and who cannot read it yet; empty: nobody would.
 
     When all can read it, that server is about to register with it.
@@ -250,7 +264,9 @@ def _waiting_for_keys(entries: tuple[Entry, ...]) -> str:
     return ""
 
 
-def _transition(old: Condition | None, new: Condition, *, moved: bool) -> Condition:
+def _transition(
+    old: AgreementCondition | None, new: AgreementCondition, *, moved: bool
+) -> AgreementCondition:
     """The new condition, with the old time if neither its status nor its value has changed."""
     if old is None:
         return new
@@ -294,7 +310,7 @@ def state_after(
     )
 
 
-def verifier_of(entries: Iterable[Entry], aggregated: Collection[ServerId]) -> str:
+def verifier_of(entries: Iterable[StorageVersionEntry], aggregated: Collection[ServerId]) -> str:
     """On whose evidence hashes of a resource with these entries may be removed.
 
     A server verifies what it rewrites itself: objects in its own store, written under a fence. The

@@ -27,7 +27,7 @@ RETRY_SECONDS: Final = 1.0
 logger = logging.getLogger(__name__)
 
 
-class Selection:
+class SelectionFollower:
     """Switches the encodings of one server to what is selected."""
 
     def __init__(

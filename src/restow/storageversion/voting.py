@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from restow.storageversion.identity import ServerId, ServerRecord
-from restow.storageversion.rules import Entry
+from restow.storageversion.rules import StorageVersionEntry
 
 
 class Candidate(NamedTuple):
@@ -52,7 +52,7 @@ def without_strangers(ballot: Ballot, members: Collection[ServerId]) -> Ballot:
     return replace(ballot, candidates=found)
 
 
-def counted(ballot: Ballot, members: Members, entries: Iterable[Entry]) -> Ballot:
+def counted(ballot: Ballot, members: Members, entries: Iterable[StorageVersionEntry]) -> Ballot:
     """The ballot with the version selected that follows from its candidates."""
     wanted = {candidate.preferred for candidate in ballot.candidates}
     voters = {candidate.server_id for candidate in ballot.candidates}
@@ -62,7 +62,7 @@ def counted(ballot: Ballot, members: Members, entries: Iterable[Entry]) -> Ballo
 
 
 def holding_back(
-    voters: Collection[ServerId], members: Members, entries: Iterable[Entry]
+    voters: Collection[ServerId], members: Members, entries: Iterable[StorageVersionEntry]
 ) -> list[ServerId]:
     """The servers because of which a selection does not change: on their way, or without a vote."""
     writers = {entry.server_id for entry in entries}
@@ -75,7 +75,7 @@ def holding_back(
 
 
 def first_selection(
-    preferred: str, own: ServerId, members: Members, entries: Iterable[Entry]
+    preferred: str, own: ServerId, members: Members, entries: Iterable[StorageVersionEntry]
 ) -> str | None:
     """What the first voter selects among servers that do not vote; None: it must wait.
 

@@ -55,7 +55,7 @@ from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Key
 from restow.storageversion.identity import ServerId
 from restow.storageversion.records import resource_of_name
-from restow.storageversion.rules import Condition, Entry, Report, State
+from restow.storageversion.rules import AgreementCondition, Report, State, StorageVersionEntry
 
 
 def root_of(group: str, kind: str) -> str:
@@ -179,7 +179,7 @@ def encode_report(report: Report, metadata: Mapping[str, Any]) -> bytes:
     return encode(msgspec.to_builtins(found), internal_v1alpha1.API_VERSION, internal_v1alpha1.KIND)
 
 
-def _said(annotation: str, entry: Entry) -> object:
+def _said(annotation: str, entry: StorageVersionEntry) -> object:
     """What an annotation tells of an entry; nothing, if there is nothing to tell."""
     match annotation:
         case _ if annotation == KEYS_ANNOTATION:
@@ -205,12 +205,14 @@ def _said(annotation: str, entry: Entry) -> object:
             return {"uid": entry.definition} | closing if entry.definition else {}
 
 
-def _entry(entry: ServerStorageVersion, said: Mapping[str, Mapping[str, Any]]) -> Entry:
+def _entry(
+    entry: ServerStorageVersion, said: Mapping[str, Mapping[str, Any]]
+) -> StorageVersionEntry:
     server_id = entry.api_server_id
     definition = said[DEFINITIONS_ANNOTATION].get(server_id) or {}
     key_id = said[KEYS_ANNOTATION].get(server_id, "")
     preferred = said[PREFERRED_KEYS_ANNOTATION].get(server_id)
-    return Entry(
+    return StorageVersionEntry(
         server_id=ServerId(server_id),
         encoding_version=entry.encoding_version,
         decodable_versions=tuple(entry.decodable_versions),
@@ -228,8 +230,8 @@ def _entry(entry: ServerStorageVersion, said: Mapping[str, Mapping[str, Any]]) -
     )
 
 
-def _condition(condition: StorageVersionCondition) -> Condition:
-    return Condition(
+def _condition(condition: StorageVersionCondition) -> AgreementCondition:
+    return AgreementCondition(
         type=condition.type,
         status=condition.status,
         reason=condition.reason,

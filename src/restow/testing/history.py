@@ -19,7 +19,7 @@ from itertools import groupby
 
 from restow.aio import Clock, SystemClock
 from restow.storage.checks import holds
-from restow.storage.feed import Entry
+from restow.storage.feed import RevisionEvents
 from restow.storage.interface import (
     Delete,
     Done,
@@ -28,8 +28,8 @@ from restow.storage.interface import (
     Item,
     Key,
     Outcome,
-    Page,
     Put,
+    RangePage,
     Refused,
     Revision,
     Span,
@@ -57,7 +57,7 @@ class RangeRecord:
     began: float
     ended: float
     span: Span
-    page: Page
+    page: RangePage
     pinned: bool
     """Whether a revision was asked for; then the answer may be old."""
 
@@ -94,7 +94,7 @@ class Recorder:
         self.history.commits.append(CommitRecord(began, ended, transaction, outcome))
         return outcome
 
-    async def range(self, span: Span, *, revision: Revision | None = None) -> Page:
+    async def range(self, span: Span, *, revision: Revision | None = None) -> RangePage:
         began = self._clock.monotonic()
         page = await self.storage.range(span, revision=revision)
         ended = self._clock.monotonic()
@@ -108,7 +108,7 @@ class Timeline:
 
     def __init__(self, start: Revision, initial: Iterable[Item]) -> None:
         self.revision = start
-        self.log: list[Entry] = []
+        self.log: list[RevisionEvents] = []
         self._versions: dict[Key, list[tuple[Revision, Item | None]]] = {
             item.key: [(item.revision, item)] for item in initial
         }
@@ -142,7 +142,7 @@ class Timeline:
                 item = Item(event.key, event.value, revision, event.created)
             self._versions.setdefault(event.key, []).append((revision, item))
         self.revision = revision
-        self.log.append(Entry(revision, events))
+        self.log.append(RevisionEvents(revision, events))
 
     def _event(self, write: Write, revision: Revision) -> Event | None:
         previous = self.item_at(write.key, self.revision)
@@ -170,7 +170,7 @@ def replay(history: History) -> tuple[Timeline, list[str]]:
     return timeline, problems
 
 
-def log_of(history: History) -> list[Entry]:
+def log_of(history: History) -> list[RevisionEvents]:
     """The changes that watchers of this history must have seen."""
     timeline, problems = replay(history)
     assert not problems, problems

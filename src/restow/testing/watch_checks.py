@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from restow.storage.feed import Entry, revision_of
+from restow.storage.feed import RevisionEvents, revision_of
 from restow.storage.interface import Batch, Event, Key, Revision, Span
 
 
@@ -36,7 +36,7 @@ class WatchRecord:
         return self.batches[-1].revision if self.batches else self.after
 
 
-Log = Sequence[Entry]
+Log = Sequence[RevisionEvents]
 """The true changes of the store, in order, with no gap from the watch's start to its end."""
 
 

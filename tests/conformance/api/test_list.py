@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from restow.endpoints.handlers import listing, reading, watching
-from restow.endpoints.selection import Selection
+from restow.endpoints.selection import ListSelectors
 from restow.registry.watch_cache import Entry
 from restow.storage.interface import Delete, Key, Revision, Transaction
 from tests.conformance.api.conftest import StartServer
@@ -74,17 +74,17 @@ async def test_many_objects_are_looked_at_in_slices(
     monkeypatch.setattr(listing, "SLICE_ITEMS", 4)
     looked: list[int] = []
     turns: list[int] = []
-    matches = Selection.matches
+    matches = ListSelectors.matches
 
     def tick() -> None:
         turns.append(len(looked))
         ticking[0] = asyncio.get_running_loop().call_soon(tick)
 
-    def counted(selection: Selection, path: str, entry: Entry) -> bool:
+    def counted(selection: ListSelectors, path: str, entry: Entry) -> bool:
         looked.append(1)
         return matches(selection, path, entry)
 
-    monkeypatch.setattr(Selection, "matches", counted)
+    monkeypatch.setattr(ListSelectors, "matches", counted)
     ticking = [asyncio.get_running_loop().call_soon(tick)]
     in_slices = [(await api.get(target)).names]
     in_slices += [page.names for page in await pages(api, f"{target}&limit=5")]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from restow.storage.errors import Compacted, FutureRevision
-from restow.storage.feed import Entry
+from restow.storage.feed import RevisionEvents
 from restow.storage.interface import (
     Batch,
     Done,
@@ -12,7 +12,7 @@ from restow.storage.interface import (
     Item,
     Key,
     Outcome,
-    Page,
+    RangePage,
     Refused,
     Revision,
     RevisionIs,
@@ -56,7 +56,9 @@ class ShiftedStorage:
         except (Compacted, FutureRevision) as error:
             return self._error(error)
 
-    async def range(self, span: Span, limit: int, revision: Revision | None) -> Page | Gone | Ahead:
+    async def range(
+        self, span: Span, limit: int, revision: Revision | None
+    ) -> RangePage | Gone | Ahead:
         far = None if revision is None else self._far(revision)
         try:
             page = await self.storage.range(span, limit=limit, revision=far, with_total=True)
@@ -90,7 +92,9 @@ class ShiftedStorage:
             return self._error(error)
         return None
 
-    async def log(self, span: Span, after: Revision, upto: Revision) -> list[Entry] | Gone | Ahead:
+    async def log(
+        self, span: Span, after: Revision, upto: Revision
+    ) -> list[RevisionEvents] | Gone | Ahead:
         """What a new watch yields, by revision, each in order of key."""
         far = self._far(after)
         try:
@@ -142,10 +146,10 @@ class ShiftedStorage:
         return Ahead(self._near(error.asked), self._near(error.current))
 
 
-def entries_of(batches: list[Batch]) -> list[Entry]:
+def entries_of(batches: list[Batch]) -> list[RevisionEvents]:
     """All events of some batches, by revision, each in order of key."""
     events: dict[Revision, list[Event]] = {}
     for batch in batches:
         for event in batch.events:
             events.setdefault(event.revision, []).append(event)
-    return [Entry(revision, tuple(sorted(found))) for revision, found in events.items()]
+    return [RevisionEvents(revision, tuple(sorted(found))) for revision, found in events.items()]

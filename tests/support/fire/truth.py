@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from restow.storage.feed import Entry, revision_of
+from restow.storage.feed import RevisionEvents, revision_of
 from restow.storage.interface import (
     EVERYTHING,
     Delete,
@@ -33,7 +33,7 @@ SAMPLES: Final = 25
 class Truth:
     """The log, and what it makes of every key."""
 
-    log: list[Entry]
+    log: list[RevisionEvents]
     timeline: Timeline
 
     @property
@@ -58,7 +58,7 @@ class Truth:
         return [self.timeline.item_at(key, Revision(each)) for each in moments]
 
 
-def truth_of(log: list[Entry]) -> Truth:
+def truth_of(log: list[RevisionEvents]) -> Truth:
     """A log as it must be: every entry replayed."""
     timeline = Timeline(Revision(0), [])
     for entry in log:
@@ -68,16 +68,16 @@ def truth_of(log: list[Entry]) -> Truth:
 
 async def read_truth(storage: Storage) -> tuple[Truth, list[str]]:
     """The truth, and where the store contradicts itself."""
-    log: list[Entry] = []
+    log: list[RevisionEvents] = []
     until = await storage.revision()
     watch = storage.watch(EVERYTHING, after=Revision(0))
     watch.expect(until)
     async for batch in watch:
         for event in batch.events:
             if log and log[-1].revision == event.revision:
-                log[-1] = Entry(event.revision, (*log[-1].events, event))
+                log[-1] = RevisionEvents(event.revision, (*log[-1].events, event))
             else:
-                log.append(Entry(event.revision, (event,)))
+                log.append(RevisionEvents(event.revision, (event,)))
         if batch.revision >= until:
             break
     await watch.close()

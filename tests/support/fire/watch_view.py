@@ -8,7 +8,7 @@ properties themselves (`watch_checks`).
 
 from __future__ import annotations
 
-from restow.storage.feed import Entry
+from restow.storage.feed import RevisionEvents
 from restow.storage.interface import Batch, Event, Item, Key, Revision, Span
 from restow.testing.watch_checks import WatchRecord, check_watch
 from tests.support.fire.objects import WIDGETS, stored_content
@@ -22,9 +22,9 @@ def comparable(item: Item) -> Item:
     return item._replace(value=stored_content(item.value).encode())
 
 
-def comparable_log(truth: Truth) -> list[Entry]:
+def comparable_log(truth: Truth) -> list[RevisionEvents]:
     """The log of the objects that the load writes, with what is compared of each."""
-    log: list[Entry] = []
+    log: list[RevisionEvents] = []
     for entry in truth.log:
         events = tuple(
             event._replace(
@@ -35,11 +35,11 @@ def comparable_log(truth: Truth) -> list[Entry]:
             if event.key.startswith(WIDGETS.root)
         )
         if events:
-            log.append(Entry(entry.revision, events))
+            log.append(RevisionEvents(entry.revision, events))
     return log
 
 
-def check_watcher(record: WatcherRecord, truth: Truth, log: list[Entry]) -> list[str]:
+def check_watcher(record: WatcherRecord, truth: Truth, log: list[RevisionEvents]) -> list[str]:
     """All that is wrong with what one watcher saw."""
     problems: list[str] = []
     for stretch in record.stretches:

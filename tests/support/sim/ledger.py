@@ -34,7 +34,7 @@ from restow.storageversion.records import (
     is_held,
     parse_encoder_key,
 )
-from restow.storageversion.rules import UNKNOWN_HASH, Entry
+from restow.storageversion.rules import UNKNOWN_HASH, StorageVersionEntry
 from restow.storageversion.voting import Ballot
 from restow.storageversion.wire import REPORTS_PREFIX, STATES_PREFIX, decode_report, decode_state
 
@@ -88,7 +88,7 @@ class Ledger:
     """The identities of each process."""
     lives: dict[str, Life] = field(default_factory=dict)
     encoders: dict[tuple[str, str], bytes] = field(default_factory=dict)
-    entries: dict[str, tuple[Entry, ...]] = field(default_factory=dict)
+    entries: dict[str, tuple[StorageVersionEntry, ...]] = field(default_factory=dict)
     epochs: dict[str, EpochRecord] = field(default_factory=dict)
     ballots: dict[str, Ballot] = field(default_factory=dict)
     selected: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))

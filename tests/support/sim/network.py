@@ -16,8 +16,8 @@ from restow.storage.interface import (
     Done,
     Item,
     Outcome,
-    Page,
     Put,
+    RangePage,
     Refused,
     Revision,
     Span,
@@ -72,7 +72,7 @@ class StoreWire(wires.StoreWire):
 
     def _range(
         self, span: Span, *, limit: int, revision: Revision | None, with_total: bool
-    ) -> Coroutine[Any, Any, Page]:
+    ) -> Coroutine[Any, Any, RangePage]:
         self._watched.is_listed(self._sender, span)
         return super()._range(span, limit=limit, revision=revision, with_total=with_total)
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from restow.registry.catalog import Catalog
 from restow.registry.custom.definitions import ROOT as DEFINITIONS
 from restow.storage.errors import Unavailable
-from restow.storage.feed import Entry, Feed, revision_of
+from restow.storage.feed import Feed, RevisionEvents, revision_of
 from restow.storage.identity import IDENTITY_KEY
 from restow.storage.interface import (
     EVERYTHING,
@@ -50,7 +50,7 @@ class Copy(NamedTuple):
     header: Header
     compacted: Revision
     versions: Mapping[Key, Sequence[_Version]]
-    log: Sequence[Entry]
+    log: Sequence[RevisionEvents]
 
 
 class StreamEnded(Unavailable):

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from restow.admission.policies_compiled import Binding, Policy, read_binding, read_policy
-from restow.admission.policies_evaluation import Dear, Denial, Verdict, evaluate
+from restow.admission.policies_evaluation import Dear, Denial, PolicyVerdict, evaluate
 from restow.admission.policies_result import Result
 from restow.admission.review import Attributes
 from restow.apimachinery.status_error import StatusError
@@ -39,7 +39,7 @@ def must(expression: str, **more: Any) -> dict[str, Any]:
     return {"expression": expression, **more}
 
 
-def said(policy: Policy, **values: Any) -> Verdict:
+def said(policy: Policy, **values: Any) -> PolicyVerdict:
     """What a policy says in the end."""
     steps = evaluate(policy, {**VALUES, **values})
     outcome: Outcome | None = None
@@ -201,8 +201,10 @@ def test_notes_for_the_audit_log() -> None:
     """Failures are noted as JSON, and what bindings say of one key is put together."""
     context = _context()
     result, policy = Result(_attributes(context)), made()
-    result.add(policy, _binding("b", "Audit"), Verdict([Denial(2, "no", "x")], [("k", "1")], []))
-    result.add(policy, _binding("c", "Audit"), Verdict([], [("k", "1"), ("k", "2")], []))
+    result.add(
+        policy, _binding("b", "Audit"), PolicyVerdict([Denial(2, "no", "x")], [("k", "1")], [])
+    )
+    result.add(policy, _binding("c", "Audit"), PolicyVerdict([], [("k", "1"), ("k", "2")], []))
     result.note(policy)
     result.finish()
     notes = context.annotations
@@ -224,7 +226,7 @@ def test_many_failures_are_still_json() -> None:
     result, policy = Result(_attributes(context)), made()
     for number in range(100):
         denial = Denial(number, "m" * 200, "Invalid")
-        result.add(policy, _binding("b", "Audit"), Verdict([denial], [], []))
+        result.add(policy, _binding("b", "Audit"), PolicyVerdict([denial], [], []))
     result.finish()
     assert context.annotations is not None
     [text] = context.annotations.values()
@@ -234,7 +236,7 @@ def test_many_failures_are_still_json() -> None:
 def test_a_note_that_fails_denies_whatever_the_binding_says() -> None:
     """What was to be noted and cannot be is a refusal, even where denials only warn."""
     result = Result(_attributes(_context()))
-    result.add(made(), _binding("b", "Warn"), Verdict([], [], ["broken"]))
+    result.add(made(), _binding("b", "Warn"), PolicyVerdict([], [], ["broken"]))
     with pytest.raises(StatusError) as caught:
         result.finish()
     assert caught.value.code == 422

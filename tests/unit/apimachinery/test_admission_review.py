@@ -13,7 +13,7 @@ from restow.apimachinery.admission_review import (
     MESSAGE_CHARACTERS_MAX,
     WARNINGS_MAX,
     AnswerInvalid,
-    Verdict,
+    ReviewAnswer,
     read_review,
     refusal,
     review_version,
@@ -23,7 +23,9 @@ from restow.apimachinery.admission_review import (
 PATCH = base64.b64encode(b'[{"op":"add","path":"/a","value":1}]').decode()
 
 
-def read(response: Any, *, version: str = "v1", may_patch: bool = True, **more: Any) -> Verdict:
+def read(
+    response: Any, *, version: str = "v1", may_patch: bool = True, **more: Any
+) -> ReviewAnswer:
     review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", **more}
     body = orjson.dumps({**review, "response": response})
     return read_review(body, uid="u", version=version, may_patch=may_patch)

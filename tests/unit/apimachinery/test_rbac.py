@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.apimachinery import rbac
-from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac import PolicyRule
 from restow.apimachinery.rbac_objects import read_binding, read_role, rules_object, rules_of
 
 WORDS = {
@@ -38,12 +38,12 @@ def some(words: str, *, least: int = 1) -> st.SearchStrategy[tuple[str, ...]]:
     )
 
 
-RULES = st.builds(Rule, some("verb"), some("group"), some("resource"), some("name", least=0)) | (
-    st.builds(lambda verbs, paths: Rule(verbs, paths=paths), some("verb"), some("path"))
-)
+RULES = st.builds(
+    PolicyRule, some("verb"), some("group"), some("resource"), some("name", least=0)
+) | (st.builds(lambda verbs, paths: PolicyRule(verbs, paths=paths), some("verb"), some("path")))
 
 
-def allows(rule: Rule, asked: tuple[str, str, str, str, str]) -> bool:
+def allows(rule: PolicyRule, asked: tuple[str, str, str, str, str]) -> bool:
     """The question as the index asks it."""
     *what, name = asked
     if not rule.matches(*what):
@@ -51,7 +51,7 @@ def allows(rule: Rule, asked: tuple[str, str, str, str, str]) -> bool:
     return not rule.resource_names or name in rule.resource_names
 
 
-def naively(rule: Rule, asked: tuple[str, str, str, str, str]) -> bool:
+def naively(rule: PolicyRule, asked: tuple[str, str, str, str, str]) -> bool:
     """The twin: every combination of the words of a rule, one by one."""
     verb, group, resource, part, name = asked
     whole = f"{resource}/{part}" if part else resource
@@ -68,7 +68,7 @@ def naively(rule: Rule, asked: tuple[str, str, str, str, str]) -> bool:
 
 
 @given(RULES)
-def test_a_rule_allows_what_its_words_say(rule: Rule) -> None:
+def test_a_rule_allows_what_its_words_say(rule: PolicyRule) -> None:
     """Matching agrees with trying every combination of words."""
     for asked in ASKED:
         assert allows(rule, asked) is naively(rule, asked), asked
@@ -81,7 +81,7 @@ def test_a_rule_allows_what_its_words_say(rule: Rule) -> None:
 
 
 @given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=2))
-def test_what_is_covered_is_allowed(owned: list[Rule], wanted: list[Rule]) -> None:
+def test_what_is_covered_is_allowed(owned: list[PolicyRule], wanted: list[PolicyRule]) -> None:
     """If nothing is missing, every request that the wanted rules allow is allowed already."""
     missing = rbac.missing(owned, wanted)
     if missing:
@@ -95,7 +95,9 @@ def test_what_is_covered_is_allowed(owned: list[Rule], wanted: list[Rule]) -> No
 
 
 @given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=2))
-def test_what_is_missing_is_what_is_lacking(owned: list[Rule], wanted: list[Rule]) -> None:
+def test_what_is_missing_is_what_is_lacking(
+    owned: list[PolicyRule], wanted: list[PolicyRule]
+) -> None:
     """With what is missing added nothing is missing, and each part of it was wanted."""
     missing = rbac.missing(owned, wanted)
     assert rbac.missing([*owned, *missing], wanted) == []
@@ -104,17 +106,17 @@ def test_what_is_missing_is_what_is_lacking(owned: list[Rule], wanted: list[Rule
     assert rbac.missing(wanted, rbac.compact(wanted)) == []
 
 
-def single(rule: Rule) -> list[Rule]:
+def single(rule: PolicyRule) -> list[PolicyRule]:
     """The twin of how a rule is taken apart."""
     names: list[tuple[str, ...]] = [(name,) for name in rule.resource_names] or [()]
     on = product(rule.api_groups, rule.resources, rule.verbs, names)
     at = product(rule.paths, rule.verbs)
-    return [Rule((verb,), (group,), (resource,), name) for group, resource, verb, name in on] + [
-        Rule((verb,), paths=(path,)) for path, verb in at
-    ]
+    return [
+        PolicyRule((verb,), (group,), (resource,), name) for group, resource, verb, name in on
+    ] + [PolicyRule((verb,), paths=(path,)) for path, verb in at]
 
 
-def covers(owner: Rule, right: Rule) -> bool:
+def covers(owner: PolicyRule, right: PolicyRule) -> bool:
     """The twin of what covers a single right, in the reference's words."""
     [verb] = right.verbs
     if not {verb, "*"} & set(owner.verbs):
@@ -133,7 +135,9 @@ def covers(owner: Rule, right: Rule) -> bool:
 
 
 @given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=2))
-def test_what_is_missing_is_found_one_by_one(owned: list[Rule], wanted: list[Rule]) -> None:
+def test_what_is_missing_is_found_one_by_one(
+    owned: list[PolicyRule], wanted: list[PolicyRule]
+) -> None:
     """What is missing is each single right that no one rule covers, in order."""
     expected = [
         right
@@ -146,8 +150,8 @@ def test_what_is_missing_is_found_one_by_one(owned: list[Rule], wanted: list[Rul
 
 def test_names_are_no_rights_on_all() -> None:
     """Who may get one object may not give the right to get all, but to get that one."""
-    one = Rule(("get",), ("",), ("pods",), ("a",))
-    every = Rule(("get",), ("",), ("pods",))
+    one = PolicyRule(("get",), ("",), ("pods",), ("a",))
+    every = PolicyRule(("get",), ("",), ("pods",))
     assert rbac.missing([one], [every]) == [every]
     assert rbac.missing([every], [one]) == []
     assert rbac.missing([one], [one]) == []
@@ -156,21 +160,21 @@ def test_names_are_no_rights_on_all() -> None:
 def test_a_role_that_names_too_much_is_compared_whole() -> None:
     """Millions of rights are not listed: they are held as a whole, or they are missing."""
     many = tuple(f"w{number}" for number in range(1_000))
-    huge = Rule(many, many, many)
-    assert rbac.missing([Rule(("get",), ("",), ("pods",))], [huge]) == [huge]
+    huge = PolicyRule(many, many, many)
+    assert rbac.missing([PolicyRule(("get",), ("",), ("pods",))], [huge]) == [huge]
     assert rbac.missing(rbac.EVERYTHING, [huge]) == []
     assert rbac.missing([huge], [huge]) == []
 
 
 def test_descriptions() -> None:
     """What is missing is shown as clients know it, and no name breaks a line."""
-    rights = rbac.missing([], [Rule(("get", "list"), ("apps",), ("deployments",), ("web",))])
+    rights = rbac.missing([], [PolicyRule(("get", "list"), ("apps",), ("deployments",), ("web",))])
     [rule] = rbac.compact(rights)
     assert rbac.description(rule) == (
         '{APIGroups:["apps"], Resources:["deployments"], ResourceNames:["web"],'
         ' Verbs:["get" "list"]}'
     )
-    path = Rule(("get",), paths=("/m*",))
+    path = PolicyRule(("get",), paths=("/m*",))
     assert rbac.description(path) == '{NonResourceURLs:["/m*"], Verbs:["get"]}'
     assert rbac.quoted('a"\n\x1b\u2028\U000e0001') == r'"a\"\n\x1b\u2028\U000e0001"'
 

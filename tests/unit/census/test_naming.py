@@ -2,7 +2,7 @@
 
 import pytest
 
-from restow.census.naming import Selection, canonical, means, name_of, root_of
+from restow.census.naming import ResourceSelection, canonical, means, name_of, root_of
 from restow.kinds.builtin import all_kinds
 
 
@@ -88,10 +88,10 @@ def test_only_what_is_needed_is_read(words: list[str], own: list[str]) -> None:
         "/registry/migration.k8s.io/storagestates/",
         "/registry/storageversions/",
     ]
-    assert list(Selection.of(words).prefixes("/registry/")) == sorted([*own, *targets])
+    assert list(ResourceSelection.of(words).prefixes("/registry/")) == sorted([*own, *targets])
 
 
 def test_unknown_plural_needs_all() -> None:
     """A bare plural that is not built in may be in any group, so everything is read."""
-    assert Selection.of(["pods", "widgets"]).prefixes("/registry/") == ("/registry/",)
-    assert Selection().prefixes("/kubernetes.io/") == ("/kubernetes.io/",)
+    assert ResourceSelection.of(["pods", "widgets"]).prefixes("/registry/") == ("/registry/",)
+    assert ResourceSelection().prefixes("/kubernetes.io/") == ("/kubernetes.io/",)

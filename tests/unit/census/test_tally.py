@@ -6,7 +6,7 @@ import pytest
 
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
-from restow.census import Census, ResourceCount, Selection, Verdict, take_census
+from restow.census import Census, CensusVerdict, ResourceCount, ResourceSelection, take_census
 from tests.unit.census.stores import as_json, as_protobuf, message
 
 
@@ -29,7 +29,7 @@ async def census_of(
 ) -> Census:
     return await take_census(
         Values(values),
-        selection=Selection.of(words),
+        selection=ResourceSelection.of(words),
         arguments={name.replace("__", "."): version for name, version in targets.items()},
         samples_max=samples_max,
     )
@@ -92,7 +92,7 @@ async def test_counts() -> None:
         ("secrets", "encrypted", "", "key0", 3),
         ("secrets", "encrypted", "", "key1", 2),
     ]
-    assert census.verdict is Verdict.NO_TARGET
+    assert census.verdict is CensusVerdict.NO_TARGET
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ async def test_target_of_a_report(value: bytes) -> None:
     count = only(census)
     assert count.target is not None
     assert (count.target.version, count.target.source) == ("apps/v1", "StorageVersion")
-    assert census.verdict is Verdict.LEFT_BEHIND
-    assert count.of(Verdict.LEFT_BEHIND) == 2
-    assert count.of(Verdict.RIGHT) == 2
-    assert [row.keys for row in count.rows if row.verdict is Verdict.LEFT_BEHIND] == [
+    assert census.verdict is CensusVerdict.LEFT_BEHIND
+    assert count.of(CensusVerdict.LEFT_BEHIND) == 2
+    assert count.of(CensusVerdict.RIGHT) == 2
+    assert [row.keys for row in count.rows if row.verdict is CensusVerdict.LEFT_BEHIND] == [
         ("/registry/deployments/default/c", "/registry/deployments/default/d")
     ]
 
@@ -128,14 +128,14 @@ async def test_core_group() -> None:
         "/registry/pods/default/a": as_json("v1", "Pod"),
         "/registry/storageversions/core.pods": report("v1"),
     }
-    assert (await census_of(values, "pods")).verdict is Verdict.RIGHT
+    assert (await census_of(values, "pods")).verdict is CensusVerdict.RIGHT
 
 
 @pytest.mark.parametrize("value", [report(None), b"k8s:enc:aescbc:v1:k:?", b"?"])
 async def test_no_agreement(value: bytes) -> None:
     """Without a common version, or one that can be read, nothing can be said."""
     values = {**DEPLOYMENTS, "/registry/storageversions/apps.deployments": value}
-    assert (await census_of(values, "deployments")).verdict is Verdict.UNDECIDED
+    assert (await census_of(values, "deployments")).verdict is CensusVerdict.UNDECIDED
 
 
 async def test_target_of_a_definition() -> None:
@@ -146,8 +146,8 @@ async def test_target_of_a_definition() -> None:
     assert count.target is not None
     assert count.target.source == "CustomResourceDefinition"
     assert [(row.stored.api_version, row.verdict) for row in count.rows] == [
-        ("example.com/v1", Verdict.LEFT_BEHIND),
-        ("example.com/v2", Verdict.RIGHT),
+        ("example.com/v1", CensusVerdict.LEFT_BEHIND),
+        ("example.com/v2", CensusVerdict.RIGHT),
     ]
 
 
@@ -158,8 +158,8 @@ async def test_target_of_a_state() -> None:
     values = {**WIDGETS, key: state("example.com", "widgets", current)}
     count = only(await census_of(values, "widgets"))
     assert [(row.stored.api_version, row.verdict) for row in count.rows] == [
-        ("example.com/v1", Verdict.RIGHT),
-        ("example.com/v2", Verdict.LEFT_BEHIND),
+        ("example.com/v1", CensusVerdict.RIGHT),
+        ("example.com/v2", CensusVerdict.LEFT_BEHIND),
     ]
 
 
@@ -181,7 +181,7 @@ async def test_order_of_targets() -> None:
     assert str(only(told).target) == "example.com/v1"
     told = await census_of(values, "widgets", widgets__example__com="other.org/v9")
     assert str(only(told).target) == "other.org/v9"
-    assert told.of(Verdict.LEFT_BEHIND) == 2
+    assert told.of(CensusVerdict.LEFT_BEHIND) == 2
 
 
 async def test_a_version_that_cannot_be_known() -> None:
@@ -192,8 +192,8 @@ async def test_a_version_that_cannot_be_known() -> None:
         "/registry/secrets/default/c": b"garbage",
     }
     census = await census_of(values, secrets="v1")
-    assert census.verdict is Verdict.UNDECIDED
-    assert (census.of(Verdict.RIGHT), census.of(Verdict.UNDECIDED)) == (1, 2)
+    assert census.verdict is CensusVerdict.UNDECIDED
+    assert (census.of(CensusVerdict.RIGHT), census.of(CensusVerdict.UNDECIDED)) == (1, 2)
     assert [(resource, row.keys) for resource, row in census.unreadable] == [
         ("secrets", ("/registry/secrets/default/c",))
     ]

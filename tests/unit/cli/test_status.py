@@ -21,8 +21,8 @@ from restow.migration.overview_values import (
     MigrationSeen,
     Overview,
     ResourceSeen,
+    ResourceStatus,
     ServerSeen,
-    Verdict,
     agreement_of,
 )
 from tests.support.server_process import ServerProcess
@@ -68,7 +68,7 @@ def view() -> Overview:
                 servers=(("a", "apps/v1"), ("b", "apps/v1beta1"), ("c", "apps/v1")),
                 has_state=True,
                 is_reported=True,
-                verdict=Verdict.DISAGREEING,
+                verdict=ResourceStatus.DISAGREEING,
             ),
             ResourceSeen(
                 resource="pods",
@@ -76,7 +76,7 @@ def view() -> Overview:
                 persisted=(Hash("h", "v1"),),
                 servers=(("a", "v1"),),
                 is_reported=True,
-                verdict=Verdict.OK,
+                verdict=ResourceStatus.OK,
             ),
             ResourceSeen(resource="widgets.example.com", written=Hash("xyz=")),
         ],

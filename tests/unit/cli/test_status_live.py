@@ -25,8 +25,8 @@ from restow.migration.overview_values import (
     Hash,
     Overview,
     ResourceSeen,
+    ResourceStatus,
     ServerSeen,
-    Verdict,
 )
 from tests.support.server_process import ServerProcess
 
@@ -35,7 +35,7 @@ MIGRATIONS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 WAIT_SECONDS_MAX: Final = 90.0
 
 
-def resource(name: str, verdict: Verdict = Verdict.OK) -> ResourceSeen:
+def resource(name: str, verdict: ResourceStatus = ResourceStatus.OK) -> ResourceSeen:
     return ResourceSeen(resource=name, written=Hash("h", "v1"), verdict=verdict)
 
 
@@ -48,7 +48,11 @@ def view(*resources: ResourceSeen, seconds: int = 0) -> Overview:
 
 def test_what_needs_a_look_comes_first() -> None:
     """When there is no room for all, those that are ok are left out first."""
-    found = [resource("a"), resource("b", Verdict.TO_MIGRATE), resource("c", Verdict.DISAGREEING)]
+    found = [
+        resource("a"),
+        resource("b", ResourceStatus.TO_MIGRATE),
+        resource("c", ResourceStatus.DISAGREEING),
+    ]
     assert [each.resource for each in most_urgent(found, 2)] == ["c", "b"]
     assert [each.resource for each in most_urgent(found, 9)] == ["c", "b", "a"]
 
@@ -64,7 +68,7 @@ def test_a_block_for_each_change_and_no_other() -> None:
     for seconds in range(5):
         blocks.show(view(resource("pods"), seconds=seconds))
     assert file.getvalue().count("---") == 1
-    blocks.show(view(resource("pods", Verdict.MIGRATING), seconds=9))
+    blocks.show(view(resource("pods", ResourceStatus.MIGRATING), seconds=9))
     said = file.getvalue()
     assert said.count("---") == 2
     assert "--- 2026-01-01T12:00:09Z\n" in said
@@ -86,7 +90,7 @@ def test_that_it_is_up_to_date_again_is_said() -> None:
 def test_records_are_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     """With -o json each change is one line that a program can read."""
     records = Records()
-    for verdict in (Verdict.OK, Verdict.OK, Verdict.MIGRATING):
+    for verdict in (ResourceStatus.OK, ResourceStatus.OK, ResourceStatus.MIGRATING):
         records.show(view(resource("pods", verdict)))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["resources"][0]["verdict"] for line in lines] == ["ok", "migrating"]
@@ -99,7 +103,7 @@ def test_a_screen_shows_what_fits(height: int, shown_min: int) -> None:
     console = Console(file=file, width=100, height=height, force_terminal=True, no_color=True)
     screen = Screen(Hints(), console)
     found = [resource(f"kind-{number:02d}") for number in range(39)]
-    text = screen._fitted(view(*found, resource("late", Verdict.DISAGREEING))).plain
+    text = screen._fitted(view(*found, resource("late", ResourceStatus.DISAGREEING))).plain
     screen.close()
     lines = text.splitlines()
     shown = sum(line.startswith(("kind-", "late")) for line in lines)
@@ -116,7 +120,7 @@ def test_colours_are_not_needed() -> None:
     file = io.StringIO()
     console = Console(file=file, width=100, height=50, force_terminal=True, no_color=True)
     screen = Screen(Hints(), console)
-    screen.show(view(resource("pods", Verdict.DISAGREEING)))
+    screen.show(view(resource("pods", ResourceStatus.DISAGREEING)))
     screen.close()
     assert "disagreeing" in file.getvalue()
     assert "\x1b[31m" not in file.getvalue()

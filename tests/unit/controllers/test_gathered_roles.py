@@ -36,7 +36,7 @@ roles = st.one_of(
 )
 
 
-def expected(name: str, known: dict[str, Role]) -> tuple[rbac.Rule, ...] | None:
+def expected(name: str, known: dict[str, Role]) -> tuple[rbac.PolicyRule, ...] | None:
     """By looking at all."""
     role = known.get(name)
     if role is None or role.aggregation is None:

@@ -18,7 +18,7 @@ from restow.controllers.namespaces import (
     ensure_namespaces,
 )
 from restow.storage.checks import OBJECTS_PREFIX
-from restow.storage.interface import Delete, Key, Page, Put, Revision, Span, Transaction
+from restow.storage.interface import Delete, Key, Put, RangePage, Revision, Span, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.world import (
     InterruptedStorage,
@@ -307,7 +307,7 @@ async def test_a_namespace_made_again_during_the_pass_is_left_alone(has_content:
             limit: int = 0,
             revision: Revision | None = None,
             with_total: bool = False,
-        ) -> Page:
+        ) -> RangePage:
             world = None
             if span.start == OBJECTS_PREFIX:
                 world, self.world = self.world, None

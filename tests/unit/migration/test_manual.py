@@ -13,7 +13,7 @@ from restow.aio import Runtime
 from restow.apimachinery.names import GroupVersionResource
 from restow.apis.resources import STATES, STORAGE_VERSIONS
 from restow.client import Discovered, LeaderElector
-from restow.migration.manual import ByHand, Verdict
+from restow.migration.manual import ByHand, ManualOutcome
 from restow.migration.migration_values import Phase, Record
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.engine import Engine
@@ -58,13 +58,13 @@ async def test_nobody_else_works(world: World) -> None:
     """Without controllers everything is done here, down to the narrowed state; then skipped."""
     assert len(await persisted(world)) > 1
     result = await migrate(world)
-    assert (result.verdict, result.objects, result.rewritten) == (Verdict.SUCCEEDED, 12, 12)
+    assert (result.verdict, result.objects, result.rewritten) == (ManualOutcome.SUCCEEDED, 12, 12)
     assert await world.versions() == {V2: 12}
     assert len(await persisted(world)) == 1
     (request,) = await requests(world)
     assert record_of(marks_of(request)) is not None
     again = await migrate(world)
-    assert again.verdict is Verdict.SKIPPED
+    assert again.verdict is ManualOutcome.SKIPPED
     assert V2 in again.message
     assert len(await requests(world)) == 1
 
@@ -73,7 +73,7 @@ async def test_forced(world: World) -> None:
     """What has not changed is migrated again when asked for, and finds nothing to do."""
     await migrate(world)
     result = await migrate(world, replace(OPTIONS, is_forced=True))
-    assert (result.verdict, result.objects, result.rewritten) == (Verdict.SUCCEEDED, 12, 0)
+    assert (result.verdict, result.objects, result.rewritten) == (ManualOutcome.SUCCEEDED, 12, 0)
 
 
 async def test_a_failed_one_is_tried_again_at_once(world: World) -> None:
@@ -82,13 +82,13 @@ async def test_a_failed_one_is_tried_again_at_once(world: World) -> None:
     names: list[str] = []
     listener = Listener(failed=lambda failure: names.append(failure.name))
     result = await migrate(world, listener=listener)
-    assert (result.verdict, result.failed, names) == (Verdict.FAILED, 1, ["bad"])
+    assert (result.verdict, result.failed, names) == (ManualOutcome.FAILED, 1, ["bad"])
     assert "bad" in result.message
     whole = await world.storage.get(Key(f"{ROOT}default/w000"))
     assert whole is not None
     await world.plant_raw("bad", whole.value.replace(b"w000", b"bad"))
     result = await migrate(world)
-    assert result.verdict is Verdict.SUCCEEDED, result
+    assert result.verdict is ManualOutcome.SUCCEEDED, result
     assert await world.versions() == {V2: 13}
 
 
@@ -99,10 +99,10 @@ async def test_what_has_failed_is_not_called_done(world: World) -> None:
     assert len(await persisted(world)) == 1
     await world.plant_raw("bad", b"no object")
     found = await migrate(world)
-    assert (found.verdict, found.failed) == (Verdict.FAILED, 1)
+    assert (found.verdict, found.failed) == (ManualOutcome.FAILED, 1)
     assert (await persisted(world))[0] == "Unknown"
     again = await migrate(world)
-    assert (again.verdict, again.failed) == (Verdict.FAILED, 1)
+    assert (again.verdict, again.failed) == (ManualOutcome.FAILED, 1)
 
 
 async def test_a_record_does_not_outweigh_a_failure(world: World) -> None:
@@ -113,7 +113,7 @@ async def test_a_record_does_not_outweigh_a_failure(world: World) -> None:
     await Engine(world.client).fail(request, place, reason=REASON_OBJECTS_FAILED, message="bad")
     assert len(await persisted(world)) == 1
     result = await migrate(world)
-    assert (result.verdict, result.objects) == (Verdict.SUCCEEDED, 12)
+    assert (result.verdict, result.objects) == (ManualOutcome.SUCCEEDED, 12)
 
 
 async def test_a_trigger_elsewhere_is_let_try_again(world: World) -> None:
@@ -134,7 +134,7 @@ async def test_a_trigger_elsewhere_is_let_try_again(world: World) -> None:
     async with elector.leading(), asyncio.TaskGroup() as group:
         group.create_task(ask_anew())
         result = await migrate(world, found=found)
-    assert result.verdict is Verdict.SUCCEEDED, result
+    assert result.verdict is ManualOutcome.SUCCEEDED, result
     assert [each["metadata"]["name"] for each in await requests(world)] == ["new"]
 
 
@@ -142,7 +142,7 @@ async def test_servers_that_do_not_agree(world: World) -> None:
     """Nothing is asked for, and it says why."""
     await world.join("x+1")
     result = await migrate(world)
-    assert result.verdict is Verdict.NOT_AGREED
+    assert result.verdict is ManualOutcome.NOT_AGREED
     assert "do not agree" in result.message
     assert await requests(world) == []
 
@@ -165,7 +165,7 @@ async def test_controllers_do_the_work(world: World) -> None:
         tasks.spawn("migrator", controller.run())
         result = await migrate(world, on_request=lambda r: shown.append(phase_of(r)))
         await tasks.close()
-    assert (result.verdict, result.objects, result.rewritten) == (Verdict.SUCCEEDED, 12, 12)
+    assert (result.verdict, result.objects, result.rewritten) == (ManualOutcome.SUCCEEDED, 12, 12)
     assert await world.versions() == {V2: 12}
     assert shown
     assert len(await persisted(world)) == 1
@@ -183,7 +183,7 @@ async def test_a_followed_request_is_deleted(world: World) -> None:
         (request,) = await requests(world)
         await world.delete_request(request["metadata"]["name"])
     result = task.result()
-    assert result.verdict is Verdict.ABORTED
+    assert result.verdict is ManualOutcome.ABORTED
     assert "deleted" in result.message
 
 
@@ -211,7 +211,7 @@ async def test_held_and_let_go(world: World) -> None:
         (request,) = await requests(world)
         assert marks_of(request)[PAUSED_ANNOTATION] == "true"
         assert await steering.pause(WIDGETS, is_paused=False) == [request["metadata"]["name"]]
-    assert task.result().verdict is Verdict.SUCCEEDED
+    assert task.result().verdict is ManualOutcome.SUCCEEDED
     assert await world.versions() == {V2: 12}
 
 
@@ -230,12 +230,12 @@ async def test_a_server_without_requests(world: World) -> None:
     """It is migrated by patches, and a ConfigMap notes it, so that the next run skips it."""
     found = without(await world.client.discover(), *REQUESTS, STATES)
     result = await migrate(world, found=found)
-    assert (result.verdict, result.rewritten) == (Verdict.SUCCEEDED, 12)
+    assert (result.verdict, result.rewritten) == (ManualOutcome.SUCCEEDED, 12)
     assert await world.versions() == {V2: 12}
     noted = await world.client.get(CONFIG_MAPS, "restow-migrations", namespace="kube-system")
     assert list(noted["data"]) == [STATE]
     again = await migrate(world, found=found)
-    assert again.verdict is Verdict.SKIPPED
+    assert again.verdict is ManualOutcome.SKIPPED
     assert "has not changed" in again.message
 
 
@@ -252,5 +252,5 @@ async def test_a_server_that_is_interrupted(world: World) -> None:
 
     world.faults.before = before
     result = await migrate(world)
-    assert result.verdict is Verdict.SUCCEEDED, result
+    assert result.verdict is ManualOutcome.SUCCEEDED, result
     assert failures == 30

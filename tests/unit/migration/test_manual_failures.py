@@ -10,7 +10,7 @@ import pytest_asyncio
 from restow.aio import Runtime
 from restow.client import LeaderElector
 from restow.client.transport import Request
-from restow.migration.manual import ByHandOptions, Verdict
+from restow.migration.manual import ByHandOptions, ManualOutcome
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import Listener
@@ -57,7 +57,7 @@ async def test_every_failure_is_named(world: World, is_led: bool) -> None:
         async with elector.leading(), runtime.tasks("controllers") as tasks:
             tasks.spawn("migrator", controller.run())
             result = await migrate(world, OPTIONS, listener=listener)
-    assert (result.verdict, result.failed) == (Verdict.FAILED, BAD)
+    assert (result.verdict, result.failed) == (ManualOutcome.FAILED, BAD)
     assert sorted(names) == [f"bad{number:03d}" for number in range(BAD)]
 
 
@@ -78,4 +78,4 @@ async def test_ended_by_somebody_else(world: World) -> None:
     world.faults.before = before
     result = await migrate(world)
     assert is_ended
-    assert (result.verdict, result.message) == (Verdict.FAILED, "no luck")
+    assert (result.verdict, result.message) == (ManualOutcome.FAILED, "no luck")

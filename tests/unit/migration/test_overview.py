@@ -24,7 +24,7 @@ from restow.client.transport import Request, Response
 from restow.migration import overview_reading as reading
 from restow.migration import readability
 from restow.migration.overview import look
-from restow.migration.overview_values import Hash, ResourceSeen, StoredSeen, Verdict
+from restow.migration.overview_values import Hash, ResourceSeen, ResourceStatus, StoredSeen
 from restow.migration.store_scan import StoreScan
 from tests.unit.migration.running import running_server
 
@@ -98,7 +98,7 @@ async def test_a_cluster_without_these_apis(tmp_path: Path) -> None:
         }
         view = await look(client)
     pods = next(each for each in view.resources if each.resource == "pods")
-    assert (str(pods.written), pods.persisted, pods.verdict) == ("v1", (), Verdict.UNKNOWN)
+    assert (str(pods.written), pods.persisted, pods.verdict) == ("v1", (), ResourceStatus.UNKNOWN)
     assert view.migrations == []
     assert [note.split(":")[0] for note in view.notes] == [
         "the server has no storagestates.migration.k8s.io (v1alpha1)",
@@ -114,7 +114,7 @@ async def test_what_may_not_be_read_is_said(tmp_path: Path) -> None:
         transport.forbidden = "/storagestates"
         view = await look(client)
     assert [note for note in view.notes if "storagestates" in note]
-    assert {each.verdict for each in view.resources} == {Verdict.UNKNOWN}
+    assert {each.verdict for each in view.resources} == {ResourceStatus.UNKNOWN}
     assert len(view.servers) == 1
 
 
@@ -141,10 +141,10 @@ async def test_verdicts(tmp_path: Path) -> None:
         with pytest.raises(NoSuchResource):
             await look(client, ["ghosts"])
     found = {each.resource: each.verdict for each in view.resources}
-    assert found["secrets"] is Verdict.MIGRATING
-    assert found["pods"] is Verdict.OK
-    assert found["nodes"] is Verdict.TO_MIGRATE
-    assert found["ghosts.example.com"] is Verdict.GONE
+    assert found["secrets"] is ResourceStatus.MIGRATING
+    assert found["pods"] is ResourceStatus.OK
+    assert found["nodes"] is ResourceStatus.TO_MIGRATE
+    assert found["ghosts.example.com"] is ResourceStatus.GONE
     assert {each.resource for each in some.resources} == {"pods", "secrets"}
     assert [each.resource for each in some.migrations] == ["secrets"]
 
@@ -157,7 +157,7 @@ async def test_a_resource_that_cannot_be_listed_is_not_ok(tmp_path: Path) -> Non
         view = await look(client)
         some = await look(client, ["pods"])
     found = {each.resource: each.verdict for each in view.resources}
-    assert found["configmaps"] is Verdict.UNREADABLE
+    assert found["configmaps"] is ResourceStatus.UNREADABLE
     notes = [note for note in view.notes if "default/bad" in note]
     assert len(notes) == 1
     assert any(note.startswith("whether the objects of secrets can be read") for note in view.notes)
@@ -167,13 +167,15 @@ async def test_a_resource_that_cannot_be_listed_is_not_ok(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("verdict", "damaged", "forbidden"),
     [
-        (Verdict.OK, Verdict.UNREADABLE, Verdict.UNKNOWN),
-        (Verdict.TO_MIGRATE, Verdict.UNREADABLE, Verdict.TO_MIGRATE),
-        (Verdict.DISAGREEING, Verdict.UNREADABLE, Verdict.DISAGREEING),
-        (Verdict.LEFT_ALONE, Verdict.LEFT_ALONE, Verdict.LEFT_ALONE),
+        (ResourceStatus.OK, ResourceStatus.UNREADABLE, ResourceStatus.UNKNOWN),
+        (ResourceStatus.TO_MIGRATE, ResourceStatus.UNREADABLE, ResourceStatus.TO_MIGRATE),
+        (ResourceStatus.DISAGREEING, ResourceStatus.UNREADABLE, ResourceStatus.DISAGREEING),
+        (ResourceStatus.LEFT_ALONE, ResourceStatus.LEFT_ALONE, ResourceStatus.LEFT_ALONE),
     ],
 )
-def test_evidence(verdict: Verdict, damaged: Verdict, forbidden: Verdict) -> None:
+def test_evidence(
+    verdict: ResourceStatus, damaged: ResourceStatus, forbidden: ResourceStatus
+) -> None:
     """A list that fails makes a verdict worse, never better."""
     seen = ResourceSeen(resource="pods", written=Hash("h"), verdict=verdict)
     for is_damaged, expected in ((True, damaged), (False, forbidden)):
@@ -186,15 +188,17 @@ def test_evidence(verdict: Verdict, damaged: Verdict, forbidden: Verdict) -> Non
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, Verdict.OK),
-        ({"api_version": "example.com/v2"}, Verdict.TO_MIGRATE),
-        ({"encryption_key": "aesgcm:key1:f"}, Verdict.TO_MIGRATE),
-        ({"api_version": "", "problem": "NotDecodable"}, Verdict.UNREADABLE),
-        ({"scope": "Cluster"}, Verdict.UNREADABLE),
-        ({"prefix": "/registry/widgets/"}, Verdict.UNREADABLE),
+        ({}, ResourceStatus.OK),
+        ({"api_version": "example.com/v2"}, ResourceStatus.TO_MIGRATE),
+        ({"encryption_key": "aesgcm:key1:f"}, ResourceStatus.TO_MIGRATE),
+        ({"api_version": "", "problem": "NotDecodable"}, ResourceStatus.UNREADABLE),
+        ({"scope": "Cluster"}, ResourceStatus.UNREADABLE),
+        ({"prefix": "/registry/widgets/"}, ResourceStatus.UNREADABLE),
     ],
 )
-def test_ok_means_that_the_raw_values_agree(fields: dict[str, Any], expected: Verdict) -> None:
+def test_ok_means_that_the_raw_values_agree(
+    fields: dict[str, Any], expected: ResourceStatus
+) -> None:
     """What a StorageState calls migrated is ok only if every raw value is stored so."""
     widgets = GroupResource("example.com", "widgets")
     usual: dict[str, Any] = {
@@ -214,18 +218,18 @@ def test_ok_means_that_the_raw_values_agree(fields: dict[str, Any], expected: Ve
         resource="widgets.example.com",
         written=Hash(hashed, "example.com/v1"),
         prefixes=("/registry/example.com/widgets/",),
-        verdict=Verdict.OK,
+        verdict=ResourceStatus.OK,
     )
     (found,) = reading.with_evidence([seen], [], stored)
     assert found.verdict is expected
     assert ("restow migrate widgets.example.com" in found.remark) is (
-        expected is Verdict.TO_MIGRATE
+        expected is ResourceStatus.TO_MIGRATE
     )
     (unscanned,) = reading.with_evidence([seen], [], StoredSeen(is_expected=True))
-    assert unscanned.verdict is Verdict.UNKNOWN
+    assert unscanned.verdict is ResourceStatus.UNKNOWN
     silent = replace(seen, written=Hash(""))
     (uncompared,) = reading.with_evidence([silent], [], stored)
-    assert uncompared.verdict in (Verdict.UNKNOWN, Verdict.UNREADABLE)
+    assert uncompared.verdict in (ResourceStatus.UNKNOWN, ResourceStatus.UNREADABLE)
 
 
 async def test_all_pages_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from restow.migration.overview_reading import (
     silent_apis,
     with_evidence,
 )
-from restow.migration.overview_values import Overview, ResourceSeen, StoredSeen, Verdict
+from restow.migration.overview_values import Overview, ResourceSeen, ResourceStatus, StoredSeen
 from restow.migration.remote_apis import left_alone_text, remote_apis
 from restow.migration.store_scan import StoreScan
 
@@ -114,14 +114,14 @@ def printed(*resources: ResourceSeen) -> str:
 def test_nothing_is_said_where_nobody_encrypts() -> None:
     """No column, no words, and null for programs."""
     found = seen(report({}), state())
-    assert (found.keys, found.verdict) == (None, Verdict.OK)
+    assert (found.keys, found.verdict) == (None, ResourceStatus.OK)
     assert "WRITTEN WITH" not in printed(found)
 
 
 def test_one_key_for_all() -> None:
     """Rotated: written with it, and stored under it alone."""
     found = seen(report({"a": K1, "b": K1}), state(K1))
-    assert found.verdict is Verdict.OK
+    assert found.verdict is ResourceStatus.OK
     text = printed(found)
     assert "WRITTEN WITH" in text
     assert "aesgcm:key1" in text
@@ -135,20 +135,20 @@ def test_one_key_for_all() -> None:
 def test_an_old_key_is_to_be_migrated(stored: tuple[str, ...]) -> None:
     """Though the version is the right one: also plain values that are left."""
     found = seen(report({"a": K2, "b": K2}), state(*stored))
-    assert found.verdict is Verdict.TO_MIGRATE
+    assert found.verdict is ResourceStatus.TO_MIGRATE
 
 
 def test_servers_with_different_keys() -> None:
     """They disagree, and it is said who writes with what, and what to do."""
     found = seen(report({"a": K1, "b": K2}), state(K1, K2))
-    assert found.verdict is Verdict.DISAGREEING
+    assert found.verdict is ResourceStatus.DISAGREEING
     text = printed(found)
     assert "1 aesgcm:key1, 1 aesgcm:key2" in text
     assert "keys differ" in text
     assert "a writes with aesgcm:key1; b writes with aesgcm:key2" in text
     assert "the same encryption configuration" in text
     plain = seen(report({"a": K1}), state("identity", K1))
-    assert plain.verdict is Verdict.DISAGREEING
+    assert plain.verdict is ResourceStatus.DISAGREEING
     assert "b writes with identity" in printed(plain)
 
 
@@ -156,7 +156,7 @@ def test_a_key_that_is_waited_for() -> None:
     """Who cannot read it is named, and told what to do; the resource itself is well."""
     reads = {"a": [K1, K2], "b": [K1]}
     found = seen(report({"a": K1, "b": K1}, prefers={"a": K2}, reads=reads), state(K1))
-    assert found.verdict is Verdict.OK
+    assert found.verdict is ResourceStatus.OK
     text = printed(found)
     assert "aesgcm:key1, aesgcm:key2 waits" in text
     assert "a would write with aesgcm:key2, but b cannot read aesgcm:key2" in text
@@ -220,8 +220,8 @@ def test_what_another_server_stores_unsaid_is_left_alone() -> None:
     assert remote == {GroupVersion("theirs.example.com", "v1"): "v1.theirs.example.com"}
     found = resources_seen(FOUND, [], [], [], frozenset(), remote=remote)
     assert [(each.resource, each.verdict) for each in found] == [
-        ("secrets", Verdict.UNKNOWN),
-        ("things.theirs.example.com", Verdict.LEFT_ALONE),
+        ("secrets", ResourceStatus.UNKNOWN),
+        ("things.theirs.example.com", ResourceStatus.LEFT_ALONE),
     ]
     (text,) = left_alone_text(silent_apis(remote, []))
     assert text == (
@@ -236,7 +236,7 @@ def test_what_another_server_stores_unsaid_is_left_alone() -> None:
     withdrawn = {"metadata": {"name": "theirs.example.com.things"}, "status": {}}
     assert silent_apis(remote, [withdrawn]) == remote
     reporting = resources_seen(FOUND, [], [told], [], frozenset(), remote=remote)
-    assert Verdict.LEFT_ALONE not in {each.verdict for each in reporting}
+    assert ResourceStatus.LEFT_ALONE not in {each.verdict for each in reporting}
 
 
 def gone_state(name: str, *hashes: str) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def test_what_nobody_reports_any_more() -> None:
     rows = resources_seen(FOUND, states, [], [], frozenset(), remote=remote)
     found = {each.resource: each for each in rows}
     lost, ghosts = found["policies.lost.example.com"], found["ghosts.example.com"]
-    assert (lost.verdict, ghosts.verdict) == (Verdict.LEFT_ALONE, Verdict.GONE)
+    assert (lost.verdict, ghosts.verdict) == (ResourceStatus.LEFT_ALONE, ResourceStatus.GONE)
     unknown = "(unknown version)"
     assert [each.words for each in lost.persisted] == [
         unknown,
@@ -283,17 +283,21 @@ def test_what_is_reported_and_cannot_be_seen_is_unknown() -> None:
     remote = remote_apis([service("v1.lost.example.com")])
     rows = resources_seen(FOUND, states, [report], [], frozenset(), remote=remote)
     lost = next(each for each in rows if each.resource == "policies.lost.example.com")
-    assert (lost.verdict, lost.servers) == (Verdict.UNKNOWN, (("a", "theirs.example.com/v1"),))
+    assert (lost.verdict, lost.servers) == (
+        ResourceStatus.UNKNOWN,
+        (("a", "theirs.example.com/v1"),),
+    )
     assert silent_apis(remote, [report]) == {}
 
 
 @pytest.mark.parametrize(
-    ("stored", "expected"), [(K2, Verdict.OK), (K1, Verdict.TO_MIGRATE), ("", Verdict.TO_MIGRATE)]
+    ("stored", "expected"),
+    [(K2, ResourceStatus.OK), (K1, ResourceStatus.TO_MIGRATE), ("", ResourceStatus.TO_MIGRATE)],
 )
-def test_a_raw_value_under_another_key_is_not_ok(stored: str, expected: Verdict) -> None:
+def test_a_raw_value_under_another_key_is_not_ok(stored: str, expected: ResourceStatus) -> None:
     """Whatever the StorageState says: the values are compared with the key that is written with."""
     by_state = seen(report({"a": K2, "b": K2}), state(K2))
-    assert by_state.verdict is Verdict.OK
+    assert by_state.verdict is ResourceStatus.OK
     row = StoredCount(
         prefix="/registry/secrets/",
         resource="secrets",
@@ -309,8 +313,8 @@ def test_a_raw_value_under_another_key_is_not_ok(stored: str, expected: Verdict)
     (found,) = with_evidence([by_state], [], StoredSeen(is_expected=True, scan=scan))
     assert found.verdict is expected
     text = printed(found)
-    assert ("restow migrate secrets" in text) is (expected is Verdict.TO_MIGRATE)
-    if found.verdict is not Verdict.OK:
+    assert ("restow migrate secrets" in text) is (expected is ResourceStatus.TO_MIGRATE)
+    if found.verdict is not ResourceStatus.OK:
         how = f"under the encryption key {stored}" if stored else "without encryption"
         assert f"2 of its values are stored {how}, such as /registry/secrets/default/a" in text
         assert status_tables._resource_fields(found)["remark"] == found.remark

@@ -18,7 +18,7 @@ from restow.migration.events import EventRecorder
 from restow.migration.health import TROUBLE_SECONDS_MAX, Health
 from restow.migration.leading import Led, Part
 from restow.migration.metrics import ControllerMetrics
-from restow.migration.probes import Page, Probes
+from restow.migration.probes import ProbeAnswer, Probes
 from restow.migration.process import (
     STOP_SECONDS_MAX,
     ControllersProcess,
@@ -221,12 +221,12 @@ async def get(port: int, path: str) -> tuple[int, str]:
 async def test_probes_answer_what_they_know_and_refuse_the_rest() -> None:
     """Fixed paths by GET and HEAD; anything else, garbage included, is refused in good order."""
 
-    def broken() -> Page:
+    def broken() -> ProbeAnswer:
         raise RuntimeError("no page")
 
     runtime = Runtime.system()
     probes = await Probes.start(
-        {"/healthz": lambda: Page(200, b"fine\n"), "/broken": broken},
+        {"/healthz": lambda: ProbeAnswer(200, b"fine\n"), "/broken": broken},
         runtime=runtime,
         bind="127.0.0.1",
         port=0,

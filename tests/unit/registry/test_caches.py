@@ -18,8 +18,8 @@ from restow.storage.interface import (
     Delete,
     Item,
     Key,
-    Page,
     Put,
+    RangePage,
     Revision,
     Span,
     Transaction,
@@ -49,7 +49,7 @@ class FlakyStorage(MemoryStorage):
         limit: int = 0,
         revision: Revision | None = None,
         with_total: bool = False,
-    ) -> Page:
+    ) -> RangePage:
         self.ranges += 1
         if self.failures:
             self.failures -= 1
@@ -335,7 +335,7 @@ class SlowStorage(FlakyStorage):
         limit: int = 0,
         revision: Revision | None = None,
         with_total: bool = False,
-    ) -> Page:
+    ) -> RangePage:
         page = await super().range(span, limit=limit, revision=revision, with_total=with_total)
         if span.start.startswith(ROOT):
             gate = asyncio.Event()

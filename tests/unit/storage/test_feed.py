@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.storage.errors import Compacted, StorageClosed
-from restow.storage.feed import BATCH_EVENTS_MAX, TRIMMED_PART, Chunk, Entry, Feed, FeedWatch
+from restow.storage.feed import (
+    BATCH_EVENTS_MAX,
+    TRIMMED_PART,
+    Chunk,
+    Feed,
+    FeedWatch,
+    RevisionEvents,
+)
 from restow.storage.interface import EVERYTHING, Delete, Key, Put, Revision, Span, Write
 from restow.testing.history import Timeline
 from restow.testing.watch_checks import WatchRecord, check_watch
@@ -39,7 +46,7 @@ class Twin:
         self.seen: dict[FeedWatch, WatchRecord] = {}
 
     @property
-    def log(self) -> list[Entry]:
+    def log(self) -> list[RevisionEvents]:
         return self.timeline.log
 
     def append(self, transactions: Iterable[tuple[Write, ...]], *, gap: int = 1) -> None:

@@ -19,7 +19,7 @@ from restow.storage.interface import (
 )
 from restow.storageversion.identity import ServerId, server_key
 from restow.storageversion.records import ENCODERS_PREFIX
-from restow.storageversion.rules import Entry
+from restow.storageversion.rules import StorageVersionEntry
 from restow.storageversion.wire import decode_report, report_key, state_key
 from tests.scenarios.custom_definitions import (
     GADGETS,
@@ -67,7 +67,7 @@ def written(server: Server) -> str | None:
     return None if found is None else found.api_version.rpartition("/")[2]
 
 
-async def entries(world: World) -> tuple[Entry, ...]:
+async def entries(world: World) -> tuple[StorageVersionEntry, ...]:
     report = await world.report(KIND)
     return () if report is None else report.entries
 
@@ -76,7 +76,7 @@ async def versions(world: World) -> list[str]:
     return [entry.encoding_version.rpartition("/")[2] for entry in await entries(world)]
 
 
-async def own_entry(world: World, server: Server) -> Entry:
+async def own_entry(world: World, server: Server) -> StorageVersionEntry:
     (found,) = [entry for entry in await entries(world) if entry.server_id == server.id]
     return found
 

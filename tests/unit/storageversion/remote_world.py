@@ -28,7 +28,7 @@ from restow.storageversion.records import (
 )
 from restow.storageversion.remote_registration import Remote, ensure_store_id
 from restow.storageversion.remote_reports import RemoteReports
-from restow.storageversion.rules import Entry, Report
+from restow.storageversion.rules import Report, StorageVersionEntry
 from restow.storageversion.wire import REPORTS_PREFIX, decode_report, report_key
 from tests.support.coordination_audit import AuditedStorage, PromiseBroken
 from tests.unit.storageversion.world import GROUP, Server, World
@@ -81,11 +81,11 @@ class Way:
         self.is_slow = asyncio.Event()
         """Cleared: answers do not come back."""
         self.is_slow.set()
-        self.late: list[tuple[str, str, Entry]] = []
+        self.late: list[tuple[str, str, StorageVersionEntry]] = []
         """Reports that have been sent and are still on their way, if `keeps` says so."""
         self.keeps = False
 
-    async def report(self, name: str, kind: str, entry: Entry) -> None:
+    async def report(self, name: str, kind: str, entry: StorageVersionEntry) -> None:
         self._check_up()
         if self.keeps:
             self.late.append((name, kind, entry))
@@ -106,7 +106,7 @@ class Way:
         self.late.clear()
         return met
 
-    async def _deliver(self, name: str, kind: str, entry: Entry) -> None:
+    async def _deliver(self, name: str, kind: str, entry: StorageVersionEntry) -> None:
         try:
             await self._reports.report(name, kind, entry)
         except ReportRefused as error:
@@ -117,7 +117,7 @@ class Way:
         await self._reports.withdraw(name, server_id=server_id, store=store, sequence=sequence)
         self._check_answer()
 
-    async def entries(self) -> Mapping[str, tuple[Entry, ...]]:
+    async def entries(self) -> Mapping[str, tuple[StorageVersionEntry, ...]]:
         self._check_up()
         found = await self._storage.range(Span.of_prefix(REPORTS_PREFIX))
         return {
@@ -125,7 +125,7 @@ class Way:
             for item in found.items
         }
 
-    async def entries_of(self, name: str) -> tuple[Entry, ...]:
+    async def entries_of(self, name: str) -> tuple[StorageVersionEntry, ...]:
         return (await self.entries()).get(name, ())
 
     def _check_up(self) -> None:

@@ -27,7 +27,7 @@ from restow.storage.interface import (
 )
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.rewrite import Rewriter
-from restow.storageversion.rewrite_page import Page
+from restow.storageversion.rewrite_page import RewrittenPage
 from tests.support.coordination_audit import stored_versions
 from tests.unit.storageversion.world import GROUP, Line, Server, World, open_world
 
@@ -63,7 +63,7 @@ class Meddling(Line):
         limit: int = 0,
         revision: Revision | None = None,
         with_total: bool = False,
-    ) -> interface.Page:
+    ) -> interface.RangePage:
         self.trace.append(f"range {span.start} at {revision}")
         await self._linger()
         found = await super().range(span, limit=limit, revision=revision, with_total=with_total)
@@ -107,12 +107,14 @@ class Rewriting:
         self.store = ResourceStore(self.line, server.caches, policy, server.runtime)
         self.rewriter = Rewriter(self.store, policy, world.clock)
 
-    async def page(self, **wishes: Any) -> Page:
+    async def page(self, **wishes: Any) -> RewrittenPage:
         wishes = {"target_version": V2, **wishes}
-        found: Page = await self.world.run(self.rewriter.rewrite_page(self.resource, **wishes))
+        found: RewrittenPage = await self.world.run(
+            self.rewriter.rewrite_page(self.resource, **wishes)
+        )
         return found
 
-    async def whole(self, **wishes: Any) -> list[Page]:
+    async def whole(self, **wishes: Any) -> list[RewrittenPage]:
         """A complete pass."""
         pages = [await self.page(**wishes)]
         while pages[-1].next_key is not None:

@@ -20,7 +20,7 @@ from restow.storageversion.identity import (
 )
 from restow.storageversion.membership import MembershipOptions
 from restow.storageversion.records import Encoder, encode_encoder, encoder_key
-from restow.storageversion.rules import VERSIONS_EQUAL, Entry, Report
+from restow.storageversion.rules import VERSIONS_EQUAL, Report, StorageVersionEntry
 from restow.storageversion.wire import (
     decode_report,
     encode_lease,
@@ -72,7 +72,9 @@ class Rig:
         item = await self.storage.get(report_key(WIDGETS))
         assert item is not None
         stored = decode_report(item)
-        entry = Entry(server_id=server_id, encoding_version=version, decodable_versions=(version,))
+        entry = StorageVersionEntry(
+            server_id=server_id, encoding_version=version, decodable_versions=(version,)
+        )
         report = Report(
             entries=(*stored.report.entries, entry),
             common_version=stored.report.common_version,
@@ -238,7 +240,7 @@ async def test_a_server_never_collects_itself(tmp_path: Path) -> None:
 
 def test_the_rig_plants_what_a_reader_would_find() -> None:
     """A planted entry is an entry: the helpers of this file say what they mean."""
-    entry = Entry(server_id=OTHER, encoding_version=V1, decodable_versions=(V1,))
+    entry = StorageVersionEntry(server_id=OTHER, encoding_version=V1, decodable_versions=(V1,))
     value = encode_report(Report(entries=(entry,)), {"name": WIDGETS})
     item = Item(report_key(WIDGETS), value, Revision(2), Revision(2))
     assert decode_report(item).report.entries == (entry,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.storage.interface import Item, Key, Page, Revision, Span
+from restow.storage.interface import Item, Key, RangePage, Revision, Span
 from restow.storageversion.read_bound import ReadBound
 
 WHOLE = Span.of_prefix("/registry/")
@@ -21,7 +21,7 @@ def read_all(keys: list[str], start: str, *, limit: int) -> tuple[list[str], int
         inside = [key for key in keys if key in span]
         visited += len(inside)
         items = [Item(Key(key), b"", Revision(1), Revision(1)) for key in inside[:limit]]
-        page = Page(items, Revision(1), more=len(inside) > limit, total=len(inside))
+        page = RangePage(items, Revision(1), more=len(inside) > limit, total=len(inside))
         found += [item.key for item in items]
         if not page.more and span.end == bound.end:
             return found, visited

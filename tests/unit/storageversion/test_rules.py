@@ -14,11 +14,11 @@ from restow.storageversion.rules import (
     UNKNOWN_HASH,
     VERSIONS_EQUAL,
     Agreement,
-    Condition,
-    Entry,
+    AgreementCondition,
     Obstacle,
     Report,
     State,
+    StorageVersionEntry,
     agreement_of,
     common_version,
     obstacle_to,
@@ -34,7 +34,7 @@ MODES: list[Mode] = ["report", "strict", "loose", "off"]
 
 ids = st.sampled_from(IDS)
 entry_values = st.builds(
-    lambda server_id, version, key_id: Entry(
+    lambda server_id, version, key_id: StorageVersionEntry(
         server_id=server_id,
         encoding_version=version,
         decodable_versions=("v1", "v2"),
@@ -55,7 +55,7 @@ Seen = tuple[str, str | None, str]
 """Status, agreed value, since when."""
 
 
-def naive_common(entries: tuple[Entry, ...]) -> str | None:
+def naive_common(entries: tuple[StorageVersionEntry, ...]) -> str | None:
     """The shared encodingVersion if there is at least one entry and all are equal."""
     if not entries:
         return None
@@ -66,7 +66,9 @@ def naive_common(entries: tuple[Entry, ...]) -> str | None:
     return entries[0].encoding_version
 
 
-def naive_agreement(entries: tuple[Entry, ...], obstacle: Obstacle | None) -> Agreement | None:
+def naive_agreement(
+    entries: tuple[StorageVersionEntry, ...], obstacle: Obstacle | None
+) -> Agreement | None:
     """Over version and encryption key of all servers; none while something stands against it."""
     if obstacle is not None or not entries:
         return None
@@ -90,13 +92,15 @@ def naive_since(old: Seen | None, now: tuple[str, str | None], at: str) -> str:
     return since
 
 
-def find(report: Report, kind: str) -> Condition | None:
+def find(report: Report, kind: str) -> AgreementCondition | None:
     found = [condition for condition in report.conditions if condition.type == kind]
     assert len(found) <= 1
     return found[0] if found else None
 
 
-def history(drawn: list[tuple[Entry | None, ServerId, Obstacle | None]]) -> list[Report]:
+def history(
+    drawn: list[tuple[StorageVersionEntry | None, ServerId, Obstacle | None]],
+) -> list[Report]:
     """What a report goes through: entries come, change and go."""
     reports = [Report()]
     for number, (entry, gone, obstacle) in enumerate(drawn):
@@ -112,16 +116,20 @@ def history(drawn: list[tuple[Entry | None, ServerId, Obstacle | None]]) -> list
 
 
 @given(entry_lists, obstacles)
-def test_agreement_is_what_all_write(entries: tuple[Entry, ...], obstacle: Obstacle | None) -> None:
+def test_agreement_is_what_all_write(
+    entries: tuple[StorageVersionEntry, ...], obstacle: Obstacle | None
+) -> None:
     """Version alone for the common one, version and key for the agreement; nobody is no one."""
     assert common_version(entries) == naive_common(entries)
     assert agreement_of(entries, obstacle) == naive_agreement(entries, obstacle)
 
 
 @given(st.lists(entry_values, max_size=8), st.sets(ids))
-def test_a_server_has_at_most_one_entry(reported: list[Entry], gone: set[ServerId]) -> None:
+def test_a_server_has_at_most_one_entry(
+    reported: list[StorageVersionEntry], gone: set[ServerId]
+) -> None:
     """The last one counts, in the place of the first; who is gone has none."""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[StorageVersionEntry, ...] = ()
     for entry in reported:
         entries = with_entry(entries, entry)
     order = list(dict.fromkeys(entry.server_id for entry in reported))
@@ -134,7 +142,7 @@ def test_a_server_has_at_most_one_entry(reported: list[Entry], gone: set[ServerI
 
 @given(steps)
 def test_conditions_tell_the_state_and_since_when(
-    drawn: list[tuple[Entry | None, ServerId, Obstacle | None]],
+    drawn: list[tuple[StorageVersionEntry | None, ServerId, Obstacle | None]],
 ) -> None:
     """Status, reason and text are those of the reference; the time moves if and only if the status
     or the agreed value does (G11)."""
@@ -172,7 +180,7 @@ def test_conditions_tell_the_state_and_since_when(
 
 @given(steps)
 def test_an_epoch_seen_twice_means_that_nothing_has_changed_in_between(
-    drawn: list[tuple[Entry | None, ServerId, Obstacle | None]],
+    drawn: list[tuple[StorageVersionEntry | None, ServerId, Obstacle | None]],
 ) -> None:
     """Between two moments with one epoch the agreement is the same at each, and every entry equals
     it; the epoch grows by one in each change of the agreement, and only then."""
@@ -193,7 +201,7 @@ def test_an_epoch_seen_twice_means_that_nothing_has_changed_in_between(
 
 @given(entry_lists, st.dictionaries(ids, st.sampled_from(MODES)), st.sets(st.sampled_from("ab")))
 def test_unfenced_writers_and_mixed_modes_stand_against_an_agreement(
-    entries: tuple[Entry, ...], modes: dict[ServerId, Mode], unfenced: set[str]
+    entries: tuple[StorageVersionEntry, ...], modes: dict[ServerId, Mode], unfenced: set[str]
 ) -> None:
     """Whoever writes without a fence is named; servers with entries must all be of one mode."""
     careless = sorted([*unfenced, *(server for server, mode in modes.items() if mode == "off")])
@@ -246,7 +254,9 @@ def test_unknown_is_not_judged_as_unreadable(persisted: list[str], decodable: se
 
 def test_the_observed_generation_of_a_condition_is_kept() -> None:
     """Another writer may have set it: a report that changes keeps it."""
-    entry = Entry(server_id=ServerId("a"), encoding_version="v1", decodable_versions=("v1",))
+    entry = StorageVersionEntry(
+        server_id=ServerId("a"), encoding_version="v1", decodable_versions=("v1",)
+    )
     first = report_after(Report(), (entry,), obstacle=None, now="then")
     (condition,) = first.conditions
     observed = replace(first, conditions=(replace(condition, observed_generation=4),))

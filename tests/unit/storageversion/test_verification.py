@@ -18,7 +18,7 @@ from restow.storage.interface import (
 )
 from restow.storageversion import verification
 from restow.storageversion.identity import ServerId
-from restow.storageversion.rules import Agreement, Entry, State, verifier_of
+from restow.storageversion.rules import Agreement, State, StorageVersionEntry, verifier_of
 from restow.storageversion.verification import Pass, record_clean_pass, record_failures
 from restow.storageversion.wire import decode_state, edited_state, state_key
 from tests.unit.storageversion.rewriting import NAME, V1, V2, Rewriting, rewriting
@@ -134,8 +134,8 @@ async def test_attempts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert line.commits == 3  # "Unknown" is there already
 
 
-def entry(name: str, *, store: str = "", loose_seconds: float = 0.0) -> Entry:
-    return Entry(
+def entry(name: str, *, store: str = "", loose_seconds: float = 0.0) -> StorageVersionEntry:
+    return StorageVersionEntry(
         server_id=ServerId(name),
         encoding_version=V2,
         decodable_versions=(V2,),
@@ -155,6 +155,6 @@ def entry(name: str, *, store: str = "", loose_seconds: float = 0.0) -> Entry:
         ([entry("a", loose_seconds=60.0)], VERIFIED_BY_MIGRATOR),
     ],
 )
-def test_who_verifies(entries: list[Entry], expected: str) -> None:
+def test_who_verifies(entries: list[StorageVersionEntry], expected: str) -> None:
     """A main server that stores the resource itself, under a fence; otherwise no server can."""
     assert verifier_of(entries, {ServerId("gadgets")}) == expected

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.storageversion.identity import Mode, ServerId, ServerRecord
-from restow.storageversion.rules import Entry
+from restow.storageversion.rules import StorageVersionEntry
 from restow.storageversion.voting import (
     Ballot,
     Candidate,
@@ -36,7 +36,7 @@ candidates = st.lists(
 ballots = st.builds(Ballot, versions, candidates.map(tuple))
 entry_lists = st.lists(
     st.builds(
-        lambda server_id, version: Entry(
+        lambda server_id, version: StorageVersionEntry(
             server_id=server_id, encoding_version=version, decodable_versions=(version,)
         ),
         ids,
@@ -48,7 +48,10 @@ entry_lists = st.lists(
 
 
 def naive_holds_back(
-    server_id: ServerId, record: ServerRecord | None, ballot: Ballot, entries: list[Entry]
+    server_id: ServerId,
+    record: ServerRecord | None,
+    ballot: Ballot,
+    entries: list[StorageVersionEntry],
 ) -> bool:
     """A server without a vote that may want, or write, something else."""
     for candidate in ballot.candidates:
@@ -66,7 +69,7 @@ def naive_holds_back(
 
 @given(ballots, members_of, entry_lists)
 def test_a_selection_changes_only_when_all_want_the_same(
-    ballot: Ballot, members: dict[ServerId, ServerRecord | None], entries: list[Entry]
+    ballot: Ballot, members: dict[ServerId, ServerRecord | None], entries: list[StorageVersionEntry]
 ) -> None:
     """One other wish, or one server that has not said anything, keeps it as it is."""
     blockers = [
@@ -105,7 +108,7 @@ def test_the_first_voter_selects_what_the_others_write(
     preferred: str,
     own: ServerId,
     members: dict[ServerId, ServerRecord | None],
-    entries: list[Entry],
+    entries: list[StorageVersionEntry],
 ) -> None:
     """Its own wish only if nobody else can be writing; what all others report, if that is one; and
     nothing at all while somebody may write without having said what."""
@@ -133,7 +136,7 @@ def test_the_first_voter_selects_what_the_others_write(
 
 @given(ballots, members_of, entry_lists)
 def test_counting_twice_changes_nothing(
-    ballot: Ballot, members: dict[ServerId, ServerRecord | None], entries: list[Entry]
+    ballot: Ballot, members: dict[ServerId, ServerRecord | None], entries: list[StorageVersionEntry]
 ) -> None:
     """Whoever counts, and however often, finds the same."""
     once = counted(ballot, members, entries)

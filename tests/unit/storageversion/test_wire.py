@@ -18,7 +18,13 @@ from restow.storage.interface import Item, Key, Revision
 from restow.storageversion.ballots import StoredBallot, ballot_key, decode_ballot, encode_ballot
 from restow.storageversion.identity import ServerId
 from restow.storageversion.records import name_of, resource_of_name
-from restow.storageversion.rules import Agreement, Condition, Entry, Report, State
+from restow.storageversion.rules import (
+    Agreement,
+    AgreementCondition,
+    Report,
+    State,
+    StorageVersionEntry,
+)
 from restow.storageversion.voting import Ballot, Candidate
 from restow.storageversion.wire import (
     StoredState,
@@ -40,7 +46,7 @@ words = st.text("abcxyz/.-012", min_size=1, max_size=8)
 labels = st.dictionaries(words, words, max_size=3)
 entries = st.lists(
     st.builds(
-        Entry,
+        StorageVersionEntry,
         server_id=words.map(ServerId),
         encoding_version=words,
         decodable_versions=st.lists(words, max_size=3).map(tuple),
@@ -55,7 +61,7 @@ entries = st.lists(
 ).map(tuple)
 conditions = st.lists(
     st.builds(
-        Condition,
+        AgreementCondition,
         type=words,
         status=words,
         reason=words,
@@ -86,9 +92,9 @@ def item(value: bytes) -> Item:
 
 @given(entries, st.none() | words, conditions, st.integers(0, 2**40), metadatas)
 def test_a_report_comes_back_with_what_others_have_written(
-    listed: tuple[Entry, ...],
+    listed: tuple[StorageVersionEntry, ...],
     common: str | None,
-    told: tuple[Condition, ...],
+    told: tuple[AgreementCondition, ...],
     epoch: int,
     metadata: dict[str, Any],
 ) -> None:
@@ -114,12 +120,14 @@ def test_a_report_comes_back_with_what_others_have_written(
 
 def test_a_report_without_keys_forgets_the_old_ones() -> None:
     """The annotation that names encryption keys does not outlive them."""
-    entry = Entry(
+    entry = StorageVersionEntry(
         server_id=ServerId("a"), encoding_version="v1", decodable_versions=("v1",), key_id="k"
     )
     first = decode_report(item(encode_report(Report(entries=(entry,)), {"name": NAME})))
     assert first.report.entries == (entry,)
-    without = Entry(server_id=ServerId("a"), encoding_version="v1", decodable_versions=("v1",))
+    without = StorageVersionEntry(
+        server_id=ServerId("a"), encoding_version="v1", decodable_versions=("v1",)
+    )
     second = decode_report(item(encode_report(Report(entries=(without,)), first.metadata)))
     assert second.report.entries == (without,)
 

@@ -33,7 +33,7 @@ from restow.storage.interface import (
     Item,
     Key,
     Outcome,
-    Page,
+    RangePage,
     Revision,
     Span,
     Storage,
@@ -113,7 +113,7 @@ class Line(Storage):
         limit: int = 0,
         revision: Revision | None = None,
         with_total: bool = False,
-    ) -> Page:
+    ) -> RangePage:
         await self._awake.wait()
         return await self._storage.range(
             span, limit=limit, revision=revision, with_total=with_total

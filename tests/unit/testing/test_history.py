@@ -11,9 +11,9 @@ from restow.storage.interface import (
     Item,
     Key,
     Outcome,
-    Page,
     Present,
     Put,
+    RangePage,
     Refused,
     Revision,
     RevisionIs,
@@ -62,7 +62,7 @@ def refused(guard: Guard, current: Item | None, revision: int, *guards: Guard) -
 def read(
     revision: int, *items: Item, at: tuple[float, float] = (0, 99), pinned: bool = False
 ) -> RangeRecord:
-    page = Page(list(items), Revision(revision), False, None)
+    page = RangePage(list(items), Revision(revision), False, None)
     return RangeRecord(*at, EVERYTHING, page, pinned)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from restow.storage.feed import Entry
+from restow.storage.feed import RevisionEvents
 from restow.storage.interface import (
     Batch,
     Delete,
@@ -31,7 +31,7 @@ HISTORY: list[tuple[Write, ...]] = [
 ]
 
 
-def make_log() -> list[Entry]:
+def make_log() -> list[RevisionEvents]:
     timeline = Timeline(Revision(9), [])
     for number, writes in enumerate(HISTORY):
         timeline.apply(Revision(10 + number), writes)

@@ -81,7 +81,7 @@ _KEY_DEFAULTS: Final[dict[tuple[str, str], Any]] = {
 _ZEROS: Final[dict[Type, Any]] = {Scalar.STRING: "", Scalar.INT32: 0, Scalar.INT64: 0}
 
 
-class Entry:
+class MapMember:
     """One member of a map."""
 
     __slots__ = ("is_declared", "node", "walk", "wire")
@@ -101,7 +101,7 @@ Outline = tuple[FieldSet, tuple[tuple[str, str, "Node"], ...]]
 """The members of a struct and itself, as a field set; those that have more below them."""
 
 
-class Members(dict[str, Entry]):
+class Members(dict[str, MapMember]):
     """The members of a map by name: declared ones are kept once looked up, others are all alike.
 
     `members[name]` always gives an entry.
@@ -145,11 +145,11 @@ class Members(dict[str, Entry]):
             self.outlines[names] = (wires, below)
         return wires, below
 
-    def __missing__(self, name: str) -> Entry:
+    def __missing__(self, name: str) -> MapMember:
         node = None if self._declare is None else self._declare(name)
         if node is None:
-            return Entry(name, self.element, is_declared=False)
-        found = self[name] = Entry(name, node, is_declared=True)
+            return MapMember(name, self.element, is_declared=False)
+        found = self[name] = MapMember(name, node, is_declared=True)
         return found
 
 

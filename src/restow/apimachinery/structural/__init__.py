@@ -7,17 +7,17 @@ that is wrong takes longer. Everything is pure: values in, values out.
 Not here: definitions of custom resources around the schema, storing, serving, and metadata.
 """
 
-from restow.apimachinery.structural.compiled import CompiledSchema, Verdict
-from restow.apimachinery.structural.schema import Rule, Schema, read_schema
+from restow.apimachinery.structural.compiled import CompiledSchema, SchemaProblems
+from restow.apimachinery.structural.schema import Schema, ValidationRule, read_schema
 from restow.apimachinery.structural.schema_rules import STRICT, Leniency, definition_problems
 
 __all__ = [
     "STRICT",
     "CompiledSchema",
     "Leniency",
-    "Rule",
     "Schema",
-    "Verdict",
+    "SchemaProblems",
+    "ValidationRule",
     "definition_problems",
     "read_schema",
 ]

@@ -44,14 +44,14 @@ _NOT_CHECKED: Final = (
 )
 
 
-class Verdict(NamedTuple):
+class SchemaProblems(NamedTuple):
     """What is wrong with an object, and what is only worth a warning."""
 
     causes: list[Cause]
     warnings: list[str]
 
 
-ACCEPTED: Final = Verdict([], [])
+ACCEPTED: Final = SchemaProblems([], [])
 
 
 class _Reading:
@@ -147,7 +147,7 @@ class CompiledSchema:
         old: dict[str, Any] | None = None,
         *,
         besides: Sequence[Cause] = (),
-    ) -> Verdict:
+    ) -> SchemaProblems:
         """All that is wrong with an object; on update, what did not change is forgiven.
 
         `besides` is what somebody else has found, to be told in its place among the others.
@@ -167,7 +167,7 @@ class CompiledSchema:
 
     def status_problems(
         self, obj: dict[str, Any], old: dict[str, Any], *, besides: Sequence[Cause] = ()
-    ) -> Verdict:
+    ) -> SchemaProblems:
         """The same for a write to the status: the rest of the object is not looked at again."""
         correlated = Correlated(obj, old, self.schema)
         causes: list[Cause] = []
@@ -198,12 +198,12 @@ def _with_rules(
     old: dict[str, Any] | None,
     *,
     correlated: Correlated | None,
-) -> Verdict:
+) -> SchemaProblems:
     """Rules run only if they can rely on what they read."""
     if rules is None:
-        return Verdict(causes, [])
+        return SchemaProblems(causes, [])
     if any(cause.reason in _BLOCKING for cause in causes):
         causes.append(field_errors.invalid(NO_PATH, None, _NOT_CHECKED))
-        return Verdict(causes, [])
+        return SchemaProblems(causes, [])
     found = run_rules(rules, obj, old, correlated=correlated)
-    return Verdict(causes + found.causes, found.warnings)
+    return SchemaProblems(causes + found.causes, found.warnings)

@@ -55,7 +55,7 @@ _BELOW: Final = frozenset(
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Rule:
+class ValidationRule:
     """One item of `x-kubernetes-validations`."""
 
     rule: str
@@ -114,7 +114,7 @@ class Schema:
     list_type: str | None = None
     list_keys: tuple[str, ...] = ()
     map_type: str | None = None
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ValidationRule, ...] = ()
 
     unsupported: tuple[str, ...] = ()
     """Names out of `UNSUPPORTED` that were given."""
@@ -281,7 +281,7 @@ _RULE_TEXTS: Final = {
 }
 
 
-def _read_rule(raw: Any, path: str) -> Rule:
+def _read_rule(raw: Any, path: str) -> ValidationRule:
     if not isinstance(raw, Mapping):
         raise _wrong(path, "object")
     members: dict[str, Any] = {"rule": "", "raw": raw}
@@ -295,7 +295,7 @@ def _read_rule(raw: Any, path: str) -> Rule:
     optional = raw.get("optionalOldSelf")
     if optional is not None and not isinstance(optional, bool):
         raise _wrong(f"{path}.optionalOldSelf", "boolean")
-    return Rule(optional_old_self=optional, **members)
+    return ValidationRule(optional_old_self=optional, **members)
 
 
 def _is_given(value: Any, name: str) -> bool:

@@ -21,7 +21,7 @@ from restow.apimachinery.structural.cel.field_paths import FieldPathError, read_
 from restow.apimachinery.structural.cel.rule_checks import rule_problems
 from restow.apimachinery.structural.limits import work_problems
 from restow.apimachinery.structural.prune import META_FIELDS
-from restow.apimachinery.structural.schema import Rule, Schema
+from restow.apimachinery.structural.schema import Schema, ValidationRule
 from restow.apimachinery.structural.structure import structural_problems
 
 TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
@@ -433,7 +433,7 @@ def _list_item_problems(schema: Schema, path: str) -> list[Cause]:
     return causes
 
 
-def _rule_text_problems(rule: Rule, schema: Schema, path: str) -> list[Cause]:
+def _rule_text_problems(rule: ValidationRule, schema: Schema, path: str) -> list[Cause]:
     causes = []
     message = rule.message.strip()
     if not rule.rule.strip():

@@ -17,7 +17,7 @@ from restow.endpoints.forms import object_in_form
 from restow.endpoints.handlers.listing import list_answer
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.selection import Selection
+from restow.endpoints.selection import ListSelectors
 from restow.httpserver.response import Answer
 from restow.registry.definition import Object
 from restow.request.context import Context
@@ -45,7 +45,7 @@ async def _answer(server: Server, context: Context) -> Answer:
         if context.form.as_kind:
             body = object_in_form(context, body, clock=server.runtime.clock)
         return respond(context, 200, body)
-    selection = Selection(resource_of(context), info)
+    selection = ListSelectors(resource_of(context), info)
     body = orjson.dumps(await _store(server))
     found = [body] if selection.matches(STORE, (0, "v1", body)) else []
     return await list_answer(server, context, found, {})

@@ -15,7 +15,7 @@ from restow.endpoints.forms import object_in_form
 from restow.endpoints.handlers.listing import list_answer, read_wish
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.selection import Selection
+from restow.endpoints.selection import ListSelectors
 from restow.httpserver.response import Answer, Promise, Response, Shielded
 from restow.registry.store import DeleteWish, Written
 from restow.registry.watch_cache import Entry
@@ -83,7 +83,7 @@ def delete_collection(server: Server, context: Context) -> Promise:
 async def _delete_collection(server: Server, context: Context) -> Answer:
     resource, info = resource_of(context), context.info
     wish, _ = await _wishes(server, context)
-    selection = Selection(resource, info)
+    selection = ListSelectors(resource, info)
     limit = read_wish(server, context, selection).limit
     cache = await server.store.read(resource)
     page = cache.select(selection.prefix)

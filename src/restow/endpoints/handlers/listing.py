@@ -25,12 +25,12 @@ from restow.endpoints.handlers.reading import (
 )
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.partial import META_V1, PARTIAL_LIST, PARTIAL_OBJECT, partial_object_bytes
-from restow.endpoints.selection import Selection
+from restow.endpoints.selection import ListSelectors
 from restow.httpserver.response import Answer, Promise
 from restow.registry.definition import Resource
 from restow.registry.errors import VersionUnknown, translate
+from restow.registry.watch_cache import CachedObjects as Slice
 from restow.registry.watch_cache import Entry, WatchCache
-from restow.registry.watch_cache import Selection as Slice
 from restow.request.context import Context
 from restow.request.messages import items_of, list_message
 from restow.request.responses import Bodies, respond_list, respond_message, wants_message
@@ -76,7 +76,7 @@ class Found:
 def list_objects(server: Server, context: Context) -> Promise:
     """GET of a collection."""
     resource = resource_of(context)
-    selection = Selection(resource, context.info)
+    selection = ListSelectors(resource, context.info)
     wish = read_wish(server, context, selection)
     if wish.version is None and wish.place is None:
         cache = server.store.fresh(resource)
@@ -85,13 +85,15 @@ def list_objects(server: Server, context: Context) -> Promise:
     return _list_later(server, context, selection, wish)
 
 
-async def _list_later(server: Server, context: Context, selection: Selection, wish: Wish) -> Answer:
+async def _list_later(
+    server: Server, context: Context, selection: ListSelectors, wish: Wish
+) -> Answer:
     answer = await _found_later(server, context, selection, wish)
     return await answer if isinstance(answer, Awaitable) else answer
 
 
 async def _found_later(
-    server: Server, context: Context, selection: Selection, wish: Wish
+    server: Server, context: Context, selection: ListSelectors, wish: Wish
 ) -> ListAnswer:
     resource = resource_of(context)
     if wish.place is None and not wish.exact:
@@ -120,7 +122,7 @@ async def _found_later(
     return _answer(server, context, selection, found)
 
 
-def read_wish(server: Server, context: Context, selection: Selection) -> Wish:
+def read_wish(server: Server, context: Context, selection: ListSelectors) -> Wish:
     """Read and check the parameters of a list."""
     info = context.info
     limit = info.number("limit") or 0
@@ -162,7 +164,7 @@ def _invalid(field: str, why: str) -> status.StatusError:
 
 
 def _answer_now(
-    server: Server, context: Context, cache: WatchCache, selection: Selection, wish: Wish
+    server: Server, context: Context, cache: WatchCache, selection: ListSelectors, wish: Wish
 ) -> ListAnswer:
     """A list from its beginning, out of a cache that is as fresh as it must be."""
     if selection or wish.limit or cache.damaged:
@@ -184,7 +186,7 @@ def _answer_now(
 
 
 def _from_cache(
-    server: Server, cache: WatchCache, selection: Selection, wish: Wish, *, start: str = ""
+    server: Server, cache: WatchCache, selection: ListSelectors, wish: Wish, *, start: str = ""
 ) -> Found:
     revision = max(server.store.position, cache.changed_at)
     if cache.damaged:
@@ -211,14 +213,14 @@ def _from_cache(
     return found
 
 
-def _takes_long(cache: WatchCache, selection: Selection) -> bool:
+def _takes_long(cache: WatchCache, selection: ListSelectors) -> bool:
     """Whether so many objects must be looked at that others would notice."""
     return (
         bool(selection) and selection.single is None and cache.count(selection.prefix) > SLICE_ITEMS
     )
 
 
-def _must_wait(context: Context, cache: WatchCache, selection: Selection) -> bool:
+def _must_wait(context: Context, cache: WatchCache, selection: ListSelectors) -> bool:
     """Whether a list cannot be answered at once: it takes long, or others must convert objects."""
     resource = selection.resource
     if resource.remote is None:
@@ -235,7 +237,7 @@ async def _from_cache_in_slices(
     server: Server,
     context: Context,
     cache: WatchCache,
-    selection: Selection,
+    selection: ListSelectors,
     wish: Wish,
     *,
     start: str = "",
@@ -263,7 +265,7 @@ async def _from_cache_in_slices(
     return found
 
 
-def _candidates(cache: WatchCache, selection: Selection, start: str) -> Slice:
+def _candidates(cache: WatchCache, selection: ListSelectors, start: str) -> Slice:
     """The objects among which those are that are asked for, as far as their paths tell."""
     if selection.single is None or start:
         return cache.select(selection.prefix, start=start)
@@ -273,14 +275,14 @@ def _candidates(cache: WatchCache, selection: Selection, start: str) -> Slice:
     return Slice([selection.single], [entry], cache.changed_at)
 
 
-def refuse_damaged(server: Server, cache: WatchCache, selection: Selection) -> None:
+def refuse_damaged(server: Server, cache: WatchCache, selection: ListSelectors) -> None:
     """Raise a 500 if among the objects asked for are some that cannot be read."""
     found = {path: why for path, why in cache.damaged.items() if selection.may_match(path)}
     if found:
         raise server.store.damaged(selection.resource, found)
 
 
-def _match(found: Found, page: Slice, selection: Selection, wish: Wish) -> bool:
+def _match(found: Found, page: Slice, selection: ListSelectors, wish: Wish) -> bool:
     """Add what matches; whether the page that is wished for is full."""
     for path, entry in zip(page.keys, page.entries, strict=True):
         if selection.matches(path, entry):
@@ -293,7 +295,7 @@ def _match(found: Found, page: Slice, selection: Selection, wish: Wish) -> bool:
 
 
 async def _from_store(
-    server: Server, context: Context, selection: Selection, wish: Wish, place: Place
+    server: Server, context: Context, selection: ListSelectors, wish: Wish, place: Place
 ) -> Found:
     """A page as it was at a version that memory has left behind."""
     resource = resource_of(context)
@@ -348,7 +350,7 @@ async def _from_store(
 
 
 def _expired(
-    server: Server, selection: Selection, place: Place, *, has_token: bool
+    server: Server, selection: ListSelectors, place: Place, *, has_token: bool
 ) -> status.StatusError:
     """The list cannot go on; with a token to go on all the same, over newer state."""
     if not has_token:
@@ -362,7 +364,7 @@ def _expired(
     )
 
 
-def _answer(server: Server, context: Context, selection: Selection, found: Found) -> ListAnswer:
+def _answer(server: Server, context: Context, selection: ListSelectors, found: Found) -> ListAnswer:
     resource = resource_of(context)
     api_version = resource.api_version(context.info.version)
     metadata: dict[str, Any] = {"resourceVersion": str(found.revision)}

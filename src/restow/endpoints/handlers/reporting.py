@@ -42,7 +42,7 @@ from restow.request.responses import respond_object
 from restow.storageversion.errors import NotSettled, ReportRefused
 from restow.storageversion.identity import ServerId
 from restow.storageversion.remote_reports import RemoteReports
-from restow.storageversion.rules import Entry, Report
+from restow.storageversion.rules import Report, StorageVersionEntry
 
 BODY_BYTES_MAX: Final = 16 * 1024
 """Small, because the words of all servers are in one object."""
@@ -69,7 +69,7 @@ class Reporting:
         return self._report(context, read_report(context))
 
     async def _report(self, context: Context, said: StorageVersionReport) -> Response:
-        entry = Entry(
+        entry = StorageVersionEntry(
             server_id=ServerId(said.server_id),
             encoding_version=said.encoding_version,
             decodable_versions=tuple(said.decodable_versions),

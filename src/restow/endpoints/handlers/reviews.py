@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from restow.apimachinery import status
-from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac import PolicyRule
 from restow.apimachinery.rbac_objects import rules_object
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.review_checks import check_access, selector_errors
@@ -103,12 +103,12 @@ def _rules(server: Server, user: User, namespace: str) -> dict[str, Any]:
     # In a rule of resources there are no paths, and the other way round.
     found: dict[str, Any] = {
         "resourceRules": rules_object(
-            Rule(each.verbs, each.api_groups, each.resources, each.resource_names)
+            PolicyRule(each.verbs, each.api_groups, each.resources, each.resource_names)
             for each in rules
             if each.resources
         ),
         "nonResourceRules": rules_object(
-            Rule(each.verbs, paths=each.paths) for each in rules if each.paths
+            PolicyRule(each.verbs, paths=each.paths) for each in rules if each.paths
         ),
         "incomplete": False,
     }

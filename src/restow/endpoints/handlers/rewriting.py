@@ -40,7 +40,7 @@ from restow.request.context import Context
 from restow.request.parameters import is_dry_run
 from restow.request.responses import respond_object
 from restow.storageversion.rewrite import LIMIT_MAX, Rewriter
-from restow.storageversion.rewrite_page import Page
+from restow.storageversion.rewrite_page import RewrittenPage
 from restow.storageversion.rewrite_plan import Aborted
 
 KIND: Final = "RewriteResult"
@@ -192,7 +192,7 @@ def _bound_to(migration: Object, resource: Resource, target: str) -> str:
 
 
 def _result(
-    context: Context, resource: Resource, target: str, page: Page, token: str
+    context: Context, resource: Resource, target: str, page: RewrittenPage, token: str
 ) -> dict[str, Any]:
     info, kind = context.info, resource_of(context)
     failed = page.failed[:FAILED_SHOWN_MAX]

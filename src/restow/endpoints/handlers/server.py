@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from restow.admission import Chain
 from restow.aio import Runtime, Tasks
 from restow.apimachinery import status
-from restow.apimachinery.rbac import Rule
+from restow.apimachinery.rbac import PolicyRule
 from restow.authentication.service_accounts import Identified
 from restow.endpoints.continue_tokens import ContinueTokens
 from restow.endpoints.handlers.fan_out import FanOut
@@ -31,7 +31,7 @@ class Judge(Protocol):
     def reason(self, user: User, info: RequestInfo) -> str:
         """Why it is allowed, or what stands in the way; empty when there is nothing to say."""
 
-    def rules_of(self, user: User, namespace: str) -> tuple[list[Rule], str]:
+    def rules_of(self, user: User, namespace: str) -> tuple[list[PolicyRule], str]:
         """All rules that a user has in a namespace, and what else there should be."""
 
     def identify(self, token: str, audiences: Sequence[str]) -> Identified | None:

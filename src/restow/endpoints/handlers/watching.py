@@ -31,7 +31,7 @@ from restow.endpoints.handlers.reading import (
 )
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.translating import Translation
-from restow.endpoints.selection import Selection
+from restow.endpoints.selection import ListSelectors
 from restow.endpoints.websocket import agreed_headers, as_websocket, asks_for_websocket
 from restow.httpserver.response import Answer, Promise, Response
 from restow.httpserver.stream import PushStream, StreamWriter, encode_chunk
@@ -62,7 +62,7 @@ async def _watch(server: Server, context: Context) -> Answer:
     if isinstance(switching, Response):
         return switching
     resource, info = resource_of(context), context.info
-    selection = Selection(resource, info)
+    selection = ListSelectors(resource, info)
     text = info.parameter("resourceVersion")
     version = parse_resource_version(text) if text else 0
     initial = _initial_events(context, version)
@@ -130,7 +130,7 @@ class Watcher:
     """One client's watch."""
 
     def __init__(
-        self, server: Server, context: Context, selection: Selection, cache: WatchCache
+        self, server: Server, context: Context, selection: ListSelectors, cache: WatchCache
     ) -> None:
         self._server = server
         self._context = context

@@ -48,7 +48,7 @@ class Means(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class WriteClass:
     """What an answer means, and what follows from it for the others."""
 
     means: Means
@@ -62,15 +62,15 @@ class Verdict:
     """How long the server wants to be left alone, by everyone."""
 
 
-_CONFLICT: Final = Verdict(means=Means.CONFLICT)
-_REFUSED: Final = Verdict(means=Means.REFUSED)
-_STOP: Final = Verdict(means=Means.STOP)
+_CONFLICT: Final = WriteClass(means=Means.CONFLICT)
+_REFUSED: Final = WriteClass(means=Means.REFUSED)
+_STOP: Final = WriteClass(means=Means.STOP)
 
 
-def classify(error: StatusError | ConnectionFailed) -> Verdict:
+def classify(error: StatusError | ConnectionFailed) -> WriteClass:
     """What an error means for the object whose write or read it answers."""
     if isinstance(error, ConnectionFailed):
-        return Verdict(
+        return WriteClass(
             means=Means.AGAIN,
             attempts_max=SERVER_ATTEMPTS_MAX,
             is_about_server=True,
@@ -81,16 +81,16 @@ def classify(error: StatusError | ConnectionFailed) -> Verdict:
             return _STOP
         case 404:
             # Without a name it is the resource that is not served, and nothing was settled.
-            return Verdict(means=Means.GONE) if _is_about_object(error) else _STOP
+            return WriteClass(means=Means.GONE) if _is_about_object(error) else _STOP
         case 405 | 415:
-            return Verdict(means=Means.UNSUPPORTED)
+            return WriteClass(means=Means.UNSUPPORTED)
         case 409:
             return _CONFLICT
         case 422 if any(cause.field == "metadata.uid" for cause in error.causes):
             # How Kubernetes says that another object has the name now.
             return _CONFLICT
         case 408 | 429 | 502 | 503:
-            return Verdict(
+            return WriteClass(
                 means=Means.AGAIN,
                 attempts_max=SERVER_ATTEMPTS_MAX,
                 is_about_server=True,
@@ -99,7 +99,7 @@ def classify(error: StatusError | ConnectionFailed) -> Verdict:
             )
         case code if code >= 500:
             is_webhook = _WEBHOOK in error.message
-            return Verdict(
+            return WriteClass(
                 means=Means.AGAIN,
                 attempts_max=WEBHOOK_ATTEMPTS_MAX if is_webhook else OBJECT_ATTEMPTS_MAX,
                 is_load=code == 504,

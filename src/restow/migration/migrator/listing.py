@@ -27,9 +27,9 @@ from restow.client import (
     ApiResource,
     ConnectionFailed,
     ListOptions,
+    ListPage,
     ObjectKey,
 )
-from restow.client import Page as ListPage
 from restow.migration.migrator.classify import Means, classify, message_of
 from restow.migration.migrator.writing import Ref, ref_of
 

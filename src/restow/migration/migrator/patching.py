@@ -24,7 +24,7 @@ from restow.client import NO_RETRY, ApiClient, ApiResource, ConnectionFailed, Co
 from restow.migration.migrator.classify import (
     CONFLICTS_MAX,
     Means,
-    Verdict,
+    WriteClass,
     classify,
     message_of,
     reason_of,
@@ -203,7 +203,7 @@ class Patching:
         self._pace.answered(now, seconds=now - begin)
         return is_new
 
-    def _heard(self, error: StatusError | ConnectionFailed) -> Verdict:
+    def _heard(self, error: StatusError | ConnectionFailed) -> WriteClass:
         """What an error means; if it is about the server's load, all slow down."""
         verdict = classify(error)
         if verdict.is_load:
@@ -223,7 +223,7 @@ class Patching:
             self._in_flight(count)
 
 
-def _has_tries(verdict: Verdict, conflicts: int, failures: int) -> bool:
+def _has_tries(verdict: WriteClass, conflicts: int, failures: int) -> bool:
     match verdict.means:
         case Means.CONFLICT:
             return conflicts <= CONFLICTS_MAX

@@ -154,7 +154,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     preserve_unknown_fields: bool = False
 
 
-class Condition(msgspec.Struct, frozen=True, rename="camel"):
+class CrdCondition(msgspec.Struct, frozen=True, rename="camel"):
     """One of the conditions, as it was written."""
 
     type: str
@@ -165,7 +165,7 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
-    conditions: list[Condition] | None = None
+    conditions: list[CrdCondition] | None = None
     accepted_names: Names | None = None
     stored_versions: list[str] | None = None
 
@@ -281,10 +281,10 @@ class Definition:
         return tuple(self._status.stored_versions or ())
 
     @property
-    def conditions(self) -> tuple[Condition, ...]:
+    def conditions(self) -> tuple[CrdCondition, ...]:
         return tuple(self._status.conditions or ())
 
-    def condition(self, kind: str) -> Condition | None:
+    def condition(self, kind: str) -> CrdCondition | None:
         return next((each for each in self.conditions if each.type == kind), None)
 
     def is_true(self, kind: str) -> bool:

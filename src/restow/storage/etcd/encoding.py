@@ -21,7 +21,7 @@ from restow.storage.etcd.messages import (
     EVENT_DELETE,
     TxnRequest,
 )
-from restow.storage.feed import Entry
+from restow.storage.feed import RevisionEvents
 from restow.storage.interface import (
     Absent,
     Event,
@@ -83,24 +83,24 @@ def decode_items(kvs: Iterable[Any]) -> list[Item]:
     ]
 
 
-def decode_events(events: Iterable[Any]) -> list[Entry]:
+def decode_events(events: Iterable[Any]) -> list[RevisionEvents]:
     """Events in etcd's order, gathered by revision.
 
     Raises `Compacted` when etcd has forgotten what a key held before: then this change can no
     longer be told in full.
     """
-    entries: list[Entry] = []
+    entries: list[RevisionEvents] = []
     gathered: list[Event] = []
     revision = 0
     for message in events:
         event = _decode_event(message)
         if event.revision != revision:
             if gathered:
-                entries.append(Entry(Revision(revision), tuple(gathered)))
+                entries.append(RevisionEvents(Revision(revision), tuple(gathered)))
             gathered, revision = [], event.revision
         gathered.append(event)
     if gathered:
-        entries.append(Entry(Revision(revision), tuple(gathered)))
+        entries.append(RevisionEvents(Revision(revision), tuple(gathered)))
     return entries
 
 

@@ -24,7 +24,7 @@ from restow.storage.etcd.errors import CallFailed, translate
 from restow.storage.etcd.messages import RANGE, RangeRequest
 from restow.storage.etcd.stream import find_compacted
 from restow.storage.identity import IDENTITY_KEY, decode_record
-from restow.storage.interface import REVISION_FIRST, Item, Key, Page, Revision, Span
+from restow.storage.interface import REVISION_FIRST, Item, Key, RangePage, Revision, Span
 
 PAGE_KEYS_FIRST: Final = 500
 PAGE_KEYS_MAX: Final = 2000
@@ -59,7 +59,7 @@ class Reader:
 
     async def range(
         self, span: Span, *, limit: int, revision: Revision | None, with_total: bool
-    ) -> Page:
+    ) -> RangePage:
         for attempts_left in reversed(range(_RANGE_ATTEMPTS_MAX)):
             try:
                 return await self._pages(
@@ -73,7 +73,7 @@ class Reader:
 
     async def _pages(
         self, span: Span, *, limit: int, revision: Revision | None, with_total: bool
-    ) -> Page:
+    ) -> RangePage:
         start, end = encode_span(span)
         items: list[Item] = []
         count, asked, page_keys = None, revision, PAGE_KEYS_FIRST
@@ -88,7 +88,7 @@ class Reader:
             items += decode_items(kvs)
             if not response.more or (limit and len(items) >= limit):
                 assert asked is not None
-                return Page(items, asked, bool(response.more), count if with_total else None)
+                return RangePage(items, asked, bool(response.more), count if with_total else None)
             start = kvs[-1].key + b"\0"
             page_keys = _next_page_keys(response)
 

@@ -18,7 +18,7 @@ from restow.storage.etcd.errors import CallFailed, Cause, translate
 from restow.storage.etcd.reading import Reader
 from restow.storage.etcd.session import Session
 from restow.storage.etcd.stream import EventStream
-from restow.storage.feed import Entry
+from restow.storage.feed import RevisionEvents
 from restow.storage.interface import Done, Put, Revision, Transaction, Unknown
 
 
@@ -100,7 +100,7 @@ class Resolver:
                 stream.close()
 
 
-def _is_of(entry: Entry, transaction: Transaction) -> bool:
+def _is_of(entry: RevisionEvents, transaction: Transaction) -> bool:
     """Whether these events are what the transaction would have done."""
     events = {event.key: event for event in entry.events}
     for write in transaction.writes:

@@ -30,7 +30,7 @@ from restow.storage.interface import (
     Item,
     Key,
     Outcome,
-    Page,
+    RangePage,
     Revision,
     Span,
     Transaction,
@@ -95,7 +95,7 @@ class EtcdStorage:
         limit: int = 0,
         revision: Revision | None = None,
         with_total: bool = False,
-    ) -> Page:
+    ) -> RangePage:
         return await self._reader.range(span, limit=limit, revision=revision, with_total=with_total)
 
     async def count(self, span: Span, *, revision: Revision | None = None) -> int:

@@ -17,7 +17,7 @@ from restow.storage.etcd.connection import Connection, is_cancelled
 from restow.storage.etcd.encoding import decode_events
 from restow.storage.etcd.errors import MOVE_ON, CallFailed, Cause, classify, failure_of
 from restow.storage.etcd.messages import WatchRequest
-from restow.storage.feed import Entry
+from restow.storage.feed import RevisionEvents
 from restow.storage.interface import REVISION_FIRST, Revision
 
 _ALL_KEYS: Final = b"\0"
@@ -59,7 +59,7 @@ class EventStream:
             self.close()
             raise CallFailed(Cause.LOST, "etcd answered a new watch with something else")
 
-    async def read(self) -> list[Entry]:
+    async def read(self) -> list[RevisionEvents]:
         """The next revisions, at least one; raises `CallFailed` or `Compacted`."""
         while True:
             events: list[Any] = []
@@ -118,7 +118,7 @@ class EventStream:
             cause = Cause.TOKEN_STALE
         return CallFailed(cause, reason or "etcd cancelled the watch")
 
-    def _check_order(self, entries: list[Entry]) -> None:
+    def _check_order(self, entries: list[RevisionEvents]) -> None:
         expected = self._position
         for entry in entries:
             expected = Revision(expected + 1)

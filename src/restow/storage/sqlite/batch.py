@@ -14,7 +14,7 @@ import apsw
 
 from restow.storage.checks import holds
 from restow.storage.errors import StoreDamaged
-from restow.storage.feed import Entry
+from restow.storage.feed import RevisionEvents
 from restow.storage.interface import (
     Done,
     Event,
@@ -41,7 +41,7 @@ class Applied(NamedTuple):
     before: Revision
     after: Revision
     outcomes: list[Outcome]
-    entries: list[Entry]
+    entries: list[RevisionEvents]
 
 
 def apply(
@@ -57,7 +57,7 @@ def apply(
     before = revision = read_revision(connection)
     state = _State(connection)
     outcomes: list[Outcome] = []
-    entries: list[Entry] = []
+    entries: list[RevisionEvents] = []
     work = 0
     for transaction in transactions:
         if work > work_max:
@@ -72,7 +72,7 @@ def apply(
             for event in events:
                 work += work_of_event(event)
             revision = Revision(revision + 1)
-            entries.append(Entry(revision, events))
+            entries.append(RevisionEvents(revision, events))
         outcomes.append(Done(revision))
     if revision != before:
         state.save()

@@ -18,8 +18,8 @@ import apsw
 
 from restow.aio import Clock
 from restow.storage.errors import Compacted, FutureRevision, StorageClosed, StoreDamaged
-from restow.storage.feed import Chunk, Entry
-from restow.storage.interface import Event, Item, Key, Page, Revision, Span
+from restow.storage.feed import Chunk, RevisionEvents
+from restow.storage.interface import Event, Item, Key, RangePage, Revision, Span
 from restow.storage.sqlite import opening, schema
 from restow.storage.sqlite.batch import (
     item_of,
@@ -55,14 +55,14 @@ class Readers:
 
     async def range(
         self, span: Span, *, limit: int, revision: Revision | None, with_total: bool
-    ) -> Page:
+    ) -> RangePage:
         async with self._places:
             self._check_open()
             return await self._range(span, limit=limit, revision=revision, with_total=with_total)
 
     async def _range(
         self, span: Span, *, limit: int, revision: Revision | None, with_total: bool
-    ) -> Page:
+    ) -> RangePage:
         with self._snapshot() as connection:
             at, now = readable(connection, revision)
             if at == now:
@@ -87,7 +87,7 @@ class Readers:
             total = len(items) if with_total else None
             if with_total and more:
                 total = await self._count(connection, span, at=at, now=now)
-            return Page(items, at, more, total)
+            return RangePage(items, at, more, total)
 
     async def _replaced(
         self, connection: apsw.Connection, span: Span, *, at: Revision, now: Revision
@@ -255,7 +255,7 @@ def read_changes(connection: apsw.Connection, span: Span, after: Revision) -> Ch
         events.append(event)
         work += work_of_event(event)
     entries = [
-        Entry(revision, tuple(group))
+        RevisionEvents(revision, tuple(group))
         for revision, group in groupby(events, key=lambda event: event.revision)
     ]
     return Chunk(entries, upto)

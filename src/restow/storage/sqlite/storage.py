@@ -33,7 +33,7 @@ from restow.storage.interface import (
     Item,
     Key,
     Outcome,
-    Page,
+    RangePage,
     Revision,
     Span,
     Transaction,
@@ -153,7 +153,7 @@ class SqliteStorage:
         limit: int = 0,
         revision: Revision | None = None,
         with_total: bool = False,
-    ) -> Page:
+    ) -> RangePage:
         self._check_open()
         check_span(span)
         return await self._patiently(

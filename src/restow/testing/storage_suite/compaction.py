@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from restow.storage.errors import Compacted, FutureRevision
-from restow.storage.feed import Entry
+from restow.storage.feed import RevisionEvents
 from restow.storage.interface import (
     EVERYTHING,
     Batch,
@@ -178,7 +178,7 @@ class CompactionSuite:
     async def test_fast_watch(self, harness: Harness, storage: Storage) -> None:
         """Watches that keep up do not notice that the past is forgotten behind them."""
         recorder = await recorder_of(storage)
-        log = list[Entry]()
+        log = list[RevisionEvents]()
         async with following(storage, [(EVERYTHING, recorder.history.start)] * 3) as followers:
             for round_ in range(10):
                 log = await random_history(recorder, commits=5, seed=round_)

@@ -13,8 +13,8 @@ from restow.storage.interface import (
     TRANSACTION_BYTES_MAX,
     Delete,
     Key,
-    Page,
     Put,
+    RangePage,
     Revision,
     Span,
     Storage,
@@ -75,7 +75,7 @@ class ReadSuite:
     async def test_empty_store(self, storage: Storage) -> None:
         """A range of nothing is an empty page at the current revision."""
         now = await storage.revision()
-        assert await storage.range(EVERYTHING, with_total=True) == Page([], now, False, 0)
+        assert await storage.range(EVERYTHING, with_total=True) == RangePage([], now, False, 0)
         assert await storage.count(EVERYTHING) == 0
 
     async def test_order(self, storage: Storage) -> None:
@@ -220,7 +220,7 @@ async def read_pages(
     limit: int,
     revision: Revision,
     between_pages: Callable[[], Awaitable[None]],
-) -> list[Page]:
+) -> list[RangePage]:
     """Read the suite's span page by page, each starting behind the last key of the one before."""
     pages = [await storage.range(TEST_SPAN, limit=limit, revision=revision)]
     while pages[-1].more:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
 from restow.aio import SeededRandomness, SystemClock
-from restow.storage.feed import Entry
+from restow.storage.feed import RevisionEvents
 from restow.storage.interface import (
     EVERYTHING,
     OPERATIONS_MAX,
@@ -132,7 +132,7 @@ async def record_all(
     return [task.result() for task in tasks]
 
 
-def assert_complete(seen: WatchRecord, log: list[Entry], upto: Revision) -> None:
+def assert_complete(seen: WatchRecord, log: list[RevisionEvents], upto: Revision) -> None:
     """Demand the nine properties, and that the watch came far enough for them to mean it."""
     assert seen.upto >= upto
     assert check_watch(seen, log) == []
@@ -152,7 +152,7 @@ async def recorder_of(storage: Storage) -> Recorder:
 
 async def random_history(
     recorder: Recorder, *, commits: int, seed: int | str = "history"
-) -> list[Entry]:
+) -> list[RevisionEvents]:
     """Make random commits under two prefixes; return the log so far.
 
     Few keys, so that most are created, changed, deleted and created again.

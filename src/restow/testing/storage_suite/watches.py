@@ -8,7 +8,7 @@ import pytest
 
 from restow.aio import SeededRandomness
 from restow.storage.errors import StorageClosed
-from restow.storage.feed import BYTES_MAX, Entry
+from restow.storage.feed import BYTES_MAX, RevisionEvents
 from restow.storage.interface import EVERYTHING, Batch, Event, Put, Revision, Span, Storage
 from restow.testing.history import Recorder, log_of
 from restow.testing.storage_suite.followers import finish_all, following
@@ -82,7 +82,7 @@ class WatchSuite:
         """Who stops at any batch and resumes there sees neither gap nor repeat."""
         recorder = await recorder_of(storage)
         seen = WatchRecord(EVERYTHING, recorder.history.start)
-        log = list[Entry]()
+        log = list[RevisionEvents]()
         for round_ in range(10):
             log = await random_history(recorder, commits=5, seed=round_)
             async with opened_watch(storage, EVERYTHING, after=seen.upto) as watch:

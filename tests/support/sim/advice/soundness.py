@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.migration.overview_values import Overview, Verdict
+from restow.migration.overview_values import Overview, ResourceStatus
 from restow.migration.preflight import Blocker
 from restow.storage.errors import CannotOpen
 from restow.storage.interface import Event, Key, Span
@@ -273,7 +273,7 @@ class Soundness:
         for each in overview.resources:
             plural, _, group = each.resource.partition(".")
             root = f"{reference.REGISTRY}{group}/{plural}/"
-            if each.verdict is not Verdict.OK or group not in (GROUP, CUSTOM_GROUP):
+            if each.verdict is not ResourceStatus.OK or group not in (GROUP, CUSTOM_GROUP):
                 continue
             self._world.ledger.checked["S3"] += 1
             for key, value in raw.items():

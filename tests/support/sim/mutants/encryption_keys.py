@@ -16,7 +16,7 @@ from restow.registry.definition import Resource
 from restow.storageversion import changes, planning, registrar, rewrite_page
 from restow.storageversion.planning import KeyUse, ReportPlanner
 from restow.storageversion.records import Encoder, encode_encoder
-from restow.storageversion.rules import Entry, state_after
+from restow.storageversion.rules import StorageVersionEntry, state_after
 from tests.support.sim import keys
 from tests.support.sim.mutants.mutant import Mutant, Patch
 
@@ -43,7 +43,7 @@ def _writes_at_once(patch: Patch) -> None:
 
 
 def _fences_versions_only(patch: Patch) -> None:
-    def encoder_of(entry: Entry) -> bytes:
+    def encoder_of(entry: StorageVersionEntry) -> bytes:
         return encode_encoder(Encoder(entry.encoding_version))
 
     patch(_changes, "encoder_of", encoder_of)

@@ -8,7 +8,7 @@ from restow.aio import Runtime
 from restow.storage.errors import Compacted, StorageClosed
 from restow.storage.etcd import EtcdStorage
 from restow.storage.etcd.stream import EventStream
-from restow.storage.feed import Entry
+from restow.storage.feed import RevisionEvents
 from restow.storage.interface import (
     EVERYTHING,
     Done,
@@ -119,7 +119,7 @@ async def test_a_silent_stream_is_replaced_when_a_revision_is_expected(
     streams: list[EventStream] = []
     read = EventStream.read
 
-    async def read_or_hang(self: EventStream) -> list[Entry]:
+    async def read_or_hang(self: EventStream) -> list[RevisionEvents]:
         if self not in streams:
             streams.append(self)
         if self is streams[0]:

@@ -14,8 +14,8 @@ from restow.storage.interface import (
     Done,
     Key,
     Outcome,
-    Page,
     Put,
+    RangePage,
     Revision,
     Transaction,
 )
@@ -165,7 +165,7 @@ async def test_a_close_during_a_range(tmp_path: Path) -> None:
         await storage.close()
         assert all(reading.done() for reading in ranges)
         for ended in await asyncio.gather(*ranges, return_exceptions=True):
-            assert isinstance(ended, StorageClosed | Page)
+            assert isinstance(ended, StorageClosed | RangePage)
 
 
 async def test_a_close_that_was_given_up(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from restow.storage.feed import Entry
+from restow.storage.feed import RevisionEvents
 from restow.storage.interface import Event, Item, Key, Revision
 from tests.support.fire.objects import WIDGETS, Spec, content_of
 from tests.support.fire.record import Operation, Verb
@@ -27,7 +27,7 @@ class Story:
     """A log that grows; its first revision is 2, as that of every store."""
 
     def __init__(self) -> None:
-        self.log: list[Entry] = []
+        self.log: list[RevisionEvents] = []
         self._held: dict[Key, Item] = {}
 
     @property
@@ -38,14 +38,14 @@ class Story:
         revision = Revision(len(self.log) + 2)
         previous = self._held.get(key)
         created = revision if previous is None else previous.created
-        self.log.append(Entry(revision, (Event(key, value, revision, created, previous),)))
+        self.log.append(RevisionEvents(revision, (Event(key, value, revision, created, previous),)))
         self._held[key] = Item(key, value, revision, created)
         return revision
 
     def delete(self, key: Key) -> int:
         revision, previous = Revision(len(self.log) + 2), self._held.pop(key)
         event = Event(key, None, revision, previous.created, previous)
-        self.log.append(Entry(revision, (event,)))
+        self.log.append(RevisionEvents(revision, (event,)))
         return revision
 
     def write(self, token: str, name: str = "a", *, counts: Spec | None = None, **more: Any) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from restow.storage.feed import Entry
+from restow.storage.feed import RevisionEvents
 from restow.storage.interface import Delete, Event, Key, Put, Revision, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.support.fire.truth import check_log, read_truth, truth_of
@@ -36,7 +36,7 @@ def test_contradiction() -> None:
     first = Event(A, b"1", Revision(2), Revision(2), None)
     wrong = Event(A, b"2", Revision(3), Revision(3), None)
     ghost = Event(B, None, Revision(4), Revision(2), None)
-    log = [Entry(event.revision, (event,)) for event in (first, wrong, ghost)]
+    log = [RevisionEvents(event.revision, (event,)) for event in (first, wrong, ghost)]
     problems = check_log(truth_of(log))
     assert "replayed it is" in problems[0]
     assert problems[1] == "log: 4 deletes what is not there"

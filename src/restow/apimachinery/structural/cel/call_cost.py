@@ -16,28 +16,28 @@ from restow.apimachinery.structural.cel.spans import ONE, UNBOUNDED, UNKNOWN, Sp
 Path = tuple[str, ...] | None
 
 
-class Entry(NamedTuple):
+class EntrySizes(NamedTuple):
     """Sizes of keys and values of a list or map that an expression makes."""
 
     kind: str
     key: Span
     value: Span
 
-    def union(self, other: Entry | None) -> Entry | None:
+    def union(self, other: EntrySizes | None) -> EntrySizes | None:
         if other is None:
             return None
-        return Entry(self.kind, self.key.union(other.key), self.value.union(other.value))
+        return EntrySizes(self.kind, self.key.union(other.key), self.value.union(other.value))
 
 
 class Sizes(Protocol):
     """What is known about the parts of an expression."""
 
     sizes: dict[int, Span]
-    entries: dict[int, Entry]
+    entries: dict[int, EntrySizes]
 
     def path(self, node: Node) -> Path: ...
 
-    def entry(self, node: Node) -> Entry | None: ...
+    def entry(self, node: Node) -> EntrySizes | None: ...
 
     def size_or_unknown(self, node: Node) -> Span: ...
 

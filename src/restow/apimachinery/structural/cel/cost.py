@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from restow.apimachinery.structural.cel import types
-from restow.apimachinery.structural.cel.call_cost import CallCost, Entry, Path
+from restow.apimachinery.structural.cel.call_cost import CallCost, EntrySizes, Path
 from restow.apimachinery.structural.cel.nodes import (
     Call,
     Conditional,
@@ -41,7 +41,7 @@ from restow.apimachinery.structural.cel.types import Declared
 class _Local(NamedTuple):
     path: Path
     size: Span | None
-    entry: Entry | None
+    entry: EntrySizes | None
 
 
 def estimate(node: Node, root: Declared) -> Span:
@@ -54,7 +54,7 @@ class _Estimate:
         self.root = root
         self.paths: dict[int, Path] = {}
         self.sizes: dict[int, Span] = {}
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, EntrySizes] = {}
         self.locals: dict[str, list[_Local]] = {}
 
     def cost(self, node: Node) -> Span:
@@ -124,7 +124,7 @@ class _Estimate:
                     declared = declared.fields.get(name)
         return Span(0, declared.size_max) if declared is not None else None
 
-    def entry(self, node: Node) -> Entry | None:
+    def entry(self, node: Node) -> EntrySizes | None:
         found = self.entries.get(id(node))
         if found is None and isinstance(node, Ident):
             local = self._local(node.name)
@@ -188,7 +188,7 @@ class _Estimate:
         for each in node.items:
             cost = cost.plus(self.cost(each))
             sizes = sizes.union(self.size_or_unknown(each))
-        self.entries[id(node)] = Entry("list", ONE, sizes)
+        self.entries[id(node)] = EntrySizes("list", ONE, sizes)
         return cost.plus(fixed(LIST_COST))
 
     def _map(self, node: MapOf) -> Span:
@@ -198,7 +198,7 @@ class _Estimate:
             cost = cost.plus(self.cost(key)).plus(self.cost(value))
             keys = keys.union(self.size_or_unknown(key))
             values = values.union(self.size_or_unknown(value))
-        self.entries[id(node)] = Entry("map", keys, values)
+        self.entries[id(node)] = EntrySizes("map", keys, values)
         return cost.plus(fixed(MAP_COST))
 
     def _macro(self, node: Macro) -> Span:
@@ -237,10 +237,10 @@ class _Estimate:
         match node.kind:
             case "map" | "transformList":
                 self.sizes[id(node)] = count
-                self.entries[id(node)] = Entry("list", ONE, Span(0, made.high))
+                self.entries[id(node)] = EntrySizes("list", ONE, Span(0, made.high))
             case "filter":
                 self.sizes[id(node)] = count
-                self.entries[id(node)] = Entry("list", ONE, Span(0, item.high))
+                self.entries[id(node)] = EntrySizes("list", ONE, Span(0, item.high))
             case "sortBy":
                 self._copy(node, node.target)
             case "transformMap" | "transformMapEntry":

@@ -29,7 +29,7 @@ from restow.apimachinery.structural.cel.program import (
 from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.structural.cel.values import NONE, CelError, some
 from restow.apimachinery.structural.ratchet import Correlated, by_list_key, list_key
-from restow.apimachinery.structural.schema import Rule, Schema
+from restow.apimachinery.structural.schema import Schema, ValidationRule
 from restow.apimachinery.structural.validate import NO_PATH
 
 MESSAGE_SIZE_MAX: Final = 5 * 1024
@@ -40,7 +40,7 @@ _OUT_OF_BUDGET: Final = "running out of cost budget, no further validation rules
 class CompiledRule:
     """A rule that can run, or why it cannot."""
 
-    rule: Rule
+    rule: ValidationRule
     program: Program | None
     error: str = ""
     message: Program | None = None
@@ -53,7 +53,7 @@ class CompiledRule:
         return (self.rule.message or self.rule.rule).strip()
 
 
-def compile_rule(rule: Rule, schema: Schema, declared: Declared) -> CompiledRule:
+def compile_rule(rule: ValidationRule, schema: Schema, declared: Declared) -> CompiledRule:
     """One rule with its message; errors are kept, not raised."""
     if not rule.rule.strip():
         return CompiledRule(rule, None)
