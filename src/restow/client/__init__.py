@@ -4,6 +4,7 @@ Not here: anything that knows how objects are stored. The client sees the system
 API, so storage, resources and coordination are out of reach.
 """
 
+from restow.apimachinery.names import GroupVersionResource
 from restow.client.calling import ClientLimits
 from restow.client.client import ApiClient, ListPage
 from restow.client.config import ClientConfig, in_cluster_config
@@ -45,6 +46,7 @@ __all__ = [
     "Discovered",
     "Event",
     "EventType",
+    "GroupVersionResource",
     "HttpTransport",
     "InProcessTransport",
     "Informer",

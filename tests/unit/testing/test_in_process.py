@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from examples.widgets import WIDGETS
-from restow.apimachinery.names import GroupVersionResource
+from restow.client import GroupVersionResource
 from restow.testing.in_process import running_server
 
 

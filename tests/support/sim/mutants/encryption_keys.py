@@ -10,10 +10,12 @@ from typing import Any, Final
 
 from restow.apiserver.encryption import Encryption
 from restow.encryption import providers
+from restow.migration import overview_reading
 from restow.migration.overview_keys import KeysSeen
+from restow.migration.overview_values import ResourceSeen, ResourceStatus
 from restow.migration.preflight import dropping, rules, stored_rules
 from restow.registry.definition import Resource
-from restow.storageversion import changes, planning, registrar, rewrite_page
+from restow.storageversion import changes, planning, registrar, rewrite_page, store_scan
 from restow.storageversion.planning import KeyUse, ReportPlanner
 from restow.storageversion.records import Encoder, encode_encoder
 from restow.storageversion.rules import StorageVersionEntry, state_after
@@ -25,6 +27,7 @@ _registrar: Any = registrar
 _changes: Any = changes
 _planning: Any = planning
 _stored_rules: Any = stored_rules
+_store_scan: Any = store_scan
 
 
 def _nothing(*_: Any, **__: Any) -> tuple[Any, ...]:
@@ -55,6 +58,8 @@ def _keeps_no_record(patch: Patch) -> None:
         return state_after(before, **{**facts, "keys": ()})
 
     patch(_changes, "state_after", without_keys)
+    # A scan finds keys that are not listed, and adds "Unknown".
+    patch(_store_scan, "_unlisted_key", lambda *_: "")
 
 
 def _takes_any_configuration(patch: Patch) -> None:
@@ -109,8 +114,15 @@ def _removes_by_servers_alone(patch: Patch) -> None:
 
 
 def _shows_versions_only(patch: Patch) -> None:
-    """Status does not compare keys."""
+    """Status compares neither the keys of StorageStates nor those of raw values."""
     patch(KeysSeen, "is_left", False)
+    judged = overview_reading._verdict_of_values
+
+    def verdict_of_values(seen: ResourceSeen, stored: Any) -> tuple[ResourceStatus, str]:
+        verdict, remark = judged(seen, stored)
+        return (ResourceStatus.OK, "") if "with another key" in remark else (verdict, remark)
+
+    patch(overview_reading, "_verdict_of_values", verdict_of_values)
 
 
 MUTANTS: Final = (
