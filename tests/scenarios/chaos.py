@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.storage.interface import Item, Key, Span
-from restow.storageversion.changes import hash_of
 from restow.storageversion.identity import SERVERS_PREFIX, ServerRecord, decode_record
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import (
@@ -237,7 +238,9 @@ def _check_write(before: dict[Key, Item], value: bytes, *, is_fenced: bool) -> N
     version, key_id = version_of(opened.value), opened.key_id
     state = decode_state(before[state_key(WIDGETS)]).state
     assert (key_id or IDENTITY) in state.keys, f"{key_id} is stored, and not listed"
-    assert hash_of("Widget", version) in state.persisted, f"{version} is stored, and not listed"
+    assert storage_version_hash(GroupVersionKind.of(version, "Widget")) in state.persisted, (
+        f"{version} is stored, and not listed"
+    )
     if not is_fenced:
         return
     report = decode_report(before[report_key(WIDGETS)]).report

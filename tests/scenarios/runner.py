@@ -37,12 +37,13 @@ from typing import Any
 
 import orjson
 
+from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.encryption_keys import IDENTITY
 from restow.storage.errors import OpenRefused, StorageError, Unavailable
 from restow.storage.interface import Event, Key, Put, RevisionIs, Span, Transaction
 from restow.storage.memory import MemoryStorage
-from restow.storageversion.changes import hash_of
 from restow.storageversion.errors import KeyUnsupported, ModeRefused
 from restow.storageversion.rules import KEYS_EQUAL, UNKNOWN_HASH
 from restow.storageversion.wire import LEASES_PREFIX, state_key
@@ -290,7 +291,7 @@ class Runner:
         await self.cluster.clock.settle()
 
     async def do_narrow(self, version: str) -> None:
-        persisted = [hash_of("Widget", f"{GROUP}/{version}")]
+        persisted = [storage_version_hash(GroupVersionKind.of(f"{GROUP}/{version}", "Widget"))]
         await self._change_state(lambda state: state["status"].update(
             persistedStorageVersionHashes=persisted))  # fmt: skip
 
@@ -391,7 +392,10 @@ class Runner:
         return str((await self.cluster.epoch()).epoch)
 
     async def persisted(self, wanted: list[str]) -> str:
-        names = {hash_of("Widget", f"{GROUP}/{v}"): v for v in ("v1", "v2")}
+        names = {
+            storage_version_hash(GroupVersionKind.of(f"{GROUP}/{v}", "Widget")): v
+            for v in ("v1", "v2")
+        }
         names[UNKNOWN_HASH] = UNKNOWN_HASH
         return " ".join(names[value] for value in (await self.cluster.state()).persisted)
 

@@ -35,7 +35,8 @@ from typing import Final
 import orjson
 
 from restow.apimachinery.errors import InvalidName
-from restow.apimachinery.names import GroupResource
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.encryption.interface import Opened
 from restow.registry.catalog import Catalog
@@ -55,7 +56,7 @@ from restow.storage.interface import (
     ValueIs,
 )
 from restow.storage.memory import MemoryStorage
-from restow.storageversion.changes import encoder_of, hash_of
+from restow.storageversion.changes import encoder_of
 from restow.storageversion.identity import SERVERS_PREFIX
 from restow.storageversion.raw_scan import scan, version_of
 from restow.storageversion.records import (
@@ -308,7 +309,10 @@ class AuditedStorage(MemoryStorage):
             return
         for stored in (await self.range(span or Span.of_prefix(found.root))).items:
             version, key_id = self._how(stored.value)
-            if hash_of(found.kind, version) not in state.persisted:
+            if (
+                storage_version_hash(GroupVersionKind.of(version, found.kind))
+                not in state.persisted
+            ):
                 raise PromiseBroken(f"M4: {stored.key} is not in {state.persisted}")
             if (key_id or IDENTITY) not in state.keys:
                 raise PromiseBroken(f"M4: {stored.key} is under {key_id!r}, not in {state.keys}")

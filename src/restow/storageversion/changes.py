@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from restow.apimachinery.names import GroupVersion, GroupVersionKind
+from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import (
     Absent,
@@ -241,12 +241,6 @@ def contradicted_change(view: View) -> Transaction | None:
     return Transaction(tuple(view.guards()), tuple(writes))
 
 
-def hash_of(kind: str, api_version: str) -> str:
-    """The hash of a version of a kind."""
-    group, version = GroupVersion.parse(api_version)
-    return storage_version_hash(GroupVersionKind(group, version, kind))
-
-
 def encoder_of(entry: StorageVersionEntry) -> bytes:
     """The value of the encoder key that goes with an entry."""
     return encode_encoder(
@@ -315,7 +309,7 @@ def _state_after(
         return None
     return state_after(
         None if view.state is None else view.state.state,
-        written=[hash_of(kind, version) for version in versions],
+        written=[storage_version_hash(GroupVersionKind.of(version, kind)) for version in versions],
         agreed=_agreed_hash(kind, after.agreement),
         epoch=after.epoch,
         keys=[entry.key_id for entry in after.entries],
@@ -349,7 +343,11 @@ def _is_custom(view: View, after: Report) -> bool:
 
 
 def _agreed_hash(kind: str, agreement: Agreement | None) -> str | None:
-    return None if agreement is None else hash_of(kind, agreement.version)
+    return (
+        None
+        if agreement is None
+        else storage_version_hash(GroupVersionKind.of(agreement.version, kind))
+    )
 
 
 def _epoch_after(view: View, after: Report, *, kind: str, location: str) -> EpochRecord:

@@ -16,6 +16,8 @@ from itertools import zip_longest
 from typing import Final
 
 from restow.aio import Backoff, Runtime
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.encryption.interface import Keys
 from restow.registry.definition import Resource
@@ -30,7 +32,7 @@ from restow.storage.interface import (
     Storage,
     Transaction,
 )
-from restow.storageversion.changes import View, hash_of
+from restow.storageversion.changes import View
 from restow.storageversion.encoding_table import EncodingTable
 from restow.storageversion.errors import (
     DefinitionMoved,
@@ -213,7 +215,9 @@ class Registrar:
             return
         kind = resource.kind.store.kind
         versions = (*resource.decodable, resource.storage_api_version)
-        readable = {hash_of(kind, version) for version in versions}
+        readable = {
+            storage_version_hash(GroupVersionKind.of(version, kind)) for version in versions
+        }
         persisted = self._persisted(view)
         foreign = undecodable(persisted, readable)
         listed = (IDENTITY,) if view.state is None else view.state.state.keys

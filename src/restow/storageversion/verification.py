@@ -22,10 +22,11 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.encryption_keys import IDENTITY
 from restow.apis.names import VERIFIED_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
 from restow.storage.interface import Done, Item, Put, RevisionIs, Storage, Transaction
-from restow.storageversion.changes import hash_of
 from restow.storageversion.records import decode_epoch, epoch_key
 from restow.storageversion.rules import UNKNOWN_HASH, Agreement
 from restow.storageversion.wire import (
@@ -68,7 +69,11 @@ async def record_clean_pass(storage: Storage, name: str, found: Pass) -> bool:
             return False
         if any(entry.loose_seconds for entry in decode_report(report).report.entries):
             return False  # A server may still write as before: only a census tells.
-        value = _narrowed(state, found, hash_of(agreed.kind, found.target.version))
+        value = _narrowed(
+            state,
+            found,
+            storage_version_hash(GroupVersionKind.of(found.target.version, agreed.kind)),
+        )
         if value == state.value:
             return True
         guards = tuple(RevisionIs(item.key, item.revision) for item in (epoch, report, state))

@@ -16,6 +16,8 @@ import pytest
 
 from restow.admission import Admission
 from restow.aio import Backoff, Runtime
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient, HttpTransport
 from restow.client.transport import Request
 from restow.endpoints.barrier import WriteBarrier
@@ -30,7 +32,6 @@ from restow.migration.trigger.controller import TriggerController
 from restow.migration.trigger.options import TriggerOptions
 from restow.registry.catalog import Catalog
 from restow.storage.memory import MemoryStorage
-from restow.storageversion.changes import hash_of
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
 from tests.conformance.api.plugins import Plugin
@@ -52,7 +53,7 @@ from tests.unit.migration.migrator.world import (
 COUNT = 20
 PAGES = COUNT // QUICK.page_limit_first
 ROLLBACKS = 10
-HASH = hash_of("Widget", V2)
+HASH = storage_version_hash(GroupVersionKind.of(V2, "Widget"))
 STATE = "/registry/migration.k8s.io/storagestates/widgets.example.com"
 GROUPS = {"example.com", "migration.k8s.io", "storagemigration.k8s.io"}
 PLENTY = MigratorOptions(
@@ -166,7 +167,7 @@ async def test_rollback_at_a_random_page(seed: int) -> None:
         is_joined.set()
         await until(lambda: _is_over(world))
         assert (await world.versions()).get(V1, 0) == left, f"seed {seed}: page {point}"
-        assert hash_of("Widget", V1) in await world.persisted()
+        assert storage_version_hash(GroupVersionKind.of(V1, "Widget")) in await world.persisted()
         await old.leave()
         await until(lambda: _is_narrowed(world))
         assert await world.versions() == {V2: COUNT}

@@ -17,9 +17,10 @@ from typing import Any, Final, Self, TypeVar
 import orjson
 
 from restow.aio import Runtime
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Event, Item, Revision, Span, Storage
 from restow.storage.opening import open_storage
-from restow.storageversion.changes import hash_of
 from restow.storageversion.identity import ServerId
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import ENCODERS_PREFIX, is_held, parse_encoder_key
@@ -105,7 +106,10 @@ class Log:
         self.written[version] += 1
         if version not in self._encoders.values():
             self.broken.append(f"{key} at {revision} in {version}, reported: {self._encoders}")
-        if self.checks_states and not {hash_of(KIND, version), UNKNOWN_HASH} & {*self._persisted}:
+        if self.checks_states and not {
+            storage_version_hash(GroupVersionKind.of(version, KIND)),
+            UNKNOWN_HASH,
+        } & {*self._persisted}:
             self.broken.append(f"{key} at {revision} in {version}, persisted: {self._persisted}")
 
     def _note(self, event: Event) -> None:

@@ -10,7 +10,8 @@ from typing import Final
 
 import pytest
 
-from restow.storageversion.changes import hash_of
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from tests.e2e.aggregated.history import KIND, Log, Sampler, unreported, versions_in
 from tests.e2e.aggregated.rolling import Line, Load, Watch, can_write
 from tests.e2e.aggregated.stage import (
@@ -109,7 +110,7 @@ class Play:
 
     def check_migrated(self, name: str) -> None:
         """All objects come to a version, and only then nothing else counts as stored."""
-        wanted = hash_of(KIND, self.version(name))
+        wanted = storage_version_hash(GroupVersionKind.of(self.version(name), KIND))
         until(lambda: self.persisted() == [wanted])
         assert set(versions_in(self.store, self.group)) == {self.version(name)}
 

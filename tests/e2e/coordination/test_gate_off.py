@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import pytest
 
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Storage
-from restow.storageversion.changes import hash_of
 from restow.storageversion.wire import decode_report, report_key
 from tests.e2e.coordination.clusters import (
     MORTAL,
@@ -91,7 +92,10 @@ def test_a_release_that_cannot_read_what_was_written_meanwhile(
 ) -> None:
     """Gate on, off with a newer release, on with an older one: it stays out, its StorageState lists
     "Unknown", and preflight and migrate say that it is not safe."""
-    old, new = hash_of("Widget", V1), hash_of("Widget", V2)
+    old, new = (
+        storage_version_hash(GroupVersionKind.of(V1, "Widget")),
+        storage_version_hash(GroupVersionKind.of(V2, "Widget")),
+    )
     with ExitStack() as stack:
         server = cluster.server("x+1", *MORTAL).start()
         add_widget(server, "a")

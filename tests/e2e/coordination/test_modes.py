@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.cli.main import main
 from restow.storage.interface import Span, Storage
-from restow.storageversion.changes import hash_of
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.wire import REPORTS_PREFIX
 from tests.e2e.coordination.clusters import (
@@ -171,7 +172,11 @@ def check_never_safe(cluster: Cluster, server: ServerProcess) -> None:
         if each["metadata"]["name"] == "widgets.example.com"
     ]
     listed = set(state["status"]["persistedStorageVersionHashes"])
-    assert "Unknown" in listed or {hash_of("Widget", each) for each in stored(cluster)} <= listed
+    assert (
+        "Unknown" in listed
+        or {storage_version_hash(GroupVersionKind.of(each, "Widget")) for each in stored(cluster)}
+        <= listed
+    )
 
 
 def stored(cluster: Cluster) -> set[str]:

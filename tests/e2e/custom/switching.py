@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Event, Item, Key, Revision, Storage
-from restow.storageversion.changes import hash_of
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import ENCODERS_PREFIX, parse_encoder_key
 from restow.storageversion.rules import UNKNOWN_HASH
@@ -229,7 +230,10 @@ class Audit:
             )
         if version.rpartition("/")[2] not in self.listed:
             self.broken.append(f"{key} at {revision}: {version} is not among {self.listed}")
-        if UNKNOWN_HASH not in self.persisted and hash_of(KIND, version) not in self.persisted:
+        if (
+            UNKNOWN_HASH not in self.persisted
+            and storage_version_hash(GroupVersionKind.of(version, KIND)) not in self.persisted
+        ):
             self.broken.append(f"{key} at {revision}: {version} is not among {self.persisted}")
 
 

@@ -19,10 +19,11 @@ from typing import Any, Final
 
 import orjson
 
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.names import VERIFIED_ANNOTATION
 from restow.migration.names import PROOF_ANNOTATION
 from restow.storage.interface import Event, Item, Key, Revision, Storage
-from restow.storageversion.changes import hash_of
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import (
     ENCODERS_PREFIX,
@@ -64,7 +65,7 @@ class Place:
         return f"/registry/apiextensions.k8s.io/customresourcedefinitions/{self.name}"
 
     def hash(self, version: str) -> str:
-        return hash_of(KIND, f"{self.group}/{version}")
+        return storage_version_hash(GroupVersionKind.of(f"{self.group}/{version}", KIND))
 
     def path(self, version: str, name: str = "") -> str:
         """Of all objects, or of one."""

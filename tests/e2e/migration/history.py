@@ -15,8 +15,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Event, Item, Revision, Span, Storage
-from restow.storageversion.changes import hash_of
 from restow.storageversion.raw_scan import UNREADABLE, version_of
 from restow.storageversion.records import decode_epoch, epoch_key
 from restow.storageversion.rules import UNKNOWN_HASH
@@ -29,7 +30,9 @@ OLD: Final = "old-"
 """How the names of objects begin that nobody but a migration writes."""
 STATE: Final = state_key(WIDGETS_NAME)
 EPOCH: Final = epoch_key(WIDGETS_NAME)
-HASHES: Final = {version: hash_of(KIND, version) for version in (V1, V2)}
+HASHES: Final = {
+    version: storage_version_hash(GroupVersionKind.of(version, KIND)) for version in (V1, V2)
+}
 REQUESTS_ROOT: Final = "/registry/migration.k8s.io/storageversionmigrations/"
 
 

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.registry.catalog import Catalog
 from restow.storage.interface import Event, Item, Key, Revision
-from restow.storageversion.changes import hash_of
 from restow.storageversion.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
 from restow.storageversion.raw_scan import UNREADABLE, version_of
 from restow.storageversion.records import (
@@ -172,7 +173,10 @@ class RawAudit:
         if persisted is None or UNKNOWN_HASH in persisted:
             return
         for version, count in self.stored.get(kept.name, Counter()).items():
-            if count and hash_of(kept.kind, version) not in persisted:
+            if (
+                count
+                and storage_version_hash(GroupVersionKind.of(version, kept.kind)) not in persisted
+            ):
                 self.problems.append(
                     f"M4: {count} of {kept.name} are in {version} at {revision}, persisted"
                     f" {persisted}"
@@ -181,7 +185,7 @@ class RawAudit:
     def _judge_narrowing(self, kept: Kept, before: tuple[str, ...], revision: int) -> None:
         self.narrowed[kept.name] += 1
         agreed, now = self.agreed.get(kept.name), self.persisted[kept.name]
-        if agreed is None or now != (hash_of(kept.kind, agreed),):
+        if agreed is None or now != (storage_version_hash(GroupVersionKind.of(agreed, kept.kind)),):
             self.problems.append(
                 f"M5: {kept.name} went from {before} to {now} at {revision}, agreed {agreed}"
             )

@@ -18,11 +18,12 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.migration.names import PROOF_ANNOTATION
 from restow.registry.custom.definitions import ROOT as DEFINITIONS
 from restow.storage.interface import Event, Item, Key, Revision
 from restow.storageversion.ballots import BALLOTS_PREFIX, decode_ballot, name_of_ballot
-from restow.storageversion.changes import hash_of
 from restow.storageversion.identity import SERVERS_PREFIX, decode_record
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import (
@@ -339,10 +340,16 @@ class Ledger:
             return
         self.checked["M4"] += 1
         for entry in self.entries.get(name, ()):
-            if hash_of(self.kinds[root], entry.encoding_version) not in persisted:
+            if (
+                storage_version_hash(GroupVersionKind.of(entry.encoding_version, self.kinds[root]))
+                not in persisted
+            ):
                 self.problem(f"M4: {entry.server_id} writes {entry.encoding_version}, not listed")
         for version in stored:
-            if hash_of(self.kinds[root], version) not in persisted:
+            if (
+                storage_version_hash(GroupVersionKind.of(version, self.kinds[root]))
+                not in persisted
+            ):
                 self.problem(f"M4: {name} is stored in {version}, which is not listed")
 
     def _readable(self, name: str, versions: set[str]) -> None:

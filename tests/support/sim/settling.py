@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Span
-from restow.storageversion.changes import hash_of
 from restow.storageversion.identity import SERVERS_PREFIX
 from restow.storageversion.wire import LEASES_PREFIX, decode_report, report_key
 from tests.support.sim import releases
@@ -101,7 +102,7 @@ def _stored(director: Run) -> list[str]:
     if set(ledger.versions(releases.ROOT)) - {version}:
         found.append(f"L3: widgets are stored as {dict(ledger.versions(releases.ROOT))}")
     persisted = ledger.persisted.get(f"{releases.PLURAL}.{releases.GROUP}")
-    if persisted != (hash_of(releases.KIND, version),):
+    if persisted != (storage_version_hash(GroupVersionKind.of(version, releases.KIND)),):
         found.append(f"L3: {persisted} are listed, not only that of {version}")
     if ledger.open_requests:
         found.append(f"L4: open are {sorted(ledger.open_requests)}")

@@ -8,11 +8,12 @@ from pathlib import Path
 import orjson
 import pytest
 
+from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.request.messages import message_of
 from restow.storage.interface import Delete, Key, Put, Span, Transaction, Write
 from restow.storage.memory import MemoryStorage
-from restow.storageversion.changes import hash_of
 from restow.storageversion.identity import SERVERS_PREFIX
 from restow.storageversion.records import EPOCHS_PREFIX, epoch_key, selected_key
 from restow.storageversion.rules import UNKNOWN_HASH
@@ -109,7 +110,9 @@ async def test_what_a_stranger_has_stored_is_unknown(tmp_path: Path) -> None:
         item = await world.storage.get(state_key(NAME))
         assert item is not None
         state = orjson.loads(item.value)
-        state["status"]["persistedStorageVersionHashes"] = [hash_of("Widget", V2)]
+        state["status"]["persistedStorageVersionHashes"] = [
+            storage_version_hash(GroupVersionKind.of(V2, "Widget"))
+        ]
         await plant(world, Put(item.key, orjson.dumps(state)))
         await world.clock.advance(1)
         careless = await world.started("x+1", mode="off", may_change_mode=True)

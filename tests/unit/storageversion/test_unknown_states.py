@@ -7,9 +7,10 @@ from pathlib import Path
 import orjson
 import pytest
 
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Delete, Put, Transaction
 from restow.storage.memory import MemoryStorage
-from restow.storageversion.changes import hash_of
 from restow.storageversion.rules import UNKNOWN_HASH
 from restow.storageversion.wire import state_key
 from tests.unit.storageversion.world import GROUP, World, open_world
@@ -50,7 +51,10 @@ async def test_a_state_without_hashes_is_unknown(tmp_path: Path, status: object)
         await recreate_state(world, status)
         assert (await world.state()).persisted == (UNKNOWN_HASH,)
         between = await world.started("x+2")
-        assert (await world.state()).persisted == (UNKNOWN_HASH, hash_of("Widget", V2))
+        assert (await world.state()).persisted == (
+            UNKNOWN_HASH,
+            storage_version_hash(GroupVersionKind.of(V2, "Widget")),
+        )
         await world.run(between.stop())
         with pytest.raises(TimeoutError):
             await world.run(world.server("x+3").start(), seconds_max=10)

@@ -12,9 +12,10 @@ from typing import Literal
 import orjson
 import pytest
 
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Delete, Put, Refused, RevisionIs, Span, Transaction
 from restow.storage.memory import MemoryStorage
-from restow.storageversion.changes import hash_of
 from restow.storageversion.identity import Mode, ServerId, server_key
 from restow.storageversion.records import (
     ENCODERS_PREFIX,
@@ -37,7 +38,9 @@ async def narrow(world: World, version: str) -> None:
     item = await world.storage.get(state_key(NAME))
     assert item is not None
     state = orjson.loads(item.value)
-    state["status"]["persistedStorageVersionHashes"] = [hash_of("Widget", version)]
+    state["status"]["persistedStorageVersionHashes"] = [
+        storage_version_hash(GroupVersionKind.of(version, "Widget"))
+    ]
     await world.storage.commit(
         Transaction((RevisionIs(item.key, item.revision),), (Put(item.key, orjson.dumps(state)),))
     )
@@ -114,14 +117,21 @@ async def test_what_was_narrowed_while_it_ran_is_unknown_again(tmp_path: Path) -
         other = await world.started("x+1", mode="off")
         await world.run(off.write("b"))
         await narrow(world, V2)
-        assert (await world.state()).persisted == (hash_of("Widget", V2),)
+        assert (await world.state()).persisted == (
+            storage_version_hash(GroupVersionKind.of(V2, "Widget")),
+        )
         await world.clock.advance(60)  # no ping-pong: the server marks the state once
-        assert (await world.state()).persisted == (hash_of("Widget", V2),)
+        assert (await world.state()).persisted == (
+            storage_version_hash(GroupVersionKind.of(V2, "Widget")),
+        )
         await end(world, off, "kill")
         await end(world, other, "stop")
         await world.started("x+2", may_change_mode=True)
         await world.clock.advance(20)
-        assert (await world.state()).persisted == (UNKNOWN_HASH, hash_of("Widget", V2))
+        assert (await world.state()).persisted == (
+            UNKNOWN_HASH,
+            storage_version_hash(GroupVersionKind.of(V2, "Widget")),
+        )
 
 
 async def test_what_was_narrowed_while_it_ran_is_scanned(tmp_path: Path) -> None:
@@ -134,7 +144,9 @@ async def test_what_was_narrowed_while_it_ran_is_scanned(tmp_path: Path) -> None
         item = await world.storage.get(state_key(NAME))
         assert item is not None
         state = orjson.loads(item.value)
-        state["status"]["persistedStorageVersionHashes"] = [hash_of("Widget", V1)]
+        state["status"]["persistedStorageVersionHashes"] = [
+            storage_version_hash(GroupVersionKind.of(V1, "Widget"))
+        ]
         # Not through the audit: this is what discovery makes a controller believe.
         claim = Transaction((), (Put(item.key, orjson.dumps(state)),))
         await MemoryStorage.commit(world.storage, claim)
@@ -154,10 +166,14 @@ async def test_several_that_come_and_go(tmp_path: Path) -> None:
         assert UNKNOWN_HASH in (await world.state()).persisted
         await narrow(world, V2)
         await world.clock.advance(60)
-        assert (await world.state()).persisted == (hash_of("Widget", V2),)
+        assert (await world.state()).persisted == (
+            storage_version_hash(GroupVersionKind.of(V2, "Widget")),
+        )
         await end(world, reporting, "stop")
         await world.started("x+2")
-        assert (await world.state()).persisted == (hash_of("Widget", V2),)
+        assert (await world.state()).persisted == (
+            storage_version_hash(GroupVersionKind.of(V2, "Widget")),
+        )
 
 
 async def test_its_mark_is_written_with_its_key(tmp_path: Path) -> None:

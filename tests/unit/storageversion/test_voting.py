@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Key, Outcome, Put, Refused, Span, Transaction
 from restow.storageversion.ballots import BALLOTS_PREFIX, decode_ballot
-from restow.storageversion.changes import View, hash_of
+from restow.storageversion.changes import View
 from restow.storageversion.encoding_table import OLDER_WRITES_SECONDS
 from restow.storageversion.errors import ModeRefused
 from restow.storageversion.identity import SERVERS_PREFIX
@@ -282,7 +284,10 @@ async def test_loose_servers_follow_the_selection_within_the_bound(tmp_path: Pat
         await world.clock.advance(1)
         await world.run(new.write("a"))
         assert (await world.stored("a"), await versions(world)) == ("v2", {V1})
-        assert hash_of("Widget", V2) in (await world.state()).persisted
+        assert (
+            storage_version_hash(GroupVersionKind.of(V2, "Widget"))
+            in (await world.state()).persisted
+        )
         await world.clock.advance(60)
         assert (await versions(world), await world.common()) == ({V2}, V2)
 

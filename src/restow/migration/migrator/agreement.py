@@ -24,10 +24,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.status import NotFound
 from restow.apimachinery.status_error import StatusError
-from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.encryption_keys import IDENTITY
 from restow.apis.internal_v1alpha1 import StorageVersion, name_of
 from restow.apis.resources import STORAGE_VERSIONS
@@ -357,8 +355,3 @@ class Shown:
         shown = {each.storage_version_hash for each in listed if each.name == wanted.name}
         if shown != {self.target}:
             raise Lost(f"servers do not show {self.target} for {wanted.group_resource} any more")
-
-
-def hash_of(api_version: str, kind: str) -> str:
-    """The hash of what is stored in this version."""
-    return storage_version_hash(GroupVersionKind.of(api_version, kind))

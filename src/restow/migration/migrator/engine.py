@@ -24,19 +24,13 @@ import logging
 from typing import Final
 
 from restow.aio import find_violation
-from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.names import GroupVersionKind, GroupVersionResource
 from restow.apimachinery.status import BadRequest, Gone, NotFound
 from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient, ConnectionFailed, ListOptions, Object, uid_of
 from restow.migration.migrator import agreement as agreements
-from restow.migration.migrator.agreement import (
-    BY_LOOSE,
-    BY_SERVER,
-    Agreement,
-    LeftAlone,
-    NotAgreed,
-    hash_of,
-)
+from restow.migration.migrator.agreement import BY_LOOSE, BY_SERVER, Agreement, LeftAlone, NotAgreed
 from restow.migration.migrator.following import Followed, RequestGone
 from restow.migration.migrator.jobs import Ending, Job, Listener, Outcome
 from restow.migration.migrator.options import (
@@ -432,7 +426,9 @@ class _Run:
             return "; not proven: servers keep their agreement loosely, only a census can tell"
         if noted is None:
             return ""
-        stored = hash_of(f"{resource.group}/{noted.storage_version}", resource.kind)
+        stored = storage_version_hash(
+            GroupVersionKind.of(f"{resource.group}/{noted.storage_version}", resource.kind)
+        )
         if self._agreement.target != stored:
             return f"; storedVersions is left as it is: {noted.storage_version} is not the target"
         try:

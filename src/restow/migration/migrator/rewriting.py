@@ -13,12 +13,12 @@ import logging
 from dataclasses import replace
 from typing import Any, Final
 
-from restow.apimachinery.names import GroupVersion, GroupVersionResource
+from restow.apimachinery.names import GroupVersion, GroupVersionKind, GroupVersionResource
 from restow.apimachinery.status import Conflict
 from restow.apimachinery.status_error import StatusError
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import NO_RETRY, ApiClient, ApiResource, ConnectionFailed, Object
 from restow.migration.migration_values import MigrationRef
-from restow.migration.migrator.agreement import hash_of
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.passes import Failure, Lost, PageDone
 
@@ -147,7 +147,11 @@ class Rewriting:
         """A server that was not told chooses; then all pages must be of its first choice."""
         target = str(answer.get("target") or "")
         if not self._target:
-            hashed = hash_of(target, self._resource.kind) if target else ""
+            hashed = (
+                storage_version_hash(GroupVersionKind.of(target, self._resource.kind))
+                if target
+                else ""
+            )
             if self._target_hash and hashed != self._target_hash:
                 raise Lost(f"the server rewrites to {target}, which is not what discovery shows")
             self._target = target

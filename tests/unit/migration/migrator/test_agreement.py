@@ -13,12 +13,13 @@ import pytest
 
 from restow.aio import Runtime
 from restow.apimachinery import status
-from restow.apimachinery.names import GroupResource
+from restow.apimachinery.names import GroupResource, GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.names import EPOCH_ANNOTATION, KEYS_ANNOTATION
 from restow.client import Answer, ApiClient, ApiResource, InProcessTransport
 from restow.migration.migration_values import Record
 from restow.migration.migrator import agreement as agreements
-from restow.migration.migrator.agreement import Agreement, LeftAlone, NotAgreed, hash_of
+from restow.migration.migrator.agreement import Agreement, LeftAlone, NotAgreed
 from restow.migration.migrator.controller import find_resource
 from restow.migration.migrator.passes import Lost
 from tests.unit.client.fake_api import FakeApi
@@ -26,7 +27,7 @@ from tests.unit.migration.migrator.world import QUICK, World, until
 
 PATH = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/example.com.widgets"
 V1, V2 = "example.com/v1", "example.com/v2"
-TARGET = hash_of(V2, "Widget")
+TARGET = storage_version_hash(GroupVersionKind.of(V2, "Widget"))
 WIDGETS = ApiResource(
     group="example.com",
     version="v2",

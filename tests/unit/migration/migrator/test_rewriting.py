@@ -11,11 +11,11 @@ import pytest
 
 from restow.aio import Runtime, SimulatedClock
 from restow.apimachinery import status
-from restow.apimachinery.names import GroupResource
+from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.status import ServiceUnavailable, StatusError
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import Answer, ApiClient, ApiResource, InProcessTransport
 from restow.migration.migration_values import MigrationRef
-from restow.migration.migrator.agreement import hash_of
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.passes import Failure, Lost
 from restow.migration.migrator.patching import PatchOptions
@@ -144,7 +144,7 @@ async def test_another_target(server: Server) -> None:
     shown: dict[str, Any] = {
         "target_api_version": "",
         "epoch": None,
-        "target_hash": hash_of(TARGET, "Widget"),
+        "target_hash": storage_version_hash(GroupVersionKind.of(TARGET, "Widget")),
     }
     rewriting = server.rewriting(**shown)
     await server.page(rewriting)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from restow.apimachinery.names import GroupVersionKind
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.kinds.releases import shipped_release
 from restow.registry.catalog import release_catalog
 from restow.storage.interface import Key
-from restow.storageversion.changes import hash_of
 from restow.storageversion.identity import ServerId, ServerRecord, encode_record, server_key
 from restow.storageversion.records import (
     Encoder,
@@ -121,14 +122,17 @@ def test_not_persisted() -> None:
     assert problems(story) == ""
     story = Story()
     reports(story, ONE, 1001, V1)
-    persists(story, hash_of(WIDGETS.kind, V2))
+    persists(story, storage_version_hash(GroupVersionKind.of(V2, WIDGETS.kind)))
     story.write("0.0")
     assert "M4" in problems(story)
 
 
 def test_narrowed_too_early() -> None:
     """Hashes that become fewer while servers do not agree, or agree on another version."""
-    both = (hash_of(WIDGETS.kind, V1), hash_of(WIDGETS.kind, V2))
+    both = (
+        storage_version_hash(GroupVersionKind.of(V1, WIDGETS.kind)),
+        storage_version_hash(GroupVersionKind.of(V2, WIDGETS.kind)),
+    )
     for agreed, is_right in ((V2, True), (V1, False), (None, False)):
         story = Story()
         agrees(story, agreed)
@@ -144,6 +148,10 @@ def test_narrowed_over_what_is_left() -> None:
     reports(story, ONE, 1001, V1)
     story.write("0.0")
     agrees(story, V2)
-    persists(story, hash_of(WIDGETS.kind, V1), hash_of(WIDGETS.kind, V2))
-    persists(story, hash_of(WIDGETS.kind, V2))
+    persists(
+        story,
+        storage_version_hash(GroupVersionKind.of(V1, WIDGETS.kind)),
+        storage_version_hash(GroupVersionKind.of(V2, WIDGETS.kind)),
+    )
+    persists(story, storage_version_hash(GroupVersionKind.of(V2, WIDGETS.kind)))
     assert "M4" in problems(story)
