@@ -210,9 +210,9 @@ class StoreGuard:
             storage.unblock(seen)
             logger.warning("the store %s is used as it is now: %s", self._name, _shown(seen))
             self._told = ""
+            if is_other:  # with nothing in between: no request may meet what was known before
+                self.on_accepted()
         await self._remember(seen)
-        if is_other:
-            self.on_accepted()
 
     async def _take_over(self, mark: Mark) -> Seen:
         """Prepare a store that was accepted, before anything is read from it; how it is then."""

@@ -190,6 +190,11 @@ class CustomResources:
         asked_at = clock.monotonic()
         if await self._mirror.reach(revision, seconds=seconds):
             self._confirmed_at = asked_at
+            if self._is_reloading:
+                self._is_reloading = False
+                self._first.update(self._known_names())
+                self._note_begun()
+                self._look_at_all()
             if not self._is_fresh:
                 self._is_fresh = True
                 logger.info("the definitions of custom resources are known again")
@@ -200,7 +205,8 @@ class CustomResources:
             self._look_at_all()
 
     def store_replaced(self) -> None:
-        """The store is another one: which CRDs it has is not known until this server has joined."""
+        """The store is another one: which CRDs it has is not known until `confirm` has reached a
+        revision of it."""
         if self._tasks is not None:
             self._is_reloading = True
             self._began.clear()
@@ -209,10 +215,6 @@ class CustomResources:
         """This server has another identity: nothing that it has reported counts."""
         for hosted in self._hosted.values():
             hosted.is_settled = False
-        if self._is_reloading:
-            self._is_reloading = False
-            self._first.update(self._known_names())
-            self._note_begun()
         self._look_at_all()
 
     async def register_again(self, resource: Resource) -> None:
