@@ -134,6 +134,7 @@ class LedgerStage:
         self._stack = ExitStack()
         self._load: LoadProcess | None = None
         self._stopping = threading.Event()
+        self._flips_held = threading.Event()
         self._flippers: list[threading.Thread] = []
         self.flips_done = 0
         self.up: Up
@@ -261,16 +262,25 @@ class LedgerStage:
         )
 
     def upgrade(self, *words: str) -> None:
-        """`restow upgrade`, again and again while it refuses a step that is not safe yet."""
+        """`restow upgrade`, again and again while it refuses a step that is not safe yet.
+
+        A CRD that is changed all the time is migrated all the time, which is such a reason. So from
+        the first refusal on, CRDs are not changed until the upgrade is done.
+        """
         said: list[str] = []
 
         def is_done() -> bool:
             done = self.up.run("upgrade", *words, "--yes")
             said.append(f"{done.returncode}\n{done.stdout}{done.stderr}")
             assert done.returncode in (0, NOT_SAFE), f"{said[-1]}\n{self.up.output}"
+            if done.returncode:
+                self._flips_held.set()
             return done.returncode == 0
 
-        wait_for(is_done, f"upgrade {words}", log=lambda: said[-1] + self.up.output)
+        try:
+            wait_for(is_done, f"upgrade {words}", log=lambda: said[-1] + self.up.output)
+        finally:
+            self._flips_held.clear()
 
     def preflight(self, *words: str) -> subprocess.CompletedProcess[str]:
         return self.restow("preflight", f"--kubeconfig={self.data_dir / 'kubeconfig'}", *words)
@@ -404,6 +414,8 @@ class LedgerStage:
     def _flip(self, kind: Kind, number: int) -> None:
         chance = random.Random(f"{self._seed}/{kind.plural}")
         while not self._stopping.wait(chance.uniform(*FLIP_SECONDS)):
+            if self._flips_held.is_set():
+                continue
             try:
                 self.flips_done += self.flip_once(kind, server=number % len(self.ports))
             except OSError:
