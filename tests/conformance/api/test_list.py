@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from restow.endpoints.handlers import listing, reading, watching
+from restow.endpoints.handlers import listing, reading
+from restow.endpoints.handlers import watching as watch_handler
 from restow.endpoints.selection import ListSelectors
 from restow.registry.watch_cache import Entry
 from restow.storage.interface import Delete, Key, Revision, Transaction
@@ -23,7 +24,7 @@ EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], in
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Versions of the future are waited for only briefly."""
     monkeypatch.setattr(reading, "FUTURE_SECONDS_MAX", 0.2)
-    monkeypatch.setattr(watching, "FUTURE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(watch_handler, "FUTURE_SECONDS_MAX", 0.2)
 
 
 async def fill(api: ApiClient, count: int, **metadata: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from restow.endpoints.handlers import watching
+from restow.endpoints.handlers import watching as watch_handler
 from restow.storage.interface import Revision
 from tests.conformance.api.conftest import StartServer
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
@@ -21,7 +21,7 @@ END = {"k8s.io/initial-events-end": "true"}
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Versions of the future are waited for only briefly."""
-    monkeypatch.setattr(watching, "FUTURE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(watch_handler, "FUTURE_SECONDS_MAX", 0.2)
 
 
 def seen(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -270,7 +270,7 @@ async def test_the_end(api: ApiClient) -> None:
 
 async def test_bookmarks_in_between(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quiet watch hears from time to time how far the store has come; never back, never early."""
-    monkeypatch.setattr(watching, "BOOKMARK_SECONDS", 0.05)
+    monkeypatch.setattr(watch_handler, "BOOKMARK_SECONDS", 0.05)
     version = (await api.get(CONFIG_MAPS)).version
     watch = await api.watch(f"{CONFIG_MAPS}?resourceVersion={version}&allowWatchBookmarks=true")
     events: list[dict[str, Any]] = []
