@@ -203,7 +203,7 @@ class Connection(Continuity):
         )
 
     async def log_in(self, *, stale: Metadata | None = None) -> None:
-        """Get a token, unless someone has replaced the stale one already; raises `CallFailed`."""
+        """Get a token, unless the stale one was replaced already; raises `CallFailed`."""
         if self.options.username is None:
             return
         async with self._login:
