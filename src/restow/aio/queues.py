@@ -7,7 +7,7 @@ workqueue.py), and not between threads.
 from collections import deque
 from typing import Generic, TypeVar
 
-from restow.aio.waiting_line import WaitingLine
+from restow.aio.wait_queue import WaitingLine
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from restow.aio.backoff import Backoff
 from restow.aio.clock import Clock, Timer
 from restow.aio.queues import QueueClosed, QueueFull
 from restow.aio.randomness import Randomness
-from restow.aio.waiting_line import WaitingLine
+from restow.aio.wait_queue import WaitingLine
 
 K = TypeVar("K", bound=Hashable)
 
