@@ -7,7 +7,7 @@ workqueue.py), and not between threads.
 from collections import deque
 from typing import Generic, TypeVar
 
-from restow.aio.wait_queue import WaitingLine
+from restow.aio.wait_queue import WaitQueue
 
 T = TypeVar("T")
 
@@ -30,8 +30,8 @@ class BoundedQueue(Generic[T]):
         self.items_max = items_max
         self._items: deque[T] = deque()
         self._closed = False
-        self._getters = WaitingLine(lambda: bool(self._items) or self._closed)
-        self._putters = WaitingLine(lambda: len(self._items) < items_max or self._closed)
+        self._getters = WaitQueue(lambda: bool(self._items) or self._closed)
+        self._putters = WaitQueue(lambda: len(self._items) < items_max or self._closed)
 
     def __len__(self) -> int:
         return len(self._items)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 
-class WaitingLine:
+class WaitQueue:
     """Lets the first in line pass when the condition holds; nobody overtakes.
 
     Whoever passes acts at once, without awaiting, and then calls `wake` for the next. Whoever is

@@ -13,7 +13,7 @@ from restow.aio.backoff import Backoff
 from restow.aio.clock import Clock, Timer
 from restow.aio.queues import QueueClosed, QueueFull
 from restow.aio.randomness import Randomness
-from restow.aio.wait_queue import WaitingLine
+from restow.aio.wait_queue import WaitQueue
 
 K = TypeVar("K", bound=Hashable)
 
@@ -59,7 +59,7 @@ class WorkQueue(Generic[K]):
         self._entries: dict[K, _Entry] = {}
         self._ready: deque[K] = deque()
         self._closed = False
-        self._getters = WaitingLine(lambda: bool(self._ready) or self._closed)
+        self._getters = WaitQueue(lambda: bool(self._ready) or self._closed)
 
     def __len__(self) -> int:
         """How many keys could be got now."""
