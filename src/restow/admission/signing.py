@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 from typing import Any, Final
 
 from restow.admission.review import Attributes, WriteOf, forbidden
-from restow.apimachinery.signing_requests import decoded, parse_request
+from restow.apimachinery.certificate_signing_requests import decoded, parse_request
 from restow.authorization.rules import Authorizer
 from restow.registry.definition import Object
 from restow.request.request_info import RequestInfo

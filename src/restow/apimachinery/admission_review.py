@@ -18,8 +18,8 @@ from typing import Any, Final
 import orjson
 
 from restow.apimachinery.json_patch import JsonPatch
+from restow.apimachinery.status_decoder import status_from_dict
 from restow.apimachinery.status_error import StatusError
-from restow.apimachinery.status_reading import status_from_dict
 
 Object = dict[str, Any]
 

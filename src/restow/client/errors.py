@@ -24,8 +24,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Final
 
+from restow.apimachinery.status_decoder import status_from_response
 from restow.apimachinery.status_error import StatusError
-from restow.apimachinery.status_reading import status_from_response
 
 __all__ = [
     "AnswerTooLarge",

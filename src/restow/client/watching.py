@@ -20,8 +20,8 @@ from typing import Final
 
 from restow.aio import Backoff
 from restow.apimachinery.status import Expired
+from restow.apimachinery.status_decoder import status_from_dict
 from restow.apimachinery.status_error import StatusError
-from restow.apimachinery.status_reading import status_from_dict
 from restow.client.calling import Caller
 from restow.client.errors import ConnectionFailed
 from restow.client.objects import Object, ObjectKey, key_of, version_of

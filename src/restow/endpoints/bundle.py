@@ -18,8 +18,8 @@ from typing import Final
 
 from restow.aio import Clock, Tasks, TasksClosed, TasksFull, Timer
 from restow.apimachinery import status
+from restow.apimachinery.status_decoder import status_from_response
 from restow.apimachinery.status_error import StatusError
-from restow.apimachinery.status_reading import status_from_response
 from restow.endpoints.waiting import awaited
 from restow.httpserver import (
     Headers,

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from restow.aio import Runtime
 from restow.apimachinery import status
-from restow.apimachinery.apply import tracking
+from restow.apimachinery.apply import field_managers
 from restow.apimachinery.apply.entries import Manager
 from restow.kinds.validation import NO_CONTENT
 from restow.registry import graceful, managing, ownership, plans, strategy
@@ -91,7 +91,7 @@ class Planner:
         def track() -> None:
             if manager is not None:
                 time = fresh["metadata"]["creationTimestamp"]
-                tracking.track_create(resource.shape, fresh, manager, api_version, time)
+                field_managers.track_create(resource.shape, fresh, manager, api_version, time)
 
         name = strategy.begin_create(
             resource, api_version, fresh, namespace=namespace, ids=self._ids, now=now, track=track
@@ -109,7 +109,7 @@ class Planner:
         if resource.has_status(api_version) and not resource.kind.create_keeps_status:
             obj.pop("status", None)
         if manager is not None:
-            tracking.track_create(resource.shape, obj, manager, api_version, self._time())
+            field_managers.track_create(resource.shape, obj, manager, api_version, self._time())
 
     def changed(self, facts: Facts, seen: Entry, change: Change) -> tuple[Object, Object]:
         """The object as it is, and as it is to be. `seen` is its entry in the version of the
@@ -155,7 +155,7 @@ class Planner:
         if facts.manager is None:
             return False
         try:
-            modified = tracking.track_update(
+            modified = field_managers.track_update(
                 facts.resource.shape,
                 old,
                 new,
@@ -164,7 +164,7 @@ class Planner:
                 time=self._time,
                 convert=facts.converting,
             )
-        except tracking.EntriesRefused as error:
+        except field_managers.EntriesRefused as error:
             name = facts.path.rpartition("/")[2]
             kind = facts.resource.kind.group_kind
             raise status.invalid(kind, name, error.causes) from error

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 import orjson
 from isal import isal_zlib
 
-from restow.apimachinery import status, yaml_encoding
+from restow.apimachinery import status, yaml_encoder
+from restow.apimachinery.status_decoder import status_from_response
 from restow.apimachinery.status_error import StatusError
-from restow.apimachinery.status_reading import status_from_response
 from restow.httpserver.response import Answer, Response, header_block
 from restow.httpserver.stream import PullStream
 from restow.request.context import Context
@@ -145,11 +145,11 @@ def _yaml_pieces(empty_list: bytes, items: list[bytes]) -> Iterator[bytes]:
     """The same as YAML, in small steps."""
     fields = orjson.loads(empty_list)
     if not items:
-        yield yaml_encoding.encode(fields)
+        yield yaml_encoder.encode(fields)
         return
     del fields["items"]
-    yield yaml_encoding.encode(fields) + b"items:\n"
-    yield from yaml_encoding.encode_sequence(map(orjson.loads, items))
+    yield yaml_encoder.encode(fields) + b"items:\n"
+    yield from yaml_encoder.encode_sequence(map(orjson.loads, items))
 
 
 def takes_gzip(context: Context) -> bool:
@@ -185,7 +185,7 @@ def _dressed(context: Context, body: bytes) -> tuple[bytes, bytes]:
     if context.form.media == "yaml":
         if len(body) > YAML_BYTES_MAX:
             raise status.not_acceptable(["application/json"])
-        return yaml_encoding.encode(orjson.loads(body)), _YAML_HEADERS
+        return yaml_encoder.encode(orjson.loads(body)), _YAML_HEADERS
     if wants_message(context, len(body)):
         message = message_of(body)
         if message is not None:

@@ -12,7 +12,7 @@ from restow.apimachinery import field_errors, status
 from restow.apimachinery.errors import ConversionFailed, DecodeFailed, InvalidName, UnknownKind
 from restow.apimachinery.names import GroupKind, GroupResource
 from restow.apimachinery.status import Cause, Details, StatusError
-from restow.apimachinery.status_reading import CLASSES, status_from_dict, status_from_response
+from restow.apimachinery.status_decoder import CLASSES, status_from_dict, status_from_response
 
 CONFIG_MAPS = GroupResource("", "configmaps")
 DEPLOYMENTS = GroupResource("apps", "deployments")

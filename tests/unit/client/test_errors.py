@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from restow.aio import SeededRandomness
 from restow.apimachinery import status
 from restow.apimachinery.status import StatusError
-from restow.apimachinery.status_reading import CLASSES
+from restow.apimachinery.status_decoder import CLASSES
 from restow.client import ConnectionFailed, RetryPolicy
 from restow.client.errors import ProtocolBroken, connection_failed, status_of_answer
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from restow.apimachinery.apply.checking import ApplySchemaError, check
-from restow.apimachinery.apply.merging import merge
-from restow.apimachinery.apply.reconciling import reconcile, with_named_fields
-from restow.apimachinery.apply.removing import extract, remove
+from restow.apimachinery.apply.field_removal import extract, remove
+from restow.apimachinery.apply.merge import merge
 from restow.apimachinery.apply.schema import Elements, Members, Node
+from restow.apimachinery.apply.schema_check import ApplySchemaError, check
+from restow.apimachinery.apply.schema_reconciliation import reconcile, with_named_fields
 from restow.apimachinery.apply.sets import EMPTY, SELF, FieldSet
 
 __all__ = [

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from restow.apimachinery.structural.defaults import apply_defaults, copy_json, drop_nulls
+from restow.apimachinery.structural.fast_validator import compile_settled
 from restow.apimachinery.structural.prune import META_FIELDS, prune
-from restow.apimachinery.structural.quick import compile_settled
 from restow.apimachinery.structural.schema import Schema
 
 # Changes a value in place, and says whether something in it is unknown.

@@ -15,18 +15,18 @@ from restow.apimachinery import field_errors
 from restow.apimachinery.status_error import Cause
 from restow.apimachinery.structural.cel.rules import RuleNode, compile_rules, run_rules
 from restow.apimachinery.structural.coerce import Coercion
-from restow.apimachinery.structural.embedded import (
+from restow.apimachinery.structural.embedded_objects import (
     coerce_embedded,
     embedded_problems,
     has_embedded,
     has_unsettled,
 )
+from restow.apimachinery.structural.fast_validator import compile_quick
+from restow.apimachinery.structural.integer_coercion import compile_whole
 from restow.apimachinery.structural.listtypes import compile_list_types, list_type_problems
-from restow.apimachinery.structural.quick import compile_quick
 from restow.apimachinery.structural.ratchet import Correlated
 from restow.apimachinery.structural.schema import Schema
 from restow.apimachinery.structural.validate import NO_PATH, schema_problems
-from restow.apimachinery.structural.whole_numbers import compile_whole
 
 # With one of these a rule may find a value that it does not expect.
 _BLOCKING: Final = frozenset(

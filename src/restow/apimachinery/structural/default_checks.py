@@ -13,7 +13,7 @@ from restow.apimachinery.status_error import Cause
 from restow.apimachinery.structural import paths
 from restow.apimachinery.structural.cel.rules import RuleNode, compile_rules, run_rules
 from restow.apimachinery.structural.defaults import copy_json
-from restow.apimachinery.structural.embedded import coerce_embedded, embedded_problems
+from restow.apimachinery.structural.embedded_objects import coerce_embedded, embedded_problems
 from restow.apimachinery.structural.limits import DEFAULTS_COST_MAX
 from restow.apimachinery.structural.listtypes import list_type_problems
 from restow.apimachinery.structural.prune import META_FIELDS, prune

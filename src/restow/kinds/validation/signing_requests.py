@@ -10,7 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from restow.apimachinery import field_errors as errors
-from restow.apimachinery.signing_requests import check_certificates, decoded, parse_request
+from restow.apimachinery.certificate_signing_requests import (
+    check_certificates,
+    decoded,
+    parse_request,
+)
 from restow.kinds.validation.fields import Causes, Object, listed, part, require
 
 APPROVED: Final = "Approved"

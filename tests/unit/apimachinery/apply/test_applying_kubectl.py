@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from restow.apimachinery.apply.applying import LAST_APPLIED, SCALE, Application
 from restow.apimachinery.apply.entries import Manager
+from restow.apimachinery.apply.server_side_apply import LAST_APPLIED, SCALE, Application
 from restow.apimachinery.status import Conflict
 from tests.unit.apimachinery.apply.kinds import (
     CONFIG_MAP,

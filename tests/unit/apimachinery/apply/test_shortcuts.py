@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from restow.apimachinery.apply import sets
 from restow.apimachinery.apply.entries import Manager, identity, stripped
+from restow.apimachinery.apply.field_managers import track_create, track_update
 from restow.apimachinery.apply.schema import Members, Node, Outline
 from restow.apimachinery.apply.sets import FieldSet
-from restow.apimachinery.apply.tracking import track_create, track_update
 from restow.apimachinery.apply.values import compare
 from tests.unit.apimachinery.apply.kinds import Object, alone
 from tests.unit.apimachinery.apply.test_values import ITEM_VALUES, ROOT, SPECS

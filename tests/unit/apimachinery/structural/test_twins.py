@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from restow.apimachinery.structural.coerce import Coercion
 from restow.apimachinery.structural.compiled import CompiledSchema
 from restow.apimachinery.structural.defaults import apply_defaults, drop_nulls
-from restow.apimachinery.structural.embedded import (
+from restow.apimachinery.structural.embedded_objects import (
     coerce_embedded,
     embedded_problems,
     has_unsettled,
 )
+from restow.apimachinery.structural.fast_validator import compile_quick, compile_settled
 from restow.apimachinery.structural.listtypes import list_type_problems
 from restow.apimachinery.structural.prune import prune
-from restow.apimachinery.structural.quick import compile_quick, compile_settled
 from restow.apimachinery.structural.schema import Schema, read_schema
 from restow.apimachinery.structural.structure import structural_problems
 from restow.apimachinery.structural.validate import schema_problems

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.apimachinery.structural import CompiledSchema, read_schema
+from restow.apimachinery.structural.fast_validator import compile_quick
 from restow.apimachinery.structural.formats import format_check
 from restow.apimachinery.structural.patterns import compile_pattern, is_plain
-from restow.apimachinery.structural.quick import compile_quick
 from tests.unit.apimachinery.structural.twins import Raw
 
 X = "x-kubernetes-"

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.apimachinery import yaml_encoding
+from restow.apimachinery import yaml_encoder
 
 TEXTS = st.one_of(
     st.text(st.characters(codec="utf-8"), max_size=20),
@@ -33,13 +33,13 @@ def dumped(value: Any) -> bytes:
 @given(VALUES)
 def test_as_the_library_does_it(value: Any) -> None:
     """The bytes are those of `yaml.dump`."""
-    assert yaml_encoding.encode(value) == dumped(value)
+    assert yaml_encoder.encode(value) == dumped(value)
 
 
 @given(st.lists(VALUES, max_size=3))
 def test_sequences(items: list[Any]) -> None:
     """The pieces of a sequence are together the list."""
-    assert b"".join(yaml_encoding.encode_sequence(iter(items))) == dumped(items)
+    assert b"".join(yaml_encoder.encode_sequence(iter(items))) == dumped(items)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_sequences(items: list[Any]) -> None:
 )
 def test_small_steps(items: list[Any]) -> None:
     """However the values are divided into items, there is a piece for each bit of work."""
-    pieces = list(yaml_encoding.encode_sequence(items))
+    pieces = list(yaml_encoder.encode_sequence(items))
     assert len(pieces) > 50
     assert max(map(len, pieces)) < 512 * 1024
     assert b"".join(pieces) == dumped(items)
@@ -68,6 +68,6 @@ def test_items_are_taken_one_by_one() -> None:
             taken = number
             yield {"number": number}
 
-    pieces = yaml_encoding.encode_sequence(items())
+    pieces = yaml_encoder.encode_sequence(items())
     next(pieces)
     assert taken < 250

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from restow.apimachinery.apply import entries, sets
 from restow.apimachinery.apply.entries import Entry
+from restow.apimachinery.apply.field_managers import Convert, Kind, Object
 from restow.apimachinery.apply.schema import Node
 from restow.apimachinery.apply.sets import FieldSet
-from restow.apimachinery.apply.tracking import Convert, Kind, Object
 from restow.apimachinery.apply.values import field_set_of, remove, with_named_fields
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from restow.apimachinery.apply.entries import Manager
-from restow.apimachinery.apply.tracking import EntriesRefused, track_create, track_update
+from restow.apimachinery.apply.field_managers import EntriesRefused, track_create, track_update
 from tests.unit.apimachinery.apply.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.apimachinery.apply.checking import error_of
 from restow.apimachinery.apply.elements import element_text
 from restow.apimachinery.apply.schema import Elements, Members, Node
+from restow.apimachinery.apply.schema_check import error_of
 
 _ABSENT: Final[Any] = type("Absent", (), {"__repr__": lambda _: "ABSENT"})()
 

@@ -22,9 +22,9 @@ from restow.apimachinery import status
 from restow.apimachinery.apply import entries, sets
 from restow.apimachinery.apply.elements import quoted, value_text
 from restow.apimachinery.apply.entries import Entry, Identity, Manager
-from restow.apimachinery.apply.pruning import prune
+from restow.apimachinery.apply.field_managers import Changes, Convert, Kind, Object, added_set
+from restow.apimachinery.apply.prune import prune
 from restow.apimachinery.apply.sets import FieldSet
-from restow.apimachinery.apply.tracking import Changes, Convert, Kind, Object, added_set
 from restow.apimachinery.apply.values import (
     ApplySchemaError,
     check,
