@@ -14,10 +14,10 @@ from restow.apimachinery.types import (
     SCHEMA_NAME,
     ListOf,
     MapOf,
-    Ref,
     Scalar,
     Special,
     Struct,
+    StructRef,
     Type,
 )
 from restow.kinds.types import load_types
@@ -168,7 +168,7 @@ def _values(struct: Struct, type_: Type, depth: int) -> st.SearchStrategy[Any]:
             )
         case Special():
             return _SPECIALS[type_]
-        case Ref(name):
+        case StructRef(name):
             return values_of(struct.table.struct(name), depth=depth + 1)
         case ListOf(item):
             return st.lists(_values(struct, item, depth), max_size=2)

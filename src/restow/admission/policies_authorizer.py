@@ -16,7 +16,7 @@ from restow.apimachinery.structural.cel.library_authorizer import (
     Account,
     ResourceCheck,
 )
-from restow.apimachinery.structural.cel.library_authorizer import Authorizer as CelAuthorizer
+from restow.apimachinery.structural.cel.library_authorizer import AuthorizerValue as CelAuthorizer
 from restow.authorization.rules import Authorizer
 from restow.request.context import User
 from restow.request.request_info import RequestInfo

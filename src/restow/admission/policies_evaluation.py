@@ -24,10 +24,10 @@ from restow.apimachinery.structural.cel.admission import (
     ASKED_RESOURCE,
     VARIABLES,
     Expression,
-    Named,
+    PolicyVariables,
 )
 from restow.apimachinery.structural.cel.budget import OBJECT_COST_MAX
-from restow.apimachinery.structural.cel.program import Outcome
+from restow.apimachinery.structural.cel.program import EvaluationOutcome
 from restow.apimachinery.structural.cel.run import Trial
 from restow.apimachinery.structural.cel.values import TrialOver
 from restow.registry.errors import DoAgain
@@ -49,10 +49,10 @@ _Result = TypeVar("_Result")
 class Dear(NamedTuple):
     """An expression to be run where it may take long; safe to be run in a thread."""
 
-    run: Callable[[], Outcome]
+    run: Callable[[], EvaluationOutcome]
 
 
-Steps = Generator[int | Dear, Outcome | None, _Result]
+Steps = Generator[int | Dear, EvaluationOutcome | None, _Result]
 """Something that is done expression by expression, each with what it has cost; or, for its outcome,
 one to be run elsewhere."""
 
@@ -91,7 +91,7 @@ class _Evaluation:
         self, variables: Mapping[str, Compiled], values: Mapping[str, Any], cost_max: int
     ) -> None:
         self._values = dict(values)
-        self._named = Named(
+        self._named = PolicyVariables(
             {name: each.expression for name, each in variables.items() if each.expression},
             lambda: dict(self._values),
             {
@@ -103,12 +103,12 @@ class _Evaluation:
         self._values[VARIABLES] = self._named
         self.cost_left = cost_max
 
-    def run(self, compiled: Compiled) -> Steps[Outcome]:
+    def run(self, compiled: Compiled) -> Steps[EvaluationOutcome]:
         """The value, or the error in the words for a client. Raises `_OutOfBudget`."""
         if compiled.expression is None:
             yield 0
-            return Outcome(None, 0, compiled.error)
-        outcome: Outcome | None
+            return EvaluationOutcome(None, 0, compiled.error)
+        outcome: EvaluationOutcome | None
         try:
             outcome = self._run(compiled.expression, Trial(COST_ON_LOOP_MAX))
         except TrialOver:
@@ -121,10 +121,10 @@ class _Evaluation:
         yield cost
         if outcome.error:
             told = f"expression '{compiled.source}' resulted in error: {outcome.error}"
-            return Outcome(None, cost, told)
-        return Outcome(outcome.value, cost)
+            return EvaluationOutcome(None, cost, told)
+        return EvaluationOutcome(outcome.value, cost)
 
-    def _run(self, expression: Expression, trial: Trial | None) -> Outcome:
+    def _run(self, expression: Expression, trial: Trial | None) -> EvaluationOutcome:
         self._named.trial = trial
         try:
             # A copy: one that ends in a loop leaves the variable of that loop behind.
@@ -134,7 +134,7 @@ class _Evaluation:
         except Exception as error:
             # Ours, not the author's: one expression must not turn a request into a 500.
             logger.exception("an expression of a policy has failed: %s", expression.source[:200])
-            return Outcome(None, 0, f"internal error: {type(error).__name__}")
+            return EvaluationOutcome(None, 0, f"internal error: {type(error).__name__}")
 
 
 def evaluate(policy: Policy, values: Mapping[str, Any]) -> Steps[PolicyVerdict]:

@@ -13,7 +13,7 @@ from restow.admission.policies_compiled import Binding, ConfigurationError, Poli
 from restow.admission.policies_evaluation import Denial, PolicyVerdict
 from restow.admission.review import Attributes
 from restow.apimachinery import status
-from restow.apimachinery.status_error import Cause, StatusError
+from restow.apimachinery.status_error import StatusCause, StatusError
 from restow.request.context import ANNOTATION_LENGTH_MAX, Context
 
 FAILURES_NOTED_MAX: Final = 50
@@ -126,4 +126,4 @@ def _refusal(attributes: Attributes, denied: _Denied) -> StatusError:
     resource = attributes.resource.kind.group_resource
     told = status.forbidden(why, resource=resource, name=attributes.name)
     kind = _REASONS.get(denial.reason, status.Invalid)
-    return kind(told.message, details=told.details, causes=(Cause("", why),))
+    return kind(told.message, details=told.details, causes=(StatusCause("", why),))

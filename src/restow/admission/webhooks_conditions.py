@@ -26,7 +26,7 @@ from restow.apimachinery.structural.cel.admission import (
     Expression,
 )
 from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
-from restow.apimachinery.structural.cel.program import Outcome
+from restow.apimachinery.structural.cel.program import EvaluationOutcome
 from restow.apimachinery.structural.cel.run import Trial
 from restow.apimachinery.structural.cel.values import TrialOver
 from restow.registry.definition import Object
@@ -93,6 +93,6 @@ async def conditions_hold(
 
 def _run(
     expression: Expression, values: dict[str, Any], cost_max: int, trial: Trial | None = None
-) -> Outcome:
+) -> EvaluationOutcome:
     # A copy: one that ends in a loop leaves the variable of that loop behind.
     return expression.run(dict(values), cost_max=cost_max, trial=trial)

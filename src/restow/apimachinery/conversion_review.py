@@ -16,7 +16,7 @@ import orjson
 
 from restow.apimachinery.errors import ConversionFailed
 from restow.apimachinery.metadata_rules import annotation_problems, label_problems
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 
 Object = dict[str, Any]
 
@@ -28,7 +28,7 @@ MESSAGE_CHARACTERS_MAX: Final = 1024
 """What is told of an answer, which may say anything at any length."""
 SHOWN_CHARACTERS_MAX: Final = 128
 
-_CHECKED_MAPS: Final[tuple[tuple[str, Callable[[dict[str, str]], list[Cause]]], ...]] = (
+_CHECKED_MAPS: Final[tuple[tuple[str, Callable[[dict[str, str]], list[StatusCause]]], ...]] = (
     ("labels", label_problems),
     ("annotations", annotation_problems),
 )

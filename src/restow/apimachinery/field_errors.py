@@ -1,7 +1,7 @@
 """Errors of single fields, in the words that clients of Kubernetes know.
 
-Each function makes a `Cause`; `status.invalid` puts causes together into one error. The text of a
-cause with its field before it reads `metadata.name: Invalid value: "X": why`.
+Each function makes a `StatusCause`; `status.invalid` puts causes together into one error. The text
+of a cause with its field before it reads `metadata.name: Invalid value: "X": why`.
 
 Not here: the rules themselves.
 """
@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 
 # A wrong value may be megabytes; its beginning tells which one it is.
 VALUE_LENGTH_MAX: Final = 512
@@ -20,67 +20,71 @@ REASON_LENGTH_MAX: Final = 8192
 """A reason may name other values, which may be as long."""
 
 
-def required(field: str, why: str = "") -> Cause:
+def required(field: str, why: str = "") -> StatusCause:
     """A value that must be there is not."""
-    return Cause("FieldValueRequired", _with_reason("Required value", why), field)
+    return StatusCause("FieldValueRequired", _with_reason("Required value", why), field)
 
 
-def invalid(field: str, value: Any, why: str) -> Cause:
+def invalid(field: str, value: Any, why: str) -> StatusCause:
     """A value of the right type that breaks a rule."""
-    return Cause("FieldValueInvalid", _with_reason(f"Invalid value: {shown(value)}", why), field)
+    return StatusCause(
+        "FieldValueInvalid", _with_reason(f"Invalid value: {shown(value)}", why), field
+    )
 
 
-def type_invalid(field: str, value: Any, why: str) -> Cause:
+def type_invalid(field: str, value: Any, why: str) -> StatusCause:
     """A value of the wrong type."""
-    return Cause(
+    return StatusCause(
         "FieldValueTypeInvalid", _with_reason(f"Invalid value: {shown(value)}", why), field
     )
 
 
-def not_supported(field: str, value: Any, supported: Iterable[str]) -> Cause:
+def not_supported(field: str, value: Any, supported: Iterable[str]) -> StatusCause:
     """A value that is none of a fixed set."""
     listed = ", ".join(_quoted(each) for each in supported)
     why = f"supported values: {listed}" if listed else ""
-    return Cause(
+    return StatusCause(
         "FieldValueNotSupported", _with_reason(f"Unsupported value: {shown(value)}", why), field
     )
 
 
-def forbidden(field: str, why: str) -> Cause:
+def forbidden(field: str, why: str) -> StatusCause:
     """A value where there may be none, or a change where there may be none."""
-    return Cause("FieldValueForbidden", _with_reason("Forbidden", why), field)
+    return StatusCause("FieldValueForbidden", _with_reason("Forbidden", why), field)
 
 
-def duplicate(field: str, value: Any) -> Cause:
+def duplicate(field: str, value: Any) -> StatusCause:
     """A value that another item has already."""
-    return Cause("FieldValueDuplicate", f"Duplicate value: {shown(value)}", field)
+    return StatusCause("FieldValueDuplicate", f"Duplicate value: {shown(value)}", field)
 
 
-def duplicate_because(field: str, value: Any, why: str) -> Cause:
+def duplicate_because(field: str, value: Any, why: str) -> StatusCause:
     """A value that another item has already, in words that say in what they are alike."""
-    return Cause(
+    return StatusCause(
         "FieldValueDuplicate", _with_reason(f"Duplicate value: {shown(value)}", why), field
     )
 
 
-def not_found(field: str, value: Any) -> Cause:
+def not_found(field: str, value: Any) -> StatusCause:
     """A value that names something that is not there."""
-    return Cause("FieldValueNotFound", f"Not found: {shown(value)}", field)
+    return StatusCause("FieldValueNotFound", f"Not found: {shown(value)}", field)
 
 
-def too_long(field: str, *, length_max: int) -> Cause:
+def too_long(field: str, *, length_max: int) -> StatusCause:
     """More bytes than there may be; the value itself would make the message too long as well."""
-    return Cause("FieldValueTooLong", f"Too long: may not be more than {length_max} bytes", field)
+    return StatusCause(
+        "FieldValueTooLong", f"Too long: may not be more than {length_max} bytes", field
+    )
 
 
-def too_many(field: str, *, count: int, count_max: int) -> Cause:
+def too_many(field: str, *, count: int, count_max: int) -> StatusCause:
     """More items than there may be."""
     noun = "item" if count_max == 1 else "items"
     message = f"Too many: {count}: must have at most {count_max} {noun}"
-    return Cause("FieldValueTooMany", message, field)
+    return StatusCause("FieldValueTooMany", message, field)
 
 
-def immutable(field: str, value: Any) -> Cause:
+def immutable(field: str, value: Any) -> StatusCause:
     """A value that may not change."""
     return invalid(field, value, "field is immutable")
 

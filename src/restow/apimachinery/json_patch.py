@@ -41,7 +41,7 @@ _ON_WHOLE: Final = frozenset({"replace", "test"})
 _MEMBERS: Final = frozenset({"op", "path", "from", "value"})
 
 
-class Operation(NamedTuple):
+class PatchOperation(NamedTuple):
     """One step. Paths are lists of keys and indexes, as text; the empty one is the document."""
 
     name: str
@@ -55,7 +55,9 @@ class JsonPatch:
 
     __slots__ = ("operations", "unknown")
 
-    def __init__(self, operations: tuple[Operation, ...], unknown: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, operations: tuple[PatchOperation, ...], unknown: tuple[str, ...] = ()
+    ) -> None:
         self.operations = operations
         # Members of operations that mean nothing, as paths in the patch.
         self.unknown = unknown
@@ -106,7 +108,7 @@ class _Target:
         self._copied_bytes = 0
         self._moved_items = 0
 
-    def perform(self, operation: Operation) -> None:
+    def perform(self, operation: PatchOperation) -> None:
         match operation.name:
             case "add":
                 self._put_checked(operation)
@@ -123,7 +125,7 @@ class _Target:
                 self._note_depth(operation)
                 self._add(operation.path, value)
 
-    def _put_checked(self, operation: Operation) -> None:
+    def _put_checked(self, operation: PatchOperation) -> None:
         value, path = operation.value, operation.path
         if exceeds_depth(value, DEPTH_MAX - len(path)):
             raise _NotThere(f"it would nest more than {DEPTH_MAX} levels deep")
@@ -156,17 +158,17 @@ class _Target:
             self._count_moved(len(container) - position)
         return container.pop(position)
 
-    def _test(self, operation: Operation) -> None:
+    def _test(self, operation: PatchOperation) -> None:
         # A member that is absent is as good as null here.
         if not json_equal(self._get_or_null(operation.path), operation.value):
             raise _NotThere("the value is another one")
 
-    def _move(self, operation: Operation) -> None:
+    def _move(self, operation: PatchOperation) -> None:
         self._note_depth(operation)
         # First gone and then there again: a value cannot be moved into itself.
         self._add(operation.path, self._remove(operation.source))
 
-    def _note_depth(self, operation: Operation) -> None:
+    def _note_depth(self, operation: PatchOperation) -> None:
         if len(operation.path) > len(operation.source):
             self.may_be_too_deep = True
 
@@ -250,7 +252,7 @@ def _index(part: str, end: int) -> int:
     return index + end if index < 0 else index
 
 
-def _operation(value: Any, index: int) -> Operation:
+def _operation(value: Any, index: int) -> PatchOperation:
     if value is None:
         value = {}
     if type(value) is not dict:
@@ -265,8 +267,8 @@ def _operation(value: Any, index: int) -> Operation:
         source = _path(value, "from", index)
         if not source:
             raise _no_sense(index, f"{name} is not for the whole document")
-        return Operation(name, path, source=source)
-    return Operation(name, path, value=value.get("value"))
+        return PatchOperation(name, path, source=source)
+    return PatchOperation(name, path, value=value.get("value"))
 
 
 def _unknown_members(operations: list[Any]) -> Iterator[str]:
@@ -310,7 +312,7 @@ def _no_sense(index: int, why: str) -> Invalid:
     return invalid_patch(f"operation {index} of the JSON patch makes no sense: {why}")
 
 
-def _does_not_fit(index: int, operation: Operation, why: str) -> Invalid:
+def _does_not_fit(index: int, operation: PatchOperation, why: str) -> Invalid:
     where = "/".join(("", *operation.path))[:256]
     return invalid_patch(f"operation {index} ({operation.name} {where}): {why}")
 

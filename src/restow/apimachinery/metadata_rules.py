@@ -21,7 +21,7 @@ from restow.apimachinery.name_formats import (
     qualified_name_problem,
 )
 from restow.apimachinery.names import GroupVersion
-from restow.apimachinery.status import BadRequest, Cause, bad_request
+from restow.apimachinery.status import BadRequest, StatusCause, bad_request
 
 ANNOTATIONS_SIZE_MAX: Final = 256 * 1024
 # With five more characters such a name is still a label.
@@ -156,12 +156,12 @@ def metadata_problems(
     name_rule: NameRule,
     is_namespaced: bool,
     bare_finalizers_allowed: bool = False,
-) -> list[Cause]:
+) -> list[StatusCause]:
     """All that is wrong with the metadata of an object, old or new.
 
     Custom resources may have finalizers without a domain; built-in kinds only the standard ones.
     """
-    causes: list[Cause] = []
+    causes: list[StatusCause] = []
     get = metadata.get
     _check_names(causes, metadata, name_rule)
     _check_namespace(causes, get("namespace") or "", is_namespaced=is_namespaced)
@@ -182,7 +182,7 @@ def metadata_problems(
     return causes
 
 
-def _check_names(causes: list[Cause], metadata: dict[str, Any], rule: NameRule) -> None:
+def _check_names(causes: list[StatusCause], metadata: dict[str, Any], rule: NameRule) -> None:
     prefix, name = metadata.get("generateName"), metadata.get("name")
     if prefix and (problem := prefix_problem(prefix, rule)):
         causes.append(field_errors.invalid("metadata.generateName", prefix, problem))
@@ -192,7 +192,7 @@ def _check_names(causes: list[Cause], metadata: dict[str, Any], rule: NameRule) 
         causes.append(field_errors.invalid("metadata.name", name, problem))
 
 
-def _check_namespace(causes: list[Cause], namespace: str, *, is_namespaced: bool) -> None:
+def _check_namespace(causes: list[StatusCause], namespace: str, *, is_namespaced: bool) -> None:
     if not is_namespaced:
         if namespace:
             causes.append(field_errors.forbidden("metadata.namespace", "not allowed on this type"))
@@ -202,7 +202,7 @@ def _check_namespace(causes: list[Cause], namespace: str, *, is_namespaced: bool
         causes.append(field_errors.invalid("metadata.namespace", namespace, problem))
 
 
-def label_problems(labels: dict[str, str], field: str = "metadata.labels") -> list[Cause]:
+def label_problems(labels: dict[str, str], field: str = "metadata.labels") -> list[StatusCause]:
     """Keys and values of labels, or of anything that labels are compared with."""
     causes = []
     for key, value in labels.items():
@@ -215,7 +215,7 @@ def label_problems(labels: dict[str, str], field: str = "metadata.labels") -> li
 
 def annotation_problems(
     annotations: dict[str, str], field: str = "metadata.annotations"
-) -> list[Cause]:
+) -> list[StatusCause]:
     """Keys of annotations, in which capitals are as good as small letters, and the whole size."""
     causes = []
     size = 0
@@ -232,7 +232,7 @@ def _byte_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
-def finalizer_problems(finalizers: list[str], *, bare_allowed: bool = False) -> list[Cause]:
+def finalizer_problems(finalizers: list[str], *, bare_allowed: bool = False) -> list[StatusCause]:
     """Names of finalizers: with a domain before them, unless they are among the standard ones."""
     causes = []
     field = "metadata.finalizers"
@@ -248,7 +248,7 @@ def finalizer_problems(finalizers: list[str], *, bare_allowed: bool = False) -> 
     return causes
 
 
-def owner_problems(owners: list[dict[str, Any]]) -> list[Cause]:
+def owner_problems(owners: list[dict[str, Any]]) -> list[StatusCause]:
     """References to owners: each complete, and not more than one that controls."""
     causes = []
     controllers = []
@@ -266,7 +266,7 @@ def owner_problems(owners: list[dict[str, Any]]) -> list[Cause]:
     return causes
 
 
-def _owner_problems(owner: dict[str, Any], field: str) -> list[Cause]:
+def _owner_problems(owner: dict[str, Any], field: str) -> list[StatusCause]:
     causes = []
     api_version = owner.get("apiVersion") or ""
     try:
@@ -286,7 +286,7 @@ def _owner_problems(owner: dict[str, Any], field: str) -> list[Cause]:
     return causes
 
 
-def metadata_update_problems(new: dict[str, Any], old: dict[str, Any]) -> list[Cause]:
+def metadata_update_problems(new: dict[str, Any], old: dict[str, Any]) -> list[StatusCause]:
     """What may not change; the server has put the old values where clients may not write."""
     causes = []
     for name in ("name", "namespace", "uid", "creationTimestamp"):
@@ -307,6 +307,6 @@ def metadata_update_problems(new: dict[str, Any], old: dict[str, Any]) -> list[C
     return causes
 
 
-def resource_version_missing() -> Cause:
+def resource_version_missing() -> StatusCause:
     """An update without a resource version of a kind that insists on one."""
     return field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")

@@ -23,7 +23,7 @@ from restow.apimachinery.protobuf_values import (
     SPECIAL_READERS,
     VARINT,
     VARINT_READERS,
-    Run,
+    ReadBudget,
     read_double,
     read_length,
     read_small,
@@ -45,16 +45,16 @@ from restow.apimachinery.types import (
     Field,
     ListOf,
     MapOf,
-    Ref,
     Scalar,
     Special,
     Struct,
+    StructRef,
     Type,
 )
 
 __all__ = [
     "MAGIC",
-    "Envelope",
+    "ProtobufEnvelope",
     "decode",
     "encode",
     "read_envelope",
@@ -65,12 +65,12 @@ _COMPILED: Final = "protobuf.reader"
 
 # Reads one field, whose tag was read, into the object; gives the position behind it.
 # The readers below repeat the reading of a length: a call would take as long as the rest of them.
-Reader = Callable[[dict[str, Any], bytes, int, int, Run], int]
+Reader = Callable[[dict[str, Any], bytes, int, int, ReadBudget], int]
 # Reads what stands between two positions.
-Payload = Callable[[bytes, int, int, Run], Any]
+Payload = Callable[[bytes, int, int, ReadBudget], Any]
 
 
-class Envelope(NamedTuple):
+class ProtobufEnvelope(NamedTuple):
     """What stands around every object: its type, and its message."""
 
     api_version: str
@@ -78,7 +78,7 @@ class Envelope(NamedTuple):
     raw: bytes
 
 
-def read_envelope(data: bytes, *, size_max: int = BODY_SIZE_MAX) -> Envelope:
+def read_envelope(data: bytes, *, size_max: int = BODY_SIZE_MAX) -> ProtobufEnvelope:
     """The type and the message of a body; BadRequest if it is no envelope."""
     if len(data) > size_max:
         raise body_too_large(size_max)
@@ -95,7 +95,7 @@ def read_envelope(data: bytes, *, size_max: int = BODY_SIZE_MAX) -> Envelope:
         raise bad_request(f"the protobuf envelope is malformed: {_reason(error)}") from error
     if not isinstance(raw, bytes):
         raise bad_request("the protobuf envelope is malformed: it holds no object")
-    return Envelope(api_version, kind, raw)
+    return ProtobufEnvelope(api_version, kind, raw)
 
 
 def decode(struct: Struct, raw: bytes, *, size_max: int = BODY_SIZE_MAX) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def decode(struct: Struct, raw: bytes, *, size_max: int = BODY_SIZE_MAX) -> dict
         raise unsupported_media_type(MEDIA_TYPES)
     value: dict[str, Any] = {}
     try:
-        _struct_reader(struct)(value, raw, 0, len(raw), Run())
+        _struct_reader(struct)(value, raw, 0, len(raw), ReadBudget())
     except (ValueError, IndexError) as error:
         kind = struct.short_name
         raise bad_request(
@@ -144,7 +144,9 @@ def _fields_reader(struct: Struct) -> Reader:
     readers = _readers(struct)
     numbers = struct.by_number
 
-    def read_fields(out: dict[str, Any], data: bytes, position: int, end: int, run: Run) -> int:
+    def read_fields(
+        out: dict[str, Any], data: bytes, position: int, end: int, run: ReadBudget
+    ) -> int:
         while position < end:
             tag = data[position]
             position += 1
@@ -172,7 +174,9 @@ def _struct_reader(struct: Struct) -> Reader:
     read_fields = _fields_reader(struct)
     zeros = zero_of_struct(struct)
 
-    def read_struct(out: dict[str, Any], data: bytes, position: int, end: int, run: Run) -> int:
+    def read_struct(
+        out: dict[str, Any], data: bytes, position: int, end: int, run: ReadBudget
+    ) -> int:
         run.enter()
         read_fields(out, data, position, end, run)
         run.leave()
@@ -188,7 +192,9 @@ def _struct_reader(struct: Struct) -> Reader:
 def _embedded_reader(struct: Struct) -> Reader:
     read_fields = _fields_reader(struct)
 
-    def read_embedded(out: dict[str, Any], data: bytes, position: int, end: int, run: Run) -> int:
+    def read_embedded(
+        out: dict[str, Any], data: bytes, position: int, end: int, run: ReadBudget
+    ) -> int:
         position, stop = read_length(data, position, end)
         return read_fields(out, data, position, stop, run)
 
@@ -206,7 +212,7 @@ def _field_readers(struct: Struct, field: Field) -> dict[int, Reader]:
             return {FIXED64: _double_reader(name, is_kept=is_kept)}
         case Scalar.STRING:
             return {LENGTH: _string_reader(name, is_kept=is_kept)}
-        case Ref(target):
+        case StructRef(target):
             return {LENGTH: _ref_reader(name, struct.table.struct(target), is_kept=is_kept)}
         case ListOf(item, wrapped) if not wrapped:
             return _list_readers(struct, name, item)
@@ -223,7 +229,7 @@ def _field_readers(struct: Struct, field: Field) -> dict[int, Reader]:
 
 
 def _number_reader(name: str, convert: Callable[[int], Any], *, is_kept: bool) -> Reader:
-    def read(out: dict[str, Any], data: bytes, position: int, _end: int, _run: Run) -> int:
+    def read(out: dict[str, Any], data: bytes, position: int, _end: int, _run: ReadBudget) -> int:
         number = data[position]
         position += 1
         if number >= 0x80:
@@ -240,7 +246,7 @@ def _number_reader(name: str, convert: Callable[[int], Any], *, is_kept: bool) -
 
 
 def _double_reader(name: str, *, is_kept: bool) -> Reader:
-    def read(out: dict[str, Any], data: bytes, position: int, end: int, _run: Run) -> int:
+    def read(out: dict[str, Any], data: bytes, position: int, end: int, _run: ReadBudget) -> int:
         value = read_double(data, position, end)
         if value or is_kept:
             out[name] = value
@@ -252,7 +258,7 @@ def _double_reader(name: str, *, is_kept: bool) -> Reader:
 
 
 def _string_reader(name: str, *, is_kept: bool) -> Reader:
-    def read(out: dict[str, Any], data: bytes, position: int, end: int, _run: Run) -> int:
+    def read(out: dict[str, Any], data: bytes, position: int, end: int, _run: ReadBudget) -> int:
         size = data[position]
         position += 1
         if size >= 0x80:
@@ -270,7 +276,7 @@ def _string_reader(name: str, *, is_kept: bool) -> Reader:
 
 
 def _payload_reader(name: str, payload: Payload, *, is_kept: bool) -> Reader:
-    def read(out: dict[str, Any], data: bytes, position: int, end: int, run: Run) -> int:
+    def read(out: dict[str, Any], data: bytes, position: int, end: int, run: ReadBudget) -> int:
         size = data[position]
         position += 1
         if size >= 0x80:
@@ -291,7 +297,7 @@ def _payload_reader(name: str, payload: Payload, *, is_kept: bool) -> Reader:
 def _ref_reader(name: str, struct: Struct, *, is_kept: bool) -> Reader:
     read_struct: Reader | None = None
 
-    def read(out: dict[str, Any], data: bytes, position: int, end: int, run: Run) -> int:
+    def read(out: dict[str, Any], data: bytes, position: int, end: int, run: ReadBudget) -> int:
         nonlocal read_struct
         if read_struct is None:
             # Made when first met: most fields of a pod never are.
@@ -321,7 +327,7 @@ def _list_readers(struct: Struct, name: str, item: Type) -> dict[int, Reader]:
         return _number_list_readers(name, VARINT_READERS[item])
     payload = _payload(struct, item)
 
-    def read(out: dict[str, Any], data: bytes, position: int, end: int, run: Run) -> int:
+    def read(out: dict[str, Any], data: bytes, position: int, end: int, run: ReadBudget) -> int:
         size = data[position]
         position += 1
         if size >= 0x80:
@@ -344,12 +350,16 @@ def _list_readers(struct: Struct, name: str, item: Type) -> dict[int, Reader]:
 def _number_list_readers(name: str, convert: Callable[[int], Any]) -> dict[int, Reader]:
     """Numbers come one by one, or packed into one field: a reader must take both."""
 
-    def read_one(out: dict[str, Any], data: bytes, position: int, _end: int, _run: Run) -> int:
+    def read_one(
+        out: dict[str, Any], data: bytes, position: int, _end: int, _run: ReadBudget
+    ) -> int:
         number, position = read_varint(data, position)
         out.setdefault(name, []).append(convert(number))
         return position
 
-    def read_packed(out: dict[str, Any], data: bytes, position: int, end: int, run: Run) -> int:
+    def read_packed(
+        out: dict[str, Any], data: bytes, position: int, end: int, run: ReadBudget
+    ) -> int:
         position, stop = read_length(data, position, end)
         while position < stop:
             position = read_one(out, data, position, stop, run)
@@ -366,7 +376,7 @@ def _map_reader(struct: Struct, name: str, item: Type) -> Reader:
     convert = VARINT_READERS.get(item)
     payload = _payload(struct, item) if convert is None else None
 
-    def read(out: dict[str, Any], data: bytes, position: int, end: int, run: Run) -> int:
+    def read(out: dict[str, Any], data: bytes, position: int, end: int, run: ReadBudget) -> int:
         size = data[position]
         position += 1
         if size >= 0x80:
@@ -405,7 +415,7 @@ def _read_entry(
     position: int,
     stop: int,
     *,
-    run: Run,
+    run: ReadBudget,
     payload: Payload | None,
     convert: Callable[[int], Any] | None,
 ) -> tuple[str, Any]:
@@ -443,7 +453,7 @@ def _payload(struct: Struct, type_: Type) -> Payload:
             return _union_payload(struct, type_)
         case Special():
             return SPECIAL_READERS[type_]
-        case Ref(name):
+        case StructRef(name):
             return _struct_payload(struct.table.struct(name))
         case ListOf(item, wrapped) if wrapped:
             read_items = _list_readers(struct, "", item)[LENGTH]
@@ -454,7 +464,7 @@ def _payload(struct: Struct, type_: Type) -> Payload:
             raise NotImplementedError(f"protobuf cannot hold {type_} here")
 
 
-def _read_wrapped(data: bytes, position: int, end: int, run: Run, read_items: Reader) -> Any:
+def _read_wrapped(data: bytes, position: int, end: int, run: ReadBudget, read_items: Reader) -> Any:
     out: dict[str, Any] = {}
     while position < end:
         tag, position = read_varint(data, position)
@@ -470,7 +480,7 @@ def _read_wrapped(data: bytes, position: int, end: int, run: Run, read_items: Re
 def _struct_payload(struct: Struct) -> Payload:
     read_struct: Reader | None = None
 
-    def read(data: bytes, position: int, end: int, run: Run) -> Any:
+    def read(data: bytes, position: int, end: int, run: ReadBudget) -> Any:
         nonlocal read_struct
         if read_struct is None:
             read_struct = _struct_reader(struct)
@@ -486,7 +496,7 @@ def _union_payload(struct: Struct, type_: Special) -> Payload:
     read_schema = _struct_payload(struct.table.struct(SCHEMA_NAME))
     schema_number = 2 if type_ is Special.SCHEMA_OR_BOOL else 1
 
-    def read(data: bytes, position: int, end: int, run: Run) -> Any:
+    def read(data: bytes, position: int, end: int, run: ReadBudget) -> Any:
         schema, others, allows = ABSENT, [], False
         while position < end:
             tag, position = read_varint(data, position)

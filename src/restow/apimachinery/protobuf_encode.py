@@ -28,10 +28,10 @@ from restow.apimachinery.types import (
     Field,
     ListOf,
     MapOf,
-    Ref,
     Scalar,
     Special,
     Struct,
+    StructRef,
     Type,
 )
 
@@ -131,7 +131,7 @@ def _zero(struct: Struct, field: Field) -> bytes:
         return b""
     out = bytearray()
     match type_:
-        case Special.QUANTITY | Special.INT_OR_STRING | Special.DURATION | Ref() | Scalar():
+        case Special.QUANTITY | Special.INT_OR_STRING | Special.DURATION | StructRef() | Scalar():
             _field_writer(struct, field)(out, zero_of_type(struct, type_))
         case Special.SCHEMA_OR_BOOL:
             _put(out, _tag(field.number, LENGTH), b"\x08\x00")
@@ -191,7 +191,7 @@ def _map_writer(struct: Struct, item_type: Type, number: int) -> Writer:
 
 def _zero_item(struct: Struct, type_: Type) -> Any:
     """What stands for null in a list or a map; None where the writer knows it."""
-    is_open = isinstance(type_, Ref) and type_.name == SCHEMA_NAME
+    is_open = isinstance(type_, StructRef) and type_.name == SCHEMA_NAME
     return {} if is_open else zero_of_type(struct, type_)
 
 
@@ -204,7 +204,7 @@ def _payload(struct: Struct, type_: Type) -> tuple[int, Payload]:
             return LENGTH, lambda value: _write_union(schema, type_, value)
         case Special():
             return LENGTH, _SPECIALS[type_]
-        case Ref(name):
+        case StructRef(name):
             return LENGTH, _message_writer(struct.table.struct(name))
         case ListOf(Scalar.STRING, wrapped) if wrapped:
             return LENGTH, _write_strings

@@ -47,7 +47,7 @@ _BITS_32: Final = (1 << 32) - 1
 _unpack_double: Final = struct.Struct("<d").unpack_from
 
 
-class Run:
+class ReadBudget:
     """How much one reading may still do."""
 
     __slots__ = ("_depth_left", "_messages_left")
@@ -172,7 +172,7 @@ def to_int32(number: int) -> int:
     return number - (_SIGN_32 << 1) if number >= _SIGN_32 else number
 
 
-def _read_time(data: bytes, position: int, end: int, _: Run) -> Any:
+def _read_time(data: bytes, position: int, end: int, _: ReadBudget) -> Any:
     if position == end:
         return ABSENT
     found = read_small(data, position, end)
@@ -180,7 +180,7 @@ def _read_time(data: bytes, position: int, end: int, _: Run) -> Any:
     return write_time(time_from_unix(to_int64(_number(found, 1)), 0))
 
 
-def _read_micro_time(data: bytes, position: int, end: int, _: Run) -> Any:
+def _read_micro_time(data: bytes, position: int, end: int, _: ReadBudget) -> Any:
     if position == end:
         return ABSENT
     found = read_small(data, position, end)
@@ -188,11 +188,11 @@ def _read_micro_time(data: bytes, position: int, end: int, _: Run) -> Any:
     return write_micro_time(time_from_unix(seconds, nanoseconds))
 
 
-def _read_duration(data: bytes, position: int, end: int, _: Run) -> Any:
+def _read_duration(data: bytes, position: int, end: int, _: ReadBudget) -> Any:
     return write_duration(to_int64(_number(read_small(data, position, end), 1)))
 
 
-def _read_quantity(data: bytes, position: int, end: int, _: Run) -> Any:
+def _read_quantity(data: bytes, position: int, end: int, _: ReadBudget) -> Any:
     text = str(_text(read_small(data, position, end), 1), "utf-8") or "0"
     if is_canonical(text):
         return text
@@ -201,20 +201,20 @@ def _read_quantity(data: bytes, position: int, end: int, _: Run) -> Any:
     return canonical(text)
 
 
-def _read_int_or_string(data: bytes, position: int, end: int, _: Run) -> Any:
+def _read_int_or_string(data: bytes, position: int, end: int, _: ReadBudget) -> Any:
     found = read_small(data, position, end)
     if _number(found, 1):
         return str(_text(found, 3), "utf-8")
     return to_int32(_number(found, 2))
 
 
-def _read_field_set(data: bytes, position: int, end: int, _: Run) -> Any:
+def _read_field_set(data: bytes, position: int, end: int, _: ReadBudget) -> Any:
     raw = _text(read_small(data, position, end), 1)
     # It has no numbers that could be too long, so the plain decoder will do.
     return _within_depth(raw, orjson.loads(raw)) if raw else ABSENT
 
 
-def _read_json(data: bytes, position: int, end: int, _: Run) -> Any:
+def _read_json(data: bytes, position: int, end: int, _: ReadBudget) -> Any:
     """JSON inside of a message: raw extensions, and values in schemas."""
     raw = _text(read_small(data, position, end), 1)
     if not raw:
@@ -238,7 +238,7 @@ VARINT_READERS: Final[dict[object, Callable[[int], Any]]] = {
     Scalar.INT64: to_int64,
 }
 
-SPECIAL_READERS: Final[dict[Special, Callable[[bytes, int, int, Run], Any]]] = {
+SPECIAL_READERS: Final[dict[Special, Callable[[bytes, int, int, ReadBudget], Any]]] = {
     Special.TIME: _read_time,
     Special.MICRO_TIME: _read_micro_time,
     Special.DURATION: _read_duration,

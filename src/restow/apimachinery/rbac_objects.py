@@ -79,7 +79,7 @@ class Role(Struct, frozen=True):
     aggregation: AggregationRule | None = field(default=None, name="aggregationRule")
 
 
-class Binding(Struct, frozen=True):
+class RbacBinding(Struct, frozen=True):
     """A RoleBinding or a ClusterRoleBinding."""
 
     metadata: _Metadata = field(default_factory=_Metadata)
@@ -112,9 +112,9 @@ def read_role(obj: Any) -> Role | None:
     return _read(obj, Role)
 
 
-def read_binding(obj: Any) -> Binding | None:
+def read_binding(obj: Any) -> RbacBinding | None:
     """A stored binding; None for what is no such thing."""
-    return _read(obj, Binding)
+    return _read(obj, RbacBinding)
 
 
 def rules_of(value: Any) -> tuple[PolicyRule, ...]:

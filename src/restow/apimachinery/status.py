@@ -35,13 +35,12 @@ from typing import Final
 
 from restow.apimachinery.errors import InvalidName, MachineryError, UnknownKind
 from restow.apimachinery.names import GroupKind, GroupResource
-from restow.apimachinery.status_error import Cause, Details, StatusError
+from restow.apimachinery.status_error import Details, StatusCause, StatusError
 
 __all__ = [
     "CAUSES_MAX",
     "AlreadyExists",
     "BadRequest",
-    "Cause",
     "Conflict",
     "Details",
     "Expired",
@@ -55,6 +54,7 @@ __all__ = [
     "RequestEntityTooLarge",
     "ServerTimeout",
     "ServiceUnavailable",
+    "StatusCause",
     "StatusError",
     "Timeout",
     "TooManyRequests",
@@ -209,7 +209,7 @@ def forbidden(
     *,
     resource: GroupResource | None = None,
     name: str = "",
-    causes: Sequence[Cause] = (),
+    causes: Sequence[StatusCause] = (),
 ) -> Forbidden:
     """Not allowed; without a resource, it is about a path."""
     what = f"{resource} " if resource else ""
@@ -249,7 +249,7 @@ def cannot_path(user: str, verb: str, *, path: str, why: str = "") -> Forbidden:
 
 def namespace_terminating(resource: GroupResource, name: str, *, namespace: str) -> Forbidden:
     """Nothing new may be made in a namespace that is being emptied."""
-    cause = Cause(
+    cause = StatusCause(
         "NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace"
     )
     return forbidden(
@@ -340,7 +340,7 @@ def precondition_of_delete_failed(
     return conflict(GroupResource(kind.group, kind.kind), name, why=why)
 
 
-def apply_conflict(causes: Sequence[Cause]) -> Conflict:
+def apply_conflict(causes: Sequence[StatusCause]) -> Conflict:
     """Fields that other managers own; each cause names the manager and the field."""
     shown = tuple(causes[:CAUSES_MAX])
     if len(shown) == 1:
@@ -390,7 +390,7 @@ def unsupported_media_type(media_types: Iterable[str]) -> UnsupportedMediaType:
     )
 
 
-def invalid(kind: GroupKind, name: str, causes: Sequence[Cause]) -> Invalid:
+def invalid(kind: GroupKind, name: str, causes: Sequence[StatusCause]) -> Invalid:
     """An object that breaks rules: all of them are told at once."""
     shown = tuple(causes[:CAUSES_MAX])
     # The same sentence twice says nothing more.
@@ -412,7 +412,7 @@ def invalid_patch(why: str) -> Invalid:
 
 def unfit_patch(why: str) -> Invalid:
     """A patch that leaves no object of its kind. The object is not shown: it may be long."""
-    cause = Cause("FieldValueInvalid", f'Invalid value: "": {why}', "patch")
+    cause = StatusCause("FieldValueInvalid", f'Invalid value: "": {why}', "patch")
     return invalid(GroupKind("", ""), "", [cause])
 
 
@@ -425,7 +425,7 @@ def too_many_requests(
 
 def internal(message: str) -> InternalError:
     """The server's own fault. The message must not tell secrets: clients read it."""
-    return InternalError(f"Internal error occurred: {message}", causes=(Cause("", message),))
+    return InternalError(f"Internal error occurred: {message}", causes=(StatusCause("", message),))
 
 
 def server_timeout(
@@ -454,7 +454,7 @@ def resource_version_too_large(asked: int, current: int) -> Timeout:
     """A version that the store has not reached, after having waited for it."""
     return Timeout(
         f"Timeout: Too large resource version: {asked}, current: {current}",
-        causes=(Cause("ResourceVersionTooLarge", "Too large resource version"),),
+        causes=(StatusCause("ResourceVersionTooLarge", "Too large resource version"),),
         retry_after_seconds=1,
     )
 

@@ -31,7 +31,7 @@ from restow.apimachinery.status import (
     Unauthorized,
     UnsupportedMediaType,
 )
-from restow.apimachinery.status_error import Cause, Details, StatusError
+from restow.apimachinery.status_error import Details, StatusCause, StatusError
 
 # What of a foreign body is kept as the message when it is no Status object.
 FOREIGN_MESSAGE_LENGTH_MAX: Final = 2048
@@ -113,8 +113,10 @@ def _details_from(details: dict[str, Any]) -> Details:
     )
 
 
-def _cause_from(cause: dict[str, Any]) -> Cause:
-    return Cause(_text(cause.get("reason")), _text(cause.get("message")), _text(cause.get("field")))
+def _cause_from(cause: dict[str, Any]) -> StatusCause:
+    return StatusCause(
+        _text(cause.get("reason")), _text(cause.get("message")), _text(cause.get("field"))
+    )
 
 
 def _text(value: object) -> str:

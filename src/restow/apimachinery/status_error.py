@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 
-class Cause(NamedTuple):
+class StatusCause(NamedTuple):
     """One reason among several; `field` is a path as in `spec.ports[0].name`."""
 
     reason: str
@@ -52,7 +52,7 @@ class StatusError(Exception):
         message: str,
         *,
         details: Details | None = None,
-        causes: tuple[Cause, ...] = (),
+        causes: tuple[StatusCause, ...] = (),
         retry_after_seconds: int = 0,
         code: int | None = None,
         reason: str | None = None,

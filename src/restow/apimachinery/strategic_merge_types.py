@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from restow.apimachinery.strategic_merge_lists import MergeSchema
-from restow.apimachinery.types import Field, ListOf, MapOf, Ref, Struct, Type
+from restow.apimachinery.types import Field, ListOf, MapOf, Struct, StructRef, Type
 
 _COMPILED: Final = "strategic_merge"
 
@@ -80,4 +80,4 @@ def _child(type_: Type, struct: Struct) -> MergeSchema | None:
     if isinstance(type_, MapOf):
         is_list = isinstance(type_.value, ListOf)
         return MapSchema(TypedRule((), None, _child(type_.value, struct), is_list))
-    return merge_schema(struct.table.struct(type_.name)) if isinstance(type_, Ref) else None
+    return merge_schema(struct.table.struct(type_.name)) if isinstance(type_, StructRef) else None

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
-from restow.apimachinery.types import Field, ListOf, MapOf, Ref, Scalar, Special, Struct
+from restow.apimachinery.types import Field, ListOf, MapOf, Scalar, Special, Struct, StructRef
 
 # A field that is not to be written. JSON has no such value, so it cannot be mistaken for one.
 ABSENT: Final[Any] = type("Absent", (), {"__repr__": lambda _: "ABSENT"})()
@@ -204,7 +204,7 @@ def zero_of_field(struct: Struct, field: Field) -> Any:
     if field.pointer:
         return ABSENT
     match field.type:
-        case Ref(name):
+        case StructRef(name):
             # Go's omitempty does not reach structs: an empty one is written.
             return zero_of_struct(struct.table.struct(name))
         case Special.QUANTITY:
@@ -218,7 +218,7 @@ def zero_of_field(struct: Struct, field: Field) -> Any:
 def zero_of_type(struct: Struct, type_: Any) -> Any:
     """What stands for null where a value must be: in a list or a map."""
     match type_:
-        case Ref(name):
+        case StructRef(name):
             return zero_of_struct(struct.table.struct(name))
         case ListOf():
             return []

@@ -28,31 +28,31 @@ from restow.apimachinery.type_values import (
     zero_of_field,
 )
 from restow.apimachinery.typed_json_repair import UNKNOWN_FIELDS_MAX, repair
-from restow.apimachinery.types import Field, ListOf, MapOf, Ref, Scalar, Special, Struct, Type
+from restow.apimachinery.types import Field, ListOf, MapOf, Scalar, Special, Struct, StructRef, Type
 
-__all__ = ["UNKNOWN_FIELDS_MAX", "Checked", "check", "is_canonical"]
+__all__ = ["UNKNOWN_FIELDS_MAX", "CheckedObject", "check", "is_canonical"]
 
 Test = Callable[[Any], bool]
 
 _COMPILED: Final = "typed_json.test"
 
 
-class Checked(NamedTuple):
+class CheckedObject(NamedTuple):
     """A canonical object, and the paths of the fields that had no place in it."""
 
     value: dict[str, Any]
     unknown: list[str]
 
 
-def check(struct: Struct, value: object) -> Checked:
+def check(struct: Struct, value: object) -> CheckedObject:
     """The object in canonical form without unknown fields; BadRequest if a type is wrong.
 
     The value given is never changed; it is given back itself if there is nothing to do.
     """
     if is_canonical(struct, value):
         assert isinstance(value, dict)
-        return Checked(value, [])
-    return Checked(*repair(struct, value))
+        return CheckedObject(value, [])
+    return CheckedObject(*repair(struct, value))
 
 
 def is_canonical(struct: Struct, value: object) -> bool:
@@ -121,7 +121,7 @@ def _type_test(struct: Struct, type_: Type, outer: tuple[str, ...]) -> Test:
             return _SCALAR_TESTS[type_]
         case Special():
             return _SPECIAL_TESTS.get(type_, _never)
-        case Ref(name):
+        case StructRef(name):
             return _struct_test(struct.table.struct(name), outer)
         case ListOf(Scalar.STRING):
             return _string_list

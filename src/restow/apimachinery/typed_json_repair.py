@@ -37,10 +37,10 @@ from restow.apimachinery.types import (
     Field,
     ListOf,
     MapOf,
-    Ref,
     Scalar,
     Special,
     Struct,
+    StructRef,
     Type,
 )
 
@@ -55,15 +55,15 @@ STRUCTS_MAX: Final = 200_000
 _COMPILED: Final = "typed_json.repair"
 
 
-class Path(NamedTuple):
+class FieldPath(NamedTuple):
     """Where in an object we are: a step (a key or an index) below another place."""
 
-    parent: "Path | None"
+    parent: "FieldPath | None"
     step: str | int
     depth: int
 
 
-class Run:
+class RepairPass:
     """What one pass gathers."""
 
     __slots__ = ("structs_left", "unknown")
@@ -74,10 +74,10 @@ class Run:
 
 
 # From a value that is not null and the place of the object it is in, to the canonical value.
-Repair = Callable[[Any, "Path | None", Run], Any]
+Repair = Callable[[Any, "FieldPath | None", RepairPass], Any]
 
 
-class Place(NamedTuple):
+class FieldLocation(NamedTuple):
     """What a message says about a field: the struct it is in, its name, and its Go type."""
 
     struct: str
@@ -87,7 +87,7 @@ class Place(NamedTuple):
 
 def repair(struct: Struct, value: object) -> tuple[dict[str, Any], list[str]]:
     """A canonical copy, and the unknown fields that it lacks; BadRequest if a type is wrong."""
-    run = Run()
+    run = RepairPass()
     try:
         if not isinstance(value, dict):
             raise bad_request(
@@ -112,7 +112,7 @@ def _struct_repair(struct: Struct) -> Repair:
     zeros = zero_of_struct(struct)
     strings = frozenset(field.json for field in struct if field.type is Scalar.STRING)
 
-    def repair_struct(value: Any, path: Path | None, run: Run) -> Any:
+    def repair_struct(value: Any, path: FieldPath | None, run: RepairPass) -> Any:
         run.structs_left -= 1
         if run.structs_left < 0:
             raise bad_request(f"the object has more than {STRUCTS_MAX} nested objects")
@@ -144,17 +144,17 @@ def _struct_repair(struct: Struct) -> Repair:
 
 
 def _field_repair(struct: Struct, field: Field) -> Repair:
-    place = Place(struct.short_name, field.json, _go_type(field.type))
+    place = FieldLocation(struct.short_name, field.json, _go_type(field.type))
     repair_value = _type_repair(struct, field.type, place)
     is_kept = field.pointer or zero_of_field(struct, field) is not ABSENT
     if is_kept or (isinstance(field.type, Special) and field.type != Special.INT_OR_STRING):
         return repair_value
 
-    def repair_or_drop(value: Any, path: Path | None, run: Run) -> Any:
+    def repair_or_drop(value: Any, path: FieldPath | None, run: RepairPass) -> Any:
         # All that is false in Python is zero in Go: "", 0, False, [] and {}.
         return repair_value(value, path, run) or ABSENT
 
-    def repair_or_drop_number(value: Any, path: Path | None, run: Run) -> Any:
+    def repair_or_drop_number(value: Any, path: FieldPath | None, run: RepairPass) -> Any:
         repaired = repair_value(value, path, run)
         return ABSENT if repaired == 0 else repaired
 
@@ -162,7 +162,7 @@ def _field_repair(struct: Struct, field: Field) -> Repair:
     return repair_or_drop_number if field.type == Special.INT_OR_STRING else repair_or_drop
 
 
-def _type_repair(struct: Struct, type_: Type, place: Place) -> Repair:
+def _type_repair(struct: Struct, type_: Type, place: FieldLocation) -> Repair:
     match type_:
         case Scalar():
             return _leaf_repair(_SCALARS[type_], place)
@@ -172,7 +172,7 @@ def _type_repair(struct: Struct, type_: Type, place: Place) -> Repair:
             return _union_repair(struct, type_, place)
         case Special():
             return _leaf_repair(_SPECIALS[type_], place)
-        case Ref(name):
+        case StructRef(name):
             return _ref_repair(struct.table.struct(name), place)
         case ListOf(item):
             return _list_repair(struct, item, place)
@@ -180,14 +180,14 @@ def _type_repair(struct: Struct, type_: Type, place: Place) -> Repair:
             return _map_repair(struct, item, place)
 
 
-def _keep(value: Any, path: Path | None, run: Run) -> Any:  # noqa: ARG001 - the shape of a Repair
+def _keep(value: Any, path: FieldPath | None, run: RepairPass) -> Any:  # noqa: ARG001 - the shape of a Repair
     return value
 
 
-def _leaf_repair(leaf: Callable[[Any], Any], place: Place) -> Repair:
+def _leaf_repair(leaf: Callable[[Any], Any], place: FieldLocation) -> Repair:
     """A leaf gives the canonical value, raises TypeError, or ValueError with the reason."""
 
-    def repair_leaf(value: Any, path: Path | None, run: Run) -> Any:  # noqa: ARG001
+    def repair_leaf(value: Any, path: FieldPath | None, run: RepairPass) -> Any:  # noqa: ARG001
         try:
             return leaf(value)
         except TypeError:
@@ -198,26 +198,26 @@ def _leaf_repair(leaf: Callable[[Any], Any], place: Place) -> Repair:
     return repair_leaf
 
 
-def _ref_repair(struct: Struct, place: Place) -> Repair:
+def _ref_repair(struct: Struct, place: FieldLocation) -> Repair:
     repair_struct = _struct_repair(struct)
 
-    def repair_ref(value: Any, path: Path | None, run: Run) -> Any:
+    def repair_ref(value: Any, path: FieldPath | None, run: RepairPass) -> Any:
         if type(value) is not dict:
             _refuse_type(value, path, place)
-        return repair_struct(value, Path(path, place.field, _depth(path) + 1), run)
+        return repair_struct(value, FieldPath(path, place.field, _depth(path) + 1), run)
 
     return repair_ref
 
 
-def _list_repair(struct: Struct, item_type: Type, place: Place) -> Repair:
-    item_struct = struct.table.struct(item_type.name) if isinstance(item_type, Ref) else None
+def _list_repair(struct: Struct, item_type: Type, place: FieldLocation) -> Repair:
+    item_struct = struct.table.struct(item_type.name) if isinstance(item_type, StructRef) else None
     repair_struct = _struct_repair(item_struct) if item_struct else None
     place = place._replace(go_type=_go_type(ListOf(item_type)))
     item_place = place._replace(go_type=_go_type(item_type))
     repair_item = _type_repair(struct, item_type, item_place)
     zero = zero_of_type(struct, item_type)
 
-    def repair_list(value: Any, path: Path | None, run: Run) -> Any:
+    def repair_list(value: Any, path: FieldPath | None, run: RepairPass) -> Any:
         if type(value) is not list:
             _refuse_type(value, path, place)
         if repair_struct is None:
@@ -225,21 +225,21 @@ def _list_repair(struct: Struct, item_type: Type, place: Place) -> Repair:
                 zero if item is None else _null_if_absent(repair_item(item, path, run))
                 for item in value
             ]
-        here = Path(path, place.field, _depth(path))
+        here = FieldPath(path, place.field, _depth(path))
         repaired = []
         for index, item in enumerate(value):
             if item is None:
                 item = {}  # noqa: PLW2901 - null is the zero struct, which has its zeros
             elif type(item) is not dict:
                 _refuse_type(item, path, item_place)
-            repaired.append(repair_struct(item, Path(here, index, here.depth + 1), run))
+            repaired.append(repair_struct(item, FieldPath(here, index, here.depth + 1), run))
         return repaired
 
     return repair_list
 
 
-def _map_repair(struct: Struct, item_type: Type, place: Place) -> Repair:
-    item_struct = struct.table.struct(item_type.name) if isinstance(item_type, Ref) else None
+def _map_repair(struct: Struct, item_type: Type, place: FieldLocation) -> Repair:
+    item_struct = struct.table.struct(item_type.name) if isinstance(item_type, StructRef) else None
     repair_struct = _struct_repair(item_struct) if item_struct else None
     place = place._replace(go_type=_go_type(MapOf(item_type)))
     item_place = place._replace(go_type=_go_type(item_type))
@@ -247,7 +247,7 @@ def _map_repair(struct: Struct, item_type: Type, place: Place) -> Repair:
     zero = zero_of_type(struct, item_type)
     is_strings = item_type is Scalar.STRING
 
-    def repair_map(value: Any, path: Path | None, run: Run) -> Any:
+    def repair_map(value: Any, path: FieldPath | None, run: RepairPass) -> Any:
         if type(value) is not dict:
             _refuse_type(value, path, place)
         if is_strings and set(map(type, value.values())) == {str}:
@@ -257,14 +257,14 @@ def _map_repair(struct: Struct, item_type: Type, place: Place) -> Repair:
                 key: fresh(zero) if item is None else _null_if_absent(repair_item(item, path, run))
                 for key, item in value.items()
             }
-        here = Path(path, place.field, _depth(path))
+        here = FieldPath(path, place.field, _depth(path))
         repaired = {}
         for key, item in value.items():
             if item is None:
                 item = {}  # noqa: PLW2901 - as in a list
             elif type(item) is not dict:
                 _refuse_type(item, path, item_place)
-            repaired[key] = repair_struct(item, Path(here, key, here.depth + 1), run)
+            repaired[key] = repair_struct(item, FieldPath(here, key, here.depth + 1), run)
         return repaired
 
     return repair_map
@@ -275,13 +275,13 @@ def _null_if_absent(value: Any) -> Any:
     return None if value is ABSENT else value
 
 
-def _union_repair(struct: Struct, type_: Special, place: Place) -> Repair:
+def _union_repair(struct: Struct, type_: Special, place: FieldLocation) -> Repair:
     """A schema, or what the union holds instead: schemas, a boolean, or strings."""
     repair_schema = _ref_repair(struct.table.struct(SCHEMA_NAME), place)
-    repair_schemas = _list_repair(struct, Ref(SCHEMA_NAME), place)
+    repair_schemas = _list_repair(struct, StructRef(SCHEMA_NAME), place)
     repair_strings = _list_repair(struct, Scalar.STRING, place)
 
-    def repair_union(value: Any, path: Path | None, run: Run) -> Any:
+    def repair_union(value: Any, path: FieldPath | None, run: RepairPass) -> Any:
         if type(value) is dict:
             return repair_schema(value, path, run)
         if type(value) is list and type_ == Special.SCHEMA_OR_ARRAY:
@@ -390,7 +390,7 @@ _TOLD_MAX: Final = 10**30
 _NUMBERS: Final = frozenset(("int32", "int64", "float64"))
 
 
-def _refuse_type(value: Any, path: Path | None, place: Place) -> NoReturn:
+def _refuse_type(value: Any, path: FieldPath | None, place: FieldLocation) -> NoReturn:
     raise bad_request(
         f"json: cannot unmarshal {_json_name(value, place.go_type)} into Go struct field "
         f"{place.struct}.{_dotted(path, place.field)} of type {place.go_type}"
@@ -422,7 +422,7 @@ def _go_type(type_: Type) -> str:
             return "string"
         case Special():
             return _go_name(type_.value)
-        case Ref(name):
+        case StructRef(name):
             return _go_name(name)
         case ListOf(item):
             return f"[]{_go_type(item)}"
@@ -435,11 +435,11 @@ def _go_name(name: str) -> str:
     return ".".join(name.split(".")[-2:])
 
 
-def _depth(path: Path | None) -> int:
+def _depth(path: FieldPath | None) -> int:
     return 0 if path is None else path.depth
 
 
-def _dotted(path: Path | None, field: str) -> str:
+def _dotted(path: FieldPath | None, field: str) -> str:
     """The path as Go's decoder writes it: names of fields only."""
     steps = [field]
     while path is not None:
@@ -449,7 +449,7 @@ def _dotted(path: Path | None, field: str) -> str:
     return ".".join(reversed(steps))
 
 
-def _written(path: Path | None, field: str) -> str:
+def _written(path: FieldPath | None, field: str) -> str:
     """The path as warnings have it, with indexes: `spec.containers[0].foo`."""
     text = field
     while path is not None:

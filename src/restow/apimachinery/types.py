@@ -51,7 +51,7 @@ SCHEMA_NAME = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSche
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class StructRef:
     """A struct, by its OpenAPI name; the table of the struct that refers to it finds it."""
 
     name: str
@@ -72,7 +72,7 @@ class MapOf:
     value: "Type"
 
 
-Type: TypeAlias = Scalar | Special | Ref | ListOf | MapOf
+Type: TypeAlias = Scalar | Special | StructRef | ListOf | MapOf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class Embedded:
     name: str
 
 
-class Resolver(Protocol):
+class StructResolver(Protocol):
     """Whoever finds the struct behind a Ref."""
 
     def struct(self, name: str) -> "Struct":
@@ -120,7 +120,7 @@ class Struct:
 
     name: str
     fields: tuple[Field, ...]
-    table: Resolver = field(repr=False)
+    table: StructResolver = field(repr=False)
     embedded: tuple[Embedded, ...] = ()
     # A kind has `kind` and `apiVersion`, and may stand at the top of a request.
     is_kind: bool = False
@@ -151,7 +151,7 @@ class Struct:
         """The struct that a field's type leads to, through lists and maps, if any."""
         while isinstance(type_, ListOf | MapOf):
             type_ = type_.item if isinstance(type_, ListOf) else type_.value
-        return self.table.struct(type_.name) if isinstance(type_, Ref) else None
+        return self.table.struct(type_.name) if isinstance(type_, StructRef) else None
 
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)

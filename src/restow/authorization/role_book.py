@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from restow.apimachinery.rbac import PolicyRule, quoted
 from restow.apimachinery.rbac_objects import (
     GROUP,
-    Binding,
+    RbacBinding,
     RoleRef,
     Subject,
     read_binding,
@@ -37,7 +37,7 @@ Place = tuple[str, bool, str]
 class Source(NamedTuple):
     """Where rules come from."""
 
-    binding: Binding
+    binding: RbacBinding
     subject: Subject
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class RoleBook:
         """`defaults`: kinds by their plurals, paths and objects that count until they are seen."""
         self._rules: dict[tuple[str, str], tuple[PolicyRule, ...]] = {}
         """By plural and path of a role."""
-        self._bindings: dict[tuple[str, str], Binding] = {}
+        self._bindings: dict[tuple[str, str], RbacBinding] = {}
         self._given: dict[Place, dict[str, Source]] = {}
         """By who has something where: the bindings, by path."""
         for plural, path, obj in defaults:
@@ -116,7 +116,7 @@ class RoleBook:
         return self._rules.get((ROLES, f"{namespace}/{role.name}")) if namespace else None
 
 
-def _places(binding: Binding) -> dict[Place, Subject]:
+def _places(binding: RbacBinding) -> dict[Place, Subject]:
     """Who has something by a binding, each by the subject that is named first."""
     found: dict[Place, Subject] = {}
     for subject in binding.subjects:

@@ -16,10 +16,10 @@ from typing import Final
 from restow.apimachinery.types import (
     Field,
     ListOf,
-    Ref,
     Scalar,
     Special,
     Struct,
+    StructRef,
     Type,
     UnknownType,
 )
@@ -46,8 +46,8 @@ class Variant:
     removed: frozenset[str] = frozenset()
 
 
-def _ref(package: str, name: str) -> Ref:
-    return Ref(f"{package}.{name}")
+def _ref(package: str, name: str) -> StructRef:
+    return StructRef(f"{package}.{name}")
 
 
 _V2: Final = f"{_AUTOSCALING}.v2"
@@ -328,7 +328,7 @@ class DerivedTypes:
         fields = (
             *_TYPE_META,
             Field(json="metadata", type=_ref(_META, "ListMeta"), omitempty=True, number=1),
-            Field(json="items", type=ListOf(Ref(item)), number=2),
+            Field(json="items", type=ListOf(StructRef(item)), number=2),
         )
         return Struct(name=f"{item}List", fields=fields, table=self, is_kind=True)
 

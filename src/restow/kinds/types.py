@@ -21,10 +21,10 @@ from restow.apimachinery.types import (
     Field,
     ListOf,
     MapOf,
-    Ref,
     Scalar,
     Special,
     Struct,
+    StructRef,
     Type,
     UnknownType,
 )
@@ -151,7 +151,7 @@ class Types:
             if parsed.json != ".":
                 fields.append(parsed)
                 continue
-            assert isinstance(parsed.type, Ref)
+            assert isinstance(parsed.type, StructRef)
             embedded.append(Embedded(parsed.number, parsed.type.name))
             fields += [replace(each, inline=True) for each in self.struct(parsed.type.name)]
         return Struct(
@@ -195,4 +195,4 @@ def _parse_type(text: str, prefix: str) -> Type:
     scalar = _SCALARS.get(text)
     if scalar is not None:
         return scalar
-    return Ref(text if "." in text else f"{prefix}.{text}")
+    return StructRef(text if "." in text else f"{prefix}.{text}")

@@ -15,11 +15,11 @@ from restow.apimachinery.types import (
     Field,
     ListOf,
     MapOf,
-    Ref,
-    Resolver,
     Scalar,
     Special,
     Struct,
+    StructRef,
+    StructResolver,
     UnknownType,
 )
 from restow.kinds.schema_facts import (
@@ -106,7 +106,7 @@ class Definitions:
     they need in turn.
     """
 
-    def __init__(self, types: Resolver, *, v3: bool) -> None:
+    def __init__(self, types: StructResolver, *, v3: bool) -> None:
         self._types = types
         self._v3 = v3
         self._prefix = "#/components/schemas/" if v3 else "#/definitions/"
@@ -276,7 +276,7 @@ class Definitions:
                 return dict(_SCALARS[expression])
             case Special():
                 return self.reference(expression.value)
-            case Ref(name=name):
+            case StructRef(name=name):
                 return self.reference(name)
             case ListOf(item=item):
                 return {"type": "array", "items": self._inner(item)}
@@ -288,7 +288,7 @@ class Definitions:
     def _inner(self, expression: object) -> Schema:
         """What stands in a list or a map. It is never absent, so it counts as its zero."""
         schema = self._expression(expression)
-        if isinstance(expression, Ref):
+        if isinstance(expression, StructRef):
             return self._with_reference(schema, {}, pointer=False)
         zero = zero_of(expression) if isinstance(expression, Scalar) and self._v3 else None
         return schema if zero is None else {**schema, "default": zero}
@@ -337,7 +337,7 @@ def _own_kind(name: str, schema: Schema) -> list[Gvk]:
     return [("", "v1", name.removeprefix(_CORE))]
 
 
-def known_types(kinds: Iterable[ServedKind], types: Resolver) -> list[ServedKind]:
+def known_types(kinds: Iterable[ServedKind], types: StructResolver) -> list[ServedKind]:
     """The kinds in order; one whose type has no table counts as declared at run time."""
     return [
         kind if kind.type_name is None or _has(types, kind.type_name) else _untyped(kind)
@@ -353,7 +353,7 @@ def _untyped(kind: ServedKind) -> ServedKind:
     return replace(kind, type_name=None, subresources=subresources)
 
 
-def _has(types: Resolver, name: str) -> bool:
+def _has(types: StructResolver, name: str) -> bool:
     try:
         types.struct(name)
     except UnknownType:

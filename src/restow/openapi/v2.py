@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from restow.apimachinery.types import Resolver
+from restow.apimachinery.types import StructResolver
 from restow.openapi import v2_protobuf
 from restow.openapi.documents import Document, fingerprint, finish
 from restow.openapi.foreign import ForeignSpec
@@ -175,7 +175,7 @@ class _Foreign:
 class V2Assembly:
     """One form of the document. What many kinds share is made once and kept."""
 
-    def __init__(self, types: Resolver, info: ApiInfo, *, protobuf: bool) -> None:
+    def __init__(self, types: StructResolver, info: ApiInfo, *, protobuf: bool) -> None:
         self._types = types
         self._info = info
         self._is_protobuf = protobuf
@@ -300,7 +300,7 @@ class V2Assembly:
 
 
 def v2_document(
-    kinds: Sequence[ServedKind], *, types: Resolver, info: ApiInfo, protobuf: bool
+    kinds: Sequence[ServedKind], *, types: StructResolver, info: ApiInfo, protobuf: bool
 ) -> Document:
     """The whole document. Its two forms have different hashes, since caches see one address."""
     assembly = V2Assembly(types, info, protobuf=protobuf)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.apimachinery.types import Resolver
+from restow.apimachinery.types import StructResolver
 from restow.openapi.documents import Document, fingerprint, finish
 from restow.openapi.operations import (
     PARAMETERS,
@@ -59,7 +59,7 @@ def v3_index_of(entries: Iterable[tuple[str, str, str]]) -> Document:
 
 
 def v3_document(
-    kinds: Sequence[ServedKind], *, group: str, version: str, types: Resolver, info: ApiInfo
+    kinds: Sequence[ServedKind], *, group: str, version: str, types: StructResolver, info: ApiInfo
 ) -> Document:
     """The document of one group version. Its hash is the one that the index names."""
     members = [kind for kind in kinds if (kind.group, kind.version) == (group, version)]
@@ -68,7 +68,7 @@ def v3_document(
 
 
 def _parts(
-    kinds: list[ServedKind], group: str, version: str, *, types: Resolver, info: ApiInfo
+    kinds: list[ServedKind], group: str, version: str, *, types: StructResolver, info: ApiInfo
 ) -> Iterator[bytes]:
     definitions = Definitions(types, v3=True)
     definitions.add_shared(group, version)

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from restow.apimachinery import field_errors, status
-from restow.apimachinery.apply.schema import DEDUCED, Node
+from restow.apimachinery.apply.schema import DEDUCED, SchemaNode
 from restow.apimachinery.conversion import SAME_SHAPE, Convert, Converter, Spoke
 from restow.apimachinery.json_schema import JsonSchema
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.strategic_merge import MergeSchema
 from restow.kinds.definitions import STATUS, Kind, api_version
 from restow.registry.definition import Object, Resource
@@ -53,11 +53,11 @@ class DeclaredShape:
 
     def problems(
         self, version: str, new: Object, old: Object | None, *, subresource: str = ""
-    ) -> list[Cause]:
+    ) -> list[StatusCause]:
         validator = self._validators.get(version)
         if validator is None or validator.accepts(new):
             return []
-        causes: list[Cause] = []
+        causes: list[StatusCause] = []
         for error in validator.errors(new):
             path = _path(error.path)
             causes.append(field_errors.invalid(path, _at(new, error.path), error.message))
@@ -68,7 +68,7 @@ class DeclaredShape:
     def merge_schema(self, version: str) -> MergeSchema | None:
         return None
 
-    def field_schema(self, version: str) -> Node:
+    def field_schema(self, version: str) -> SchemaNode:
         return DEDUCED
 
     def blank(self, version: str) -> Object:

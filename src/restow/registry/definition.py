@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from restow.apimachinery.apply.schema import Node
+from restow.apimachinery.apply.schema import SchemaNode
 from restow.apimachinery.conversion import Converter
 from restow.apimachinery.names import GroupVersion, GroupVersionKind
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.strategic_merge import MergeSchema
 from restow.kinds.definitions import Kind, SelectableField, Subresource
 from restow.storage.checks import OBJECTS_PREFIX
@@ -44,7 +44,7 @@ class Shape(Protocol):
 
     def problems(
         self, version: str, new: Object, old: Object | None, *, subresource: str = ""
-    ) -> list[Cause]:
+    ) -> list[StatusCause]:
         """What is wrong with an object beyond its types and its metadata.
 
         `subresource` is the path by which it is written, if it is not its own.
@@ -53,7 +53,7 @@ class Shape(Protocol):
     def merge_schema(self, version: str) -> MergeSchema | None:
         """How lists are merged by strategic merge patches; None: the kind takes none."""
 
-    def field_schema(self, version: str) -> Node:
+    def field_schema(self, version: str) -> SchemaNode:
         """How objects are put together, for those who manage their fields. Of a version that there
         is not, nothing is known."""
 

@@ -10,10 +10,10 @@ from copy import deepcopy
 
 from restow.apimachinery import protobuf, status
 from restow.apimachinery.apply.blank import blank
-from restow.apimachinery.apply.schema import DEDUCED, Node, from_struct
+from restow.apimachinery.apply.schema import DEDUCED, SchemaNode, from_struct
 from restow.apimachinery.conversion import Converter
 from restow.apimachinery.names import GroupVersion
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.strategic_merge import MergeSchema
 from restow.apimachinery.strategic_merge_types import merge_schema
 from restow.apimachinery.typed_json import check as check_typed
@@ -33,7 +33,7 @@ class BuiltinShape:
         self._converter = converter
         self._has_defaults = has_defaults(kind.group, kind.kind)
         self._structs: dict[str, Struct | None] = {}
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, SchemaNode] = {}
 
     def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
         struct = self._struct(version)
@@ -56,7 +56,7 @@ class BuiltinShape:
 
     def problems(
         self, version: str, new: Object, old: Object | None, *, subresource: str = ""
-    ) -> list[Cause]:
+    ) -> list[StatusCause]:
         causes = self._problems(version, new, old, subresource=subresource)
         if causes and old is not None:
             # What was stored by an older release may lack defaults that came later, or empty
@@ -67,7 +67,7 @@ class BuiltinShape:
 
     def _problems(
         self, version: str, new: Object, old: Object | None, *, subresource: str
-    ) -> list[Cause]:
+    ) -> list[StatusCause]:
         hub = self._converter.hub
         if version != hub:
             new = self._converter.convert(new, version, hub)
@@ -86,7 +86,7 @@ class BuiltinShape:
         struct = self._struct(version)
         return None if struct is None else merge_schema(struct)
 
-    def field_schema(self, version: str) -> Node:
+    def field_schema(self, version: str) -> SchemaNode:
         found = self._nodes.get(version)
         if found is None:
             struct = self._struct(version)
@@ -127,13 +127,13 @@ class OpenShape:
 
     def problems(
         self, version: str, new: Object, old: Object | None, *, subresource: str = ""
-    ) -> list[Cause]:
+    ) -> list[StatusCause]:
         return []
 
     def merge_schema(self, version: str) -> MergeSchema | None:
         return None
 
-    def field_schema(self, version: str) -> Node:
+    def field_schema(self, version: str) -> SchemaNode:
         return DEDUCED
 
     def blank(self, version: str) -> Object:

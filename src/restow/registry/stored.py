@@ -128,7 +128,7 @@ def as_json(value: bytes) -> bytes:
     return orjson.dumps(load(value)) if is_protobuf(value) else value
 
 
-def _envelope(value: bytes) -> protobuf.Envelope:
+def _envelope(value: bytes) -> protobuf.ProtobufEnvelope:
     try:
         found = protobuf.read_envelope(value, size_max=len(value))
     except StatusError as error:

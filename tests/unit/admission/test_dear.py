@@ -15,7 +15,7 @@ from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.structural.cel.admission import Scope
 from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
-from restow.apimachinery.structural.cel.library_authorizer import Authorizer
+from restow.apimachinery.structural.cel.library_authorizer import AuthorizerValue
 from restow.apimachinery.structural.cel.run import Trial
 from restow.apimachinery.structural.cel.values import TrialOver
 from restow.httpserver import Headers, Request
@@ -157,7 +157,7 @@ def test_a_trial_changes_nothing(source: str, *, is_cheap: bool) -> None:
     """What is tried, and perhaps begun anew, has the same outcome and cost as if it were not; to
     ask for rights, which is dear by decree alone, ends no trial."""
     expression = Scope().compile(source)
-    values = {"object": list(range(60)), "authorizer": Authorizer(lambda _question: True)}
+    values = {"object": list(range(60)), "authorizer": AuthorizerValue(lambda _question: True)}
     cost_max = CALL_COST_MAX if "check" in source else 100_000
     wanted = expression.run(dict(values), cost_max=cost_max)
     try:

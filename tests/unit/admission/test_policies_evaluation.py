@@ -13,8 +13,8 @@ from restow.admission.policies_result import Result
 from restow.admission.review import Attributes
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
-from restow.apimachinery.structural.cel.library_authorizer import Authorizer
-from restow.apimachinery.structural.cel.program import Outcome
+from restow.apimachinery.structural.cel.library_authorizer import AuthorizerValue
+from restow.apimachinery.structural.cel.program import EvaluationOutcome
 from restow.httpserver import Headers, Request
 from restow.httpserver.request import Peer
 from restow.registry.catalog import builtin_catalog
@@ -27,7 +27,7 @@ VALUES: dict[str, Any] = {
     "object": {"data": {"x": "1"}},
     "oldObject": None,
     "params": None,
-    "authorizer": Authorizer(lambda _question: True),
+    "authorizer": AuthorizerValue(lambda _question: True),
 }
 
 
@@ -42,7 +42,7 @@ def must(expression: str, **more: Any) -> dict[str, Any]:
 def said(policy: Policy, **values: Any) -> PolicyVerdict:
     """What a policy says in the end."""
     steps = evaluate(policy, {**VALUES, **values})
-    outcome: Outcome | None = None
+    outcome: EvaluationOutcome | None = None
     while True:
         try:
             step = steps.send(outcome)

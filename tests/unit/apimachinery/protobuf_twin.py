@@ -13,10 +13,10 @@ from restow.apimachinery.types import (
     Field,
     ListOf,
     MapOf,
-    Ref,
     Scalar,
     Special,
     Struct,
+    StructRef,
     Type,
 )
 from tests.typed_values import reachable
@@ -46,9 +46,12 @@ _SPECIALS: dict[Special, list[tuple[int, Type, bool]]] = {
     Special.RAW_EXTENSION: [(1, Scalar.BYTES, False)],
     Special.FIELDS_V1: [(1, Scalar.BYTES, False)],
     Special.JSON: [(1, Scalar.BYTES, False)],
-    Special.SCHEMA_OR_ARRAY: [(1, Ref(SCHEMA_NAME), False), (2, Ref(SCHEMA_NAME), True)],
-    Special.SCHEMA_OR_BOOL: [(1, Scalar.BOOL, False), (2, Ref(SCHEMA_NAME), False)],
-    Special.SCHEMA_OR_STRINGS: [(1, Ref(SCHEMA_NAME), False), (2, Scalar.STRING, True)],
+    Special.SCHEMA_OR_ARRAY: [
+        (1, StructRef(SCHEMA_NAME), False),
+        (2, StructRef(SCHEMA_NAME), True),
+    ],
+    Special.SCHEMA_OR_BOOL: [(1, Scalar.BOOL, False), (2, StructRef(SCHEMA_NAME), False)],
+    Special.SCHEMA_OR_STRINGS: [(1, StructRef(SCHEMA_NAME), False), (2, Scalar.STRING, True)],
 }
 
 
@@ -61,7 +64,7 @@ def message_class(struct: Struct) -> Any:
         message = file.message_type.add(name=_flat(each.name))
         for number, member in each.by_number.items():
             if isinstance(member, Embedded):
-                _add(message, number, Ref(member.name), is_repeated=False)
+                _add(message, number, StructRef(member.name), is_repeated=False)
             else:
                 _add_field(message, member)
     for special, fields in _SPECIALS.items():
@@ -124,7 +127,7 @@ def _add(
         added.type = _SCALARS[type_]
         return
     added.type = _Proto.TYPE_MESSAGE
-    if isinstance(type_, Ref):
+    if isinstance(type_, StructRef):
         added.type_name = f".twin.{_flat(type_.name)}"
     elif isinstance(type_, Special):
         added.type_name = f".twin.{_flat(type_.value)}"

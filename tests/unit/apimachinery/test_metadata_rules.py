@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from restow.aio import RandomIds, SeededRandomness
 from restow.apimachinery import metadata_rules as rules
 from restow.apimachinery import name_formats as formats
-from restow.apimachinery.status import BadRequest, Cause
+from restow.apimachinery.status import BadRequest, StatusCause
 
 # The patterns as Kubernetes prints them: short to read, but with many ways to match.
 LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -71,7 +71,7 @@ def test_good_path_segments(text: str) -> None:
 def problems(metadata: dict[str, Any], **options: Any) -> list[str]:
     options = {"name_rule": formats.subdomain_problem, "is_namespaced": True, **options}
     found = rules.metadata_problems({"name": "a", "namespace": "b", **metadata}, **options)
-    assert all(isinstance(each, Cause) for each in found)
+    assert all(isinstance(each, StatusCause) for each in found)
     return [str(each) for each in found]
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.errors import ConversionFailed, DecodeFailed, InvalidName, UnknownKind
 from restow.apimachinery.names import GroupKind, GroupResource
-from restow.apimachinery.status import Cause, Details, StatusError
+from restow.apimachinery.status import Details, StatusCause, StatusError
 from restow.apimachinery.status_decoder import CLASSES, status_from_dict, status_from_response
 
 CONFIG_MAPS = GroupResource("", "configmaps")
 DEPLOYMENTS = GroupResource("apps", "deployments")
-CAUSE = Cause("FieldValueRequired", "Required value", "spec.x")
+CAUSE = StatusCause("FieldValueRequired", "Required value", "spec.x")
 
 # One of each, with code, reason and message.
 ERRORS: list[tuple[StatusError, int, str, str]] = [
@@ -137,7 +137,7 @@ ERRORS: list[tuple[StatusError, int, str, str]] = [
     ),
     (
         status.apply_conflict(
-            [Cause("FieldManagerConflict", 'conflict with "kubectl"', ".spec.replicas")]
+            [StatusCause("FieldManagerConflict", 'conflict with "kubectl"', ".spec.replicas")]
         ),
         409,
         "Conflict",
@@ -171,7 +171,7 @@ ERRORS: list[tuple[StatusError, int, str, str]] = [
         'Deployment.apps "web" is invalid: spec.x: Required value',
     ),
     (
-        status.invalid(GroupKind("", "Pod"), "a", [CAUSE, Cause("r", "other", "b"), CAUSE]),
+        status.invalid(GroupKind("", "Pod"), "a", [CAUSE, StatusCause("r", "other", "b"), CAUSE]),
         422,
         "Invalid",
         'Pod "a" is invalid: [spec.x: Required value, b: other]',
@@ -275,7 +275,7 @@ def test_details() -> None:
 
 def test_many_causes() -> None:
     """An object with endless faults gets a message that ends."""
-    causes = [Cause("r", "bad", f"spec.items[{index}]") for index in range(100_000)]
+    causes = [StatusCause("r", "bad", f"spec.items[{index}]") for index in range(100_000)]
     error = status.invalid(GroupKind("", "Pod"), "a", causes)
     assert len(error.causes) == status.CAUSES_MAX
     assert error.message.endswith("and 99900 more]")
@@ -378,7 +378,7 @@ def test_machinery_errors() -> None:
         ),
     ],
 )
-def test_field_errors(cause: Cause, reason: str, text: str) -> None:
+def test_field_errors(cause: StatusCause, reason: str, text: str) -> None:
     """Errors of fields have the reasons and words of Kubernetes."""
     assert cause.reason == reason
     assert str(cause) == text

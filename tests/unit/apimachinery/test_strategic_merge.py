@@ -13,7 +13,7 @@ from restow.apimachinery.merge_patch import apply_merge_patch
 from restow.apimachinery.status import BadRequest, Invalid, StatusError
 from restow.apimachinery.strategic_merge import apply_strategic_merge_patch
 from restow.apimachinery.strategic_merge_types import merge_schema
-from restow.apimachinery.types import Field, ListOf, MapOf, Ref, Scalar, Struct
+from restow.apimachinery.types import Field, ListOf, MapOf, Scalar, Struct, StructRef
 
 
 @dataclass(frozen=True)
@@ -413,12 +413,12 @@ class Table:
             fields=(
                 Field(
                     json="containers",
-                    type=ListOf(Ref("Container")),
+                    type=ListOf(StructRef("Container")),
                     patch_strategies=("merge",),
                     merge_key="name",
                 ),
-                Field(json="pods", type=MapOf(Ref("Pod"))),
-                Field(json="lists", type=MapOf(ListOf(Ref("Container")))),
+                Field(json="pods", type=MapOf(StructRef("Pod"))),
+                Field(json="lists", type=MapOf(ListOf(StructRef("Container")))),
                 Field(json="labels", type=MapOf(Scalar.STRING)),
             ),
             table=self,

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from restow.apimachinery.names import version_priority
-from restow.apimachinery.types import ListOf, Ref
+from restow.apimachinery.types import ListOf, StructRef
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.kinds.builtin import all_kinds, find_kind, find_resource
 from restow.kinds.definitions import Kind, SelectableField
@@ -43,7 +43,7 @@ def test_types(kind: Kind) -> None:
         if kind.persisted:
             items = all_types().of_kind(kind.group, version, kind.list_kind)
             assert items is not None
-            assert items.by_name["items"].type == ListOf(Ref(struct.name))
+            assert items.by_name["items"].type == ListOf(StructRef(struct.name))
         if kind.has_status and version == kind.storage_version:
             assert "status" in struct.by_name
 

@@ -6,9 +6,9 @@ from restow.apimachinery.types import (
     Embedded,
     ListOf,
     MapOf,
-    Ref,
     Scalar,
     Special,
+    StructRef,
     UnknownType,
 )
 from restow.kinds.types import DATA, Types, load_types
@@ -87,7 +87,7 @@ def test_fields_carry_their_facts() -> None:
     assert spec.by_name["strategy"].patch_strategies == ("retainKeys",)
     pod = load_types().struct("io.k8s.api.core.v1.PodSpec")
     containers = pod.by_name["containers"]
-    assert containers.type == ListOf(Ref("io.k8s.api.core.v1.Container"))
+    assert containers.type == ListOf(StructRef("io.k8s.api.core.v1.Container"))
     assert (containers.patch_strategies, containers.merge_key) == (("merge",), "name")
     assert (containers.list_type, containers.list_keys) == ("map", ("name",))
     assert pod.by_name["volumes"].patch_strategies == ("merge", "retainKeys")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.apimachinery.types import Field, Ref, Scalar, Struct
+from restow.apimachinery.types import Field, Scalar, Struct, StructRef
 
 _COMPILED: Final = "blank"
 _ZEROS: Final[dict[Any, Any]] = {
@@ -34,12 +34,12 @@ def blank(struct: Struct) -> dict[str, Any]:
 
 def _is_there(field: Field) -> bool:
     # Go never leaves out a struct, whatever its field says.
-    return not field.omitempty or (isinstance(field.type, Ref) and not field.pointer)
+    return not field.omitempty or (isinstance(field.type, StructRef) and not field.pointer)
 
 
 def _blank(struct: Struct, field: Field) -> Any:
     if field.pointer:
         return None
-    if isinstance(field.type, Ref):
+    if isinstance(field.type, StructRef):
         return blank(struct.table.struct(field.type.name))
     return _ZEROS.get(field.type)

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from restow.apimachinery import field_errors
 from restow.apimachinery.apply import sets
 from restow.apimachinery.apply.sets import FieldSet, WireReader
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 
 Entry = dict[str, Any]
 Identity = tuple[str, str, str, str]
@@ -214,7 +214,7 @@ def _read_entry(entry: Any, index: int, reader: WireReader) -> Entry:
     )
 
 
-def problems(found: Iterable[Entry]) -> list[Cause]:
+def problems(found: Iterable[Entry]) -> list[StatusCause]:
     """What is wrong with entries that could be read, as causes of a 422."""
     causes = []
     for index, entry in enumerate(found):
@@ -229,7 +229,7 @@ def problems(found: Iterable[Entry]) -> list[Cause]:
     return causes
 
 
-def name_problems(name: str, field: str) -> list[Cause]:
+def name_problems(name: str, field: str) -> list[StatusCause]:
     """What is wrong with the name of a manager: it is short, and can be printed."""
     causes = []
     if len(name.encode(errors="surrogatepass")) > MANAGER_LENGTH_MAX:

@@ -18,20 +18,20 @@ from typing import Any, Final, Protocol
 
 from restow.apimachinery.apply import entries, sets
 from restow.apimachinery.apply.entries import Entry, Manager
-from restow.apimachinery.apply.schema import Node
+from restow.apimachinery.apply.schema import SchemaNode
 from restow.apimachinery.apply.sets import FieldSet
 from restow.apimachinery.apply.values import compare, reconcile
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 
 _SERVERS: Final = ("resourceVersion", "managedFields")
 
 Object = dict[str, Any]
 
 
-class Kind(Protocol):
+class ManagedKind(Protocol):
     """What is known of the objects of a kind. Versions are `apiVersion`s."""
 
-    def field_schema(self, version: str) -> Node:
+    def field_schema(self, version: str) -> SchemaNode:
         """How they are put together; in a version that there is not, nobody knows."""
 
     def blank(self, version: str) -> Object:
@@ -47,12 +47,14 @@ Time = Callable[[], str]
 class EntriesRefused(Exception):
     """A client has sent entries that may not be stored."""
 
-    def __init__(self, causes: list[Cause]) -> None:
+    def __init__(self, causes: list[StatusCause]) -> None:
         super().__init__("; ".join(map(str, causes)))
         self.causes = causes
 
 
-def track_create(kind: Kind, new: Object, manager: Manager, api_version: str, time: str) -> None:
+def track_create(
+    kind: ManagedKind, new: Object, manager: Manager, api_version: str, time: str
+) -> None:
     """Give a new object its entries. A client may have sent some; they say nothing of it."""
     metadata = new["metadata"]
     if "managedFields" in metadata:
@@ -64,14 +66,14 @@ def track_create(kind: Kind, new: Object, manager: Manager, api_version: str, ti
         ]
 
 
-def added_set(kind: Kind, api_version: str, new: Object) -> FieldSet:
+def added_set(kind: ManagedKind, api_version: str, new: Object) -> FieldSet:
     """What whoever creates an object manages."""
     added, modified, _ = compare(kind.field_schema(api_version), kind.blank(api_version), new)
     return entries.stripped(sets.union(added, modified) if modified else added)
 
 
 def track_update(
-    kind: Kind,
+    kind: ManagedKind,
     old: Object,
     new: Object,
     *,
@@ -248,7 +250,7 @@ class Changes:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: ManagedKind,
         old: Object,
         new: Object,
         *,
@@ -269,7 +271,7 @@ class Changes:
         self.removed: FieldSet = removed
         self.gone: FieldSet = sets.union(self.taken, removed) if removed else self.taken
 
-    def node(self, api_version: str) -> Node:
+    def node(self, api_version: str) -> SchemaNode:
         """How objects are put together in a version."""
         return self._kind.field_schema(api_version)
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.apimachinery.apply.schema import Elements, Members, Node
+from restow.apimachinery.apply.schema import Elements, Members, SchemaNode
 from restow.apimachinery.apply.sets import SELF, FieldSet
 
 
-def remove(node: Node, value: Any, fields: FieldSet) -> Any:
+def remove(node: SchemaNode, value: Any, fields: FieldSet) -> Any:
     """A value without the fields of a set. What becomes empty by that is null.
 
     A part that has one owner is gone as a whole if anything in it is to go.
@@ -53,7 +53,7 @@ def _without_items(elements: Elements, value: list[Any], fields: FieldSet) -> An
     return out or None
 
 
-def extract(node: Node, value: Any, fields: FieldSet) -> Any:
+def extract(node: SchemaNode, value: Any, fields: FieldSet) -> Any:
     """Only the fields of a set out of a value: what their owner would apply; null if none is there.
 
     The keys of an item come with it. A part that has one owner comes as a whole.
@@ -86,7 +86,7 @@ def extract(node: Node, value: Any, fields: FieldSet) -> Any:
     return out or None
 
 
-def _extracted(walk: Node | None, value: Any, below: FieldSet) -> Any:
+def _extracted(walk: SchemaNode | None, value: Any, below: FieldSet) -> Any:
     if walk is None:
         return value
     if not below:
@@ -96,7 +96,7 @@ def _extracted(walk: Node | None, value: Any, below: FieldSet) -> Any:
     return _emptied(walk, value) if found is None and SELF in below else found
 
 
-def _emptied(walk: Node, value: Any) -> Any:
+def _emptied(walk: SchemaNode, value: Any) -> Any:
     kind = type(value)
     if kind is dict and walk.granular_map is not None:
         return {}

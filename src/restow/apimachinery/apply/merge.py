@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from restow.apimachinery.apply.elements import element_text
-from restow.apimachinery.apply.schema import Elements, Members, Node
+from restow.apimachinery.apply.schema import Elements, Members, SchemaNode
 from restow.apimachinery.apply.schema_check import error_of
 
 _ABSENT: Final[Any] = type("Absent", (), {"__repr__": lambda _: "ABSENT"})()
 
 
-def merge(node: Node, live: Any, config: Any) -> Any:
+def merge(node: SchemaNode, live: Any, config: Any) -> Any:
     """Both in one: of what both speak of, the configuration counts.
 
     Maps and associative lists are merged, all else is replaced. A null replaces what has one
@@ -27,7 +27,7 @@ def merge(node: Node, live: Any, config: Any) -> Any:
     return _merge(node, live, config, "")
 
 
-def _merge(node: Node, live: Any, config: Any, path: str) -> Any:
+def _merge(node: SchemaNode, live: Any, config: Any, path: str) -> Any:
     """What both sides have. What is empty or null on both is as the configuration says."""
     if live == config:
         return config

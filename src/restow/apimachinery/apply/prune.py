@@ -13,14 +13,14 @@ from collections.abc import Sequence
 
 from restow.apimachinery.apply import entries, sets
 from restow.apimachinery.apply.entries import Entry
-from restow.apimachinery.apply.field_managers import Convert, Kind, Object
-from restow.apimachinery.apply.schema import Node
+from restow.apimachinery.apply.field_managers import Convert, ManagedKind, Object
+from restow.apimachinery.apply.schema import SchemaNode
 from restow.apimachinery.apply.sets import FieldSet
 from restow.apimachinery.apply.values import field_set_of, remove, with_named_fields
 
 
 def prune(
-    kind: Kind,
+    kind: ManagedKind,
     merged: Object,
     last: Entry,
     mine: Entry,
@@ -67,7 +67,7 @@ def prune(
     return merged if found is None else found
 
 
-def _added_back(node: Node, merged: Object, pruned: Object, managed: FieldSet) -> Object:
+def _added_back(node: SchemaNode, merged: Object, pruned: Object, managed: FieldSet) -> Object:
     """What was taken away and somebody manages is there again."""
     there = with_named_fields(node, field_set_of(node, merged))
     left = with_named_fields(node, field_set_of(node, pruned))
@@ -76,7 +76,7 @@ def _added_back(node: Node, merged: Object, pruned: Object, managed: FieldSet) -
     return found
 
 
-def _not_dangling(node: Node, merged: Object, pruned: Object, was: FieldSet) -> Object:
+def _not_dangling(node: SchemaNode, merged: Object, pruned: Object, was: FieldSet) -> Object:
     """Only what the applier had itself is gone."""
     there = with_named_fields(node, field_set_of(node, merged))
     left = with_named_fields(node, field_set_of(node, pruned))

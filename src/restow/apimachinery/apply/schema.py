@@ -1,9 +1,9 @@
 """How objects are put together, as server-side apply sees them: what merges, what is replaced.
 
-A `Node` says what may stand at one place of an object: a scalar, a map, a list, or several of them
-where the type is not known. A part that is *granular* has fields or items with owners of their own;
-one that is *atomic* has one owner and is replaced as a whole. Nodes of structs are made when they
-are first reached, are kept with the struct, and are the same for all objects.
+A `SchemaNode` says what may stand at one place of an object: a scalar, a map, a list, or several of
+them where the type is not known. A part that is *granular* has fields or items with owners of their
+own; one that is *atomic* has one owner and is replaced as a whole. Nodes of structs are made when
+they are first reached, are kept with the struct, and are the same for all objects.
 
 What the tables of types do not say, and the published schemas of the reference do, stands here:
 structs that are atomic wherever they are used, and defaults of keys.
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from restow.apimachinery.apply.elements import key_text, value_text
 from restow.apimachinery.apply.sets import EMPTY, SELF, FieldSet
-from restow.apimachinery.types import Field, ListOf, MapOf, Ref, Scalar, Special, Struct, Type
+from restow.apimachinery.types import Field, ListOf, MapOf, Scalar, Special, Struct, StructRef, Type
 
 STRING: Final = "string"
 NUMERIC: Final = "numeric"
@@ -86,18 +86,18 @@ class MapMember:
 
     __slots__ = ("is_declared", "node", "walk", "wire")
 
-    def __init__(self, name: str, node: Node | None, *, is_declared: bool) -> None:
+    def __init__(self, name: str, node: SchemaNode | None, *, is_declared: bool) -> None:
         # Its key in a field set.
         self.wire = "f:" + name
         # None if the schema has no such member.
         self.node = node
         # Its node if there can be owners below it.
-        self.walk: Node | None = None if node is None or node.is_leaf else node
+        self.walk: SchemaNode | None = None if node is None or node.is_leaf else node
         # Whether it is a field with a name, rather than one of any number of members.
         self.is_declared = is_declared
 
 
-Outline = tuple[FieldSet, tuple[tuple[str, str, "Node"], ...]]
+Outline = tuple[FieldSet, tuple[tuple[str, str, "SchemaNode"], ...]]
 """The members of a struct and itself, as a field set; those that have more below them."""
 
 
@@ -110,7 +110,10 @@ class Members(dict[str, MapMember]):
     __slots__ = ("_declare", "element", "has_declared", "is_plain", "outlines")
 
     def __init__(
-        self, declare: Callable[[str], Node | None] | None = None, *, element: Node | None = None
+        self,
+        declare: Callable[[str], SchemaNode | None] | None = None,
+        *,
+        element: SchemaNode | None = None,
     ) -> None:
         super().__init__()
         self._declare = declare
@@ -120,7 +123,7 @@ class Members(dict[str, MapMember]):
         self.outlines: dict[tuple[str, ...], Outline] = {}
         self.set_element(element)
 
-    def set_element(self, element: Node | None) -> None:
+    def set_element(self, element: SchemaNode | None) -> None:
         """What members without a name of their own are. Only for nodes that contain themselves."""
         self.element = element
         # Labels, data: all that can be said is which keys there are.
@@ -160,7 +163,7 @@ class Elements:
 
     def __init__(
         self,
-        item: Node | None = None,
+        item: SchemaNode | None = None,
         *,
         is_associative: bool = False,
         keys: tuple[str, ...] = (),
@@ -223,7 +226,7 @@ class Elements:
             return f"i:{place}"
 
 
-class Node:
+class SchemaNode:
     """What may stand at one place: any of a scalar, a map and a list."""
 
     __slots__ = (
@@ -251,12 +254,12 @@ class Node:
         self.granular_list = elements if elements is not None and elements.is_associative else None
         self.is_leaf: bool = self.granular_map is None and self.granular_list is None
 
-    def as_map_type(self, map_type: str | None) -> Node:
+    def as_map_type(self, map_type: str | None) -> SchemaNode:
         """The same with what a field says about the struct or map that it holds."""
         is_atomic = map_type == "atomic"
         if map_type is None or self.members is None or is_atomic == (self.granular_map is None):
             return self
-        return Node(
+        return SchemaNode(
             scalar=self.scalar,
             members=self.members,
             is_atomic_map=is_atomic,
@@ -264,9 +267,9 @@ class Node:
         )
 
 
-def _self_containing(*, is_atomic: bool, element: Node | None = None) -> Node:
+def _self_containing(*, is_atomic: bool, element: SchemaNode | None = None) -> SchemaNode:
     members = Members()
-    node = Node(
+    node = SchemaNode(
         scalar=UNTYPED,
         members=members,
         is_atomic_map=is_atomic,
@@ -278,18 +281,18 @@ def _self_containing(*, is_atomic: bool, element: Node | None = None) -> Node:
     return node
 
 
-TEXT: Final = Node(scalar=STRING)
-NUMBER: Final = Node(scalar=NUMERIC)
-FLAG: Final = Node(scalar=BOOLEAN)
-ANY_SCALAR: Final = Node(scalar=UNTYPED)
+TEXT: Final = SchemaNode(scalar=STRING)
+NUMBER: Final = SchemaNode(scalar=NUMERIC)
+FLAG: Final = SchemaNode(scalar=BOOLEAN)
+ANY_SCALAR: Final = SchemaNode(scalar=UNTYPED)
 ANY_ATOMIC: Final = _self_containing(is_atomic=True)
 """Anything at all, with one owner."""
 ANY: Final = _self_containing(is_atomic=False, element=ANY_ATOMIC)
 """Anything at all: maps are granular, lists are atomic."""
-ANY_OBJECT: Final = Node(members=ANY.members)
+ANY_OBJECT: Final = SchemaNode(members=ANY.members)
 """A map of anything."""
 
-_SCALARS: Final[dict[Scalar, Node]] = {
+_SCALARS: Final[dict[Scalar, SchemaNode]] = {
     Scalar.STRING: TEXT,
     Scalar.BYTES: TEXT,
     Scalar.BOOL: FLAG,
@@ -297,7 +300,7 @@ _SCALARS: Final[dict[Scalar, Node]] = {
     Scalar.INT64: NUMBER,
     Scalar.FLOAT64: NUMBER,
 }
-_SPECIALS: Final[dict[Special, Node]] = {
+_SPECIALS: Final[dict[Special, SchemaNode]] = {
     Special.TIME: ANY_SCALAR,
     Special.MICRO_TIME: ANY_SCALAR,
     Special.DURATION: TEXT,
@@ -312,38 +315,38 @@ _SPECIALS: Final[dict[Special, Node]] = {
 }
 
 
-def from_struct(struct: Struct) -> Node:
+def from_struct(struct: Struct) -> SchemaNode:
     """The node of a struct, one for all who ask; what is below it is made when it is reached."""
     found = struct.compiled.get(_COMPILED)
     if found is None:
         found = struct.compiled[_COMPILED] = _compile(struct)
-    assert isinstance(found, Node)
+    assert isinstance(found, SchemaNode)
     return found
 
 
-def _compile(struct: Struct) -> Node:
-    def declare(name: str) -> Node | None:
+def _compile(struct: Struct) -> SchemaNode:
+    def declare(name: str) -> SchemaNode | None:
         field = struct.by_name.get(name)
         return None if field is None else _node(field.type, struct, field)
 
     if not struct.fields:
         # An object of which nothing is said may hold anything.
         return ANY_OBJECT
-    return Node(members=Members(declare), is_atomic_map=struct.name in ATOMIC_STRUCTS)
+    return SchemaNode(members=Members(declare), is_atomic_map=struct.name in ATOMIC_STRUCTS)
 
 
-def _node(type_: Type, struct: Struct, field: Field | None = None) -> Node:
+def _node(type_: Type, struct: Struct, field: Field | None = None) -> SchemaNode:
     """The node of a type; a field says how the list or map merges that it holds itself."""
     match type_:
         case Scalar():
             return _SCALARS[type_]
         case Special():
             return _SPECIALS[type_]
-        case Ref():
+        case StructRef():
             found = from_struct(struct.table.struct(type_.name))
             return found if field is None else found.as_map_type(field.map_type)
         case MapOf():
-            return Node(
+            return SchemaNode(
                 members=Members(element=_node(type_.value, struct)),
                 is_atomic_map=field is not None and field.map_type == "atomic",
             )
@@ -351,14 +354,14 @@ def _node(type_: Type, struct: Struct, field: Field | None = None) -> Node:
             return _list(type_, struct, field)
 
 
-def _list(type_: ListOf, struct: Struct, field: Field | None) -> Node:
+def _list(type_: ListOf, struct: Struct, field: Field | None) -> SchemaNode:
     item = _node(type_.item, struct)
     is_associative, keys = _merging(field)
     defaults = {}
-    if keys and isinstance(type_.item, Ref):
+    if keys and isinstance(type_.item, StructRef):
         inner = struct.table.struct(type_.item.name)
         defaults = {name: _key_default(inner, name) for name in keys}
-    return Node(
+    return SchemaNode(
         elements=Elements(item, is_associative=is_associative, keys=keys, defaults=defaults)
     )
 
@@ -385,14 +388,14 @@ def _key_default(struct: Struct, name: str) -> Any:
     return _ZEROS.get(field.type)
 
 
-def _fixed(fields: Mapping[str, Node], *, element: Node | None = None) -> Members:
+def _fixed(fields: Mapping[str, SchemaNode], *, element: SchemaNode | None = None) -> Members:
     """The members of a map that are all known from the start."""
     return Members(fields.get, element=element)
 
 
-_OWNERS: Final = Node(
+_OWNERS: Final = SchemaNode(
     elements=Elements(
-        Node(
+        SchemaNode(
             members=_fixed(
                 {
                     **dict.fromkeys(("apiVersion", "kind", "name", "uid"), TEXT),
@@ -406,7 +409,7 @@ _OWNERS: Final = Node(
         defaults={"uid": ""},
     )
 )
-OBJECT_META: Final = Node(
+OBJECT_META: Final = SchemaNode(
     members=_fixed(
         {
             **dict.fromkeys(
@@ -414,21 +417,21 @@ OBJECT_META: Final = Node(
             ),
             **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), NUMBER),
             **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), ANY_SCALAR),
-            **dict.fromkeys(("labels", "annotations"), Node(members=Members(element=TEXT))),
+            **dict.fromkeys(("labels", "annotations"), SchemaNode(members=Members(element=TEXT))),
             "ownerReferences": _OWNERS,
-            "finalizers": Node(elements=Elements(TEXT, is_associative=True)),
-            "managedFields": Node(elements=Elements(ANY_OBJECT)),
+            "finalizers": SchemaNode(elements=Elements(TEXT, is_associative=True)),
+            "managedFields": SchemaNode(elements=Elements(ANY_OBJECT)),
         }
     )
 )
 """The metadata of every object; that of built-in kinds is the same, from their table."""
 
-OBJECT_FIELDS: Final[Mapping[str, Node]] = {
+OBJECT_FIELDS: Final[Mapping[str, SchemaNode]] = {
     "apiVersion": TEXT,
     "kind": TEXT,
     "metadata": OBJECT_META,
 }
 """What every object has."""
 
-DEDUCED: Final = Node(members=_fixed(OBJECT_FIELDS, element=ANY))
+DEDUCED: Final = SchemaNode(members=_fixed(OBJECT_FIELDS, element=ANY))
 """An object of a kind that has no schema: all but its metadata is taken as it comes."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from restow.apimachinery.apply.elements import element_text, quoted
-from restow.apimachinery.apply.schema import BOOLEAN, NUMERIC, STRING, Elements, Members, Node
+from restow.apimachinery.apply.schema import BOOLEAN, NUMERIC, STRING, Elements, Members, SchemaNode
 
 # Problems of one value that are told; a body has room for very many.
 PROBLEMS_MAX: Final = 100
@@ -20,7 +20,7 @@ class ApplySchemaError(ValueError):
     """A value that does not fit its schema; the text is the reference's."""
 
 
-def check(node: Node, value: Any, *, allows_doubles: bool = False) -> None:
+def check(node: SchemaNode, value: Any, *, allows_doubles: bool = False) -> None:
     """Raises ApplySchemaError if a value does not fit a node."""
     checker = _Checker(allows_doubles=allows_doubles)
     checker.visit(node, value, "")
@@ -44,7 +44,7 @@ class _Checker:
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(f"{path}: {problem}" if path else problem)
 
-    def visit(self, node: Node, value: Any, path: str) -> None:
+    def visit(self, node: SchemaNode, value: Any, path: str) -> None:
         kind = type(value)
         if value is None:
             return

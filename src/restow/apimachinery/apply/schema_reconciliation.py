@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.apimachinery.apply.schema import ANY, Node
+from restow.apimachinery.apply.schema import ANY, SchemaNode
 from restow.apimachinery.apply.sets import EMPTY, SELF, FieldSet
 
 _FIELD: Final = "f"
 _ITEM_KEYS: Final = ("k", "v")
 
 
-def reconcile(node: Node, fields: FieldSet) -> FieldSet | None:
+def reconcile(node: SchemaNode, fields: FieldSet) -> FieldSet | None:
     """A set that was written when the schema was another; None if it may stay as it is.
 
     Who owned something below a path that has one owner by now owns all that is there.
@@ -23,7 +23,7 @@ def reconcile(node: Node, fields: FieldSet) -> FieldSet | None:
     return None if found is fields else found
 
 
-def _reconcile_below(node: Node, below: FieldSet, *, is_root: bool = False) -> FieldSet:
+def _reconcile_below(node: SchemaNode, below: FieldSet, *, is_root: bool = False) -> FieldSet:
     """The same object if nothing has to change."""
     if not below:
         return below
@@ -50,7 +50,7 @@ def _reconcile_below(node: Node, below: FieldSet, *, is_root: bool = False) -> F
     return below if changed is None else changed
 
 
-def with_named_fields(node: Node, fields: FieldSet) -> FieldSet:
+def with_named_fields(node: SchemaNode, fields: FieldSet) -> FieldSet:
     """A set, and with it every struct field that has members of the set below it.
 
     A field set names leaves. When something is removed, the structs around go with them, and come
@@ -69,7 +69,7 @@ def with_named_fields(node: Node, fields: FieldSet) -> FieldSet:
     return out
 
 
-def _child(node: Node, key: str) -> Node | None:
+def _child(node: SchemaNode, key: str) -> SchemaNode | None:
     kind = key[0]
     if kind == _FIELD:
         return None if node.members is None else node.members[key[2:]].node
@@ -78,5 +78,5 @@ def _child(node: Node, key: str) -> Node | None:
     return None
 
 
-def _is_declared(node: Node, key: str) -> bool:
+def _is_declared(node: SchemaNode, key: str) -> bool:
     return key[0] == _FIELD and node.members is not None and node.members[key[2:]].is_declared

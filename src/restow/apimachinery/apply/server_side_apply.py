@@ -22,7 +22,13 @@ from restow.apimachinery import status
 from restow.apimachinery.apply import entries, sets
 from restow.apimachinery.apply.elements import quoted, value_text
 from restow.apimachinery.apply.entries import Entry, Identity, Manager
-from restow.apimachinery.apply.field_managers import Changes, Convert, Kind, Object, added_set
+from restow.apimachinery.apply.field_managers import (
+    Changes,
+    Convert,
+    ManagedKind,
+    Object,
+    added_set,
+)
 from restow.apimachinery.apply.prune import prune
 from restow.apimachinery.apply.sets import FieldSet
 from restow.apimachinery.apply.values import (
@@ -34,7 +40,7 @@ from restow.apimachinery.apply.values import (
     reconcile,
 )
 from restow.apimachinery.metadata_rules import ANNOTATIONS_SIZE_MAX
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 
 KUBECTL: Final = "kubectl"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -71,7 +77,7 @@ class Application:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: ManagedKind,
         config: Object,
         *,
         wanted: Object,
@@ -272,7 +278,7 @@ class Application:
 def conflict(found: dict[Identity, FieldSet]) -> status.Conflict:
     """The 409 that names each field that others manage, and who they are."""
     causes = [
-        Cause(CONFLICT, f"conflict with {shown(who)}", sets.path_text(path))
+        StatusCause(CONFLICT, f"conflict with {shown(who)}", sets.path_text(path))
         for who in sorted(found, key=_order)
         for path in sets.members(found[who])
     ]

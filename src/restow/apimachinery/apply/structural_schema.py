@@ -23,7 +23,7 @@ from restow.apimachinery.apply.schema import (
     UNTYPED,
     Elements,
     Members,
-    Node,
+    SchemaNode,
 )
 from restow.apimachinery.structural.schema import Schema
 
@@ -32,19 +32,19 @@ _SCALARS: Final = {"integer": NUMBER, "number": NUMBER, "boolean": FLAG}
 _TEXT_FORMATS: Final = frozenset(("", "byte"))
 
 
-def from_structural(schema: Schema) -> Node:
+def from_structural(schema: Schema) -> SchemaNode:
     """The node of the objects of a custom kind; what is below it is made when it is reached."""
-    return Node(members=_members(schema, keeps_unknown=schema.preserves, own=OBJECT_FIELDS))
+    return SchemaNode(members=_members(schema, keeps_unknown=schema.preserves, own=OBJECT_FIELDS))
 
 
-def _node(schema: Schema, *, keeps_unknown: bool) -> Node:
+def _node(schema: Schema, *, keeps_unknown: bool) -> SchemaNode:
     keeps_unknown = keeps_unknown or schema.preserves
     if schema.type == "string":
         return TEXT if schema.format in _TEXT_FORMATS else ANY_SCALAR
     if scalar := _SCALARS.get(schema.type):
         return scalar
     if schema.type == "array":
-        return Node(elements=_elements(schema, keeps_unknown=keeps_unknown))
+        return SchemaNode(elements=_elements(schema, keeps_unknown=keeps_unknown))
     own = OBJECT_FIELDS if schema.embedded else {}
     is_atomic = schema.map_type == "atomic"
     says_nothing = not schema.properties and schema.additional is None and schema.items is None
@@ -52,9 +52,9 @@ def _node(schema: Schema, *, keeps_unknown: bool) -> Node:
         return ANY_OBJECT if schema.type == "object" else ANY
     members = _members(schema, keeps_unknown=keeps_unknown, own=own)
     if schema.type == "object":
-        return Node(members=members, is_atomic_map=is_atomic)
+        return SchemaNode(members=members, is_atomic_map=is_atomic)
     # A schema that names no type allows all of them.
-    return Node(
+    return SchemaNode(
         scalar=UNTYPED,
         members=members,
         is_atomic_map=is_atomic,
@@ -62,16 +62,16 @@ def _node(schema: Schema, *, keeps_unknown: bool) -> Node:
     )
 
 
-def _members(schema: Schema, *, keeps_unknown: bool, own: Mapping[str, Node]) -> Members:
+def _members(schema: Schema, *, keeps_unknown: bool, own: Mapping[str, SchemaNode]) -> Members:
     properties = schema.properties
 
-    def declare(name: str) -> Node | None:
+    def declare(name: str) -> SchemaNode | None:
         if (found := own.get(name)) is not None:
             return found
         inner = properties.get(name)
         return None if inner is None else _node(inner, keeps_unknown=keeps_unknown)
 
-    element: Node | None = None
+    element: SchemaNode | None = None
     if isinstance(schema.additional, Schema):
         element = _node(schema.additional, keeps_unknown=keeps_unknown)
     elif schema.additional is None:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from restow.apimachinery.apply.field_removal import extract, remove
 from restow.apimachinery.apply.merge import merge
-from restow.apimachinery.apply.schema import Elements, Members, Node
+from restow.apimachinery.apply.schema import Elements, Members, SchemaNode
 from restow.apimachinery.apply.schema_check import ApplySchemaError, check
 from restow.apimachinery.apply.schema_reconciliation import reconcile, with_named_fields
 from restow.apimachinery.apply.sets import EMPTY, SELF, FieldSet
@@ -55,7 +55,7 @@ class Comparison(NamedTuple):
 SAME: Final = Comparison(EMPTY, EMPTY, EMPTY)
 
 
-def field_set_of(node: Node, value: Any) -> FieldSet:
+def field_set_of(node: SchemaNode, value: Any) -> FieldSet:
     """The fields that a value speaks of: what its applier owns.
 
     These are scalars, atomic parts, items of lists and members of maps. A struct, a map or a list
@@ -112,7 +112,7 @@ def _add_items(elements: Elements, value: list[Any], out: FieldSet) -> None:
             out[key] = EMPTY
 
 
-def _item(walk: Node, value: Any) -> FieldSet:
+def _item(walk: SchemaNode, value: Any) -> FieldSet:
     """What is below a path that is a member in any case."""
     below: FieldSet = {SELF: EMPTY}
     if type(value) is dict and walk.granular_map is not None:
@@ -122,7 +122,7 @@ def _item(walk: Node, value: Any) -> FieldSet:
     return below if len(below) > 1 else EMPTY
 
 
-def compare(node: Node, old: Any, new: Any) -> Comparison:
+def compare(node: SchemaNode, old: Any, new: Any) -> Comparison:
     """What has changed from one object to another; either may be empty."""
     if old is new or type(old) is not dict or type(new) is not dict or node.granular_map is None:
         return SAME
@@ -255,7 +255,7 @@ def _same_places(elements: Elements, old: list[Any], new: list[Any]) -> list[int
 
 
 def _compare(  # noqa: PLR0917 - see above
-    node: Node,
+    node: SchemaNode,
     old: Any,
     new: Any,
     wire: str,
@@ -326,7 +326,7 @@ def _grouped(elements: Elements, items: list[Any]) -> dict[str, list[Any]]:
     return out
 
 
-def _whole(node: Node, value: Any) -> FieldSet:
+def _whole(node: SchemaNode, value: Any) -> FieldSet:
     """What is below a path that is new or gone, itself among it: every path is a member."""
     kind = type(value)
     out: FieldSet = {SELF: EMPTY}
@@ -356,6 +356,6 @@ def _whole(node: Node, value: Any) -> FieldSet:
     return out if len(out) > 1 else EMPTY
 
 
-def _below(node: Node, value: Any) -> FieldSet:
+def _below(node: SchemaNode, value: Any) -> FieldSet:
     """The same without the path itself."""
     return {key: below for key, below in _whole(node, value).items() if key != SELF}

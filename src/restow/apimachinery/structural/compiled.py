@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from restow.apimachinery import field_errors
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural.cel.rules import RuleNode, compile_rules, run_rules
 from restow.apimachinery.structural.coerce import Coercion
 from restow.apimachinery.structural.embedded_objects import (
@@ -47,7 +47,7 @@ _NOT_CHECKED: Final = (
 class SchemaProblems(NamedTuple):
     """What is wrong with an object, and what is only worth a warning."""
 
-    causes: list[Cause]
+    causes: list[StatusCause]
     warnings: list[str]
 
 
@@ -146,7 +146,7 @@ class CompiledSchema:
         obj: dict[str, Any],
         old: dict[str, Any] | None = None,
         *,
-        besides: Sequence[Cause] = (),
+        besides: Sequence[StatusCause] = (),
     ) -> SchemaProblems:
         """All that is wrong with an object; on update, what did not change is forgiven.
 
@@ -166,11 +166,11 @@ class CompiledSchema:
         return _with_rules(rules, causes, obj, old, correlated=correlated)
 
     def status_problems(
-        self, obj: dict[str, Any], old: dict[str, Any], *, besides: Sequence[Cause] = ()
+        self, obj: dict[str, Any], old: dict[str, Any], *, besides: Sequence[StatusCause] = ()
     ) -> SchemaProblems:
         """The same for a write to the status: the rest of the object is not looked at again."""
         correlated = Correlated(obj, old, self.schema)
-        causes: list[Cause] = []
+        causes: list[StatusCause] = []
         status_schema = self.schema.properties.get("status")
         accepted = self.accepts(obj)
         if not accepted and "status" in obj and status_schema is not None:
@@ -181,7 +181,7 @@ class CompiledSchema:
             causes += self._list_problems(obj, old)
         return _with_rules(self._writing.rules, causes, obj, old, correlated=correlated)
 
-    def _list_problems(self, obj: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
+    def _list_problems(self, obj: dict[str, Any], old: dict[str, Any] | None) -> list[StatusCause]:
         """An object whose lists were wrong already may keep them so."""
         are_right = self._writing.lists_are_right
         if are_right is None or are_right(obj):
@@ -193,7 +193,7 @@ class CompiledSchema:
 
 def _with_rules(
     rules: RuleNode | None,
-    causes: list[Cause],
+    causes: list[StatusCause],
     obj: dict[str, Any],
     old: dict[str, Any] | None,
     *,

@@ -9,7 +9,7 @@ from typing import Any
 
 from restow.apimachinery import field_errors
 from restow.apimachinery.json_values import json_equal
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural import paths
 from restow.apimachinery.structural.cel.rules import RuleNode, compile_rules, run_rules
 from restow.apimachinery.structural.defaults import copy_json
@@ -21,7 +21,9 @@ from restow.apimachinery.structural.schema import Schema
 from restow.apimachinery.structural.validate import schema_problems
 
 
-def default_problems(schema: Schema, path: str, *, must_be_pruned: bool = True) -> list[Cause]:
+def default_problems(
+    schema: Schema, path: str, *, must_be_pruned: bool = True
+) -> list[StatusCause]:
     """All defaults of a structural schema that it would not accept itself."""
     return _Checks(must_be_pruned=must_be_pruned).node(schema, path, inside_meta=False)
 
@@ -33,8 +35,8 @@ class _Checks:
         self.must_be_pruned = must_be_pruned
         self.cost_left = DEFAULTS_COST_MAX
 
-    def node(self, schema: Schema, path: str, *, inside_meta: bool) -> list[Cause]:
-        causes: list[Cause] = []
+    def node(self, schema: Schema, path: str, *, inside_meta: bool) -> list[StatusCause]:
+        causes: list[StatusCause] = []
         if schema.default is not None:
             causes += self._default(schema, paths.child(path, "default"), inside_meta=inside_meta)
         # Defaults of map values are refused elsewhere, where they could make a difference.
@@ -48,8 +50,8 @@ class _Checks:
             causes += self.node(each, below, inside_meta=is_meta and not each.embedded)
         return causes
 
-    def _default(self, schema: Schema, path: str, *, inside_meta: bool) -> list[Cause]:
-        causes: list[Cause] = []
+    def _default(self, schema: Schema, path: str, *, inside_meta: bool) -> list[StatusCause]:
+        causes: list[StatusCause] = []
         default = copy_json(schema.default)
         if self.must_be_pruned and not inside_meta:
             pruned = copy_json(default)
@@ -66,7 +68,7 @@ class _Checks:
             found = found or self._run(rules, default, None, path)
         return causes + found
 
-    def _run(self, rules: RuleNode, value: Any, old: Any, path: str) -> list[Cause]:
+    def _run(self, rules: RuleNode, value: Any, old: Any, path: str) -> list[StatusCause]:
         result = run_rules(rules, value, old, path=path, cost_max=self.cost_left)
         self.cost_left = max(result.cost_left, 0)
         return result.causes

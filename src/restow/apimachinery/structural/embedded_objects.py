@@ -13,7 +13,7 @@ from restow.apimachinery.metadata_rules import check_types, metadata_problems
 from restow.apimachinery.name_formats import dns_1035_label_problem, path_segment_problem
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.status import BadRequest
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural import paths
 from restow.apimachinery.structural.schema import Schema
 
@@ -90,9 +90,9 @@ def coerce_metadata(metadata: dict[str, Any], path: str = "metadata") -> list[st
     return [paths.child(path, name) for name in sorted(unknown)]
 
 
-def embedded_problems(value: Any, schema: Schema | None, path: str = "") -> list[Cause]:
+def embedded_problems(value: Any, schema: Schema | None, path: str = "") -> list[StatusCause]:
     """All that is wrong with the embedded objects below a value."""
-    causes: list[Cause] = []
+    causes: list[StatusCause] = []
     if schema is None:
         return causes
     if type(value) is dict:
@@ -109,7 +109,7 @@ def embedded_problems(value: Any, schema: Schema | None, path: str = "") -> list
     return causes
 
 
-def _object_problems(value: dict[str, Any], path: str) -> list[Cause]:
+def _object_problems(value: dict[str, Any], path: str) -> list[StatusCause]:
     causes = []
     for name, check in (("apiVersion", _version_problem), ("kind", _kind_problem)):
         where = paths.child(path, name)
@@ -143,7 +143,7 @@ def _kind_problem(text: str) -> str:
     return f"may have mixed case, but should otherwise match: {problem}" if problem else ""
 
 
-def _metadata_problems(metadata: Any, path: str) -> list[Cause]:
+def _metadata_problems(metadata: Any, path: str) -> list[StatusCause]:
     try:
         check_types(metadata)
     except BadRequest as error:

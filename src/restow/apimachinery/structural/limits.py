@@ -14,7 +14,7 @@ import re
 from typing import Final
 
 from restow.apimachinery import field_errors
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural.schema import Schema
 
 # Of all patterns of a schema, in characters after repetitions were written out.
@@ -37,7 +37,7 @@ _WEIGHT_MAX: Final = 1 << 40
 _REPETITION: Final = re.compile(r"\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}")
 
 
-def work_problems(schema: Schema, path: str) -> list[Cause]:
+def work_problems(schema: Schema, path: str) -> list[StatusCause]:
     """Why a schema takes too much to be checked at all; nothing if it does not."""
     work = _Work()
     work.count(schema)

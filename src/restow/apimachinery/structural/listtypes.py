@@ -12,18 +12,18 @@ import orjson
 
 from restow.apimachinery import field_errors
 from restow.apimachinery.json_values import scalar_identity
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural import paths
 from restow.apimachinery.structural.schema import Schema
 
 Check = Callable[[Any], bool]
 
 
-def list_type_problems(value: Any, schema: Schema | None, path: str = "") -> list[Cause]:
+def list_type_problems(value: Any, schema: Schema | None, path: str = "") -> list[StatusCause]:
     """All items that stand twice in a set or map below a value; each is told once."""
     if schema is None:
         return []
-    causes: list[Cause] = []
+    causes: list[StatusCause] = []
     if type(value) is dict:
         additional = schema.additional_schema
         for name, member in value.items():
@@ -92,7 +92,7 @@ def _keys_differ(items: list[Any], keys: Sequence[str]) -> bool:
     return len(found) == len(items)
 
 
-def _map_problems(items: list[Any], keys: Sequence[str], path: str) -> list[Cause]:
+def _map_problems(items: list[Any], keys: Sequence[str], path: str) -> list[StatusCause]:
     for index, item in enumerate(items):
         if item is not None and type(item) is not dict:
             why = "must be an object for an array of list-type map"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from restow.apimachinery import field_errors
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural import paths
 from restow.apimachinery.structural.cel.budget import CostContext, TotalCost
 from restow.apimachinery.structural.cel.field_paths import FieldPathError, read_field_path
@@ -89,7 +89,7 @@ def definition_problems(
     path: str = "openAPIV3Schema",
     has_status: bool = False,
     leniency: Leniency = STRICT,
-) -> list[Cause]:
+) -> list[StatusCause]:
     """All that is wrong with the schema of one version; nothing if it can be served."""
     if too_much := work_problems(schema, path):
         return too_much
@@ -137,14 +137,14 @@ def _note_old_ways(schema: Schema, found: dict[str, bool]) -> None:
         _note_old_ways(each, found)
 
 
-def _default_problems(schema: Schema, path: str, leniency: Leniency) -> list[Cause]:
+def _default_problems(schema: Schema, path: str, leniency: Leniency) -> list[StatusCause]:
     # Defaults are checked as objects are, so this stands on everything else here.
     from restow.apimachinery.structural.default_checks import default_problems  # noqa: PLC0415
 
     return default_problems(schema, path, must_be_pruned=not leniency.unpruned_defaults)
 
 
-def _root_problems(schema: Schema, path: str, *, has_status: bool) -> list[Cause]:
+def _root_problems(schema: Schema, path: str, *, has_status: bool) -> list[StatusCause]:
     causes = []
     if has_status:
         if schema.type not in ("", "object"):
@@ -204,9 +204,9 @@ class _Checks:
         *,
         context: CostContext | None = None,
         is_root: bool = False,
-    ) -> tuple[list[Cause], bool]:
+    ) -> tuple[list[StatusCause], bool]:
         causes = _unsupported_problems(schema, path, place, leniency=self.leniency)
-        about_rules: list[Cause] = []
+        about_rules: list[StatusCause] = []
         is_sound = True
 
         def walk(below: Schema, where: str, at: _Place, its: CostContext | None) -> None:
@@ -295,7 +295,7 @@ _NOT_SUPPORTED: Final = {
 
 def _unsupported_problems(
     schema: Schema, path: str, place: _Place, *, leniency: Leniency
-) -> list[Cause]:
+) -> list[StatusCause]:
     causes = []
     if schema.type and schema.type not in TYPES and not leniency.any_type:
         where = paths.child(path, "type")
@@ -324,7 +324,7 @@ def _unsupported_problems(
     return causes
 
 
-def _list_and_map_problems(schema: Schema, path: str, leniency: Leniency) -> list[Cause]:
+def _list_and_map_problems(schema: Schema, path: str, leniency: Leniency) -> list[StatusCause]:
     causes = []
     for name, given, type_, known in (
         ("x-kubernetes-map-type", schema.map_type, "object", ("atomic", "granular")),
@@ -358,7 +358,7 @@ def _list_and_map_problems(schema: Schema, path: str, leniency: Leniency) -> lis
     return causes
 
 
-def _set_problems(schema: Schema, path: str) -> list[Cause]:
+def _set_problems(schema: Schema, path: str) -> list[StatusCause]:
     items = schema.items
     why = "must be atomic as item of a list with x-kubernetes-list-type=set"
     where = paths.child(path, "items")
@@ -373,7 +373,7 @@ def _set_problems(schema: Schema, path: str) -> list[Cause]:
     return []
 
 
-def _map_list_problems(schema: Schema, path: str) -> list[Cause]:
+def _map_list_problems(schema: Schema, path: str) -> list[StatusCause]:
     causes = []
     keys_at = paths.child(path, "x-kubernetes-list-map-keys")
     items_at = paths.child(path, "items")
@@ -409,7 +409,7 @@ def _map_list_problems(schema: Schema, path: str) -> list[Cause]:
     return causes
 
 
-def _list_item_problems(schema: Schema, path: str) -> list[Cause]:
+def _list_item_problems(schema: Schema, path: str) -> list[StatusCause]:
     items = schema.items
     if items is None:
         return []
@@ -433,7 +433,7 @@ def _list_item_problems(schema: Schema, path: str) -> list[Cause]:
     return causes
 
 
-def _rule_text_problems(rule: ValidationRule, schema: Schema, path: str) -> list[Cause]:
+def _rule_text_problems(rule: ValidationRule, schema: Schema, path: str) -> list[StatusCause]:
     causes = []
     message = rule.message.strip()
     if not rule.rule.strip():

@@ -12,13 +12,13 @@ from enum import Enum
 from typing import Final
 
 from restow.apimachinery import field_errors
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural import paths
 from restow.apimachinery.structural.patterns import compile_pattern
 from restow.apimachinery.structural.schema import Schema
 
 
-class Level(Enum):
+class SchemaLevel(Enum):
     """Where a node stands; only the words of one message differ."""
 
     ROOT = "at the root"
@@ -26,31 +26,31 @@ class Level(Enum):
     FIELD = "for specified object fields"
 
 
-def structural_problems(schema: Schema, path: str) -> list[Cause]:
+def structural_problems(schema: Schema, path: str) -> list[StatusCause]:
     """Why a schema is not structural, sorted; nothing if it is."""
-    causes = _invariants(schema, Level.ROOT, path)
+    causes = _invariants(schema, SchemaLevel.ROOT, path)
     _Completeness(causes).restrictions(schema, schema, path, path)
     return sorted(causes, key=str)
 
 
-def _invariants(schema: Schema, level: Level, path: str) -> list[Cause]:
-    causes: list[Cause] = []
+def _invariants(schema: Schema, level: SchemaLevel, path: str) -> list[StatusCause]:
+    causes: list[StatusCause] = []
     if schema.type == "array" and schema.items is None:
         causes.append(field_errors.required(paths.child(path, "items"), "must be specified"))
     if schema.items is not None:
-        causes += _invariants(schema.items, Level.ITEM, paths.child(path, "items"))
+        causes += _invariants(schema.items, SchemaLevel.ITEM, paths.child(path, "items"))
     for name, each in schema.properties.items():
         if not each.is_plain:
-            causes += _invariants(each, Level.FIELD, _property(path, name))
+            causes += _invariants(each, SchemaLevel.FIELD, _property(path, name))
     if schema.additional is not None:
         below = paths.child(path, "additionalProperties")
-        if level is Level.ROOT:
+        if level is SchemaLevel.ROOT:
             causes.append(field_errors.forbidden(below, "must not be used at the root"))
         if schema.embedded:
             why = "must not be used if x-kubernetes-embedded-resource is set"
             causes.append(field_errors.forbidden(below, why))
         if isinstance(schema.additional, Schema):
-            causes += _invariants(schema.additional, Level.FIELD, below)
+            causes += _invariants(schema.additional, SchemaLevel.FIELD, below)
     causes += _extension_problems(schema, path)
     causes += _restrictions(
         schema,
@@ -67,7 +67,7 @@ def _property(path: str, name: str) -> str:
     return paths.key(paths.child(path, "properties"), name)
 
 
-def _extension_problems(schema: Schema, path: str) -> list[Cause]:
+def _extension_problems(schema: Schema, path: str) -> list[StatusCause]:
     causes = []
     if schema.int_or_string:
         for name, is_set in (
@@ -86,7 +86,7 @@ def _extension_problems(schema: Schema, path: str) -> list[Cause]:
     return causes
 
 
-def _type_problems(schema: Schema, level: Level, path: str) -> list[Cause]:
+def _type_problems(schema: Schema, level: SchemaLevel, path: str) -> list[StatusCause]:
     where = paths.child(path, "type")
     causes = []
     if schema.embedded and schema.type != "object":
@@ -98,14 +98,14 @@ def _type_problems(schema: Schema, level: Level, path: str) -> list[Cause]:
         )
     elif not schema.type and not schema.int_or_string and not schema.preserves:
         causes.append(field_errors.required(where, f"must not be empty {level.value}"))
-    if level is Level.ROOT and schema.type not in ("", "object"):
+    if level is SchemaLevel.ROOT and schema.type not in ("", "object"):
         causes.append(field_errors.invalid(where, schema.type, "must be object at the root"))
     return causes
 
 
-def _meta_problems(schema: Schema, level: Level, path: str) -> list[Cause]:
+def _meta_problems(schema: Schema, level: SchemaLevel, path: str) -> list[StatusCause]:
     causes = []
-    is_object = level is Level.ROOT or schema.embedded
+    is_object = level is SchemaLevel.ROOT or schema.embedded
     if is_object:
         for name in ("kind", "apiVersion"):
             each = schema.properties.get(name)
@@ -118,7 +118,7 @@ def _meta_problems(schema: Schema, level: Level, path: str) -> list[Cause]:
         if is_object and metadata.type != "object":
             below = paths.child(where, "type")
             causes.append(field_errors.invalid(below, metadata.type, "must be object"))
-        if level is Level.ROOT and _says_more_than_names(metadata):
+        if level is SchemaLevel.ROOT and _says_more_than_names(metadata):
             why = (
                 "must not specify anything other than name and generateName, but metadata is "
                 "implicitly specified"
@@ -144,8 +144,8 @@ def _is_int_or_string(alternatives: tuple[Schema, ...]) -> bool:
 
 def _restrictions(
     schema: Schema, path: str, *, skips_any_of: bool = False, skips_first_all_of: bool = False
-) -> list[Cause]:
-    causes: list[Cause] = []
+) -> list[StatusCause]:
+    causes: list[StatusCause] = []
     if not skips_any_of:
         for index, each in enumerate(schema.any_of):
             causes += _nested(each, paths.index(paths.child(path, "anyOf"), index))
@@ -170,7 +170,7 @@ _UNDEFINED: Final = "must be undefined to be structural"
 _FALSE: Final = "must be false to be structural"
 
 
-def _nested(schema: Schema, path: str, *, skips_any_of: bool = False) -> list[Cause]:
+def _nested(schema: Schema, path: str, *, skips_any_of: bool = False) -> list[StatusCause]:
     causes = _restrictions(schema, path, skips_any_of=skips_any_of)
     if schema.items is not None:
         causes += _nested(schema.items, paths.child(path, "items"))
@@ -202,7 +202,7 @@ def _nested(schema: Schema, path: str, *, skips_any_of: bool = False) -> list[Ca
 class _Completeness:
     """Whether the skeleton has all that restrictions speak of."""
 
-    def __init__(self, causes: list[Cause]) -> None:
+    def __init__(self, causes: list[StatusCause]) -> None:
         self.causes = causes
 
     def restrictions(self, schema: Schema, skeleton: Schema, path: str, said_at: str) -> None:

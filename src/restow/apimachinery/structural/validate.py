@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from restow.apimachinery import field_errors
 from restow.apimachinery.json_values import json_equal
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural.formats import format_check
 from restow.apimachinery.structural.patterns import compile_pattern
 from restow.apimachinery.structural.ratchet import Correlated
@@ -41,13 +41,13 @@ _MULTIPLE_PRECISION: Final = 1e-9
 
 def schema_problems(
     value: Any, schema: Schema, *, path: str = "", correlated: Correlated | None = None
-) -> list[Cause]:
+) -> list[StatusCause]:
     """All that is wrong with a value; what an update left as it was is forgiven.
 
     `correlated` holds the value and the old one; None on create.
     """
     found = _check(value, schema, "", correlated)
-    causes: dict[tuple[str, str], Cause] = {}
+    causes: dict[tuple[str, str], StatusCause] = {}
     for problem in found.problems[:PROBLEMS_MAX]:
         cause = problem.cause
         where = cause.field.removeprefix(".")
@@ -61,7 +61,7 @@ def schema_problems(
 
 class _Problem(NamedTuple):
     text: str
-    cause: Cause
+    cause: StatusCause
 
 
 class _Found(NamedTuple):

@@ -10,7 +10,7 @@ import orjson
 
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind, GroupResource
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.endpoints.forms import object_in_form
 from restow.endpoints.handlers.listing import list_answer, read_wish
 from restow.endpoints.handlers.reading import resource_of
@@ -193,5 +193,5 @@ def wish_of(context: Context, options: dict[str, Any]) -> DeleteWish:
     )
 
 
-def _invalid_options(cause: Cause) -> status.StatusError:
+def _invalid_options(cause: StatusCause) -> status.StatusError:
     return status.invalid(GroupKind("meta.k8s.io", "DeleteOptions"), "", [cause])

@@ -22,7 +22,7 @@ import orjson
 
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
-from restow.apimachinery.status_error import Cause, StatusError
+from restow.apimachinery.status_error import StatusCause, StatusError
 from restow.endpoints.handlers.binding import pods_of
 from restow.endpoints.handlers.conditions import condition_of, with_condition
 from restow.endpoints.handlers.deleting import as_possible, wish_of
@@ -266,7 +266,7 @@ def _check_allows(metadata: Object, state: Object) -> int:
             "too many pending evictions not confirmed by PDB controller",
         )
     if allowed == 0:
-        cause = Cause(_CAUSE, f"The disruption budget {name} {_why_not(state)}")
+        cause = StatusCause(_CAUSE, f"The disruption budget {name} {_why_not(state)}")
         raise status.TooManyRequests(_TOO_FEW, causes=(cause,))
     return allowed
 
@@ -286,12 +286,14 @@ def _why_not(state: Object) -> str:
 
 
 def _in_work(name: str) -> StatusError:
-    cause = Cause(_CAUSE, f"The disruption budget {name} is still being processed by the server.")
+    cause = StatusCause(
+        _CAUSE, f"The disruption budget {name} is still being processed by the server."
+    )
     return status.TooManyRequests(_TOO_FEW, causes=(cause,), retry_after_seconds=RETRY_SECONDS)
 
 
 def _forbidden(name: str, why: str, cause: str) -> StatusError:
     error = status.forbidden(why, resource=_BUDGET, name=name)
     text = f"The disruption budget {name} does not allow evicting pods currently: {cause}"
-    error.causes = (*error.causes, Cause(_CAUSE, text))
+    error.causes = (*error.causes, StatusCause(_CAUSE, text))
     return error

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.sent import stored_object
 from restow.endpoints.handlers.server import Server
@@ -126,7 +126,7 @@ async def _check_node(server: Server, pod: Object) -> None:
 
 def _check_log_options(context: Context) -> None:
     info = context.info
-    causes: list[Cause] = []
+    causes: list[StatusCause] = []
     tail, limit = info.number("tailLines"), info.number("limitBytes")
     since = info.number("sinceSeconds")
     if tail is not None and tail < 0:

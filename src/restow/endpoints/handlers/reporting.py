@@ -24,7 +24,7 @@ import msgspec
 from restow.apimachinery import body_codec, field_errors, status
 from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
 from restow.apimachinery.names import GroupKind
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apis.internal_v1alpha1 import API_VERSION, resource_of_name
 from restow.apis.storage_version_report import (
     KIND,
@@ -125,14 +125,14 @@ def read_report(context: Context) -> StorageVersionReport:
     try:
         said = msgspec.convert(body, StorageVersionReport)
     except msgspec.ValidationError as error:
-        raise _invalid(context, [Cause("FieldValueInvalid", str(error), "")]) from error
+        raise _invalid(context, [StatusCause("FieldValueInvalid", str(error), "")]) from error
     causes = _causes(context.info.name, said)
     if causes:
         raise _invalid(context, causes)
     return said
 
 
-def _causes(name: str, said: StorageVersionReport) -> list[Cause]:
+def _causes(name: str, said: StorageVersionReport) -> list[StatusCause]:
     causes = _name_causes(name)
     if said.kind not in ("", KIND):
         causes.append(field_errors.not_supported("kind", said.kind, [KIND]))
@@ -150,7 +150,7 @@ def _causes(name: str, said: StorageVersionReport) -> list[Cause]:
     return causes
 
 
-def _name_causes(name: str) -> list[Cause]:
+def _name_causes(name: str) -> list[StatusCause]:
     """A StorageVersion is called by its resource; the core group is nobody's but the cluster's."""
     group, resource = resource_of_name(name)
     problems = [dns_1035_label_problem(resource)]
@@ -162,7 +162,7 @@ def _name_causes(name: str) -> list[Cause]:
     ]
 
 
-def _check_versions(causes: list[Cause], group: str, said: StorageVersionReport) -> None:
+def _check_versions(causes: list[StatusCause], group: str, said: StorageVersionReport) -> None:
     lists = {"decodableVersions": said.decodable_versions, "servedVersions": said.served_versions}
     for field, versions in lists.items():
         if len(versions) > VERSIONS_MAX:
@@ -181,7 +181,7 @@ def _check_versions(causes: list[Cause], group: str, said: StorageVersionReport)
         causes.append(field_errors.invalid("decodableVersions", said.decodable_versions, why))
 
 
-def _check_keys(causes: list[Cause], said: StorageVersionReport) -> None:
+def _check_keys(causes: list[StatusCause], said: StorageVersionReport) -> None:
     readable = said.readable_encryption_keys
     if not 0 < len(readable) <= KEYS_MAX:
         count = len(readable)
@@ -208,7 +208,7 @@ def _check_keys(causes: list[Cause], said: StorageVersionReport) -> None:
             causes.append(field_errors.invalid(field, text, "must be printable"))
 
 
-def _check_once(causes: list[Cause], field: str, texts: Iterable[str]) -> None:
+def _check_once(causes: list[StatusCause], field: str, texts: Iterable[str]) -> None:
     seen: set[str] = set()
     for number, text in enumerate(texts):
         if text in seen:
@@ -216,14 +216,14 @@ def _check_once(causes: list[Cause], field: str, texts: Iterable[str]) -> None:
         seen.add(text)
 
 
-def _check_form(causes: list[Cause], field: str, text: str, form: re.Pattern[str]) -> None:
+def _check_form(causes: list[StatusCause], field: str, text: str, form: re.Pattern[str]) -> None:
     if not text:
         causes.append(field_errors.required(field))
     elif form.fullmatch(text) is None:
         causes.append(field_errors.invalid(field, text, f"must be of the form {form.pattern}"))
 
 
-def _check_sequence(causes: list[Cause], sequence: int) -> None:
+def _check_sequence(causes: list[StatusCause], sequence: int) -> None:
     if not 0 < sequence <= SEQUENCE_MAX:
         why = f"must be a number from 1 to {SEQUENCE_MAX}"
         causes.append(field_errors.invalid("sequence", sequence, why))
@@ -245,5 +245,5 @@ async def _settled(context: Context, work: Awaitable[Report]) -> None:
         raise status.unavailable(str(error), retry_after_seconds=RETRY_SECONDS) from error
 
 
-def _invalid(context: Context, causes: list[Cause]) -> status.StatusError:
+def _invalid(context: Context, causes: list[StatusCause]) -> status.StatusError:
     return status.invalid(GroupKind(resource_of(context).group, KIND), context.info.name, causes)

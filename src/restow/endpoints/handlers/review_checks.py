@@ -13,7 +13,7 @@ from restow.apimachinery.names import GroupKind
 from restow.apimachinery.status_error import StatusError
 from restow.registry.definition import Object
 
-Causes = list[status.Cause]
+Causes = list[status.StatusCause]
 
 _NEEDS_VALUES: Final = ("In", "NotIn")
 _NEEDS_NONE: Final = ("Exists", "DoesNotExist")

@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from restow.apimachinery import body_codec, field_errors, status
 from restow.apimachinery.names import GroupKind
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.endpoints.continue_tokens import Place
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
@@ -141,7 +141,7 @@ def read_wish(context: Context) -> Wish:
     )
 
 
-def _text(body: Object, name: str, causes: list[Cause]) -> str:
+def _text(body: Object, name: str, causes: list[StatusCause]) -> str:
     found = body.get(name)
     if found is None:
         return ""
@@ -224,6 +224,6 @@ def _conflict(context: Context, why: str) -> status.StatusError:
     return status.conflict(resource_of(context).kind.group_resource, context.info.name, why=why)
 
 
-def _invalid(context: Context, causes: list[Cause]) -> status.StatusError:
+def _invalid(context: Context, causes: list[StatusCause]) -> status.StatusError:
     kind = GroupKind(resource_of(context).group, KIND)
     return status.invalid(kind, context.info.name, causes)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from restow.apimachinery import field_errors, status
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apis.storage_scan import LIMIT_MAX
 from restow.endpoints.continue_tokens import Place
 from restow.endpoints.handlers.reading import resource_of
@@ -77,7 +77,7 @@ async def _scan(server: Server, scanner: StoreScanner, context: Context, obj: Ob
 
 def _read_spec(context: Context, obj: Object) -> tuple[str, int, str]:
     """Prefix, limit and token. Raises 422."""
-    spec, causes = obj.get("spec") or {}, list[Cause]()
+    spec, causes = obj.get("spec") or {}, list[StatusCause]()
     prefix = spec.get("prefix") or OBJECTS_PREFIX
     if not prefix.startswith(OBJECTS_PREFIX):
         why = f"must begin with {OBJECTS_PREFIX}"

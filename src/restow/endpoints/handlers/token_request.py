@@ -24,7 +24,7 @@ from restow.apimachinery import field_errors, status
 from restow.apimachinery.conversion import Converter
 from restow.apimachinery.jwt import TOKEN_LENGTH_MAX
 from restow.apimachinery.names import GroupKind, GroupResource, GroupVersion
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.authentication import service_accounts_claims as account_claims
 from restow.authentication.service_accounts import AccountTrust
 from restow.endpoints.handlers.creating import check_namespace
@@ -190,7 +190,7 @@ def _check_seconds(seconds: int) -> None:
     elif seconds > SECONDS_MAX:
         why = "may not specify a duration larger than 2^32 seconds"
     if why:
-        cause: Cause = field_errors.invalid("spec.expirationSeconds", seconds, why)
+        cause: StatusCause = field_errors.invalid("spec.expirationSeconds", seconds, why)
         raise status.invalid(_GROUP_KIND, "", [cause])
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from restow.apimachinery import field_errors as errors
-from restow.apimachinery.status import Cause
+from restow.apimachinery.status import StatusCause
 
 Object = dict[str, Any]
-Causes = list[Cause]
+Causes = list[StatusCause]
 
 _PORT_MAX: Final = 65535
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
@@ -82,7 +82,7 @@ def keep(causes: Causes, new: Object, old: Object, *, field: str, names: tuple[s
             causes.append(errors.immutable(f"{field}.{name}" if field else name, new.get(name)))
 
 
-def port_problem(value: Any, field: str) -> Cause | None:
+def port_problem(value: Any, field: str) -> StatusCause | None:
     """What is wrong with the number of a port."""
     if isinstance(value, int) and 1 <= value <= _PORT_MAX:
         return None

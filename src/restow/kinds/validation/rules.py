@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from restow.apimachinery import field_errors as errors
 from restow.apimachinery import quantity
-from restow.apimachinery.types import ListOf, MapOf, Ref, Struct
+from restow.apimachinery.types import ListOf, MapOf, Struct, StructRef
 from restow.kinds.validation.fields import NOT_NEGATIVE, Causes, Object
 
 Rule = Callable[[Causes, str, Any], None]
@@ -233,7 +233,7 @@ def _compile(struct: Struct, tables: Mapping[str, Fields]) -> Walk | None:
             type_, shape = type_.item, "list"
         elif isinstance(type_, MapOf):
             type_, shape = type_.value, "map"
-        if isinstance(type_, Ref) and own.get(field.json) is not anything:
+        if isinstance(type_, StructRef) and own.get(field.json) is not anything:
             walk = walk_of(struct.table.struct(type_.name), tables)
             if walk is not None:
                 inner.append((field.json, walk, shape))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from restow.apimachinery import field_errors
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.type_values import INT32_MAX
 from restow.registry.definition import Object, ScalePaths
 
@@ -27,7 +27,7 @@ class WrongType(Exception):
     """What is found at a path is not what should be there."""
 
 
-def scale_problems(obj: Object, paths: ScalePaths, *, is_status: bool) -> list[Cause]:
+def scale_problems(obj: Object, paths: ScalePaths, *, is_status: bool) -> list[StatusCause]:
     """What keeps replicas from being read; a write to the status is not asked for those wanted."""
     causes = []
     for path in (
@@ -47,7 +47,7 @@ def scale_problems(obj: Object, paths: ScalePaths, *, is_status: bool) -> list[C
     return causes
 
 
-def _replicas_problems(obj: Object, path: str) -> list[Cause]:
+def _replicas_problems(obj: Object, path: str) -> list[StatusCause]:
     try:
         count = value_at(obj, path, int) or 0
     except WrongType as error:

@@ -16,12 +16,12 @@ from typing import Any, Final, Protocol
 import orjson
 
 from restow.apimachinery import status, typed_json
-from restow.apimachinery.apply.schema import DEDUCED, Node
+from restow.apimachinery.apply.schema import DEDUCED, SchemaNode
 from restow.apimachinery.apply.structural_schema import from_structural
-from restow.apimachinery.status_error import Cause, StatusError
+from restow.apimachinery.status_error import StatusCause, StatusError
 from restow.apimachinery.strategic_merge import MergeSchema
 from restow.apimachinery.structural import CompiledSchema, read_schema
-from restow.apimachinery.types import Field, Ref, Struct
+from restow.apimachinery.types import Field, Struct, StructRef
 from restow.kinds.derived_types import all_types
 from restow.registry.custom.replicas import scale_problems
 from restow.registry.definition import Object, Resource, ScalePaths
@@ -35,7 +35,7 @@ MEDIA_TYPES: Final = ("application/json", "application/yaml")
 @cache
 def _object_type() -> Struct:
     """What is known of every object: its metadata."""
-    metadata = Field(json="metadata", type=Ref(_OBJECT_META), omitempty=True)
+    metadata = Field(json="metadata", type=StructRef(_OBJECT_META), omitempty=True)
     return Struct(name="CustomObject", fields=(metadata,), table=all_types())
 
 
@@ -56,7 +56,7 @@ class VersionShape:
     ) -> None:
         self._declared = declared
         self._compiled: CompiledSchema | None = None
-        self._fields: Node | None = None
+        self._fields: SchemaNode | None = None
         self._is_read = False
         self.scale = scale
         self.prunes = prunes
@@ -71,7 +71,7 @@ class VersionShape:
         return self._compiled
 
     @property
-    def fields(self) -> Node:
+    def fields(self) -> SchemaNode:
         """How objects are put together, for those who manage their fields."""
         if self._fields is None:
             schema = self.coercing
@@ -145,10 +145,10 @@ class CustomShape:
 
     def problems(
         self, version: str, new: Object, old: Object | None, *, subresource: str = ""
-    ) -> list[Cause]:
+    ) -> list[StatusCause]:
         shape = self.versions[version]
         is_status = subresource == "status" and old is not None
-        besides: list[Cause] = []
+        besides: list[StatusCause] = []
         if shape.scale is not None:
             besides = scale_problems(new, shape.scale, is_status=is_status)
         schema = shape.schema
@@ -161,7 +161,7 @@ class CustomShape:
     def merge_schema(self, version: str) -> MergeSchema | None:
         return None
 
-    def field_schema(self, version: str) -> Node:
+    def field_schema(self, version: str) -> SchemaNode:
         found = self.versions.get(version)
         return DEDUCED if found is None else found.fields
 

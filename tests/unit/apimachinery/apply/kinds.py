@@ -6,7 +6,7 @@ from typing import Any
 
 from restow.apimachinery.apply import entries
 from restow.apimachinery.apply.blank import blank
-from restow.apimachinery.apply.schema import DEDUCED, Node, from_struct
+from restow.apimachinery.apply.schema import DEDUCED, SchemaNode, from_struct
 from restow.apimachinery.apply.sets import FieldSet
 from restow.kinds.types import load_types
 
@@ -21,7 +21,7 @@ class Typed:
         assert struct is not None
         self._struct = struct
 
-    def field_schema(self, version: str) -> Node:
+    def field_schema(self, version: str) -> SchemaNode:
         return from_struct(self._struct)
 
     def blank(self, version: str) -> Object:
@@ -31,7 +31,7 @@ class Typed:
 class Open:
     """A kind of which nothing is known."""
 
-    def field_schema(self, version: str) -> Node:
+    def field_schema(self, version: str) -> SchemaNode:
         return DEDUCED
 
     def blank(self, version: str) -> Object:

@@ -8,7 +8,7 @@ import pytest
 from restow.apimachinery.apply import sets
 from restow.apimachinery.apply.blank import blank
 from restow.apimachinery.apply.entries import stripped
-from restow.apimachinery.apply.schema import Node, from_struct
+from restow.apimachinery.apply.schema import SchemaNode, from_struct
 from restow.apimachinery.apply.structural_schema import from_structural
 from restow.apimachinery.apply.values import (
     ApplySchemaError,
@@ -25,7 +25,7 @@ from tests.unit.apimachinery.apply.kinds import seen
 
 
 @cache
-def thing() -> Node:
+def thing() -> SchemaNode:
     """The node of the custom kind in the table."""
     return from_structural(read_schema(cases.OBJECT_SCHEMA))
 
@@ -36,7 +36,7 @@ def struct_of(obj: dict[str, Any]) -> Struct | None:
     return all_types().of_kind(group, version, obj["kind"])
 
 
-def node_of(obj: dict[str, Any]) -> Node:
+def node_of(obj: dict[str, Any]) -> SchemaNode:
     """The node of any object in the table."""
     struct = struct_of(obj)
     return thing() if struct is None else from_struct(struct)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from restow.apimachinery.apply.schema import ATOMIC_STRUCTS, OBJECT_META, Node, from_struct
+from restow.apimachinery.apply.schema import ATOMIC_STRUCTS, OBJECT_META, SchemaNode, from_struct
 from restow.apimachinery.apply.structural_schema import from_structural
 from restow.apimachinery.structural.schema import read_schema
 from restow.apimachinery.types import UnknownType
@@ -13,7 +13,7 @@ META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 CORE = "io.k8s.api.core.v1."
 
 
-def at(node: Node, *names: str) -> Node:
+def at(node: SchemaNode, *names: str) -> SchemaNode:
     """The node at a path; lists are passed through."""
     for name in names:
         while node.members is None:

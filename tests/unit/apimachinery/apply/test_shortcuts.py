@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from restow.apimachinery.apply import sets
 from restow.apimachinery.apply.entries import Manager, identity, stripped
 from restow.apimachinery.apply.field_managers import track_create, track_update
-from restow.apimachinery.apply.schema import Members, Node, Outline
+from restow.apimachinery.apply.schema import Members, Outline, SchemaNode
 from restow.apimachinery.apply.sets import FieldSet
 from restow.apimachinery.apply.values import compare
 from tests.unit.apimachinery.apply.kinds import Object, alone
@@ -29,10 +29,10 @@ NAMED = st.builds(lambda items: {"items": items}, st.lists(ITEM_VALUES, max_size
 
 
 class _Kind:
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: SchemaNode) -> None:
         self.node = node
 
-    def field_schema(self, version: str) -> Node:
+    def field_schema(self, version: str) -> SchemaNode:
         return self.node
 
     def blank(self, version: str) -> Object:
@@ -46,7 +46,7 @@ class _LongMembers(Members):
         return None
 
 
-def _long(node: Node, done: dict[int, Node] | None = None) -> Node:
+def _long(node: SchemaNode, done: dict[int, SchemaNode] | None = None) -> SchemaNode:
     """The same schema, of which nothing is known that makes a way shorter."""
     done = {} if done is None else done
     if id(node) in done:

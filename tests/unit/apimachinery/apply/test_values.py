@@ -17,7 +17,7 @@ from restow.apimachinery.apply.schema import (
     TEXT,
     Elements,
     Members,
-    Node,
+    SchemaNode,
 )
 from restow.apimachinery.apply.sets import FieldSet, WireReader
 from restow.apimachinery.apply.values import (
@@ -34,29 +34,29 @@ from restow.apimachinery.apply.values import (
 )
 from restow.apimachinery.codec import DEPTH_MAX
 
-TEXTS = Node(members=Members(element=TEXT))
-ITEM = Node(members=Members({"name": TEXT, "value": NUMBER, "texts": TEXTS}.get))
-ITEMS = Node(elements=Elements(ITEM, is_associative=True, keys=("name",)))
-SET = Node(elements=Elements(TEXT, is_associative=True))
-PORT = Node(members=Members({"port": NUMBER, "protocol": TEXT}.get))
+TEXTS = SchemaNode(members=Members(element=TEXT))
+ITEM = SchemaNode(members=Members({"name": TEXT, "value": NUMBER, "texts": TEXTS}.get))
+ITEMS = SchemaNode(elements=Elements(ITEM, is_associative=True, keys=("name",)))
+SET = SchemaNode(elements=Elements(TEXT, is_associative=True))
+PORT = SchemaNode(members=Members({"port": NUMBER, "protocol": TEXT}.get))
 FIELDS = {
     "name": TEXT,
     "flag": FLAG,
     "texts": TEXTS,
     "items": ITEMS,
     "set": SET,
-    "list": Node(elements=Elements(TEXT)),
-    "atomic": Node(members=Members(element=TEXT), is_atomic_map=True),
+    "list": SchemaNode(elements=Elements(TEXT)),
+    "atomic": SchemaNode(members=Members(element=TEXT), is_atomic_map=True),
     "any": ANY,
-    "structs": Node(members=Members(element=ITEM)),
-    "ports": Node(
+    "structs": SchemaNode(members=Members(element=ITEM)),
+    "ports": SchemaNode(
         elements=Elements(
             PORT, is_associative=True, keys=("port", "protocol"), defaults={"protocol": "TCP"}
         )
     ),
 }
-SPEC = Node(members=Members(FIELDS.get))
-ROOT = Node(members=Members({"spec": SPEC}.get))
+SPEC = SchemaNode(members=Members(FIELDS.get))
+ROOT = SchemaNode(members=Members({"spec": SPEC}.get))
 
 
 def _name(item: Any) -> Any:

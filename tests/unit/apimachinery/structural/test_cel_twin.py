@@ -12,7 +12,7 @@ from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.checker import Checker, Variable
 from restow.apimachinery.structural.cel.environment import RULES
 from restow.apimachinery.structural.cel.evaluate import compile_node
-from restow.apimachinery.structural.cel.run import Run
+from restow.apimachinery.structural.cel.run import Evaluation
 from restow.apimachinery.structural.cel.syntax import SyntaxProblem, parse
 from restow.apimachinery.structural.cel.values import CelError
 from tests.unit.apimachinery.structural.expressions import bools, ints, lists, texts
@@ -62,7 +62,7 @@ def our_value(source: str, values: dict[str, Any]) -> Any:
     if checker.problems:
         return FAILED
     try:
-        return compile_node(node)(Run(dict(values), COST_MAX))
+        return compile_node(node)(Evaluation(dict(values), COST_MAX))
     except CelError:
         return FAILED
 

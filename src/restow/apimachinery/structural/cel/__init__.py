@@ -19,7 +19,7 @@ from restow.apimachinery.structural.cel.environment import RULES, Environment
 from restow.apimachinery.structural.cel.functions import Overload
 from restow.apimachinery.structural.cel.program import (
     CompileError,
-    Outcome,
+    EvaluationOutcome,
     Program,
     compile_expression,
 )
@@ -37,7 +37,7 @@ __all__ = [
     "CompileError",
     "Declared",
     "Environment",
-    "Outcome",
+    "EvaluationOutcome",
     "Overload",
     "Program",
     "RuleNode",

@@ -33,7 +33,7 @@ from restow.apimachinery.structural.cel.library_authorizer import (
 )
 from restow.apimachinery.structural.cel.program import (
     CompileError,
-    Outcome,
+    EvaluationOutcome,
     Program,
     check_expression,
 )
@@ -144,7 +144,7 @@ class Expression:
 
     def run(
         self, values: dict[str, Any], *, cost_max: int = CALL_COST_MAX, trial: Trial | None = None
-    ) -> Outcome:
+    ) -> EvaluationOutcome:
         """The value or the error, and what it cost. Raises TrialOver if it is only tried."""
         return self.program.run(values, cost_max=cost_max, trial=trial)
 
@@ -247,7 +247,7 @@ def _plain(type_: types.Type) -> types.Type:
     return types.DYN
 
 
-class Named(dict[str, Any]):
+class PolicyVariables(dict[str, Any]):
     """The variables of a policy, each made when it is first read, and then kept."""
 
     def __init__(

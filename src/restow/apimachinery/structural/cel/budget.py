@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from restow.apimachinery import field_errors
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural.cel.declarations import REQUEST_SIZE_MAX, declare
 from restow.apimachinery.structural.cel.spans import UNBOUNDED
 from restow.apimachinery.structural.cel.types import Declared
@@ -38,7 +38,7 @@ class TotalCost:
             self.most.sort(key=lambda each: -each[0])
             del self.most[_TOLD_MAX:]
 
-    def problems(self, path: str) -> list[Cause]:
+    def problems(self, path: str) -> list[StatusCause]:
         """Which rules to make cheaper, if all of them are too dear."""
         if self.total <= SCHEMA_COST_MAX:
             return []

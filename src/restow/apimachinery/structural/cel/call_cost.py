@@ -10,8 +10,15 @@ from typing import Final, NamedTuple, Protocol
 
 from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.functions import REGEX, TRAVERSAL
-from restow.apimachinery.structural.cel.nodes import Call, Literal, Node
-from restow.apimachinery.structural.cel.spans import ONE, UNBOUNDED, UNKNOWN, Span, capped, fixed
+from restow.apimachinery.structural.cel.nodes import Call, CelNode, Literal
+from restow.apimachinery.structural.cel.spans import (
+    ONE,
+    UNBOUNDED,
+    UNKNOWN,
+    CostBounds,
+    capped,
+    fixed,
+)
 
 Path = tuple[str, ...] | None
 
@@ -20,8 +27,8 @@ class EntrySizes(NamedTuple):
     """Sizes of keys and values of a list or map that an expression makes."""
 
     kind: str
-    key: Span
-    value: Span
+    key: CostBounds
+    value: CostBounds
 
     def union(self, other: EntrySizes | None) -> EntrySizes | None:
         if other is None:
@@ -32,16 +39,16 @@ class EntrySizes(NamedTuple):
 class Sizes(Protocol):
     """What is known about the parts of an expression."""
 
-    sizes: dict[int, Span]
+    sizes: dict[int, CostBounds]
     entries: dict[int, EntrySizes]
 
-    def path(self, node: Node) -> Path: ...
+    def path(self, node: CelNode) -> Path: ...
 
-    def entry(self, node: Node) -> EntrySizes | None: ...
+    def entry(self, node: CelNode) -> EntrySizes | None: ...
 
-    def size_or_unknown(self, node: Node) -> Span: ...
+    def size_or_unknown(self, node: CelNode) -> CostBounds: ...
 
-    def declared_size(self, path: Path) -> Span | None: ...
+    def declared_size(self, path: Path) -> CostBounds | None: ...
 
 
 class CallCost:
@@ -52,10 +59,10 @@ class CallCost:
         self.node = node
         self.overload = overload
 
-    def size(self, node: Node) -> Span:
+    def size(self, node: CelNode) -> CostBounds:
         return self.estimates.size_or_unknown(node)
 
-    def estimate(self) -> tuple[Span, Span | None]:
+    def estimate(self) -> tuple[CostBounds, CostBounds | None]:
         node = self.node
         target, args = node.target, node.args
         if node.function in _READERS:
@@ -68,7 +75,9 @@ class CallCost:
         found = self._on_target(target, args) if target is not None else None
         return found if found is not None else self._by_overload()
 
-    def _on_target(self, target: Node, args: list[Node]) -> tuple[Span, Span | None] | None:
+    def _on_target(
+        self, target: CelNode, args: list[CelNode]
+    ) -> tuple[CostBounds, CostBounds | None] | None:
         match self.node.function:
             case "replace" if len(args) >= 2:
                 return self._replace(target, args[0], args[1])
@@ -77,7 +86,7 @@ class CallCost:
             case "join":
                 return self._join(target)
             case "find" | "findAll":
-                return self._regex(target, args[0]), Span(0, self.size(target).high)
+                return self._regex(target, args[0]), CostBounds(0, self.size(target).high)
             case "matches":
                 return self._regex(target, args[0]), None
             case "contains":
@@ -98,18 +107,18 @@ class CallCost:
                 return size.times(size).plus(ONE), size
         return None
 
-    def _by_overload(self) -> tuple[Span, Span | None]:
+    def _by_overload(self) -> tuple[CostBounds, CostBounds | None]:
         args = self.node.args
         match self.overload:
             case "string_to_bytes":
                 size = self.size(args[0])
-                return size.scaled(TRAVERSAL), Span(size.low, capped(size.high * 4))
+                return size.scaled(TRAVERSAL), CostBounds(size.low, capped(size.high * 4))
             case "bytes_to_string":
                 size = self.size(args[0])
-                return size.scaled(TRAVERSAL), Span(size.low // 4, size.high)
+                return size.scaled(TRAVERSAL), CostBounds(size.low // 4, size.high)
             case "strings_quote":
                 size = self.size(args[0])
-                doubled = Span(capped(size.low + 2), capped(size.high * 2 + 2))
+                doubled = CostBounds(capped(size.low + 2), capped(size.high * 2 + 2))
                 return size.scaled(TRAVERSAL), doubled
             case "matches":
                 return self._regex(args[0], args[1]), None
@@ -136,34 +145,34 @@ class CallCost:
             return ONE, UNKNOWN
         return ONE, None
 
-    def _comparison(self) -> Span:
+    def _comparison(self) -> CostBounds:
         smaller = min(self.size(self.node.args[0]).high, self.size(self.node.args[1]).high)
-        return Span(1 if smaller else 0, smaller).scaled(TRAVERSAL)
+        return CostBounds(1 if smaller else 0, smaller).scaled(TRAVERSAL)
 
-    def _equality(self) -> Span:
+    def _equality(self) -> CostBounds:
         one, other = (each.type for each in self.node.args)
         if one is None or one != other:
             return self._comparison()
         if one in _OPAQUE:
             return ONE
         if one == types.FORMAT:
-            return Span(1, _FORMAT_SIZE_MAX).scaled(TRAVERSAL)
+            return CostBounds(1, _FORMAT_SIZE_MAX).scaled(TRAVERSAL)
         if one == types.URL:
             sizes = [self.estimates.sizes.get(id(each)) for each in self.node.args]
             most = max((each.high for each in sizes if each is not None), default=1)
-            return Span(1, most).scaled(TRAVERSAL)
+            return CostBounds(1, most).scaled(TRAVERSAL)
         return self._comparison()
 
-    def _join_entries(self, one: Node, other: Node) -> None:
+    def _join_entries(self, one: CelNode, other: CelNode) -> None:
         mine = self.estimates.entry(one)
         joined = mine.union(self.estimates.entry(other)) if mine is not None else None
         if joined is not None:
             self.estimates.entries[id(self.node)] = joined
 
-    def _regex(self, text: Node, pattern: Node) -> Span:
+    def _regex(self, text: CelNode, pattern: CelNode) -> CostBounds:
         return self.size(text).plus(ONE).scaled(TRAVERSAL).times(self.size(pattern).scaled(REGEX))
 
-    def _walk(self, target: Node) -> Span:
+    def _walk(self, target: CelNode) -> CostBounds:
         """One for each item, and the texts in the list read once."""
         size = self.size(target)
         if target.type is None or target.type.name != "list":
@@ -173,12 +182,14 @@ class CallCost:
             cost = cost.plus(self._item_size(target).scaled(TRAVERSAL))
         return size.times(cost)
 
-    def _item_size(self, target: Node) -> Span:
+    def _item_size(self, target: CelNode) -> CostBounds:
         path = self.estimates.path(target)
         found = self.estimates.declared_size((*path, "@items")) if path else None
         return found if found is not None else UNKNOWN
 
-    def _replace(self, target: Node, old: Node, new: Node) -> tuple[Span, Span | None]:
+    def _replace(
+        self, target: CelNode, old: CelNode, new: CelNode
+    ) -> tuple[CostBounds, CostBounds | None]:
         size, gone, put = self.size(target), self.size(old), self.size(new)
         if gone.low == 0:
             most, kept_high = capped(size.high + 1), size.high
@@ -192,28 +203,28 @@ class CallCost:
             least, kept_low = 0, size.low
         else:
             least, kept_low = math.ceil(size.low / gone.high), 0
-        made = Span(least, most).times(put).plus(Span(kept_low, kept_high))
+        made = CostBounds(least, most).times(put).plus(CostBounds(kept_low, kept_high))
         return size.scaled(2 * TRAVERSAL), made
 
-    def _split(self, target: Node) -> tuple[Span, Span | None]:
+    def _split(self, target: CelNode) -> tuple[CostBounds, CostBounds | None]:
         size = self.size(target)
         most = size.high
         args = self.node.args
         if len(args) > 1 and isinstance(args[1], Literal) and isinstance(args[1].value, int):
             most = args[1].value if args[1].value >= 0 else UNBOUNDED
-        return size.scaled(2 * TRAVERSAL), Span(0, most)
+        return size.scaled(2 * TRAVERSAL), CostBounds(0, most)
 
-    def _join(self, target: Node) -> tuple[Span, Span | None]:
+    def _join(self, target: CelNode) -> tuple[CostBounds, CostBounds | None]:
         items = self.size(target)
         size = items.times(self._item_size(target))
         if self.node.args:
-            between = Span(max(0, items.low - 1), max(0, items.high - 1))
+            between = CostBounds(max(0, items.low - 1), max(0, items.high - 1))
             size = size.plus(self.size(self.node.args[0]).times(between))
         return size.scaled(TRAVERSAL), size
 
-    def _network(self, other: Node) -> Span:
+    def _network(self, other: CelNode) -> CostBounds:
         """Addresses have 4 or 16 bytes; a text has to be read first."""
-        size = Span(4, 16)
+        size = CostBounds(4, 16)
         cost = size.plus(size).scaled(TRAVERSAL)
         if self.node.function == "containsCIDR":
             cost = cost.plus(size.scaled(TRAVERSAL)).plus(ONE)

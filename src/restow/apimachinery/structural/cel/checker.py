@@ -17,15 +17,15 @@ from restow.apimachinery.structural.cel.environment import Environment
 from restow.apimachinery.structural.cel.functions import Overload
 from restow.apimachinery.structural.cel.nodes import (
     Call,
+    CelNode,
     Conditional,
     Ident,
-    ListOf,
+    ListLiteral,
     Literal,
     Logic,
     Macro,
-    MapOf,
+    MapLiteral,
     Message,
-    Node,
     Select,
 )
 from restow.apimachinery.structural.cel.types import BOOL, DYN, INT, STRING, Declared, Type
@@ -90,7 +90,7 @@ class Checker:
         """Names of outer variables that the expression reads."""
         self._locals: list[str] = []
 
-    def check(self, node: Node) -> Type:
+    def check(self, node: CelNode) -> Type:
         """The type of a part; dynamic if it has none because of an error."""
         match node:
             case Literal():
@@ -107,9 +107,9 @@ class Checker:
                 found = BOOL
             case Conditional():
                 found = self._conditional(node)
-            case ListOf():
+            case ListLiteral():
                 found = self._list(node)
-            case MapOf():
+            case MapLiteral():
                 found = self._map(node)
             case Macro():
                 found = self._macro(node)
@@ -214,7 +214,7 @@ class Checker:
             node.declared = args[0].declared
         return result
 
-    def _check_constants(self, node: Call, args: list[Node]) -> None:
+    def _check_constants(self, node: Call, args: list[CelNode]) -> None:
         """Constants that can have no value are errors already here."""
         if not args or not isinstance(args[-1], Literal) or not isinstance(args[-1].value, str):
             return
@@ -230,7 +230,7 @@ class Checker:
             kind = node.function if node.function in ("duration", "timestamp") else "matches"
             self._fail(args[-1].at, f"invalid {kind} argument")
 
-    def _want(self, node: Node, wanted: Type, where: str) -> None:
+    def _want(self, node: CelNode, wanted: Type, where: str) -> None:
         found = self.check(node)
         if not found.is_dyn and found != wanted:
             self._fail(node.at, f"expected type '{wanted}' but found '{found}' in '{where}'")
@@ -248,7 +248,7 @@ class Checker:
             node.declared = node.yes.declared
         return joined
 
-    def _list(self, node: ListOf) -> Type:
+    def _list(self, node: ListLiteral) -> Type:
         made: Type | None = None
         for index, item in enumerate(node.items):
             found = self.check(item)
@@ -262,7 +262,7 @@ class Checker:
             made = self._joined(item, made, found, "list")
         return types.list_of(made if made is not None else types.A)
 
-    def _map(self, node: MapOf) -> Type:
+    def _map(self, node: MapLiteral) -> Type:
         key: Type | None = None
         value: Type | None = None
         for key_node, value_node, is_optional in node.entries:
@@ -273,7 +273,7 @@ class Checker:
             value = self._joined(value_node, value, found, "map")
         return types.map_of(key or types.A, value or types.B)
 
-    def _joined(self, node: Node, known: Type | None, found: Type, where: str) -> Type:
+    def _joined(self, node: CelNode, known: Type | None, found: Type, where: str) -> Type:
         if known is None:
             return found
         joined = types.join(known, found)

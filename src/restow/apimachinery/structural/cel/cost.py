@@ -15,14 +15,14 @@ from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.call_cost import CallCost, EntrySizes, Path
 from restow.apimachinery.structural.cel.nodes import (
     Call,
+    CelNode,
     Conditional,
     Ident,
-    ListOf,
+    ListLiteral,
     Literal,
     Logic,
     Macro,
-    MapOf,
-    Node,
+    MapLiteral,
     Select,
 )
 from restow.apimachinery.structural.cel.run import LIST_COST, MAP_COST
@@ -31,7 +31,7 @@ from restow.apimachinery.structural.cel.spans import (
     ONE,
     UNBOUNDED,
     UNKNOWN,
-    Span,
+    CostBounds,
     capped,
     fixed,
 )
@@ -40,11 +40,11 @@ from restow.apimachinery.structural.cel.types import Declared
 
 class _Local(NamedTuple):
     path: Path
-    size: Span | None
+    size: CostBounds | None
     entry: EntrySizes | None
 
 
-def estimate(node: Node, root: Declared) -> Span:
+def estimate(node: CelNode, root: Declared) -> CostBounds:
     """The cost of a checked expression about a value of a type."""
     return _Estimate(root).cost(node)
 
@@ -53,11 +53,11 @@ class _Estimate:
     def __init__(self, root: Declared) -> None:
         self.root = root
         self.paths: dict[int, Path] = {}
-        self.sizes: dict[int, Span] = {}
+        self.sizes: dict[int, CostBounds] = {}
         self.entries: dict[int, EntrySizes] = {}
         self.locals: dict[str, list[_Local]] = {}
 
-    def cost(self, node: Node) -> Span:
+    def cost(self, node: CelNode) -> CostBounds:
         match node:
             case Literal():
                 return NOTHING
@@ -71,12 +71,12 @@ class _Estimate:
                 return self._call(node)
             case Logic():
                 costs = [self.cost(each) for each in node.terms]
-                return Span(costs[0].low, capped(sum(each.high for each in costs)))
+                return CostBounds(costs[0].low, capped(sum(each.high for each in costs)))
             case Conditional():
                 return self._conditional(node)
-            case ListOf():
+            case ListLiteral():
                 return self._list(node)
-            case MapOf():
+            case MapLiteral():
                 return self._map(node)
             case Macro():
                 return self._macro(node)
@@ -86,12 +86,12 @@ class _Estimate:
         stack = self.locals.get(name)
         return stack[-1] if stack else None
 
-    def path(self, node: Node) -> Path:
+    def path(self, node: CelNode) -> Path:
         if isinstance(node, Ident) and (local := self._local(node.name)) is not None:
             return local.path
         return self.paths.get(id(node))
 
-    def size(self, node: Node) -> Span | None:
+    def size(self, node: CelNode) -> CostBounds | None:
         """How large the value of a part may be; None if nothing is known."""
         found = self.sizes.get(id(node)) or _literal_size(node)
         if found is None and (found := self.declared_size(self.path(node))) is not None:
@@ -103,11 +103,11 @@ class _Estimate:
             return local.size if local is not None else None
         return found
 
-    def size_or_unknown(self, node: Node) -> Span:
+    def size_or_unknown(self, node: CelNode) -> CostBounds:
         found = self.size(node)
         return found if found is not None else UNKNOWN
 
-    def declared_size(self, path: Path) -> Span | None:
+    def declared_size(self, path: Path) -> CostBounds | None:
         """The bound that the schema gives for a part of the object."""
         if not path:
             return None
@@ -122,16 +122,16 @@ class _Estimate:
                     declared = declared.key
                 case _:
                     declared = declared.fields.get(name)
-        return Span(0, declared.size_max) if declared is not None else None
+        return CostBounds(0, declared.size_max) if declared is not None else None
 
-    def entry(self, node: Node) -> EntrySizes | None:
+    def entry(self, node: CelNode) -> EntrySizes | None:
         found = self.entries.get(id(node))
         if found is None and isinstance(node, Ident):
             local = self._local(node.name)
             return local.entry if local is not None else None
         return found
 
-    def _select(self, node: Select) -> Span:
+    def _select(self, node: Select) -> CostBounds:
         cost = self.cost(node.operand)
         if node.is_test:
             return cost
@@ -141,7 +141,7 @@ class _Estimate:
         self.paths[id(node)] = (*(self.path(node.operand) or ()), node.name)
         return cost
 
-    def _call(self, node: Call) -> Span:
+    def _call(self, node: Call) -> CostBounds:
         if node.function == "dyn":
             inner = self.cost(node.args[0]).plus(ONE)
             self._copy(node, node.args[0])
@@ -150,8 +150,8 @@ class _Estimate:
         for each in node.args:
             args = args.plus(self.cost(each))
         target = self.cost(node.target) if node.target is not None else NOTHING
-        total: Span | None = None
-        size: Span | None = None
+        total: CostBounds | None = None
+        size: CostBounds | None = None
         for overload in node.overloads:
             cost, made = CallCost(self, node, overload.id).estimate()
             total = cost if total is None else total.union(cost)
@@ -168,13 +168,13 @@ class _Estimate:
             self.sizes[id(node)] = size
         return target.plus(args).plus(total if total is not None else NOTHING)
 
-    def _copy(self, node: Node, source: Node) -> None:
+    def _copy(self, node: CelNode, source: CelNode) -> None:
         if (size := self.size(source)) is not None:
             self.sizes[id(node)] = size
         if (entry := self.entry(source)) is not None:
             self.entries[id(node)] = entry
 
-    def _conditional(self, node: Conditional) -> Span:
+    def _conditional(self, node: Conditional) -> CostBounds:
         condition, yes, no = map(self.cost, (node.condition, node.yes, node.no))
         self.sizes[id(node)] = self.size_or_unknown(node.yes).union(self.size_or_unknown(node.no))
         entry = self.entry(node.yes)
@@ -183,17 +183,17 @@ class _Estimate:
             self.entries[id(node)] = joined
         return condition.plus(yes.union(no))
 
-    def _list(self, node: ListOf) -> Span:
-        cost, sizes = NOTHING, Span(UNBOUNDED if node.items else 0, 0)
+    def _list(self, node: ListLiteral) -> CostBounds:
+        cost, sizes = NOTHING, CostBounds(UNBOUNDED if node.items else 0, 0)
         for each in node.items:
             cost = cost.plus(self.cost(each))
             sizes = sizes.union(self.size_or_unknown(each))
         self.entries[id(node)] = EntrySizes("list", ONE, sizes)
         return cost.plus(fixed(LIST_COST))
 
-    def _map(self, node: MapOf) -> Span:
+    def _map(self, node: MapLiteral) -> CostBounds:
         cost = NOTHING
-        keys = values = Span(UNBOUNDED if node.entries else 0, 0)
+        keys = values = CostBounds(UNBOUNDED if node.entries else 0, 0)
         for key, value, _ in node.entries:
             cost = cost.plus(self.cost(key)).plus(self.cost(value))
             keys = keys.union(self.size_or_unknown(key))
@@ -201,13 +201,13 @@ class _Estimate:
         self.entries[id(node)] = EntrySizes("map", keys, values)
         return cost.plus(fixed(MAP_COST))
 
-    def _macro(self, node: Macro) -> Span:
+    def _macro(self, node: Macro) -> CostBounds:
         target = self.cost(node.target)
         if node.kind in ("optMap", "optFlatMap"):
             self._push(node.variables[0], _Local(None, None, None))
             body = self.cost(node.args[0])
             self._pop(node.variables[0])
-            return target.plus(Span(2, capped(3 + body.high)))
+            return target.plus(CostBounds(2, capped(3 + body.high)))
         locals_ = self._loop_locals(node)
         for name, local in locals_.items():
             self._push(name, local)
@@ -219,28 +219,30 @@ class _Estimate:
         step, around = _STEPS[node.kind]
         # The first argument decides whether the rest runs; of a quantifier nothing need run.
         least = 0 if node.kind in ("all", "exists") else costs[0].low
-        each = Span(least, capped(sum(cost.high for cost in costs))).plus(
-            step if len(costs) == 1 else Span(1, step.high)
+        each = CostBounds(least, capped(sum(cost.high for cost in costs))).plus(
+            step if len(costs) == 1 else CostBounds(1, step.high)
         )
         count = self.size_or_unknown(node.target)
         self._macro_sizes(node, count, made=made, item=item)
         return target.plus(fixed(around)).plus(count.times(each))
 
-    def size_or_unknown_local(self, node: Macro) -> Span:
+    def size_or_unknown_local(self, node: Macro) -> CostBounds:
         """The size of what a filter keeps."""
         local = self._local(node.variables[-1])
         assert local is not None
         size = local.size if local.size is not None else self.declared_size(local.path)
         return size if size is not None else UNKNOWN
 
-    def _macro_sizes(self, node: Macro, count: Span, *, made: Span, item: Span) -> None:
+    def _macro_sizes(
+        self, node: Macro, count: CostBounds, *, made: CostBounds, item: CostBounds
+    ) -> None:
         match node.kind:
             case "map" | "transformList":
                 self.sizes[id(node)] = count
-                self.entries[id(node)] = EntrySizes("list", ONE, Span(0, made.high))
+                self.entries[id(node)] = EntrySizes("list", ONE, CostBounds(0, made.high))
             case "filter":
                 self.sizes[id(node)] = count
-                self.entries[id(node)] = EntrySizes("list", ONE, Span(0, item.high))
+                self.entries[id(node)] = EntrySizes("list", ONE, CostBounds(0, item.high))
             case "sortBy":
                 self._copy(node, node.target)
             case "transformMap" | "transformMapEntry":
@@ -269,11 +271,11 @@ class _Estimate:
 
 # What a step costs besides its arguments, and what a whole loop costs around its steps. A macro
 # stands for a loop with an accumulator, and reading and changing that has its price.
-_STEPS: Final[dict[str, tuple[Span, int]]] = {
+_STEPS: Final[dict[str, tuple[CostBounds, int]]] = {
     "all": (fixed(3), 1),
     "exists": (fixed(4), 1),
-    "exists_one": (Span(1, 2), 2),
-    "filter": (Span(1, LIST_COST + 3), LIST_COST + 1),
+    "exists_one": (CostBounds(1, 2), 2),
+    "filter": (CostBounds(1, LIST_COST + 3), LIST_COST + 1),
     "map": (fixed(LIST_COST + 2), LIST_COST + 1),
     "transformList": (fixed(LIST_COST + 2), LIST_COST + 1),
     "transformMap": (fixed(3), MAP_COST + 1),
@@ -282,15 +284,15 @@ _STEPS: Final[dict[str, tuple[Span, int]]] = {
 }
 
 
-def _literal_size(node: Node) -> Span | None:
+def _literal_size(node: CelNode) -> CostBounds | None:
     match node:
         case Literal(value=str() | bytes() as value):
             return fixed(len(value))
         case Literal():
             return ONE
-        case ListOf():
+        case ListLiteral():
             return fixed(len(node.items))
-        case MapOf():
+        case MapLiteral():
             return fixed(len(node.entries))
     return None
 

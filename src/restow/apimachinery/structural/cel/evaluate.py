@@ -1,7 +1,7 @@
 """Checked expressions as Python functions that count what they cost.
 
-Each part becomes a function of a `Run`. Costs are counted as the reference counts them: one for a
-name or field, so much for a call, ten for a new list. A run that costs more than it may ends.
+Each part becomes a function of a `Evaluation`. Costs are counted as the reference counts them: one
+for a name or field, so much for a call, ten for a new list. A run that costs more than it may ends.
 
 Errors are values of a kind in CEL: `false && error` is false. Not here: what is checked before.
 """
@@ -17,17 +17,17 @@ from restow.apimachinery.structural.cel.functions import Overload, dispatch, has
 from restow.apimachinery.structural.cel.loops import compile_macro
 from restow.apimachinery.structural.cel.nodes import (
     Call,
+    CelNode,
     Conditional,
     Ident,
-    ListOf,
+    ListLiteral,
     Literal,
     Logic,
     Macro,
-    MapOf,
-    Node,
+    MapLiteral,
     Select,
 )
-from restow.apimachinery.structural.cel.run import LIST_COST, MAP_COST, Evaluate, Run
+from restow.apimachinery.structural.cel.run import LIST_COST, MAP_COST, Evaluate, Evaluation
 from restow.apimachinery.structural.cel.values import (
     NONE,
     CelError,
@@ -38,7 +38,7 @@ from restow.apimachinery.structural.cel.values import (
 )
 
 
-def compile_node(node: Node) -> Evaluate:
+def compile_node(node: CelNode) -> Evaluate:
     """A part of a checked expression as a function."""
     match node:
         case Literal():
@@ -54,9 +54,9 @@ def compile_node(node: Node) -> Evaluate:
             return _logic([compile_node(each) for each in node.terms], is_and=node.is_and)
         case Conditional():
             return _conditional(node)
-        case ListOf():
+        case ListLiteral():
             return _list(node)
-        case MapOf():
+        case MapLiteral():
             return _map(node)
         case Macro():
             return compile_macro(node, compile_node)
@@ -68,7 +68,7 @@ def _ident(node: Ident) -> Evaluate:
     if node.type is not None and node.type.name == "type" and name in TYPE_NAMES:
         known = TypeValue("null_type" if name == "null_type" else name)
 
-        def type_value(run: Run) -> Any:
+        def type_value(run: Evaluation) -> Any:
             run.cost += 1
             return run.variables.get(name, known)
 
@@ -78,7 +78,7 @@ def _ident(node: Ident) -> Evaluate:
 
 
 def _variable(name: str) -> Evaluate:
-    def read(run: Run) -> Any:
+    def read(run: Evaluation) -> Any:
         run.cost += 1
         return run.variables[name]
 
@@ -109,7 +109,7 @@ def _select(node: Select) -> Evaluate:
         return _optional_select(operand, key, convert)
     shown_key = node.name
 
-    def read(run: Run) -> Any:
+    def read(run: Evaluation) -> Any:
         value = operand(run)
         run.cost += 1
         try:
@@ -122,7 +122,7 @@ def _select(node: Select) -> Evaluate:
 
 
 def _presence(operand: Evaluate, key: str) -> Evaluate:
-    def test(run: Run) -> Any:
+    def test(run: Evaluation) -> Any:
         value = operand(run)
         if isinstance(value, Optional):
             if not value.has_value:
@@ -135,7 +135,7 @@ def _presence(operand: Evaluate, key: str) -> Evaluate:
 
 
 def _optional_select(operand: Evaluate, key: str, convert: Any) -> Evaluate:
-    def read(run: Run) -> Any:
+    def read(run: Evaluation) -> Any:
         value = operand(run)
         run.cost += 1
         if isinstance(value, Optional):
@@ -164,7 +164,7 @@ def _call(node: Call) -> Evaluate:
     if is_known and len(args) == 2:
         return _binary(overloads[0], *args)
 
-    def call(run: Run) -> Any:
+    def call(run: Evaluation) -> Any:
         values = tuple([each(run) for each in args])
         chosen = overloads[0] if is_known else dispatch(overloads, values)
         result = chosen.run(*values)
@@ -181,19 +181,19 @@ def _call(node: Call) -> Evaluate:
 def _binary(overload: Overload, left: Evaluate, right: Evaluate) -> Evaluate:
     function, cost = overload.run, overload.cost
 
-    def plain(run: Run) -> Any:
+    def plain(run: Evaluation) -> Any:
         result = function(left(run), right(run))
         run.spend(1)
         return result
 
-    def counted(run: Run) -> Any:
+    def counted(run: Evaluation) -> Any:
         values = (left(run), right(run))
         result = function(*values)
         assert cost is not None
         run.spend(cost(values, result))
         return result
 
-    def decreed(run: Run) -> Any:
+    def decreed(run: Evaluation) -> Any:
         values = (left(run), right(run))
         result = function(*values)
         assert cost is not None
@@ -212,7 +212,7 @@ def _equality(node: Call, args: list[Evaluate]) -> Evaluate:
     cost = node.overloads[0].cost
     assert cost is not None
 
-    def compare(run: Run) -> Any:
+    def compare(run: Evaluation) -> Any:
         values = (left(run), right(run))
         run.spend(cost(values, None))
         return equal(*values) is wanted
@@ -223,7 +223,7 @@ def _equality(node: Call, args: list[Evaluate]) -> Evaluate:
 def _merge(args: list[Evaluate], merge: Callable[[Any, Any], Any]) -> Evaluate:
     left, right = args
 
-    def run_merge(run: Run) -> Any:
+    def run_merge(run: Evaluation) -> Any:
         one, other = left(run), right(run)
         if type(one) is not list or type(other) is not list:
             raise no_such_overload()
@@ -237,7 +237,7 @@ def _logic(terms: list[Evaluate], *, is_and: bool) -> Evaluate:
     """The first that decides wins; an error counts only if nothing decides."""
     decisive = not is_and
 
-    def decide(run: Run) -> Any:
+    def decide(run: Evaluation) -> Any:
         error: CelError | None = None
         for term in terms:
             try:
@@ -259,7 +259,7 @@ def _logic(terms: list[Evaluate], *, is_and: bool) -> Evaluate:
 def _conditional(node: Conditional) -> Evaluate:
     condition, yes, no = map(compile_node, (node.condition, node.yes, node.no))
 
-    def choose(run: Run) -> Any:
+    def choose(run: Evaluation) -> Any:
         value = condition(run)
         if type(value) is not bool:
             raise no_such_overload()
@@ -268,11 +268,11 @@ def _conditional(node: Conditional) -> Evaluate:
     return choose
 
 
-def _list(node: ListOf) -> Evaluate:
+def _list(node: ListLiteral) -> Evaluate:
     items = [compile_node(each) for each in node.items]
     optional = node.optional
 
-    def make(run: Run) -> Any:
+    def make(run: Evaluation) -> Any:
         made = []
         for index, each in enumerate(items):
             value = each(run)
@@ -289,13 +289,13 @@ def _list(node: ListOf) -> Evaluate:
     return make
 
 
-def _map(node: MapOf) -> Evaluate:
+def _map(node: MapLiteral) -> Evaluate:
     entries = [
         (compile_node(key), compile_node(value), is_optional)
         for key, value, is_optional in node.entries
     ]
 
-    def make(run: Run) -> Any:
+    def make(run: Evaluation) -> Any:
         made: dict[Any, Any] = {}
         for key_of_entry, value_of_entry, is_optional in entries:
             key, value = key_of_entry(run), value_of_entry(run)

@@ -6,8 +6,8 @@
 Each step makes a value that says more of the question; `check` asks it. A question costs so much
 that one expression can ask two.
 
-Not here: who answers (the value `Authorizer` brings somebody along), and which expressions have an
-authorizer at all.
+Not here: who answers (the value `AuthorizerValue` brings somebody along), and which expressions
+have an authorizer at all.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Ask = Callable[[AccessQuestion], bool]
 
 
 @dataclass(slots=True, frozen=True)
-class Authorizer:
+class AuthorizerValue:
     """Somebody who can be asked."""
 
     CEL_NAME: ClassVar = AUTHORIZER.name
@@ -77,7 +77,7 @@ class PathCheck:
     """A question about a path that is no resource."""
 
     CEL_NAME: ClassVar = PATH_CHECK.name
-    authorizer: Authorizer
+    authorizer: AuthorizerValue
     path: str
 
 
@@ -86,7 +86,7 @@ class GroupCheck:
     """A question about the resources of a group."""
 
     CEL_NAME: ClassVar = GROUP_CHECK.name
-    authorizer: Authorizer
+    authorizer: AuthorizerValue
     group: str
 
 
@@ -95,7 +95,7 @@ class ResourceCheck:
     """A question about a resource, or about one object of it."""
 
     CEL_NAME: ClassVar = RESOURCE_CHECK.name
-    authorizer: Authorizer
+    authorizer: AuthorizerValue
     group: str
     resource: str
     subresource: str = ""
@@ -106,25 +106,25 @@ class ResourceCheck:
 
 
 @dataclass(slots=True, frozen=True)
-class Decision:
+class AuthorizerDecision:
     """The answer."""
 
     CEL_NAME: ClassVar = DECISION.name
     is_allowed: bool
 
 
-def _path(authorizer: Authorizer, path: str) -> PathCheck:
+def _path(authorizer: AuthorizerValue, path: str) -> PathCheck:
     if not path.strip():
         raise CelError("path must not be empty")
     return PathCheck(authorizer, path)
 
 
-def _account(authorizer: Authorizer, namespace: str, name: str) -> Authorizer:
+def _account(authorizer: AuthorizerValue, namespace: str, name: str) -> AuthorizerValue:
     if subdomain_problem(name):
         raise CelError("Invalid service account name")
     if dns_label_problem(namespace):
         raise CelError("Invalid service account namespace")
-    return Authorizer(authorizer.ask, Account(namespace, name))
+    return AuthorizerValue(authorizer.ask, Account(namespace, name))
 
 
 def _resource(check: GroupCheck, resource: str) -> ResourceCheck:
@@ -133,13 +133,13 @@ def _resource(check: GroupCheck, resource: str) -> ResourceCheck:
     return ResourceCheck(authorizer=check.authorizer, group=check.group, resource=resource)
 
 
-def _check_path(check: PathCheck, verb: str) -> Decision:
+def _check_path(check: PathCheck, verb: str) -> AuthorizerDecision:
     authorizer = check.authorizer
     question = AccessQuestion(verb=verb, account=authorizer.account, path=check.path)
-    return Decision(authorizer.ask(question))
+    return AuthorizerDecision(authorizer.ask(question))
 
 
-def _check_resource(check: ResourceCheck, verb: str) -> Decision:
+def _check_resource(check: ResourceCheck, verb: str) -> AuthorizerDecision:
     authorizer = check.authorizer
     question = AccessQuestion(
         verb=verb,
@@ -152,7 +152,7 @@ def _check_resource(check: ResourceCheck, verb: str) -> Decision:
         field_selector=check.field_selector,
         label_selector=check.label_selector,
     )
-    return Decision(authorizer.ask(question))
+    return AuthorizerDecision(authorizer.ask(question))
 
 
 def _more(function: str, part: str) -> Overload:
@@ -182,7 +182,7 @@ def _fixed(args: tuple[Any, ...], _: Any) -> int:
     return CHECK_COST
 
 
-def _check(id_: str, of: Type, run: Callable[..., Decision]) -> Overload:
+def _check(id_: str, of: Type, run: Callable[..., AuthorizerDecision]) -> Overload:
     made = member("check", id_, (of, STRING), DECISION, run, _fixed)
     return replace(made, is_dear_by_decree=True)
 

@@ -44,7 +44,7 @@ class Url:
 
 
 @dataclass(slots=True, frozen=True)
-class Address:
+class IpAddress:
     """An IP address."""
 
     CEL_NAME: ClassVar = "net.IP"
@@ -199,7 +199,9 @@ NETWORK: Final[list[Overload]] = [
         lambda url: quote(url.parts.path, safe="/:@!$&'()*+,;=%~-._"),
     ),
     member("getQuery", "url_get_query", (URL,), map_of(STRING, list_of(STRING)), _query),
-    Overload("ip", "string_to_ip", (STRING,), IP, lambda text: Address(_address(text)), cost=_READ),
+    Overload(
+        "ip", "string_to_ip", (STRING,), IP, lambda text: IpAddress(_address(text)), cost=_READ
+    ),
     Overload("isIP", "is_ip", (STRING,), BOOL, holds(_address), cost=_READ),
     Overload(
         "ip.isCanonical",
@@ -264,7 +266,7 @@ NETWORK: Final[list[Overload]] = [
         _has_network,
         _in_network(2, parses=False),
     ),
-    member("ip", "cidr_ip", (CIDR,), IP, lambda net: Address(net.address)),
+    member("ip", "cidr_ip", (CIDR,), IP, lambda net: IpAddress(net.address)),
     member("prefixLength", "cidr_prefix_length", (CIDR,), INT, lambda net: net.length),
     member("masked", "cidr_masked", (CIDR,), CIDR, Network.masked),
     Overload(

@@ -11,8 +11,8 @@ from typing import Any
 
 from restow.apimachinery.structural.cel.functions import has_key, key_of, shown
 from restow.apimachinery.structural.cel.library_lists import sort_by
-from restow.apimachinery.structural.cel.nodes import Macro, Node
-from restow.apimachinery.structural.cel.run import LIST_COST, MAP_COST, Evaluate, Run
+from restow.apimachinery.structural.cel.nodes import CelNode, Macro
+from restow.apimachinery.structural.cel.run import LIST_COST, MAP_COST, Evaluate, Evaluation
 from restow.apimachinery.structural.cel.values import (
     NONE,
     CelError,
@@ -21,7 +21,7 @@ from restow.apimachinery.structural.cel.values import (
     some,
 )
 
-Compile = Callable[[Node], Evaluate]
+Compile = Callable[[CelNode], Evaluate]
 
 
 class _Loop:
@@ -34,7 +34,7 @@ class _Loop:
         self.variables = node.variables
         self.cost = cost
 
-    def steps(self, run: Run) -> Generator[tuple[Any, Any], None, None]:
+    def steps(self, run: Evaluation) -> Generator[tuple[Any, Any], None, None]:
         """Keys and items; of a list, places and items."""
         found = self.range(run)
         variables, names, cost = run.variables, self.variables, self.cost
@@ -87,7 +87,7 @@ def _quantifier(node: Macro, compile_node: Compile, *, wanted: bool, cost: int) 
     """`all` looks for a false, `exists` for a true; errors count only if there is none."""
     loop, test = _Loop(node, compile_node, cost), compile_node(node.args[0])
 
-    def decide(run: Run) -> Any:
+    def decide(run: Evaluation) -> Any:
         error: CelError | None = None
         steps = loop.steps(run)
         for _ in steps:
@@ -121,7 +121,7 @@ def _truth(value: Any) -> bool:
 def _exists_one(node: Macro, compile_node: Compile) -> Evaluate:
     loop, test = _Loop(node, compile_node, 1), compile_node(node.args[0])
 
-    def decide(run: Run) -> Any:
+    def decide(run: Evaluation) -> Any:
         count = 0
         for _ in loop.steps(run):
             if _truth(test(run)):
@@ -137,7 +137,7 @@ def _filter(node: Macro, compile_node: Compile) -> Evaluate:
     loop, test = _Loop(node, compile_node, 1), compile_node(node.args[0])
     name = node.variables[0]
 
-    def pick(run: Run) -> Any:
+    def pick(run: Evaluation) -> Any:
         run.spend(LIST_COST + 1)
         made = []
         for _ in loop.steps(run):
@@ -149,11 +149,13 @@ def _filter(node: Macro, compile_node: Compile) -> Evaluate:
     return pick
 
 
-def _mapped(node: Macro, compile_node: Compile) -> tuple[_Loop, Callable[[Run], bool], Evaluate]:
+def _mapped(
+    node: Macro, compile_node: Compile
+) -> tuple[_Loop, Callable[[Evaluation], bool], Evaluate]:
     """A loop, whether its present step counts, and what is made of that step."""
     tests = [compile_node(each) for each in node.args[:-1]]
 
-    def passes(run: Run) -> bool:
+    def passes(run: Evaluation) -> bool:
         return all(_truth(test(run)) for test in tests)
 
     return _Loop(node, compile_node, 1), passes, compile_node(node.args[-1])
@@ -162,7 +164,7 @@ def _mapped(node: Macro, compile_node: Compile) -> tuple[_Loop, Callable[[Run], 
 def _mapping(node: Macro, compile_node: Compile) -> Evaluate:
     loop, passes, last = _mapped(node, compile_node)
 
-    def make(run: Run) -> Any:
+    def make(run: Evaluation) -> Any:
         run.spend(LIST_COST + 1)
         made = []
         for _ in loop.steps(run):
@@ -177,7 +179,7 @@ def _mapping(node: Macro, compile_node: Compile) -> Evaluate:
 def _map_mapping(node: Macro, compile_node: Compile) -> Evaluate:
     loop, passes, last = _mapped(node, compile_node)
 
-    def make(run: Run) -> Any:
+    def make(run: Evaluation) -> Any:
         run.spend(MAP_COST + 1)
         made: dict[Any, Any] = {}
         for key, _ in loop.steps(run):
@@ -192,7 +194,7 @@ def _map_mapping(node: Macro, compile_node: Compile) -> Evaluate:
 def _entry_mapping(node: Macro, compile_node: Compile) -> Evaluate:
     loop, passes, last = _mapped(node, compile_node)
 
-    def make(run: Run) -> Any:
+    def make(run: Evaluation) -> Any:
         run.spend(MAP_COST + 1)
         made: dict[Any, Any] = {}
         for _ in loop.steps(run):
@@ -212,7 +214,7 @@ def _entry_mapping(node: Macro, compile_node: Compile) -> Evaluate:
 def _sort_by(node: Macro, compile_node: Compile) -> Evaluate:
     loop, key = _Loop(node, compile_node, 1), compile_node(node.args[0])
 
-    def sort(run: Run) -> Any:
+    def sort(run: Evaluation) -> Any:
         run.spend(LIST_COST + 1)
         items, keys = [], []
         for _, item in loop.steps(run):
@@ -229,7 +231,7 @@ def _optional_macro(node: Macro, compile_node: Compile) -> Evaluate:
     name = node.variables[0]
     wraps = node.kind == "optMap"
 
-    def apply(run: Run) -> Any:
+    def apply(run: Evaluation) -> Any:
         value = target(run)
         run.cost += 1
         if not isinstance(value, Optional):

@@ -16,7 +16,7 @@ from restow.apimachinery.structural.cel.types import Declared, Type
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Node:
+class CelNode:
     """A part of an expression; `at` is where it stands, `type` is filled in by the checker."""
 
     at: int
@@ -27,24 +27,24 @@ class Node:
 
 
 @dataclass(slots=True, eq=False)
-class Literal(Node):
+class Literal(CelNode):
     """A constant."""
 
     value: Any
 
 
 @dataclass(slots=True, eq=False)
-class Ident(Node):
+class Ident(CelNode):
     """A name."""
 
     name: str
 
 
 @dataclass(slots=True, eq=False)
-class Select(Node):
+class Select(CelNode):
     """`a.b`, `has(a.b)` if it only tests, `a.?b` if it is optional."""
 
-    operand: Node
+    operand: CelNode
     name: str
     is_test: bool = False
     is_optional: bool = False
@@ -53,59 +53,59 @@ class Select(Node):
 
 
 @dataclass(slots=True, eq=False)
-class Call(Node):
+class Call(CelNode):
     """A function or operator. The checker finds the overloads that fit."""
 
     function: str
-    target: Node | None
-    args: list[Node]
+    target: CelNode | None
+    args: list[CelNode]
     overloads: list[Overload] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
-class Logic(Node):
+class Logic(CelNode):
     """A chain of `&&` or of `||`."""
 
     is_and: bool
-    terms: list[Node]
+    terms: list[CelNode]
 
 
 @dataclass(slots=True, eq=False)
-class Conditional(Node):
+class Conditional(CelNode):
     """`a ? b : c`."""
 
-    condition: Node
-    yes: Node
-    no: Node
+    condition: CelNode
+    yes: CelNode
+    no: CelNode
 
 
 @dataclass(slots=True, eq=False)
-class ListOf(Node):
+class ListLiteral(CelNode):
     """`[a, ?b]`."""
 
-    items: list[Node]
+    items: list[CelNode]
     optional: frozenset[int]
 
 
 @dataclass(slots=True, eq=False)
-class MapOf(Node):
+class MapLiteral(CelNode):
     """`{a: b, ?c: d}`; the last of each entry says whether it is optional."""
 
-    entries: list[tuple[Node, Node, bool]]
+    entries: list[tuple[CelNode, CelNode, bool]]
 
 
 @dataclass(slots=True, eq=False)
-class Message(Node):
+class Message(CelNode):
     """`Name{field: value}`; schemas name no types, so there is never one to make."""
 
     name: str
 
 
 @dataclass(slots=True, eq=False)
-class Macro(Node):
+class Macro(CelNode):
     """A loop over a list or map, or a mapping of an optional value."""
 
     kind: str
-    target: Node
+    target: CelNode
     variables: tuple[str, ...]
-    args: list[Node]
+    args: list[CelNode]

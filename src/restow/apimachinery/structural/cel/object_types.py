@@ -18,7 +18,7 @@ from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.declarations import escape
 from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.structural.schema import Schema
-from restow.apimachinery.types import Field, ListOf, MapOf, Ref, Scalar, Struct, UnknownType
+from restow.apimachinery.types import Field, ListOf, MapOf, Scalar, Struct, StructRef, UnknownType
 from restow.apimachinery.types import Type as FieldType
 
 _SCALARS: Final = {
@@ -65,7 +65,7 @@ def _declare_struct(struct: Struct, known: dict[str, Declared]) -> Declared:
 
 def _declare_field(struct: Struct, type_: FieldType, known: dict[str, Declared]) -> Declared:
     match type_:
-        case Ref(name):
+        case StructRef(name):
             try:
                 return _declare_struct(struct.table.struct(name), known)
             except UnknownType:

@@ -14,8 +14,8 @@ from restow.apimachinery.structural.cel.checker import Checker, Variable
 from restow.apimachinery.structural.cel.cost import estimate
 from restow.apimachinery.structural.cel.environment import RULES, Environment
 from restow.apimachinery.structural.cel.evaluate import compile_node
-from restow.apimachinery.structural.cel.nodes import Node
-from restow.apimachinery.structural.cel.run import Evaluate, Run, Trial
+from restow.apimachinery.structural.cel.nodes import CelNode
+from restow.apimachinery.structural.cel.run import Evaluate, Evaluation, Trial
 from restow.apimachinery.structural.cel.syntax import SyntaxProblem, parse, told_at
 from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.structural.cel.values import CelError, CostExceeded, TrialOver
@@ -46,35 +46,35 @@ class Program:
         *,
         cost_max: int = CALL_COST_MAX,
         trial: Trial | None = None,
-    ) -> Outcome:
+    ) -> EvaluationOutcome:
         """The value or the error, and what it cost. Raises TrialOver if it is only tried and is
         dearer than that; then `variables` may have others than before."""
         if trial is not None:
             return self._try(variables, cost_max, trial)
-        return self._run(Run(variables, cost_max))
+        return self._run(Evaluation(variables, cost_max))
 
-    def _try(self, variables: dict[str, Any], cost_max: int, trial: Trial) -> Outcome:
+    def _try(self, variables: dict[str, Any], cost_max: int, trial: Trial) -> EvaluationOutcome:
         tried_max = min(cost_max, max(trial.cost_left, 0))
-        run = Run(variables, tried_max, cost_max)
+        run = Evaluation(variables, tried_max, cost_max)
         outcome = self._run(run)
         trial.cost_left -= run.cost - (run.cost_max - tried_max)
         return outcome
 
-    def _run(self, run: Run) -> Outcome:
+    def _run(self, run: Evaluation) -> EvaluationOutcome:
         try:
-            return Outcome(self._evaluate(run), run.cost)
+            return EvaluationOutcome(self._evaluate(run), run.cost)
         except CostExceeded:
             if run.cost <= run.whole_cost_max:
                 raise TrialOver from None
             message = "operation cancelled: actual cost limit exceeded"
-            return Outcome(None, run.cost, message)
+            return EvaluationOutcome(None, run.cost, message)
         except CelError as error:
-            return Outcome(None, run.cost, str(error))
+            return EvaluationOutcome(None, run.cost, str(error))
         except RecursionError:
-            return Outcome(None, run.cost, "recursion limit exceeded")
+            return EvaluationOutcome(None, run.cost, "recursion limit exceeded")
 
 
-class Outcome:
+class EvaluationOutcome:
     """What came out of a run."""
 
     __slots__ = ("cost", "error", "value")
@@ -86,10 +86,10 @@ class Outcome:
         """Empty if there is a value."""
 
 
-class Checked(NamedTuple):
+class CheckedExpression(NamedTuple):
     """An expression that can run."""
 
-    node: Node
+    node: CelNode
     type: types.Type
     used: frozenset[str]
     """The variables that it reads."""
@@ -97,7 +97,7 @@ class Checked(NamedTuple):
 
 def check_expression(
     source: str, variables: Mapping[str, Variable], environment: Environment
-) -> Checked:
+) -> CheckedExpression:
     """An expression with the types of its parts; CompileError with all that is wrong with it."""
     try:
         node = parse(source)
@@ -107,7 +107,7 @@ def check_expression(
     found = checker.check(node)
     if checker.problems:
         raise CompileError(told_at(source, checker.problems))
-    return Checked(node, found, frozenset(checker.used))
+    return CheckedExpression(node, found, frozenset(checker.used))
 
 
 def compile_expression(

@@ -6,7 +6,7 @@ Not here: the texts around a rule, such as its message (`schema_rules`).
 from __future__ import annotations
 
 from restow.apimachinery import field_errors
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural import paths
 from restow.apimachinery.structural.cel.budget import RULE_COST_MAX, CostContext, over_budget
 from restow.apimachinery.structural.cel.rules import CompiledRule, compile_rule
@@ -20,17 +20,17 @@ def rule_problems(
     context: CostContext,
     *,
     uncorrelatable_at: str | None,
-) -> list[Cause]:
+) -> list[StatusCause]:
     """What is wrong with the rules of one node; counts their cost.
 
     `uncorrelatable_at` is a list above whose items have no old values.
     """
-    causes: list[Cause] = []
+    causes: list[StatusCause] = []
     declared = context.declared()
     rules_at = paths.child(path, "x-kubernetes-validations")
     if declared is None:
         why = "failed to retrieve type information for x-kubernetes-validations"
-        return [Cause("InternalError", f"Internal error: internal error: {why}", rules_at)]
+        return [StatusCause("InternalError", f"Internal error: internal error: {why}", rules_at)]
     for index, rule in enumerate(schema.rules):
         where = paths.index(rules_at, index)
         compiled = compile_rule(rule, schema, declared)
@@ -55,7 +55,7 @@ def rule_problems(
     return causes
 
 
-def _cost_problems(compiled: CompiledRule, path: str, context: CostContext) -> list[Cause]:
+def _cost_problems(compiled: CompiledRule, path: str, context: CostContext) -> list[StatusCause]:
     causes = []
     if compiled.program is not None:
         cost = min(compiled.program.cost_max * context.runs_max(), UNBOUNDED)
@@ -67,7 +67,7 @@ def _cost_problems(compiled: CompiledRule, path: str, context: CostContext) -> l
     return causes
 
 
-def _over(path: str, what: str, cost: int, context: CostContext) -> list[Cause]:
+def _over(path: str, what: str, cost: int, context: CostContext) -> list[StatusCause]:
     context.total.add(path, cost)
     if cost <= RULE_COST_MAX:
         return []

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from restow.apimachinery import field_errors
-from restow.apimachinery.status_error import Cause
+from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural import paths
 from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.budget import OBJECT_COST_MAX
@@ -129,7 +129,7 @@ def _node(schema: Schema, declared: Declared | None) -> RuleNode | None:
 class RuleResult:
     """What rules say about an object."""
 
-    causes: list[Cause] = field(default_factory=list)
+    causes: list[StatusCause] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     cost_left: int = OBJECT_COST_MAX
     """Negative if the object took more than it may."""
@@ -329,7 +329,9 @@ class _Variables:
         return {SELF: self._self, OLD_SELF: old}
 
 
-def _cause(compiled: CompiledRule, schema: Schema, value: Any, *, where: str, told: str) -> Cause:
+def _cause(
+    compiled: CompiledRule, schema: Schema, value: Any, *, where: str, told: str
+) -> StatusCause:
     match compiled.rule.reason:
         case "FieldValueForbidden":
             return field_errors.forbidden(where, told)
@@ -337,9 +339,9 @@ def _cause(compiled: CompiledRule, schema: Schema, value: Any, *, where: str, to
             return field_errors.required(where, told)
         case "FieldValueDuplicate":
             if schema.type in ("object", "array"):
-                return Cause("FieldValueDuplicate", "Duplicate value", where)
+                return StatusCause("FieldValueDuplicate", "Duplicate value", where)
             return field_errors.duplicate(where, value)
     if schema.type in ("object", "array"):
         # Whole objects in messages help nobody.
-        return Cause("FieldValueInvalid", f"Invalid value: {told}", where)
+        return StatusCause("FieldValueInvalid", f"Invalid value: {told}", where)
     return field_errors.invalid(where, value, told)

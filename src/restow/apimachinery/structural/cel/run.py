@@ -14,7 +14,7 @@ LIST_COST: Final = 10
 MAP_COST: Final = 30
 
 
-class Run:
+class Evaluation:
     """One evaluation: variables, and the cost so far."""
 
     __slots__ = ("cost", "cost_max", "variables", "whole_cost_max")
@@ -49,4 +49,4 @@ class Trial:
         self.cost_left = cost_max
 
 
-Evaluate = Callable[[Run], Any]
+Evaluate = Callable[[Evaluation], Any]

@@ -11,23 +11,23 @@ from typing import Final, NamedTuple
 UNBOUNDED: Final = 2**64 - 1
 
 
-class Span(NamedTuple):
+class CostBounds(NamedTuple):
     """A least and a greatest number, of cost or of size; both stop at 64 bits."""
 
     low: int = 0
     high: int = 0
 
-    def plus(self, other: Span) -> Span:
-        return Span(capped(self.low + other.low), capped(self.high + other.high))
+    def plus(self, other: CostBounds) -> CostBounds:
+        return CostBounds(capped(self.low + other.low), capped(self.high + other.high))
 
-    def times(self, other: Span) -> Span:
-        return Span(capped(self.low * other.low), capped(self.high * other.high))
+    def times(self, other: CostBounds) -> CostBounds:
+        return CostBounds(capped(self.low * other.low), capped(self.high * other.high))
 
-    def scaled(self, factor: float) -> Span:
-        return Span(_scaled(self.low, factor), _scaled(self.high, factor))
+    def scaled(self, factor: float) -> CostBounds:
+        return CostBounds(_scaled(self.low, factor), _scaled(self.high, factor))
 
-    def union(self, other: Span) -> Span:
-        return Span(min(self.low, other.low), max(self.high, other.high))
+    def union(self, other: CostBounds) -> CostBounds:
+        return CostBounds(min(self.low, other.low), max(self.high, other.high))
 
 
 def capped(number: int) -> int:
@@ -39,11 +39,11 @@ def _scaled(number: int, factor: float) -> int:
     return capped(math.ceil(number * factor))
 
 
-def fixed(number: int) -> Span:
+def fixed(number: int) -> CostBounds:
     """A cost or size that is known."""
-    return Span(number, number)
+    return CostBounds(number, number)
 
 
-UNKNOWN: Final = Span(0, UNBOUNDED)
+UNKNOWN: Final = CostBounds(0, UNBOUNDED)
 ONE: Final = fixed(1)
-NOTHING: Final = Span()
+NOTHING: Final = CostBounds()

@@ -12,14 +12,14 @@ from typing import Any, Final
 from restow.apimachinery.structural.cel.keywords import RESERVED
 from restow.apimachinery.structural.cel.nodes import (
     Call,
+    CelNode,
     Conditional,
     Ident,
-    ListOf,
+    ListLiteral,
     Literal,
     Logic,
     Macro,
-    MapOf,
-    Node,
+    MapLiteral,
     Select,
 )
 from restow.apimachinery.structural.cel.values import UINT64_MAX, Uint
@@ -199,7 +199,7 @@ _LEVELS: Final = {
 }
 
 
-def parse(source: str) -> Node:
+def parse(source: str) -> CelNode:
     """The expression; SyntaxProblem if it is none."""
     if len(source) > EXPRESSION_LENGTH_MAX:
         why = (
@@ -242,14 +242,14 @@ class _Parser:
         message = f"Syntax error: mismatched input '{token.text}' expecting {wanted}"
         return SyntaxProblem(message, token.at)
 
-    def sized(self, node: Node, *below: Node) -> Node:
+    def sized(self, node: CelNode, *below: CelNode) -> CelNode:
         node.depth = 1 + max((each.depth for each in below), default=0)
         if node.depth > DEPTH_MAX:
             message = f"expression recursion limit exceeded: {DEPTH_MAX}"
             raise SyntaxProblem(message, node.at)
         return node
 
-    def expression(self, nesting: int) -> Node:
+    def expression(self, nesting: int) -> CelNode:
         if nesting > DEPTH_MAX:
             message = f"expression recursion limit exceeded: {DEPTH_MAX}"
             raise SyntaxProblem(message, self.token.at)
@@ -262,8 +262,8 @@ class _Parser:
         no = self.expression(nesting + 1)
         return self.sized(Conditional(condition, yes, no, at=at), condition, yes, no)
 
-    def chain(self, nesting: int, *, is_and: bool) -> Node:
-        def operand() -> Node:
+    def chain(self, nesting: int, *, is_and: bool) -> CelNode:
+        def operand() -> CelNode:
             return self.binary(nesting, 1) if is_and else self.chain(nesting, is_and=True)
 
         sign = "&&" if is_and else "||"
@@ -276,7 +276,7 @@ class _Parser:
             terms.append(operand())
         return self.sized(Logic(is_and, terms, at=at), *terms)
 
-    def binary(self, nesting: int, level: int) -> Node:
+    def binary(self, nesting: int, level: int) -> CelNode:
         left = self.unary(nesting)
         while True:
             token = self.token
@@ -288,7 +288,7 @@ class _Parser:
             name = "@in" if token.text == "in" else f"_{token.text}_"
             left = self.sized(Call(name, None, [left, right], at=token.at), left, right)
 
-    def unary(self, nesting: int) -> Node:
+    def unary(self, nesting: int) -> CelNode:
         token = self.token
         if token.kind == "op" and token.text in ("!", "-"):
             self.place += 1
@@ -304,7 +304,7 @@ class _Parser:
             return self.sized(Call(name, None, [operand], at=token.at), operand)
         return self.members(self.primary(nesting), nesting)
 
-    def members(self, node: Node, nesting: int) -> Node:
+    def members(self, node: CelNode, nesting: int) -> CelNode:
         while True:
             at = self.token.at
             if self.token.kind != "op":
@@ -329,7 +329,7 @@ class _Parser:
             else:
                 return node
 
-    def member_call(self, target: Node, name: str, nesting: int) -> Node:
+    def member_call(self, target: CelNode, name: str, nesting: int) -> CelNode:
         at = self.token.at
         args = self.arguments(nesting)
         names = _MACROS.get((name, len(args)))
@@ -346,15 +346,15 @@ class _Parser:
             variables.append(arg.name)
         kind = "exists_one" if name == "existsOne" else name
         rest = args[names:]
-        if kind == "transformMapEntry" and not isinstance(rest[-1], MapOf):
+        if kind == "transformMapEntry" and not isinstance(rest[-1], MapLiteral):
             raise SyntaxProblem("argument must be a map literal", rest[-1].at)
         node = Macro(kind, target, tuple(variables), rest, at=at)
         # A loop is deeper than it looks: two frames for itself, and its variables.
         return self.sized(node, target, *rest)
 
-    def arguments(self, nesting: int) -> list[Node]:
+    def arguments(self, nesting: int) -> list[CelNode]:
         self.expect("(")
-        args: list[Node] = []
+        args: list[CelNode] = []
         if self.accept(")"):
             return args
         args.append(self.expression(nesting + 1))
@@ -363,7 +363,7 @@ class _Parser:
         self.expect(")")
         return args
 
-    def primary(self, nesting: int) -> Node:
+    def primary(self, nesting: int) -> CelNode:
         token = self.take()
         match token.kind:
             case "int" | "float":
@@ -377,7 +377,7 @@ class _Parser:
         self.place -= 1
         raise self.unexpected("an expression")
 
-    def named(self, token: _Token, nesting: int) -> Node:
+    def named(self, token: _Token, nesting: int) -> CelNode:
         match token.text:
             case "true":
                 return Literal(True, at=token.at)
@@ -401,13 +401,13 @@ class _Parser:
             raise SyntaxProblem(f"undeclared reference to '{token.text}'", token.at)
         return Ident(token.text, at=token.at)
 
-    def has(self, args: list[Node], at: int) -> Node:
+    def has(self, args: list[CelNode], at: int) -> CelNode:
         if len(args) != 1 or not isinstance(args[0], Select) or args[0].is_optional:
             raise SyntaxProblem("invalid argument to has() macro", at)
         select = args[0]
         return self.sized(Select(select.operand, select.name, is_test=True, at=at), select.operand)
 
-    def bracketed(self, token: _Token, nesting: int) -> Node:
+    def bracketed(self, token: _Token, nesting: int) -> CelNode:
         match token.text:
             case "(":
                 inner = self.expression(nesting + 1)
@@ -425,8 +425,8 @@ class _Parser:
         self.place -= 1
         raise self.unexpected("an expression")
 
-    def list_of(self, at: int, nesting: int) -> Node:
-        items: list[Node] = []
+    def list_of(self, at: int, nesting: int) -> CelNode:
+        items: list[CelNode] = []
         optional = set()
         while not self.accept("]"):
             if self.accept("?"):
@@ -435,10 +435,10 @@ class _Parser:
             if not self.accept(","):
                 self.expect("]")
                 break
-        return self.sized(ListOf(items, frozenset(optional), at=at), *items)
+        return self.sized(ListLiteral(items, frozenset(optional), at=at), *items)
 
-    def map_of(self, at: int, nesting: int) -> Node:
-        entries: list[tuple[Node, Node, bool]] = []
+    def map_of(self, at: int, nesting: int) -> CelNode:
+        entries: list[tuple[CelNode, CelNode, bool]] = []
         while not self.accept("}"):
             is_optional = self.accept("?")
             key = self.expression(nesting + 1)
@@ -448,9 +448,9 @@ class _Parser:
                 self.expect("}")
                 break
         below = [node for key, value, _ in entries for node in (key, value)]
-        return self.sized(MapOf(entries, at=at), *below)
+        return self.sized(MapLiteral(entries, at=at), *below)
 
-    def number(self, token: _Token, *, sign: str, at: int) -> Node:
+    def number(self, token: _Token, *, sign: str, at: int) -> CelNode:
         if token.kind == "float":
             return Literal(float(sign + token.text), at=at)
         text = token.text.lower()
