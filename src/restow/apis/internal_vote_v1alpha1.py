@@ -10,7 +10,7 @@ __all__ = [
     "API_VERSION",
     "GROUP",
     "KIND",
-    "StorageVersion",
+    "StorageVersionVote",
     "VersionCandidate",
 ]
 
@@ -26,7 +26,7 @@ class VersionCandidate(msgspec.Struct, kw_only=True, frozen=True):
     preferred_version: str = msgspec.field(name="preferredVersion", default="")
 
 
-class StorageVersion(msgspec.Struct, kw_only=True):
+class StorageVersionVote(msgspec.Struct, kw_only=True):
     metadata: dict[str, Any]
     selected_version: str = msgspec.field(name="selectedVersion", default="")
     candidate_versions: list[VersionCandidate] = msgspec.field(

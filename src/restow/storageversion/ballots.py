@@ -74,7 +74,7 @@ def ballot_key(name: str, selected: str) -> Key:
 
 def decode_ballot(item: Item) -> StoredBallot:
     try:
-        found = msgspec.json.decode(item.value, type=wire.StorageVersion)
+        found = msgspec.json.decode(item.value, type=wire.StorageVersionVote)
     except msgspec.MsgspecError as error:
         raise StoreDamaged(f"{item.key} holds no StorageVersion: {error}") from error
     candidates = tuple(
@@ -85,7 +85,7 @@ def decode_ballot(item: Item) -> StoredBallot:
 
 
 def encode_ballot(stored: StoredBallot) -> bytes:
-    found = wire.StorageVersion(
+    found = wire.StorageVersionVote(
         metadata=dict(stored.metadata),
         selected_version=stored.ballot.selected,
         candidate_versions=[
