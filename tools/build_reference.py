@@ -28,7 +28,7 @@ from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.cli.main import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, make_whole_parser
 from restow.cli.tree import Argument, Group, Node, Option, whole_tree
-from restow.kinds.definitions import VERBS_ALL, Subresource
+from restow.kinds.kind import VERBS_ALL, Subresource
 from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
 from restow.registry.definition import Resource
 from restow.request.metrics import HealthMetrics

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from restow.apimachinery.names import GroupResource
-from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
+from restow.kinds.defaults.crds import CLEANUP_FINALIZER
 from restow.registry.custom.definitions import (
     Definition,
     definition_key,

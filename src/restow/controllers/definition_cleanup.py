@@ -21,7 +21,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.controllers import definition_conditions as conditions
 from restow.controllers.definition_names import group_of, resource_named
 from restow.controllers.places import read_metadata, stored_version, working_version
-from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
+from restow.kinds.defaults.crds import CLEANUP_FINALIZER
 from restow.registry.catalog import Catalog
 from restow.registry.custom.definitions import (
     TERMINATING,

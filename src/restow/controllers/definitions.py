@@ -32,7 +32,7 @@ from restow.controllers.definition_names import (
     to_wire,
 )
 from restow.controllers.places import working_version
-from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
+from restow.kinds.defaults.crds import CLEANUP_FINALIZER
 from restow.kinds.validation.webhook_clients import has_bad_bundle
 from restow.registry.catalog import Catalog
 from restow.registry.custom.definitions import (

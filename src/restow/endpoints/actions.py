@@ -19,7 +19,7 @@ from restow.endpoints.handlers.not_running import connect, log, proxy
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.store_scan import scan_store
 from restow.httpserver.response import Promise
-from restow.kinds.definitions import VERBS_STATUS
+from restow.kinds.kind import VERBS_STATUS
 from restow.request.context import Context
 
 Action: TypeAlias = "Callable[[Server, Context], Promise]"

@@ -28,7 +28,7 @@ from restow.aggregator.documents_known import (
 )
 from restow.apimachinery.names import GroupVersion
 from restow.httpserver.response import Response, header_block
-from restow.kinds.definitions import Subresource
+from restow.kinds.kind import Subresource
 from restow.registry.catalog import Catalog
 from restow.registry.definition import Resource
 from restow.request.context import Context

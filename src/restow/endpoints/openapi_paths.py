@@ -17,8 +17,8 @@ from typing import Final
 from restow.aggregator.documents_known import NoRemotes, Remotes, RemoteVersion
 from restow.apimachinery import status
 from restow.httpserver.response import Promise, Response, header_block
-from restow.kinds.definitions import Kind, Subresource, type_name
 from restow.kinds.derived_types import all_types
+from restow.kinds.kind import Kind, Subresource, type_name
 from restow.openapi import (
     V2_PROTOBUF_ACCEPTED,
     V2_PROTOBUF_ANSWERED,

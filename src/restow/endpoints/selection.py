@@ -18,7 +18,7 @@ from restow.apimachinery.selectors import (
     parse_field_selector,
     parse_label_selector,
 )
-from restow.kinds.definitions import SelectableField
+from restow.kinds.kind import SelectableField
 from restow.registry.definition import Resource
 from restow.registry.watch_cache import Entry
 from restow.request.request_info import RequestInfo

@@ -23,7 +23,7 @@ from restow.apimachinery.types import (
     Type,
     UnknownType,
 )
-from restow.kinds.definitions import type_name
+from restow.kinds.kind import type_name
 from restow.kinds.types import Types, load_types
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"

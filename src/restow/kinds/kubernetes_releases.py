@@ -22,7 +22,7 @@ from importlib import resources
 from typing import Any, Final
 
 from restow.apimachinery.names import GroupResource, GroupVersion
-from restow.kinds.definitions import api_version
+from restow.kinds.kind import api_version
 from restow.kinds.releases import ReleaseError
 
 PREFIX: Final = "kubernetes-"

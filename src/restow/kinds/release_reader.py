@@ -15,7 +15,7 @@ from typing import Final, cast, get_args
 from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
 from restow.apimachinery.yaml_nodes import Items, Node, Pairs, Text, YamlProblem, compose
 from restow.kinds.builtin import all_kinds, find_kind, group_order
-from restow.kinds.definitions import Kind
+from restow.kinds.kind import Kind
 from restow.kinds.release_values import (
     ConversionName,
     Release,

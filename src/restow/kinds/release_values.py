@@ -11,7 +11,7 @@ from typing import Literal
 from restow.apimachinery.conversion import Converter, renaming
 from restow.apimachinery.names import GroupKind, GroupResource
 from restow.kinds.conversions import converter_of
-from restow.kinds.definitions import Kind, api_version
+from restow.kinds.kind import Kind, api_version
 
 ConversionName = Literal["builtin", "rename", "none"]
 SchemaName = Literal["builtin", "open"]

@@ -19,8 +19,8 @@ from restow.apimachinery.strategic_merge_types import merge_schema
 from restow.apimachinery.typed_json import check as check_typed
 from restow.apimachinery.types import Struct
 from restow.kinds.defaults import apply_defaults, has_defaults, prepare_create, prepare_update
-from restow.kinds.definitions import Kind
 from restow.kinds.derived_types import all_types
+from restow.kinds.kind import Kind
 from restow.kinds.validation import validate
 from restow.registry.definition import Object
 

@@ -26,7 +26,7 @@ from restow.apimachinery.metadata_rules import (
 )
 from restow.apimachinery.names import GroupKind
 from restow.apimachinery.status_error import StatusError
-from restow.kinds.definitions import Kind
+from restow.kinds.kind import Kind
 from restow.kinds.validation import NO_CONTENT, has_other_content, pod_parts
 from restow.registry import graceful
 from restow.registry.definition import Object, Resource

@@ -29,7 +29,7 @@ from restow.endpoints.nonresource import NonResources
 from restow.endpoints.openapi_paths import OpenApi
 from restow.httpserver import Response
 from restow.httpserver.request import Headers, Peer, Request
-from restow.kinds.definitions import VERBS_ALL
+from restow.kinds.kind import VERBS_ALL
 from restow.openapi import ApiInfo
 from restow.registry.caches import Caches
 from restow.registry.catalog import builtin_catalog

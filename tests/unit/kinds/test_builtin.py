@@ -9,8 +9,8 @@ from restow.apimachinery.names import version_priority
 from restow.apimachinery.types import ListOf, StructRef
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.kinds.builtin import all_kinds, find_kind, find_resource
-from restow.kinds.definitions import Kind, SelectableField
 from restow.kinds.derived_types import all_types
+from restow.kinds.kind import Kind, SelectableField
 from restow.kinds.releases import shipped_release
 
 KINDS = {str(kind.group_kind): kind for kind in all_kinds()}
@@ -191,7 +191,7 @@ def test_values_of_selectable_fields() -> None:
 def test_importing_the_model_loads_no_tables() -> None:
     """The tables, and the libraries for files, are loaded when first asked for."""
     code = (
-        "import sys, restow.kinds.definitions, restow.kinds.builtin\n"
+        "import sys, restow.kinds.kind, restow.kinds.builtin\n"
         "print([m for m in ('yaml', 'restow.kinds.builtin.core') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

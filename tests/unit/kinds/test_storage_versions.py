@@ -10,8 +10,8 @@ from restow.apimachinery.typed_json import check
 from restow.apimachinery.types import Field, Struct
 from restow.kinds.builtin import all_kinds, find_kind, group_order
 from restow.kinds.defaults import prepare_create
-from restow.kinds.definitions import Kind
 from restow.kinds.derived_types import all_types
+from restow.kinds.kind import Kind
 from restow.kinds.releases import shipped_release, shipped_releases
 from restow.kinds.validation import validate
 

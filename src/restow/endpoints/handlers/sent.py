@@ -15,7 +15,7 @@ from restow.apimachinery import body_codec, codec, protobuf
 from restow.apimachinery.conversion import Converter
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import Response
-from restow.kinds.definitions import Kind
+from restow.kinds.kind import Kind
 from restow.registry.definition import Object, Resource
 from restow.registry.shapes import BuiltinShape
 from restow.registry.strategy import place

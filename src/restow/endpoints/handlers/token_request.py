@@ -31,7 +31,7 @@ from restow.endpoints.handlers.creating import check_namespace
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import Response
-from restow.kinds.definitions import Kind
+from restow.kinds.kind import Kind
 from restow.registry.definition import Object, Resource
 from restow.registry.shapes import BuiltinShape
 from restow.registry.strategy import place, timestamp

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Final
 
 from restow.apimachinery.names import GroupKind, GroupResource
-from restow.kinds.definitions import Kind
+from restow.kinds.kind import Kind
 
 __all__ = [
     "GROUP_PRIORITIES",

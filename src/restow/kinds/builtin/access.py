@@ -2,14 +2,14 @@
 
 Reviews are answered by the server and never stored.
 
-Only rows. What a column means is said in `restow.kinds.definitions`.
+Only rows. What a column means is said in `restow.kinds.kind`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from restow.kinds.definitions import (
+from restow.kinds.kind import (
     STATUS,
     VERBS_REVIEW,
     VERBS_STATUS,

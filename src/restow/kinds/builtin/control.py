@@ -2,14 +2,14 @@
 
 Also restow's own: the states and migrations of storage, in both groups that clients know.
 
-Only rows. What a column means is said in `restow.kinds.definitions`.
+Only rows. What a column means is said in `restow.kinds.kind`.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.kinds.definitions import STATUS, VERBS_REVIEW, Kind, Subresource, declare
+from restow.kinds.kind import STATUS, VERBS_REVIEW, Kind, Subresource, declare
 
 _FLOW: Final = "flowcontrol.apiserver.k8s.io"
 _OF_EXTENSION: Final[dict[str, Any]] = {

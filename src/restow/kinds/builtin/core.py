@@ -1,6 +1,6 @@
 """The core group, and the events of `events.k8s.io`, which live in the same store.
 
-Only rows. What a column means is said in `restow.kinds.definitions`.
+Only rows. What a column means is said in `restow.kinds.kind`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from restow.apimachinery.names import GroupKind
-from restow.kinds.definitions import (
+from restow.kinds.kind import (
     SCALE,
     STATUS,
     VERBS_ALL,

@@ -2,14 +2,14 @@
 
 Old versions are decoded, and are served only in a release that says so.
 
-Only rows. What a column means is said in `restow.kinds.definitions`.
+Only rows. What a column means is said in `restow.kinds.kind`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from restow.kinds.definitions import STATUS, declare
+from restow.kinds.kind import STATUS, declare
 
 _NETWORKING: Final = "networking.k8s.io"
 _STORAGE: Final = "storage.k8s.io"

@@ -3,14 +3,14 @@
 They are data here: nothing schedules or runs them. Old versions are decoded, and are served only in
 a release that says so.
 
-Only rows. What a column means is said in `restow.kinds.definitions`.
+Only rows. What a column means is said in `restow.kinds.kind`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from restow.kinds.definitions import SCALE, STATUS, SelectableField, declare
+from restow.kinds.kind import SCALE, STATUS, SelectableField, declare
 
 _REPLICAS: Final = (SelectableField("status.replicas", ("status", "replicas"), absent="0"),)
 _SUCCEEDED: Final = (SelectableField("status.successful", ("status", "succeeded"), absent="0"),)

@@ -15,7 +15,7 @@ from restow.apimachinery.conversion import Converter, renaming
 from restow.apimachinery.errors import UnknownKind
 from restow.apimachinery.names import GroupKind
 from restow.kinds.builtin import all_kinds, find_kind
-from restow.kinds.definitions import Kind
+from restow.kinds.kind import Kind
 
 __all__ = ["converter_of"]
 

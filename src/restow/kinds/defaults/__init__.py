@@ -17,7 +17,7 @@ from restow.apimachinery.type_values import fresh, zero_of_struct
 from restow.kinds.defaults import (
     control,
     core,
-    custom_definitions,
+    crds,
     devices,
     pod_status,
     pods,
@@ -61,7 +61,7 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, str], None]]] = {
     (_ADMISSION, "ValidatingAdmissionPolicy"): control.default_policy,
     (_ADMISSION, "ValidatingAdmissionPolicyBinding"): control.default_policy_binding,
     (_ADMISSION, "ValidatingWebhookConfiguration"): control.default_validating_webhooks,
-    ("apiextensions.k8s.io", "CustomResourceDefinition"): custom_definitions.default_definition,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): crds.default_definition,
     ("apiregistration.k8s.io", "APIService"): control.default_api_service,
     ("apps", "DaemonSet"): workloads.default_daemon_set,
     ("apps", "Deployment"): workloads.default_deployment,
@@ -135,7 +135,7 @@ def _begin(group: str, kind: str, obj: Object) -> None:
         case "", "Service":
             services.begin_service(obj)
         case "apiextensions.k8s.io", "CustomResourceDefinition":
-            custom_definitions.begin(obj)
+            crds.begin(obj)
         case "apiregistration.k8s.io", "APIService":
             control.begin_api_service(obj)
         case "apps", "DaemonSet":
@@ -160,7 +160,7 @@ def prepare_update(group: str, kind: str, new: Object, old: Object) -> None:
         case "", "Service":
             services.keep_from_old(new, old)
         case "apiextensions.k8s.io", "CustomResourceDefinition":
-            custom_definitions.keep_from_old(new, old)
+            crds.keep_from_old(new, old)
         case "apps", "DaemonSet":
             workloads.count_templates(new, old)
         case "certificates.k8s.io", "CertificateSigningRequest":

@@ -18,9 +18,10 @@ from restow.kinds.derived_types import all_types
 from restow.kinds.validation import (
     api_services,
     autoscalers,
+    certificate_signing_requests,
     control,
     core,
-    custom_definitions,
+    crds,
     events,
     kind_rules,
     limit_ranges,
@@ -30,14 +31,13 @@ from restow.kinds.validation import (
     policies,
     quotas,
     roles,
-    signing_requests,
     storage_versions,
     volume_rules,
     webhook_configurations,
     workloads,
 )
 from restow.kinds.validation.fields import Causes, Object
-from restow.kinds.validation.frozen import frozen_problems
+from restow.kinds.validation.immutable_fields import frozen_problems
 from restow.kinds.validation.rules import Walk, walk_of
 
 __all__ = ["validate"]
@@ -73,7 +73,7 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, Object | None], Causes]]
     (_ADMISSION, "ValidatingAdmissionPolicy"): policies.validate_policy,
     (_ADMISSION, "ValidatingAdmissionPolicyBinding"): policies.validate_policy_binding,
     (_ADMISSION, "ValidatingWebhookConfiguration"): webhook_configurations.validate_webhooks,
-    ("apiextensions.k8s.io", "CustomResourceDefinition"): custom_definitions.validate_definition,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): crds.validate_definition,
     ("apiregistration.k8s.io", "APIService"): api_services.validate_api_service,
     ("apps", "DaemonSet"): workloads.validate_daemon_set,
     ("apps", "Deployment"): workloads.validate_deployment,
@@ -82,7 +82,7 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, Object | None], Causes]]
     ("autoscaling", "HorizontalPodAutoscaler"): autoscalers.validate_autoscaler,
     ("batch", "CronJob"): workloads.validate_cron_job,
     ("batch", "Job"): workloads.validate_job,
-    _SIGNING_REQUEST: signing_requests.validate_signing_request,
+    _SIGNING_REQUEST: certificate_signing_requests.validate_signing_request,
     ("coordination.k8s.io", "Lease"): control.validate_lease,
     ("discovery.k8s.io", "EndpointSlice"): control.validate_endpoint_slice,
     ("events.k8s.io", "Event"): events.validate_new_event,
@@ -124,7 +124,9 @@ def validate(
         if old is not None:
             causes += frozen_problems(group, kind, new, old)
         if old is not None and (group, kind) == _SIGNING_REQUEST:
-            causes += signing_requests.signing_change_problems(new, old, subresource=subresource)
+            causes += certificate_signing_requests.signing_change_problems(
+                new, old, subresource=subresource
+            )
         return causes
     except (AttributeError, TypeError, ValueError):
         # Types are checked before. Should one slip through, the client is at fault, not the server.

@@ -12,7 +12,7 @@ from typing import Final
 
 from restow.apimachinery.names import GroupVersion
 from restow.apis.storage_scan import OBJECTS_PREFIX
-from restow.kinds.definitions import api_version
+from restow.kinds.kind import api_version
 from restow.kinds.kubernetes_releases import (
     KubernetesRelease,
     known_minors,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from restow.apimachinery.conversion import Converter
-from restow.kinds.definitions import Kind
+from restow.kinds.kind import Kind
 from restow.registry.definition import Object
 from restow.registry.shapes import BuiltinShape
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from restow.kinds.definitions import SCALE, STATUS
+from restow.kinds.kind import SCALE, STATUS
 from restow.registry.catalog import Catalog
 from restow.registry.custom.hosting import VERBS, PublishedSchema, custom_resource
 from restow.registry.definition import PrinterColumn, ScalePaths

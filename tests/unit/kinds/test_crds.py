@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from restow.kinds.builtin import find_kind
 from restow.kinds.defaults import prepare_update
-from restow.kinds.defaults.custom_definitions import CLEANUP_FINALIZER
-from restow.kinds.validation.custom_versions import SELECTABLE_FIELDS_MAX
+from restow.kinds.defaults.crds import CLEANUP_FINALIZER
+from restow.kinds.validation.crd_versions import SELECTABLE_FIELDS_MAX
 from tests.unit.kinds.definition_cases import (
     BAD,
     GOOD,

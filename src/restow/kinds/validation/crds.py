@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from restow.apimachinery import field_errors as errors
 from restow.apimachinery.conversion_review import SUPPORTED
 from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
-from restow.kinds.validation.custom_versions import check_versions
+from restow.kinds.validation.crd_versions import check_versions
 from restow.kinds.validation.fields import Causes, Object, keep, listed, part
 from restow.kinds.validation.webhook_clients import check_client, has_bad_bundle
 
