@@ -22,7 +22,7 @@ from benchmarks.coordination.processes import (
 )
 from benchmarks.rounds import Comparison
 from restow.aio import Runtime
-from restow.storage.opening import open_storage
+from restow.storage.drivers import open_storage
 from tests.support.etcd_process import start_etcd
 
 OFF = ("--feature-gates", "StorageVersionAPI=false,APIServerIdentity=false")

@@ -18,7 +18,7 @@ from restow.aio import Runtime
 from restow.kinds.releases import shipped_release
 from restow.registry.catalog import release_catalog
 from restow.registry.definition import Resource
-from restow.storage.opening import open_storage
+from restow.storage.drivers import open_storage
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
 from tests.support.server_process import ServerProcess

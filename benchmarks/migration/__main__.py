@@ -33,8 +33,8 @@ from benchmarks.migration.passes import (
 )
 from benchmarks.migration.seeding import check, seed
 from restow.aio import Runtime
+from restow.storage.drivers import open_storage
 from restow.storage.interface import Storage
-from restow.storage.opening import open_storage
 from tests.support.etcd_process import start_etcd
 from tests.support.server_process import ServerProcess
 

@@ -23,7 +23,7 @@ from benchmarks.migration.migrating import PassDone, migrator
 from benchmarks.migration.passes import prepare
 from benchmarks.migration.seeding import check, seed
 from restow.aio import Runtime
-from restow.storage.opening import open_storage
+from restow.storage.drivers import open_storage
 from tests.support.server_process import ServerProcess
 
 ROWS = 10

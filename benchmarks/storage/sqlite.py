@@ -21,7 +21,7 @@ from restow.storage.interface import (
     RevisionIs,
     Transaction,
 )
-from restow.storage.sqlite import open_sqlite, opening, schema
+from restow.storage.sqlite import file_setup, open_sqlite, schema
 from restow.storage.sqlite.batch import apply
 
 WRITERS = 64
@@ -79,7 +79,7 @@ async def measure_range(directory: Path, *, rounds: int, items: int) -> Comparis
 async def open_bare(path: Path) -> apsw.Connection:
     """A connection to a new store without the driver around it."""
     await (await open_sqlite(path, Runtime.system())).close()
-    connection = opening.connect(path, cache_kib=opening.WRITER_CACHE_KIB)
+    connection = file_setup.connect(path, cache_kib=file_setup.WRITER_CACHE_KIB)
     connection.execute("PRAGMA wal_autocheckpoint = 1000")
     return connection
 

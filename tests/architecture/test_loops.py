@@ -19,7 +19,7 @@ ENDING = {
     "aggregator/upgrading.py": "a tunnel of one client",
     "endpoints/handlers/translating.py": "a conversion, for all who wait for it",
     "httpserver/answering.py": "the answer to a request",
-    "storage/etcd/reading.py": "one question, for all who wait for it",
+    "storage/etcd/reader.py": "one question, for all who wait for it",
 }
 """Where such a name is of a task that ends, and why."""
 

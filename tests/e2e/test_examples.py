@@ -17,8 +17,8 @@ from restow.apiserver.aggregated_options import AggregatedOptions
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.client import ApiClient, read_kubeconfig
+from restow.storage.drivers import open_storage
 from restow.storage.interface import Key
-from restow.storage.opening import open_storage
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WIDGETS = runpy.run_path(str(EXAMPLES / "widgets.py"))["WIDGETS"]

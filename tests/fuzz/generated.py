@@ -25,7 +25,7 @@ from schemathesis import Case, GenerationMode
 from schemathesis.core.result import Ok
 
 from restow.aio import Runtime
-from restow.storage.opening import open_storage
+from restow.storage.drivers import open_storage
 from tests.conformance.api.servers import RunningServer, start_server
 from tests.fuzz.objects import OBJECTS
 from tests.sizes import SIZES

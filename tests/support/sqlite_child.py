@@ -26,8 +26,8 @@ from restow.aio import Runtime
 from restow.storage.errors import Compacted
 from restow.storage.interface import Done, Key, Put, Revision, Storage, Transaction
 from restow.storage.sqlite import open_sqlite
+from restow.storage.sqlite.file_setup import peers_directory
 from restow.storage.sqlite.locks import WriteLock
-from restow.storage.sqlite.opening import peers_directory
 
 PREFIX: Final = "/restow/child/"
 SHARED: Final = Key("/restow/child-shared")

@@ -24,6 +24,7 @@ import msgspec
 
 from restow.aio import Runtime, Tasks, in_own_thread
 from restow.endpoints.health import Health
+from restow.storage.drivers import open_storage, place_name
 from restow.storage.errors import OpenRefused, StorageError, StoreReplaced
 from restow.storage.identity import (
     AHEAD,
@@ -38,7 +39,6 @@ from restow.storage.identity import (
     explain,
 )
 from restow.storage.interface import Span, Storage
-from restow.storage.opening import open_storage, place_name
 from restow.storage.store_mark import MARK_NAME, check_log, read_mark, with_former, write_mark
 
 LOOK_SECONDS: Final = 1.0

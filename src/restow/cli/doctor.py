@@ -44,8 +44,8 @@ from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import supervisor_of
 from restow.storage.checkup import CHECKUP_FORMS, check_up, see_identity
+from restow.storage.drivers import place_name
 from restow.storage.errors import OpenRefused, StorageError
-from restow.storage.opening import place_name
 from restow.storage.store_mark import MARK_NAME, check_log, read_mark
 
 WIDTH_OF_FILES = 200

@@ -33,8 +33,8 @@ from restow.cli.serve_authentication import add_authentication, authentication_o
 from restow.cli.serve_limits import add_limits, limit_options
 from restow.cli.serve_service_accounts import add_service_accounts, service_account_options
 from restow.cli.serve_tls import add_tls, tls_options
+from restow.storage.drivers import ADDRESS_FORMS
 from restow.storage.errors import OpenRefused
-from restow.storage.opening import ADDRESS_FORMS
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2

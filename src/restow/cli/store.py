@@ -20,9 +20,9 @@ from restow.cli.live_servers import live_servers, local_supervisor
 from restow.cli.running import run_async
 from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store
 from restow.localcluster.errors import ClusterRefused
+from restow.storage.drivers import ADDRESS_FORMS, open_storage
 from restow.storage.errors import StorageError, StoreDamaged, Unavailable
 from restow.storage.interface import Span, Storage
-from restow.storage.opening import ADDRESS_FORMS, open_storage
 from restow.storage.private_files import make_data_directory
 
 STORE_DEFAULT = f"sqlite:{DATA_DIR_DEFAULT / 'store.db'}"

@@ -139,7 +139,7 @@ def _counted(path: Path) -> tuple[int, int]:
 
 
 def _exposures(path: Path) -> tuple[str, ...]:
-    from restow.storage.sqlite.opening import files_of  # noqa: PLC0415
+    from restow.storage.sqlite.file_setup import files_of  # noqa: PLC0415
 
     places = [place for place in (path.parent, *files_of(path)) if place.exists()]
     return tuple(filter(None, map(changeable_by_others, places)))

@@ -33,6 +33,7 @@ from typing import Any, Final
 from restow.aio import Ids, Runtime
 from restow.storage.backup import Progress, cannot_write, sync, unseen
 from restow.storage.checks import check_key
+from restow.storage.drivers import UNFINISHED_RESTORE_KEY
 from restow.storage.errors import (
     Compacted,
     InvalidKey,
@@ -54,7 +55,6 @@ from restow.storage.interface import (
     Transaction,
     Unknown,
 )
-from restow.storage.opening import UNFINISHED_RESTORE_KEY
 from restow.storage.private_files import changeable_by_others
 from restow.storage.sources import Source, open_source
 

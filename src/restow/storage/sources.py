@@ -1,6 +1,6 @@
 """Where keys and values come from: a SQLite store, etcd, or a snapshot file of either.
 
-A driver is imported when it is asked for, as in `restow.storage.opening`. Nothing here writes.
+A driver is imported when it is asked for, as in `restow.storage.drivers`. Nothing here writes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def open_source(address: str, runtime: Runtime) -> Source:
     scheme, _, rest = address.partition(":")
     match scheme:
         case "sqlite" if rest:
-            from restow.storage.sqlite.opening import check_private  # noqa: PLC0415
+            from restow.storage.sqlite.file_setup import check_private  # noqa: PLC0415
 
             check_private(Path(rest))
             return _open_sqlite(Path(rest))

@@ -12,8 +12,8 @@ import uvloop
 
 from restow.aio import Runtime
 from restow.registry.catalog import Catalog
+from restow.storage.drivers import open_storage
 from restow.storage.interface import Storage
-from restow.storage.opening import open_storage
 from restow.testing.storage_suite.harness import wipe
 from tests.conformance.api.servers import BUILTIN, RunningServer, start_server
 from tests.support.api_client import ApiClient

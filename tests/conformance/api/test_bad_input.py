@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime
-from restow.storage.opening import open_storage
+from restow.storage.drivers import open_storage
 from tests.conformance.api.bad_bodies import (
     BODIES,
     METADATA,

@@ -23,7 +23,7 @@ from restow.apiserver.authentication_options import AuthenticationOptions, Reque
 from restow.httpserver import Listener, TlsFiles, TlsMaterial
 from restow.request.context import User
 from restow.request.responses import error_body
-from restow.storage.opening import open_storage
+from restow.storage.drivers import open_storage
 from tests.conformance.api.servers import BUILTIN, SECRETS, TOKEN
 from tests.support.api_client import ApiClient
 from tests.support.certificates import CertificateFiles, make_certificate

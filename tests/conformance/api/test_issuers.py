@@ -16,7 +16,7 @@ from restow.apiserver.authentication_options import AuthenticationOptions, OidcO
 from restow.httpserver import Listener
 from restow.request.context import User
 from restow.request.responses import error_body
-from restow.storage.opening import open_storage
+from restow.storage.drivers import open_storage
 from tests.conformance.api.servers import BUILTIN, CONFIG_MAPS, SECRETS, TOKEN
 from tests.conformance.api.servers import config_map as made
 from tests.support.api_client import ApiClient

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from restow.aio import Runtime
+from restow.storage.drivers import open_storage
 from restow.storage.interface import (
     EVERYTHING,
     REVISION_FIRST,
@@ -14,7 +15,6 @@ from restow.storage.interface import (
     Revision,
     Transaction,
 )
-from restow.storage.opening import open_storage
 
 
 @pytest.mark.parametrize("driver", ["memory", "sqlite"])

@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 )
 
 from restow.aio import Runtime
+from restow.storage.drivers import open_storage
 from restow.storage.interface import (
     EVERYTHING,
     REVISION_FIRST,
@@ -38,7 +39,6 @@ from restow.storage.interface import (
     Write,
 )
 from restow.storage.memory import MemoryStorage
-from restow.storage.opening import open_storage
 from restow.testing.history import Timeline
 from restow.testing.storage_suite import wipe
 from restow.testing.storage_suite.steps import put

@@ -19,8 +19,8 @@ import orjson
 from restow.aio import Runtime
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
+from restow.storage.drivers import open_storage
 from restow.storage.interface import Event, Item, Revision, Span, Storage
-from restow.storage.opening import open_storage
 from restow.storageversion.identity import ServerId
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import ENCODERS_PREFIX, is_held, parse_encoder_key

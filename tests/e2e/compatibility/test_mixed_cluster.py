@@ -25,8 +25,8 @@ from restow.aio import Runtime
 from restow.cli.main import main
 from restow.kinds.releases import shipped_release
 from restow.registry.catalog import release_catalog
+from restow.storage.drivers import open_storage
 from restow.storage.interface import EVERYTHING
-from restow.storage.opening import open_storage
 from tests.e2e.cluster.running import wait_for
 from tests.sizes import SIZES
 from tests.support.controllers_process import ControllersProcess

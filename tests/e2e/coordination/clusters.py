@@ -20,8 +20,8 @@ from typing import Any, Final, TypeVar
 from restow.aio import Runtime
 from restow.kinds.releases import shipped_release
 from restow.registry.catalog import release_catalog
+from restow.storage.drivers import open_storage
 from restow.storage.interface import Span, Storage
-from restow.storage.opening import open_storage
 from restow.storageversion.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
 from restow.storageversion.records import ENCODERS_PREFIX, parse_encoder_key
 from restow.storageversion.wire import LEASES_PREFIX

@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 
 from restow.aio import Runtime
+from restow.storage.drivers import open_storage
 from restow.storage.interface import Key, Put, Transaction
-from restow.storage.opening import open_storage
 from tests.support.child_process import ProcessFailed
 from tests.support.encryption_files import write_encryption_file
 from tests.support.server_process import ServerProcess

@@ -35,8 +35,8 @@ from typing import Any, Final, Self
 from restow.aio import Runtime
 from restow.kinds.releases import shipped_release
 from restow.registry.catalog import release_catalog
+from restow.storage.drivers import open_storage
 from restow.storage.interface import EVERYTHING, Key
-from restow.storage.opening import open_storage
 from tests.e2e.cluster.running import RESTOW, WAIT_SECONDS_MAX, Up, wait_for
 from tests.support.api_client import ApiClient, Reply
 from tests.support.etcd_process import EtcdCluster, start_etcd

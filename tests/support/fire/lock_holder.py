@@ -20,8 +20,8 @@ from typing import Final
 import apsw
 
 from restow.aio import SystemClock
+from restow.storage.sqlite.file_setup import peers_directory
 from restow.storage.sqlite.locks import WriteLock
-from restow.storage.sqlite.opening import peers_directory
 from tests.support.child_process import ChildProcess
 
 HOURS_SECONDS: Final = 3600.0

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from restow.aio import Runtime, SystemClock
 from restow.apiserver.pki import PkiOptions, ensure_pki
+from restow.storage.drivers import open_storage
 from restow.storage.interface import Span, Storage
-from restow.storage.opening import open_storage
 from restow.storageversion.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
 from tests.support.controllers_process import ControllersProcess
 from tests.support.fire.clients import Target

@@ -11,6 +11,7 @@ import pytest
 
 from restow.aio import Runtime
 from restow.apiserver.store_guard import StoreGuard, open_guarded
+from restow.storage.drivers import open_storage
 from restow.storage.errors import Compacted, OpenRefused, StorageError, StoreReplaced
 from restow.storage.identity import (
     IDENTITY_KEY,
@@ -22,7 +23,6 @@ from restow.storage.identity import (
     difference,
 )
 from restow.storage.interface import Delete, Done, Key, Put, Revision, Storage, Transaction
-from restow.storage.opening import open_storage
 from restow.storage.sqlite.storage import SqliteStorage
 from restow.storage.store_mark import MARK_NAME, read_mark, write_mark
 

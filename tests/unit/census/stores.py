@@ -10,8 +10,8 @@ import orjson
 from restow.aio import Runtime
 from restow.apimachinery.protobuf_encode import write_envelope
 from restow.census import Census, open_source, take_census
+from restow.storage.drivers import open_storage
 from restow.storage.interface import Delete, Done, Key, Put, Storage, Transaction
-from restow.storage.opening import open_storage
 
 IN_FLIGHT = 200
 

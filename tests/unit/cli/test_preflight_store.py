@@ -20,9 +20,9 @@ from restow.migration.preflight import (
     find_target,
     judge,
 )
+from restow.storage.drivers import open_storage
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Key, Put, Transaction
-from restow.storage.opening import open_storage
 
 UID = "11111111-2222-3333-4444-555555555555"
 CRONJOBS = "/registry/cronjobs/default/a"

@@ -10,7 +10,7 @@ from restow.aio import Runtime
 from restow.apis.names import FIGURES_ANNOTATION
 from restow.apiserver.lease_notes import LeaseNotes
 from restow.request.metrics import Labels, Metrics, Totals
-from restow.storage.opening import open_storage
+from restow.storage.drivers import open_storage
 from restow.storageversion.membership import Membership, MembershipOptions
 from restow.storageversion.wire import lease_key
 

@@ -21,8 +21,8 @@ from restow.dashboard import load_assets
 from restow.httpserver import Request
 from restow.registry.errors import DoAgain
 from restow.request.context import User
+from restow.storage.drivers import open_storage
 from restow.storage.interface import Span
-from restow.storage.opening import open_storage
 from tests.conformance.api import servers
 from tests.conformance.api.servers import (
     CONFIG_MAPS,

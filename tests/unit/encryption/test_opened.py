@@ -17,6 +17,7 @@ from restow.encryption.opened import OpenedStorage
 from restow.encryption.reloading import ReloadedKeys
 from restow.kinds.builtin import find_kind
 from restow.registry.stored import Splicer
+from restow.storage.drivers import open_storage
 from restow.storage.errors import CannotOpen, PluginSilent, Unavailable
 from restow.storage.interface import (
     Absent,
@@ -32,7 +33,6 @@ from restow.storage.interface import (
     Transaction,
 )
 from restow.storage.memory import MemoryStorage
-from restow.storage.opening import open_storage
 from tests.support.kms_plugin import KmsPlugin
 from tests.unit.encryption.keys_for_tests import IDENTITY, document, keyring, kms, local
 

@@ -15,9 +15,9 @@ from restow.census import open_source
 from restow.storage import private_files
 from restow.storage.backup import write_backup
 from restow.storage.checkup import FileFacts, check_up
+from restow.storage.drivers import open_storage
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Key, Put, Transaction
-from restow.storage.opening import open_storage
 from restow.storage.restore import restore_backup
 
 SUFFIXES = ("", "-wal", "-shm")

@@ -6,8 +6,8 @@ from restow.aio import TaskHandle, Tasks
 from restow.storage.errors import StorageClosed, StorageError
 from restow.storage.etcd.connection import Connection
 from restow.storage.etcd.errors import CallFailed
-from restow.storage.etcd.mending import mend, wait_after
 from restow.storage.etcd.stream import EventStream
+from restow.storage.etcd.stream_recovery import mend, wait_after
 from restow.storage.feed import Chunk
 from restow.storage.interface import Revision
 

@@ -23,8 +23,8 @@ from restow.storage.etcd.encoding import (
 )
 from restow.storage.etcd.errors import UNSETTLED, CallFailed, translate
 from restow.storage.etcd.messages import TXN
-from restow.storage.etcd.reading import Reader
-from restow.storage.etcd.resolve import Attempt, Resolver
+from restow.storage.etcd.outcome_resolver import Attempt, Resolver
+from restow.storage.etcd.reader import Reader
 from restow.storage.etcd.session import Session
 from restow.storage.interface import Done, Outcome, Revision, Transaction, Unknown
 

@@ -13,9 +13,9 @@ from restow.storage.errors import Compacted, StorageError
 from restow.storage.etcd.backlog import EtcdBacklog
 from restow.storage.etcd.connection import Connection
 from restow.storage.etcd.errors import CallFailed, Cause
-from restow.storage.etcd.mending import mend, wait_after
-from restow.storage.etcd.reading import Reader
+from restow.storage.etcd.reader import Reader
 from restow.storage.etcd.stream import EventStream
+from restow.storage.etcd.stream_recovery import mend, wait_after
 from restow.storage.feed import Feed
 from restow.storage.interface import Revision, Span
 

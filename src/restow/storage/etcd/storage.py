@@ -22,7 +22,7 @@ from restow.storage.etcd.messages import (
     StatusRequest,
 )
 from restow.storage.etcd.options import EtcdOptions
-from restow.storage.etcd.reading import Reader
+from restow.storage.etcd.reader import Reader
 from restow.storage.etcd.releases import VERSION_MIN, is_too_old, known_fault
 from restow.storage.etcd.stream import find_compacted
 from restow.storage.identity import IDENTITY_KEY, Seen, decode_record

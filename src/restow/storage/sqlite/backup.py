@@ -19,7 +19,7 @@ import apsw
 
 from restow.storage.errors import StorageError, StoreDamaged, StoreFull
 from restow.storage.interface import Revision
-from restow.storage.sqlite import opening, schema
+from restow.storage.sqlite import file_setup, schema
 from restow.storage.sqlite.errors import FOREIGN, translate
 from restow.storage.sqlite.read_only import open_read_only
 
@@ -41,7 +41,7 @@ def copy_store(
     `taken_at` is the time in seconds that is written into the copy. `on_progress` is told how many
     pages are done, and of how many. Blocks the thread.
     """
-    opening.check_private(source)
+    file_setup.check_private(source)
     origin = open_read_only(source)
     try:
         origin.copy_into(target, pages_per_step=PAGES_PER_STEP, on_progress=on_progress)
@@ -95,14 +95,14 @@ def some_of(problems: Sequence[str]) -> str:
 
 def make_store_at(path: Path, revision: Revision) -> None:
     """Make a new, empty store file that begins at a revision."""
-    opening.prepare(path).close()
-    connection = opening.connect(path, cache_kib=opening.READER_CACHE_KIB)
+    file_setup.prepare(path).close()
+    connection = file_setup.connect(path, cache_kib=file_setup.READER_CACHE_KIB)
     try:
         connection.execute(schema.SET_REVISION, (revision,))
     except apsw.Error as error:
         raise translate(error) from error
     finally:
-        opening.disconnect(connection)
+        file_setup.disconnect(connection)
 
 
 def _mark(path: Path, taken_at: int) -> None:
@@ -112,7 +112,7 @@ def _mark(path: Path, taken_at: int) -> None:
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute(schema.SET_BACKUP, (taken_at,))
     finally:
-        opening.disconnect(connection)
+        file_setup.disconnect(connection)
 
 
 def _damaged(source: Path, error: Exception) -> StoreDamaged:

@@ -18,7 +18,7 @@ import apsw
 
 from restow.aio import Tasks, TasksClosed
 from restow.storage.errors import StorageError
-from restow.storage.sqlite import opening
+from restow.storage.sqlite import file_setup
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Checkpointer:
 
     def _step(self) -> None:
         self._check_file()
-        connection = opening.connect(self._path, cache_kib=1000, vfs=self._vfs)
+        connection = file_setup.connect(self._path, cache_kib=1000, vfs=self._vfs)
         try:
             with suppress(apsw.BusyError):  # another process is at it
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)

@@ -23,7 +23,7 @@ import apsw
 
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged, Unavailable
 from restow.storage.interface import Key, Revision, Span
-from restow.storage.sqlite import opening, schema
+from restow.storage.sqlite import file_setup, schema
 from restow.storage.sqlite.batch import read_revision
 from restow.storage.sqlite.errors import FOREIGN, translate
 
@@ -32,7 +32,7 @@ _SUFFIXES: Final = ("", "-wal", "-journal")
 
 _SETTINGS: Final = (
     "PRAGMA query_only = 1",
-    f"PRAGMA cache_size = -{opening.READER_CACHE_KIB}",
+    f"PRAGMA cache_size = -{file_setup.READER_CACHE_KIB}",
     "PRAGMA mmap_size = 0",
 )
 
@@ -88,7 +88,7 @@ class ReadOnlyFile:
                     backup.step(pages_per_step)
                     on_progress(backup.page_count - backup.remaining, backup.page_count)
         finally:
-            opening.disconnect(copy)
+            file_setup.disconnect(copy)
         self._check_unchanged()
 
     def query(
@@ -104,7 +104,7 @@ class ReadOnlyFile:
         return rows
 
     def close(self) -> None:
-        opening.disconnect(self._connection)
+        file_setup.disconnect(self._connection)
 
     def _count(self, span: Span) -> int:
         query = schema.count_slice(bounded=span.end is not None)
@@ -130,11 +130,11 @@ def open_read_only(path: Path) -> ReadOnlyFile:
         return ReadOnlyFile(path, connection, before=None if with_locks else before)
     except (*FOREIGN, OSError) as error:
         if connection is not None:
-            opening.disconnect(connection)
+            file_setup.disconnect(connection)
         raise _translate(path, error) from error
     except BaseException:
         if connection is not None:
-            opening.disconnect(connection)
+            file_setup.disconnect(connection)
         raise
 
 
@@ -158,11 +158,11 @@ def _open(address: str, *first: str, vfs: str | None = None) -> apsw.Connection:
     try:
         # The last to close a file would otherwise move the log into it.
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        connection.set_busy_timeout(opening.BUSY_MILLISECONDS)
+        connection.set_busy_timeout(file_setup.BUSY_MILLISECONDS)
         for statement in (*first, *_SETTINGS):
             connection.execute(statement)
     except BaseException:
-        opening.disconnect(connection)
+        file_setup.disconnect(connection)
         raise
     return connection
 

@@ -39,19 +39,19 @@ from restow.storage.interface import (
     Transaction,
     Watch,
 )
-from restow.storage.sqlite import opening, schema
+from restow.storage.sqlite import file_setup, schema
 from restow.storage.sqlite.batch import (
     Applied,
     read_compacted,
     read_item,
     read_revision,
 )
+from restow.storage.sqlite.change_counter import HEADER_BYTES, Pulse
+from restow.storage.sqlite.commit_notifications import Notices
 from restow.storage.sqlite.errors import FOREIGN, translate
 from restow.storage.sqlite.file_identity import FileIdentity
 from restow.storage.sqlite.locks import FileLock, WriteLock
-from restow.storage.sqlite.notices import Notices
-from restow.storage.sqlite.pulse import HEADER_BYTES, Pulse
-from restow.storage.sqlite.reading import Readers, connect_reader
+from restow.storage.sqlite.reader import Readers, connect_reader
 from restow.storage.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ async def open_sqlite(
     # the peers' directory must be those of the file itself, by whatever name it was opened.
     file = Path(await asyncio.to_thread(os.path.realpath, path))
     try:
-        users = await asyncio.to_thread(opening.prepare, file, vfs=vfs)
+        users = await asyncio.to_thread(file_setup.prepare, file, vfs=vfs)
     except (*FOREIGN, OSError) as error:
         raise translate(error) from error
     try:
@@ -88,7 +88,7 @@ class SqliteStorage:
     """One process's handle on the file. Use `open_sqlite`."""
 
     def __init__(self, path: Path, runtime: Runtime, *, users: FileLock, vfs: str | None) -> None:
-        directory = opening.peers_directory(path)
+        directory = file_setup.peers_directory(path)
         self._clock = runtime.clock
         self._path, self._vfs = path, vfs
         self._file_revision = Revision(0)
@@ -100,7 +100,7 @@ class SqliteStorage:
             self._notices = Notices(directory, runtime.ids.nonce(8))
             undo.callback(self._notices.close)
             self._connection = connect_reader(path, vfs=vfs)
-            undo.callback(opening.disconnect, self._connection)
+            undo.callback(file_setup.disconnect, self._connection)
             self._revision = read_revision(self._connection)
             self._newest = self._revision
             self._pulse = Pulse(path)
@@ -235,7 +235,7 @@ class SqliteStorage:
         self._notices.close()
         await self._readers.close()
         # The last one to leave makes a checkpoint, which waits for the disk.
-        await asyncio.to_thread(opening.disconnect, self._connection)
+        await asyncio.to_thread(file_setup.disconnect, self._connection)
         self._pulse.close()
         self._file.close()
         self._lock.close()
@@ -275,7 +275,7 @@ class SqliteStorage:
     def _check_overwritten(self) -> None:
         """The file without its log grows by checkpoints only; raises `StoreReplaced` for one that
         went back, since pages of another state are in it."""
-        found = opening.read_file_revision(self._path, vfs=self._vfs)
+        found = file_setup.read_file_revision(self._path, vfs=self._vfs)
         if found is None:
             return
         if found < self._file_revision:
@@ -328,7 +328,7 @@ class SqliteStorage:
 
     async def _patiently(self, read: Callable[[], Awaitable[T]]) -> T:
         """Read, trying again for a while when someone holds the whole file, as after a crash."""
-        deadline = self._clock.monotonic() + opening.BUSY_MILLISECONDS / 1000
+        deadline = self._clock.monotonic() + file_setup.BUSY_MILLISECONDS / 1000
         while True:
             try:
                 return await read()

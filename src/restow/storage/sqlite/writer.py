@@ -24,7 +24,7 @@ import apsw
 from restow.aio import Tasks
 from restow.storage.errors import StorageClosed, StorageError, StoreReplaced, Unavailable
 from restow.storage.interface import Outcome, Revision, Transaction, Unknown
-from restow.storage.sqlite import opening, schema
+from restow.storage.sqlite import file_setup, schema
 from restow.storage.sqlite.batch import Applied, apply, read_revision
 from restow.storage.sqlite.checkpoints import Checkpointer
 from restow.storage.sqlite.errors import is_settled, translate
@@ -261,7 +261,7 @@ class Writer:
         self._lock.acquire()
         try:
             connection = self._connection = self._connection or self._connect()
-            connection.set_busy_timeout(opening.BUSY_MILLISECONDS)
+            connection.set_busy_timeout(file_setup.BUSY_MILLISECONDS)
             connection.execute("BEGIN IMMEDIATE")
             applied = self._apply(connection, transactions)
         except Exception as error:  # noqa: BLE001 - as above
@@ -344,7 +344,7 @@ class Writer:
 
     def _in_transaction(self, work: Callable[[apsw.Connection], T]) -> T:
         connection = self._connection = self._connection or self._connect()
-        connection.set_busy_timeout(opening.BUSY_MILLISECONDS)
+        connection.set_busy_timeout(file_setup.BUSY_MILLISECONDS)
         try:
             with connection:
                 result = work(connection)
@@ -354,7 +354,9 @@ class Writer:
 
     def _connect(self) -> apsw.Connection:
         self._file.check()
-        connection = opening.connect(self._path, cache_kib=opening.WRITER_CACHE_KIB, vfs=self._vfs)
+        connection = file_setup.connect(
+            self._path, cache_kib=file_setup.WRITER_CACHE_KIB, vfs=self._vfs
+        )
         connection.set_busy_timeout(0)
         connection.set_wal_hook(self._note_log_pages)
         return connection

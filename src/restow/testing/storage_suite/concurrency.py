@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Final
 
 from restow.aio import Runtime, SeededRandomness
+from restow.storage.drivers import open_storage
 from restow.storage.interface import (
     EVERYTHING,
     Absent,
@@ -22,7 +23,6 @@ from restow.storage.interface import (
     Transaction,
     ValueIs,
 )
-from restow.storage.opening import open_storage
 from restow.testing.history import History, Recorder, check_history, log_of
 from restow.testing.storage_suite.followers import finish_all, following
 from restow.testing.storage_suite.harness import Harness

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from restow.aio import Runtime
 from restow.storage.checks import resource_of
+from restow.storage.drivers import open_storage
 from restow.storage.interface import (
     EVERYTHING,
     OPERATIONS_MAX,
@@ -17,7 +18,6 @@ from restow.storage.interface import (
     Transaction,
 )
 from restow.storage.memory import MemoryStorage
-from restow.storage.opening import open_storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

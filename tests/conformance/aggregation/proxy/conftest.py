@@ -13,7 +13,7 @@ import uvloop
 
 from restow.aggregator.backends import ClientCertificate
 from restow.aio import Runtime
-from restow.storage.opening import open_storage
+from restow.storage.drivers import open_storage
 from tests.conformance.aggregation.proxy.proxies import HOST_NAME, RawClient, Rig, join
 from tests.conformance.api.servers import start_server
 from tests.support.aggregated_backend import AggregatedBackend

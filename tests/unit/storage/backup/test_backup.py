@@ -8,9 +8,9 @@ import pytest
 
 from restow.aio import Runtime
 from restow.storage.backup import write_backup
+from restow.storage.drivers import open_storage
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged, StoreFull, Unavailable
 from restow.storage.interface import Key, Put, Transaction
-from restow.storage.opening import open_storage
 from tests.unit.census.stores import delete_all, fill, opened, put_all, read_all
 
 VALUES = {f"/registry/pods/default/{number:04}": b"pod" * 50 for number in range(300)}

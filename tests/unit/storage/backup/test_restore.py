@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from restow.aio import Runtime
 from restow.storage.backup import write_backup
+from restow.storage.drivers import UNFINISHED_RESTORE_KEY, open_storage
 from restow.storage.errors import Compacted, OpenRefused, StoreDamaged, Unavailable
 from restow.storage.etcd import open_etcd, parse_address
 from restow.storage.etcd.bolt_file import BoltFile
@@ -26,7 +27,6 @@ from restow.storage.interface import (
     Transaction,
     Unknown,
 )
-from restow.storage.opening import UNFINISHED_RESTORE_KEY, open_storage
 from restow.storage.restore import AHEAD_SQLITE, ATTEMPTS_MAX, Restored, restore_backup
 from tests.unit.census.stores import commit_all, fill, opened, put_all, read_all
 

@@ -13,11 +13,11 @@ from restow.aio import Runtime
 from restow.census import open_source
 from restow.storage.backup import write_backup
 from restow.storage.checkup import EtcdFacts, check_up
+from restow.storage.drivers import open_storage
 from restow.storage.errors import OpenRefused
 from restow.storage.etcd import EtcdOptions, open_etcd, parse_address
 from restow.storage.interface import EVERYTHING, Done, Key, Put, Refused, Transaction
 from restow.storage.interface import Absent as AbsentKey
-from restow.storage.opening import open_storage
 from tests.support.certificates import CertificateFiles, make_certificate, sign_certificate
 from tests.support.etcd_process import EtcdCluster, start_etcd
 

@@ -7,14 +7,14 @@ import pytest
 from restow.aio import Runtime
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Done, Key, Put, Transaction
-from restow.storage.sqlite import locks, open_sqlite, opening
+from restow.storage.sqlite import file_setup, locks, open_sqlite
 
 
 async def test_a_lock_that_is_never_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits are answered while someone keeps the lock, and happen again afterwards."""
     monkeypatch.setattr(locks, "WAIT_SECONDS_MAX", 0.1)
     storage = await open_sqlite(tmp_path / "store.db", Runtime.system())
-    holder = locks.WriteLock(opening.peers_directory(tmp_path / "store.db"))
+    holder = locks.WriteLock(file_setup.peers_directory(tmp_path / "store.db"))
     assert holder.try_acquire()
     put = Transaction((), (Put(Key("/a"), b"1"),))
     with pytest.raises(Unavailable, match="write lock"):

@@ -9,7 +9,7 @@ import pytest
 
 from restow.aio import Runtime, SeededRandomness
 from restow.storage.interface import Done
-from restow.storage.sqlite import open_sqlite, opening
+from restow.storage.sqlite import file_setup, open_sqlite
 from tests.sizes import SIZES
 from tests.support.faulty_vfs import Fault, FaultyVfs, How, Marked
 from tests.support.power_cut import (
@@ -130,14 +130,14 @@ async def test_the_check_has_teeth(
     if mutant == "the disk lies about syncs":
         vfs.faults = [Fault(kind="sync", how=How.LIE, first=20, last=10_000)]
     else:
-        connect = opening.connect
+        connect = file_setup.connect
 
         def without_sync(path: Path, *, cache_kib: int, vfs: str | None = None) -> apsw.Connection:
             connection = connect(path, cache_kib=cache_kib, vfs=vfs)
             connection.execute("PRAGMA synchronous = NORMAL")
             return connection
 
-        monkeypatch.setattr(opening, "connect", without_sync)
+        monkeypatch.setattr(file_setup, "connect", without_sync)
     recording = await record(fast_path / "db", monkeypatch, vfs, rounds=8)
     monkeypatch.undo()
     lost = 0

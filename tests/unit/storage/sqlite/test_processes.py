@@ -13,7 +13,7 @@ import pytest
 from restow.aio import Runtime
 from restow.storage.interface import Done, Key, Put, Span, Transaction
 from restow.storage.sqlite import open_sqlite, writer
-from restow.storage.sqlite.notices import Notices
+from restow.storage.sqlite.commit_notifications import Notices
 from tests.support.faulty_vfs import FaultyVfs
 from tests.support.sqlite_child import SHARED
 from tests.unit.storage.sqlite.children import child, socket_names

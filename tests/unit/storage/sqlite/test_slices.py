@@ -20,8 +20,8 @@ from restow.storage.interface import (
 )
 from restow.storage.sqlite import SqliteStorage, open_sqlite, writer
 from restow.storage.sqlite.batch import work_of_event
-from restow.storage.sqlite.opening import READER_CACHE_KIB, connect
-from restow.storage.sqlite.reading import LOG_REVISIONS_MAX, LOG_WORK, read_changes
+from restow.storage.sqlite.file_setup import READER_CACHE_KIB, connect
+from restow.storage.sqlite.reader import LOG_REVISIONS_MAX, LOG_WORK, read_changes
 
 LARGE_BYTES = 1_000_000
 LARGE_COUNT = 24

@@ -15,7 +15,7 @@ from restow.storage.checks import holds
 from restow.storage.errors import StorageError
 from restow.storage.etcd.connection import Connection
 from restow.storage.etcd.errors import CallFailed, Cause, translate
-from restow.storage.etcd.reading import Reader
+from restow.storage.etcd.reader import Reader
 from restow.storage.etcd.session import Session
 from restow.storage.etcd.stream import EventStream
 from restow.storage.feed import RevisionEvents

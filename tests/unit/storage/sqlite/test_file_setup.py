@@ -10,7 +10,7 @@ import pytest
 from restow.aio import Runtime
 from restow.storage.errors import OpenRefused, StoreDamaged
 from restow.storage.interface import Done, Key, Put, Transaction
-from restow.storage.sqlite import open_sqlite, opening, schema
+from restow.storage.sqlite import file_setup, open_sqlite, schema
 
 PUT = Transaction((), (Put(Key("/restow/x"), b"1"),))
 
@@ -28,7 +28,7 @@ async def refusal(path: Path) -> str:
 def test_sqlite_with_the_wal_reset_bug(version: tuple[int, int, int]) -> None:
     """Every SQLite that can corrupt a shared log is refused, and the text names the bug."""
     with pytest.raises(OpenRefused) as caught:
-        opening.check_sqlite(version)
+        file_setup.check_sqlite(version)
     text = str(caught.value)
     assert text.startswith(f"SQLite {'.'.join(map(str, version))} can corrupt")
     assert "WAL-reset bug" in text
@@ -40,7 +40,7 @@ def test_sqlite_with_the_wal_reset_bug(version: tuple[int, int, int]) -> None:
 )
 def test_sqlite_without_the_bug(version: tuple[int, int, int]) -> None:
     """Fixed versions, the two backports among them, are taken."""
-    opening.check_sqlite(version)
+    file_setup.check_sqlite(version)
 
 
 async def test_the_sqlite_in_use_is_checked(
@@ -111,10 +111,10 @@ MOUNTS = """\
 def test_a_network_file_system(path: str, kind: str | None) -> None:
     """The mount that a path lies on decides, and a network file system is refused by name."""
     if kind is None:
-        opening.check_file_system(Path(path), MOUNTS)
+        file_setup.check_file_system(Path(path), MOUNTS)
         return
     with pytest.raises(OpenRefused) as caught:
-        opening.check_file_system(Path(path), MOUNTS)
+        file_setup.check_file_system(Path(path), MOUNTS)
     assert f"{path} lies on a network file system ({kind})" in str(caught.value)
     assert "use a local disk, or etcd" in str(caught.value)
 
@@ -194,5 +194,5 @@ def test_a_file_that_is_mounted_by_itself() -> None:
     line = "36 35 98:0 /store.db {} rw,noatime master:1 - ext4 /dev/root rw"
     path = Path("/data/store.db")
     with pytest.raises(OpenRefused, match="is a mount point"):
-        opening.check_file_system(path, line.format(path))
-    opening.check_file_system(path, line.format("/data"))
+        file_setup.check_file_system(path, line.format(path))
+    file_setup.check_file_system(path, line.format("/data"))

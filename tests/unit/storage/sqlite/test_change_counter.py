@@ -4,7 +4,7 @@ from pathlib import Path
 
 from restow.aio import Runtime
 from restow.storage.interface import Done, Key, Put, Transaction
-from restow.storage.sqlite import open_sqlite, pulse
+from restow.storage.sqlite import change_counter, open_sqlite
 
 
 async def test_unchanged_means_nothing_was_committed(tmp_path: Path) -> None:
@@ -26,13 +26,13 @@ async def test_one_descriptor_for_all_handles(tmp_path: Path) -> None:
     """Closing one handle leaves the descriptor open: to close it would drop the other's locks."""
     first = await open_sqlite(tmp_path / "store.db", Runtime.system())
     second = await open_sqlite(tmp_path / "store.db", Runtime.system())
-    (mapping,) = pulse._mappings.values()
+    (mapping,) = change_counter._mappings.values()
     await first.close()
-    assert list(pulse._mappings.values()) == [mapping]
+    assert list(change_counter._mappings.values()) == [mapping]
     assert not mapping.memory.closed
     assert (await second.commit(Transaction((), (Put(Key("/a"), b"1"),)))) == Done(
         await second.revision()
     )
     await second.close()
-    assert pulse._mappings == {}
+    assert change_counter._mappings == {}
     assert mapping.memory.closed

@@ -20,7 +20,7 @@ from restow.aio import Clock
 from restow.storage.errors import Compacted, FutureRevision, StorageClosed, StoreDamaged
 from restow.storage.feed import Chunk, RevisionEvents
 from restow.storage.interface import Event, Item, Key, RangePage, Revision, Span
-from restow.storage.sqlite import opening, schema
+from restow.storage.sqlite import file_setup, schema
 from restow.storage.sqlite.batch import (
     item_of,
     read_compacted,
@@ -158,7 +158,7 @@ class Readers:
         for _ in range(READERS_MAX):
             await self._places.acquire()
         while self._idle:
-            opening.disconnect(self._idle.pop())
+            file_setup.disconnect(self._idle.pop())
 
     def _check_open(self) -> None:
         if self._closed:
@@ -181,13 +181,13 @@ class Readers:
             if sound and not self._closed and len(self._idle) < IDLE_READERS_MAX:
                 self._idle.append(connection)
             else:
-                opening.disconnect(connection)
+                file_setup.disconnect(connection)
 
 
 def connect_reader(path: Path, *, vfs: str | None) -> apsw.Connection:
     """A connection for the event loop, which must not wait inside SQLite."""
-    connection = opening.connect(path, cache_kib=opening.READER_CACHE_KIB, vfs=vfs)
-    connection.set_busy_timeout(opening.BUSY_ON_LOOP_MILLISECONDS)
+    connection = file_setup.connect(path, cache_kib=file_setup.READER_CACHE_KIB, vfs=vfs)
+    connection.set_busy_timeout(file_setup.BUSY_ON_LOOP_MILLISECONDS)
     return connection
 
 

@@ -8,7 +8,7 @@ import pytest
 from restow.aio import Runtime
 from restow.storage.errors import Unavailable
 from restow.storage.etcd import EtcdStorage
-from restow.storage.etcd.reading import PAGE_KEYS_FIRST, SharedQuestion
+from restow.storage.etcd.reader import PAGE_KEYS_FIRST, SharedQuestion
 from restow.storage.interface import Done, Key, Put, Revision, Span, Transaction
 from tests.support.etcd_process import EtcdCluster
 from tests.unit.storage.etcd.conftest import Opener
