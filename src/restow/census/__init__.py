@@ -22,17 +22,17 @@ from restow.census.naming import ResourceSelection
 from restow.census.tally import Census, CensusVerdict, ResourceCount, Row, take_census
 from restow.census.targets import Target
 from restow.census.values import Stored
-from restow.storage.sources import SOURCE_FORMS, Source, open_source
+from restow.storage.sources import SOURCE_FORMS, KeyValueSource, open_source
 
 __all__ = [
     "SOURCE_FORMS",
     "Census",
     "CensusVerdict",
     "KeyCount",
+    "KeyValueSource",
     "ResourceCount",
     "ResourceSelection",
     "Row",
-    "Source",
     "Stored",
     "Target",
     "count_key",

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from restow.apis.encryption_keys import IDENTITY
 from restow.apis.internal_v1alpha1 import StorageVersion, resource_of_name
-from restow.census import Census, KeyCount, Row, Source
+from restow.census import Census, KeyCount, KeyValueSource, Row
 from restow.census.naming import STORAGE_STATES, STORAGE_VERSIONS, pinned_names
 from restow.census.targets import state_resource
 from restow.cli.foreign_text import shown
@@ -53,7 +53,7 @@ class Said:
         return bool(self.encrypted) and resource in self.reported - self.encrypted
 
 
-async def read_said(source: Source, *, prefix: str) -> Said | None:
+async def read_said(source: KeyValueSource, *, prefix: str) -> Said | None:
     """What is said; None if nobody says anything of keys: it is no store of restow's servers."""
     states, versions = f"{prefix}{STORAGE_STATES}/", f"{prefix}{STORAGE_VERSIONS}/"
     said, has_states = Said(), False

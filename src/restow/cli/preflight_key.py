@@ -11,7 +11,7 @@ from typing import Final
 from restow.aio import Runtime
 from restow.apis.encryption_keys import IDENTITY
 from restow.apis.names import LEASE_NAMESPACE
-from restow.census import Source, count_key, open_source, take_census
+from restow.census import KeyValueSource, count_key, open_source, take_census
 from restow.census.naming import PREFIX_DEFAULT
 from restow.client import ApiClient, ClientConfig, ClientLimits
 from restow.migration.preflight import KeyedView, Report, StoreCount, judge_drop, read_keys
@@ -47,7 +47,9 @@ async def _count(view: KeyedView, name: str, *, address: str, runtime: Runtime) 
         return StoreCount(address=address, problem=str(error))
 
 
-async def count_under(source: Source, view: KeyedView, name: str, *, address: str) -> StoreCount:
+async def count_under(
+    source: KeyValueSource, view: KeyedView, name: str, *, address: str
+) -> StoreCount:
     """What a store that is open holds under the key. Raises StorageError or OSError."""
     if problem := await _why_other(source, view):
         return StoreCount(address=address, problem=problem)
@@ -64,7 +66,7 @@ async def count_under(source: Source, view: KeyedView, name: str, *, address: st
     )
 
 
-async def _why_other(source: Source, view: KeyedView) -> str:
+async def _why_other(source: KeyValueSource, view: KeyedView) -> str:
     """Why this is not the store of the cluster as it is now; empty if it is.
 
     Each life of a server has a lease of its own, which no other store and no older copy has.

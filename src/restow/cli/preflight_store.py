@@ -14,7 +14,7 @@ from restow.aio import Runtime
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apis.storage_scan import EXAMPLES_MAX, OBJECTS_PREFIX, Problem, StoredCount
-from restow.census import Row, Source, open_source, take_census
+from restow.census import KeyValueSource, Row, open_source, take_census
 from restow.cli.census import opener_of
 from restow.client import ApiClient
 from restow.encryption.configuration import read_configuration
@@ -48,7 +48,7 @@ async def scan_source(
     )
 
 
-async def _check_cluster(source: Source, address: str, uid: str) -> None:
+async def _check_cluster(source: KeyValueSource, address: str, uid: str) -> None:
     """Raises OpenRefused for the store of another cluster. The uid is plain text in every form in
     which an API server stores a namespace, which is never encrypted."""
     key = f"{OBJECTS_PREFIX}namespaces/{ANCHOR}"

@@ -26,7 +26,7 @@ from restow.apimachinery.names import GroupResource
 from restow.apis.names import LEASE_NAMESPACE, RELEASE_ANNOTATION
 from restow.apiserver.aggregated_store import CLUSTER_KEY
 from restow.apiserver.pki import Pki, write_secret
-from restow.census import Census, Source, open_source, take_census
+from restow.census import Census, KeyValueSource, open_source, take_census
 from restow.census.tally import Opener
 from restow.kinds.releases import DEFAULT_NAME, ReleaseError, shipped_releases
 from restow.localcluster.errors import ClusterRefused
@@ -198,7 +198,7 @@ def _resource(name: str) -> GroupResource | None:
     return None
 
 
-async def _running(source: Source) -> tuple[str, ...]:
+async def _running(source: KeyValueSource) -> tuple[str, ...]:
     """The releases that the identity leases name."""
     names = set()
     for _, value in await _entries(source, LEASES):
@@ -208,5 +208,5 @@ async def _running(source: Source) -> tuple[str, ...]:
     return tuple(sorted(filter(None, names)))
 
 
-async def _entries(source: Source, prefix: str) -> list[tuple[str, bytes]]:
+async def _entries(source: KeyValueSource, prefix: str) -> list[tuple[str, bytes]]:
     return [entry async for page in source.pages([prefix]) for entry in page]

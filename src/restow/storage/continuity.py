@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from restow.storage.errors import StoreReplaced
-from restow.storage.identity import ACCEPT_ADVICE, Record
+from restow.storage.identity import ACCEPT_ADVICE, IdentityRecord
 from restow.storage.interface import REVISION_FIRST, Absent, Put, Revision, Transaction
 
 
@@ -93,7 +93,7 @@ class Continuity:
                 self.check_usable()
             self.cluster_id = found
 
-    def check_identity(self, record: Record | None, *, expected: str) -> None:
+    def check_identity(self, record: IdentityRecord | None, *, expected: str) -> None:
         """Raises `StoreReplaced` for an answer of a store with another id than was `expected` when
         the question was sent."""
         found = "" if record is None else record.id

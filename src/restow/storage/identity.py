@@ -53,7 +53,7 @@ ACCEPT_ADVICE: Final = (
 logger = logging.getLogger(__name__)
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class IdentityRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the store holds under `IDENTITY_KEY`."""
 
     id: str
@@ -64,13 +64,13 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 class Seen(NamedTuple):
     """What a store shows of itself now."""
 
-    record: Record | None
+    record: IdentityRecord | None
     revision: Revision
     cluster_id: str
     """etcd's; empty for a file."""
 
 
-class Place(NamedTuple):
+class FileLocation(NamedTuple):
     """Which file of the file system it is."""
 
     device: int
@@ -85,8 +85,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The newest one that was seen. Every acknowledged write is at or below it."""
     address: str
     cluster_id: str = ""
-    file: Place | None = None
-    log: Place | None = None
+    file: FileLocation | None = None
+    log: FileLocation | None = None
     """The file of SQLite and its write-ahead log."""
     suspect: str = ""
     """Why a store of this id was found to be another state of it; only `accept` ends that, since
@@ -108,7 +108,7 @@ class IdentifiedStorage(Storage, Protocol):
         """Why every call is refused now, if so."""
 
     @property
-    def places(self) -> tuple[Place | None, Place | None]:
+    def places(self) -> tuple[FileLocation | None, FileLocation | None]:
         """The store file and its write-ahead log; None where there is no file."""
 
     async def look(self) -> Seen:
@@ -124,23 +124,23 @@ class IdentifiedStorage(Storage, Protocol):
         """Go on with the store as it was seen. What was read from another state is void."""
 
 
-def decode_record(value: bytes | None) -> Record | None:
+def decode_record(value: bytes | None) -> IdentityRecord | None:
     """The record; one that cannot be read counts as none."""
     try:
-        return None if value is None else msgspec.json.decode(value, type=Record)
+        return None if value is None else msgspec.json.decode(value, type=IdentityRecord)
     except msgspec.MsgspecError:
         return None
 
 
 async def ensure_identity(storage: Storage, ids: Ids) -> None:
     """Give a store without an id a new one."""
-    value = msgspec.json.encode(Record(ids.nonce(ID_BYTES)))
+    value = msgspec.json.encode(IdentityRecord(ids.nonce(ID_BYTES)))
     await _write(storage, Transaction((Absent(IDENTITY_KEY),), (Put(IDENTITY_KEY, value),)))
 
 
 async def accept(storage: Storage, ids: Ids) -> str:
     """Give a store a new id that servers take in place of the one they know; the id."""
-    record = Record(ids.nonce(ID_BYTES), accepted=True)
+    record = IdentityRecord(ids.nonce(ID_BYTES), accepted=True)
     put = Put(IDENTITY_KEY, msgspec.json.encode(record))
     outcome = await _write(storage, Transaction((), (put,)))
     assert isinstance(outcome, Done)
@@ -204,7 +204,7 @@ def difference(mark: Mark, seen: Seen, *, address: str) -> str | None:
     return None
 
 
-def is_accepted(mark: Mark, record: Record) -> bool:
+def is_accepted(mark: Mark, record: IdentityRecord) -> bool:
     """Whether an operator chose this store in place of the remembered one."""
     return record.accepted and record.id not in mark.former
 

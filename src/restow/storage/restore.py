@@ -56,7 +56,7 @@ from restow.storage.interface import (
     Unknown,
 )
 from restow.storage.private_files import changeable_by_others
-from restow.storage.sources import Source, open_source
+from restow.storage.sources import KeyValueSource, open_source
 
 RESTORE_FORMS: Final = "sqlite:FILE | etcd://HOST:PORT[,HOST:PORT…]"
 AHEAD_SQLITE: Final = 1_000_000_000
@@ -128,7 +128,7 @@ async def restore_backup(
 
 
 async def fill(
-    storage: Storage, source: Source, ids: Ids, *, total: int, on_progress: Progress
+    storage: Storage, source: KeyValueSource, ids: Ids, *, total: int, on_progress: Progress
 ) -> Revision:
     """Write all keys of a backup into an empty store, and let servers use it; its revision."""
     await _write_all(storage, source, total=total, on_progress=on_progress)
@@ -158,7 +158,7 @@ def _check_backup(path: Path) -> str:
     return digest.hexdigest()
 
 
-async def _open_backup(path: Path, runtime: Runtime) -> Source:
+async def _open_backup(path: Path, runtime: Runtime) -> KeyValueSource:
     try:
         return await open_source(f"snapshot:{path}", runtime)
     except OpenRefused as error:
@@ -167,7 +167,7 @@ async def _open_backup(path: Path, runtime: Runtime) -> Source:
         ) from error
 
 
-async def _count(source: Source) -> tuple[int, int]:
+async def _count(source: KeyValueSource) -> tuple[int, int]:
     """How many keys are to be restored, and how many are not. Reads all, so it also checks all."""
     keys = left_out = 0
     async for page in source.pages(("",)):
@@ -182,7 +182,7 @@ async def _count(source: Source) -> tuple[int, int]:
 
 
 async def _write_all(
-    storage: Storage, source: Source, *, total: int, on_progress: Progress
+    storage: Storage, source: KeyValueSource, *, total: int, on_progress: Progress
 ) -> None:
     done = 0
     async for page in source.pages(("",)):

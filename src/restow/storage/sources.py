@@ -27,7 +27,7 @@ PAGE_BYTES_WANTED: Final = 4 * 1024 * 1024
 _SQLITE_HEAD: Final = b"SQLite format 3\0"
 
 
-class Source(Protocol):
+class KeyValueSource(Protocol):
     """A store that is only read, at one revision."""
 
     @property
@@ -43,7 +43,7 @@ class Source(Protocol):
     async def close(self) -> None: ...
 
 
-async def open_source(address: str, runtime: Runtime) -> Source:
+async def open_source(address: str, runtime: Runtime) -> KeyValueSource:
     """Open what this address names; `OpenRefused` when there is none such."""
     scheme, _, rest = address.partition(":")
     match scheme:
@@ -62,13 +62,13 @@ async def open_source(address: str, runtime: Runtime) -> Source:
             raise OpenRefused(f"{address!r} is nothing to take a census of: {SOURCE_FORMS}")
 
 
-def _open_sqlite(path: Path) -> Source:
+def _open_sqlite(path: Path) -> KeyValueSource:
     from restow.storage.sqlite.read_only import open_read_only  # noqa: PLC0415
 
     return _SqliteSource(open_read_only(path))
 
 
-def _open_snapshot(path: Path) -> Source:
+def _open_snapshot(path: Path) -> KeyValueSource:
     """A snapshot says itself of which kind it is."""
     from restow.storage.etcd.snapshot_file import EtcdSnapshot  # noqa: PLC0415
 

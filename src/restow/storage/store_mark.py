@@ -15,7 +15,7 @@ import msgspec
 
 from restow.storage import private_files
 from restow.storage.errors import OpenRefused
-from restow.storage.identity import Mark, Place
+from restow.storage.identity import FileLocation, Mark
 
 MARK_NAME: Final = "store.mark"
 MARK_BYTES_MAX: Final = 1024 * 1024
@@ -92,10 +92,10 @@ def check_log(mark: Mark, path: Path) -> None:
         )
 
 
-def place_of(path: Path) -> Place | None:
+def place_of(path: Path) -> FileLocation | None:
     """Which file this is; None where there is none."""
     try:
         status = path.stat()
     except OSError:
         return None
-    return Place(status.st_dev, status.st_ino)
+    return FileLocation(status.st_dev, status.st_ino)

@@ -16,8 +16,8 @@ from restow.storage.errors import Compacted, OpenRefused, StorageError, StoreRep
 from restow.storage.identity import (
     IDENTITY_KEY,
     IdentifiedStorage,
+    IdentityRecord,
     Mark,
-    Record,
     Seen,
     accept,
     difference,
@@ -220,28 +220,32 @@ async def test_a_store_that_goes_back_during_a_look(
         assert mark.suspect == "it went back"
 
 
-def seen(record: Record | None, *, revision: int = 100, cluster_id: str = "") -> Seen:
+def seen(record: IdentityRecord | None, *, revision: int = 100, cluster_id: str = "") -> Seen:
     return Seen(record, Revision(revision), cluster_id)
 
 
 @pytest.mark.parametrize(
     ("found", "mark", "wanted"),
     [
-        (seen(Record("a")), MARK, None),
-        (seen(Record("a"), revision=99), MARK, "revision 99"),
-        (seen(Record("b"), revision=500), MARK, "identity is b"),
+        (seen(IdentityRecord("a")), MARK, None),
+        (seen(IdentityRecord("a"), revision=99), MARK, "revision 99"),
+        (seen(IdentityRecord("b"), revision=500), MARK, "identity is b"),
         (seen(None), MARK, "no identity"),
-        (seen(Record("b", accepted=True), revision=1), MARK, None),
+        (seen(IdentityRecord("b", accepted=True), revision=1), MARK, None),
         (
-            seen(Record("b", accepted=True)),
+            seen(IdentityRecord("b", accepted=True)),
             Mark(id="a", revision=1, address=ADDRESS, former=("b",)),
             "identity is b",
         ),
-        (seen(Record("a", accepted=True), revision=99), MARK, "revision 99"),
-        (seen(Record("a"), cluster_id="2"), MARK, "cluster id"),
-        (seen(Record("b")), Mark(id="a", revision=1, address="sqlite:/y"), None),
+        (seen(IdentityRecord("a", accepted=True), revision=99), MARK, "revision 99"),
+        (seen(IdentityRecord("a"), cluster_id="2"), MARK, "cluster id"),
+        (seen(IdentityRecord("b")), Mark(id="a", revision=1, address="sqlite:/y"), None),
         (seen(None), Mark(id="a", revision=1, address="sqlite:/y"), None),
-        (seen(Record("a"), revision=1), Mark(id="a", revision=2, address="sqlite:/y"), "revision"),
+        (
+            seen(IdentityRecord("a"), revision=1),
+            Mark(id="a", revision=2, address="sqlite:/y"),
+            "revision",
+        ),
     ],
 )
 def test_what_makes_a_store_another_one(found: Seen, mark: Mark, wanted: str | None) -> None:

@@ -9,7 +9,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.registry.errors import translate
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.etcd import errors as etcd
-from restow.storage.etcd.errors import CallFailed, Cause
+from restow.storage.etcd.errors import EtcdCallFailed, EtcdFailureCause
 from restow.storage.sqlite import errors as sqlite
 
 SAID = "ipv4:10.0.0.7:2379: Ssl handshake failed: SSL_ERROR_SSL: /data/store.db"
@@ -22,10 +22,10 @@ def hidden(error: StorageError) -> StatusError:
     return answer
 
 
-@pytest.mark.parametrize("cause", Cause)
-def test_etcd(cause: Cause) -> None:
+@pytest.mark.parametrize("cause", EtcdFailureCause)
+def test_etcd(cause: EtcdFailureCause) -> None:
     """Whatever etcd or gRPC says stays with the server, whose log has it."""
-    error = etcd.translate(CallFailed(cause, SAID))
+    error = etcd.translate(EtcdCallFailed(cause, SAID))
     answer = hidden(error)
     if type(error) is Unavailable:
         assert (answer.code, answer.message) == (503, "the store cannot be reached")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from restow.aio import TaskHandle, Tasks
 from restow.storage.errors import StorageClosed, StorageError
-from restow.storage.etcd.connection import Connection
-from restow.storage.etcd.errors import CallFailed
+from restow.storage.etcd.connection import EtcdConnection
+from restow.storage.etcd.errors import EtcdCallFailed
 from restow.storage.etcd.stream import EventStream
 from restow.storage.etcd.stream_recovery import mend, wait_after
 from restow.storage.feed import Chunk
@@ -17,7 +17,7 @@ class EtcdBacklog:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: EtcdConnection,
         tasks: Tasks,
         *,
         after: Revision,
@@ -73,7 +73,7 @@ class EtcdBacklog:
                     entries = await self._stream.read()
             except TimeoutError:
                 self._drop_stream()
-            except CallFailed as failed:
+            except EtcdCallFailed as failed:
                 self._drop_stream()
                 await mend(self._connection, failed, failures)
                 await wait_after(self._connection, failures)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from restow.aio import Runtime
-from restow.storage.etcd.connection import Connection
-from restow.storage.etcd.errors import CallFailed
+from restow.storage.etcd.connection import EtcdConnection
+from restow.storage.etcd.errors import EtcdCallFailed
 from restow.storage.etcd.messages import (
     ALARM,
     ALARMS,
@@ -45,7 +45,7 @@ async def ask_members(options: EtcdOptions, runtime: Runtime) -> list[MemberFact
 
 
 async def _ask(options: EtcdOptions, endpoint: str, runtime: Runtime) -> MemberFacts:
-    connection = Connection(replace(options, endpoints=(endpoint,)), runtime)
+    connection = EtcdConnection(replace(options, endpoints=(endpoint,)), runtime)
     seconds = options.request_timeout_seconds
     try:
         await connection.log_in()
@@ -62,7 +62,7 @@ async def _ask(options: EtcdOptions, endpoint: str, runtime: Runtime) -> MemberF
             timeout_seconds=seconds,
             repeatable=True,
         )
-    except CallFailed as failed:
+    except EtcdCallFailed as failed:
         return MemberFacts(endpoint=endpoint, problem=failed.details)
     finally:
         await connection.close()

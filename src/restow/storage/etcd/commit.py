@@ -14,30 +14,30 @@ from typing import Any, Final
 
 from restow.storage.checks import check_transaction
 from restow.storage.errors import StoreReplaced, Unavailable
-from restow.storage.etcd.connection import Connection
+from restow.storage.etcd.connection import EtcdConnection
 from restow.storage.etcd.encoding import (
     decode_refusal,
     encode_reads,
     encode_transaction,
     reads_inside,
 )
-from restow.storage.etcd.errors import UNSETTLED, CallFailed, translate
+from restow.storage.etcd.errors import UNSETTLED, EtcdCallFailed, translate
 from restow.storage.etcd.messages import TXN
-from restow.storage.etcd.outcome_resolver import Attempt, Resolver
-from restow.storage.etcd.reader import Reader
+from restow.storage.etcd.outcome_resolver import Attempt, OutcomeResolver
+from restow.storage.etcd.reader import EtcdReader
 from restow.storage.etcd.session import Session
 from restow.storage.interface import Done, Outcome, Revision, Transaction, Unknown
 
 _ATTEMPTS_MAX: Final = 4
 
 
-class Committer:
+class EtcdCommitter:
     """The writing half of `EtcdStorage`."""
 
-    def __init__(self, connection: Connection, reader: Reader) -> None:
+    def __init__(self, connection: EtcdConnection, reader: EtcdReader) -> None:
         self._connection = connection
         self._session = Session(connection)
-        self._resolver = Resolver(connection, reader, self._session)
+        self._resolver = OutcomeResolver(connection, reader, self._session)
 
     async def commit(self, transaction: Transaction) -> Outcome:
         check_transaction(transaction)
@@ -52,7 +52,7 @@ class Committer:
                 response = await connection.call(
                     TXN, request, timeout_seconds=timeout_seconds, repeatable=False
                 )
-            except CallFailed as failed:
+            except EtcdCallFailed as failed:
                 if failed.cause not in UNSETTLED:
                     raise translate(failed) from failed
                 if deadline is None:
@@ -89,7 +89,7 @@ class Committer:
                 timeout_seconds=self._connection.options.request_timeout_seconds,
                 repeatable=True,
             )
-        except CallFailed as failed:
+        except EtcdCallFailed as failed:
             # It was refused, so nothing happened; only the reason cannot be told.
             text = "etcd refused, and then did not say why"
             raise Unavailable(f"{text}: {failed}", told=text) from failed

@@ -16,14 +16,14 @@ import grpc
 from restow.aio import Backoff, Runtime, in_own_thread
 from restow.storage.continuity import Continuity
 from restow.storage.errors import StorageClosed
-from restow.storage.etcd.credentials import Credentials, load_credentials
+from restow.storage.etcd.credentials import EtcdCredentials, load_credentials
 from restow.storage.etcd.errors import (
     CERTIFICATES,
     HARMLESS,
     MOVE_ON,
     TRANSIENT,
-    CallFailed,
-    Cause,
+    EtcdCallFailed,
+    EtcdFailureCause,
     failure_of,
 )
 from restow.storage.etcd.messages import (
@@ -31,7 +31,7 @@ from restow.storage.etcd.messages import (
     SNAPSHOT,
     UNARY_METHODS,
     WATCH,
-    Method,
+    EtcdMethod,
     SnapshotRequest,
 )
 from restow.storage.etcd.options import EtcdOptions
@@ -47,13 +47,13 @@ _SETTLE_SECONDS: Final = 0.01
 """gRPC's own thread reports the end of cancelled calls a moment later, even to a closed loop."""
 
 
-class Member:
+class EtcdMember:
     """One member: its channel and its methods."""
 
-    def __init__(self, address: str, options: EtcdOptions, credentials: Credentials) -> None:
+    def __init__(self, address: str, options: EtcdOptions, credentials: EtcdCredentials) -> None:
         self.address = address
         self.channel = _open_channel(address, options, credentials)
-        self.unary: dict[Method, Any] = {
+        self.unary: dict[EtcdMethod, Any] = {
             method: self.channel.unary_unary(
                 method.path,
                 request_serializer=method.request.SerializeToString,
@@ -76,13 +76,13 @@ class Member:
 class _Call(NamedTuple):
     """A call that has failed once."""
 
-    method: Method
+    method: EtcdMethod
     request: Any
     deadline: float
     repeatable: bool
 
 
-class Connection(Continuity):
+class EtcdConnection(Continuity):
     """All members, and the one that is asked now."""
 
     def __init__(self, options: EtcdOptions, runtime: Runtime) -> None:
@@ -91,7 +91,7 @@ class Connection(Continuity):
         self.runtime = runtime
         self._credentials = self._load()
         self._members = self._open_members()
-        self._retired: list[Member] = []
+        self._retired: list[EtcdMember] = []
         self._chosen = 0
         # Metadata costs a tenth of a call; a single member has no other to send the caller to.
         self._plain = _REQUIRE_LEADER if len(self._members) > 1 else None
@@ -106,9 +106,9 @@ class Connection(Continuity):
             raise StorageClosed("the store has been closed")
 
     async def call(
-        self, method: Method, request: Any, *, timeout_seconds: float, repeatable: bool
+        self, method: EtcdMethod, request: Any, *, timeout_seconds: float, repeatable: bool
     ) -> Any:
-        """The answer of some member within the time; raises `CallFailed`.
+        """The answer of some member within the time; raises `EtcdCallFailed`.
 
         A call that is not `repeatable` is sent again only if it certainly had no effect.
         """
@@ -135,7 +135,7 @@ class Connection(Continuity):
                 self._idle.set()
 
     async def _repeat(
-        self, call: _Call, failed: CallFailed, chosen: int, metadata: Metadata | None
+        self, call: _Call, failed: EtcdCallFailed, chosen: int, metadata: Metadata | None
     ) -> Any:
         """Go on after a first failure: the other members, a new token, some patience."""
         allowed = CERTIFICATES | (TRANSIENT if call.repeatable else HARMLESS)
@@ -159,18 +159,22 @@ class Connection(Continuity):
         raise failed
 
     async def _prepare(
-        self, failures: int, failed: CallFailed, metadata: Metadata | None, deadline: float
+        self, failures: int, failed: EtcdCallFailed, metadata: Metadata | None, deadline: float
     ) -> bool:
         """Renew the token, or wait when all members have failed; False if there is no point."""
-        if failed.cause is Cause.TOKEN_STALE:
+        if failed.cause is EtcdFailureCause.TOKEN_STALE:
             if self.options.username is None:
                 return False
             try:
                 await self.log_in(stale=metadata)
-            except CallFailed as refused:
+            except EtcdCallFailed as refused:
                 # The login failed, but the call itself still had no effect.
-                cause = Cause.NOT_READY if refused.cause is Cause.LOST else refused.cause
-                raise CallFailed(cause, refused.details) from refused
+                cause = (
+                    EtcdFailureCause.NOT_READY
+                    if refused.cause is EtcdFailureCause.LOST
+                    else refused.cause
+                )
+                raise EtcdCallFailed(cause, refused.details) from refused
             return True
         rounds, within_round = divmod(failures, len(self._members))
         if within_round == 0:
@@ -203,7 +207,7 @@ class Connection(Continuity):
         )
 
     async def log_in(self, *, stale: Metadata | None = None) -> None:
-        """Get a token, unless the stale one was replaced already; raises `CallFailed`."""
+        """Get a token, unless the stale one was replaced already; raises `EtcdCallFailed`."""
         if self.options.username is None:
             return
         async with self._login:
@@ -213,14 +217,14 @@ class Connection(Continuity):
                 chosen = self._chosen
                 try:
                     self._metadata = await self._authenticate(self._members[chosen])
-                except CallFailed as failed:
+                except EtcdCallFailed as failed:
                     if failed.cause not in TRANSIENT | CERTIFICATES or not tries_left:
                         raise
                     self.move_on(chosen)
                 else:
                     return
 
-    async def _authenticate(self, member: Member) -> Metadata | None:
+    async def _authenticate(self, member: EtcdMember) -> Metadata | None:
         options = self.options
         try:
             response = await member.unary[AUTHENTICATE](
@@ -253,12 +257,13 @@ class Connection(Continuity):
             await member.channel.close()
         return True
 
-    def _load(self) -> Credentials:
+    def _load(self) -> EtcdCredentials:
         return load_credentials(self.options, self.runtime.clock.wall())
 
-    def _open_members(self) -> list[Member]:
+    def _open_members(self) -> list[EtcdMember]:
         return [
-            Member(address, self.options, self._credentials) for address in self.options.endpoints
+            EtcdMember(address, self.options, self._credentials)
+            for address in self.options.endpoints
         ]
 
     def refuse_calls(self) -> None:
@@ -286,19 +291,21 @@ def is_cancelled() -> bool:
     return task is None or task.cancelling() > 0
 
 
-def _failure_or_raise(error: BaseException) -> CallFailed:
+def _failure_or_raise(error: BaseException) -> EtcdCallFailed:
     """What a failed call means; raises if it is the caller who was cancelled."""
     if isinstance(error, grpc.RpcError):
         failed = failure_of(error)
     elif is_cancelled():
         raise error
     else:
-        failed = CallFailed(Cause.LOST, "the channel was closed")
+        failed = EtcdCallFailed(EtcdFailureCause.LOST, "the channel was closed")
     failed.__cause__ = error
     return failed
 
 
-def _open_channel(address: str, options: EtcdOptions, credentials: Credentials) -> grpc.aio.Channel:
+def _open_channel(
+    address: str, options: EtcdOptions, credentials: EtcdCredentials
+) -> grpc.aio.Channel:
     settings: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),

@@ -19,7 +19,7 @@ from restow.storage.private_files import key_problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class EtcdCredentials:
     """In PEM form, as gRPC wants them."""
 
     authorities: bytes | None = None
@@ -28,7 +28,7 @@ class Credentials:
     key: bytes | None = field(default=None, repr=False)
 
 
-def load_credentials(options: EtcdOptions, now: datetime) -> Credentials:
+def load_credentials(options: EtcdOptions, now: datetime) -> EtcdCredentials:
     """Read the files; `OpenRefused` names the one that is wrong, and says why. Blocks."""
     if options.ca_file is not None:
         with _named("--etcd-cafile"):
@@ -41,7 +41,7 @@ def load_credentials(options: EtcdOptions, now: datetime) -> Credentials:
             _check_time(options.cert_file, certificate, now)
         with _named("--etcd-keyfile"):
             _check_pair(options.cert_file, certificate, options.key_file)
-    return Credentials(
+    return EtcdCredentials(
         authorities=read_file(options.ca_file),
         chain=read_file(options.cert_file),
         key=read_file(options.key_file),

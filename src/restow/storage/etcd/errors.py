@@ -25,7 +25,7 @@ from restow.storage.errors import (
 from restow.storage.interface import Revision
 
 
-class Cause(Enum):
+class EtcdFailureCause(Enum):
     """Why a call failed. All but LOST and FULL mean: it certainly had no effect."""
 
     NOT_SENT = auto()
@@ -51,19 +51,28 @@ class Cause(Enum):
     DAMAGED = auto()
 
 
-TRANSIENT: Final = frozenset({Cause.NOT_SENT, Cause.NOT_READY, Cause.TOKEN_STALE, Cause.LOST})
+TRANSIENT: Final = frozenset(
+    {
+        EtcdFailureCause.NOT_SENT,
+        EtcdFailureCause.NOT_READY,
+        EtcdFailureCause.TOKEN_STALE,
+        EtcdFailureCause.LOST,
+    }
+)
 """Worth another try, where a second effect does no harm."""
 
-HARMLESS: Final = frozenset({Cause.NOT_SENT, Cause.NOT_READY, Cause.TOKEN_STALE})
+HARMLESS: Final = frozenset(
+    {EtcdFailureCause.NOT_SENT, EtcdFailureCause.NOT_READY, EtcdFailureCause.TOKEN_STALE}
+)
 """Worth another try, whatever the call."""
 
-CERTIFICATES: Final = frozenset({Cause.CERTIFICATE, Cause.OWN_CERTIFICATE})
+CERTIFICATES: Final = frozenset({EtcdFailureCause.CERTIFICATE, EtcdFailureCause.OWN_CERTIFICATE})
 """Nothing was sent. Another member may be another matter, but waiting does not help."""
 
-MOVE_ON: Final = (TRANSIENT | CERTIFICATES) - {Cause.TOKEN_STALE}
+MOVE_ON: Final = (TRANSIENT | CERTIFICATES) - {EtcdFailureCause.TOKEN_STALE}
 """Worth a try with another member."""
 
-UNSETTLED: Final = frozenset({Cause.LOST, Cause.FULL})
+UNSETTLED: Final = frozenset({EtcdFailureCause.LOST, EtcdFailureCause.FULL})
 """The call may have had its effect."""
 
 # What a server says that does not like the certificate of its client.
@@ -79,37 +88,37 @@ _ALERTS: Final = (
 
 # Part of etcd's or gRPC's text -> cause. Read from the top; the first that fits counts.
 _TEXTS: Final = (
-    ("CERTIFICATE_VERIFY_FAILED", Cause.CERTIFICATE),
-    ("Hostname Verification Check failed", Cause.CERTIFICATE),
-    *((f"ALERT_{alert}", Cause.OWN_CERTIFICATE) for alert in _ALERTS),
-    ("failed to connect to all addresses", Cause.NOT_SENT),
-    ("errors resolving", Cause.NOT_SENT),
-    ("DNS resolution failed", Cause.NOT_SENT),
-    ("required revision has been compacted", Cause.COMPACTED),
-    ("required revision is a future revision", Cause.FUTURE),
-    ("database space exceeded", Cause.FULL),
-    ("etcdserver: too many requests", Cause.NOT_READY),
-    ("etcdserver: no leader", Cause.NOT_READY),
-    ("etcdserver: not capable", Cause.NOT_READY),
-    ("rpc not supported for learner", Cause.NOT_READY),
-    ("invalid auth token", Cause.TOKEN_STALE),
-    ("revision of auth store is old", Cause.TOKEN_STALE),
-    ("revision in header is old", Cause.TOKEN_STALE),
-    ("invalid user ID or password", Cause.DENIED),
-    ("user name is empty", Cause.DENIED),
-    ("request is too large", Cause.TOO_LARGE),
-    ("too many operations", Cause.TOO_LARGE),
-    ("corrupt cluster", Cause.DAMAGED),
+    ("CERTIFICATE_VERIFY_FAILED", EtcdFailureCause.CERTIFICATE),
+    ("Hostname Verification Check failed", EtcdFailureCause.CERTIFICATE),
+    *((f"ALERT_{alert}", EtcdFailureCause.OWN_CERTIFICATE) for alert in _ALERTS),
+    ("failed to connect to all addresses", EtcdFailureCause.NOT_SENT),
+    ("errors resolving", EtcdFailureCause.NOT_SENT),
+    ("DNS resolution failed", EtcdFailureCause.NOT_SENT),
+    ("required revision has been compacted", EtcdFailureCause.COMPACTED),
+    ("required revision is a future revision", EtcdFailureCause.FUTURE),
+    ("database space exceeded", EtcdFailureCause.FULL),
+    ("etcdserver: too many requests", EtcdFailureCause.NOT_READY),
+    ("etcdserver: no leader", EtcdFailureCause.NOT_READY),
+    ("etcdserver: not capable", EtcdFailureCause.NOT_READY),
+    ("rpc not supported for learner", EtcdFailureCause.NOT_READY),
+    ("invalid auth token", EtcdFailureCause.TOKEN_STALE),
+    ("revision of auth store is old", EtcdFailureCause.TOKEN_STALE),
+    ("revision in header is old", EtcdFailureCause.TOKEN_STALE),
+    ("invalid user ID or password", EtcdFailureCause.DENIED),
+    ("user name is empty", EtcdFailureCause.DENIED),
+    ("request is too large", EtcdFailureCause.TOO_LARGE),
+    ("too many operations", EtcdFailureCause.TOO_LARGE),
+    ("corrupt cluster", EtcdFailureCause.DAMAGED),
 )
 
 # What the code alone says, when it is etcd that speaks.
 _CODES: Final = {
-    grpc.StatusCode.INVALID_ARGUMENT: Cause.INVALID,
-    grpc.StatusCode.PERMISSION_DENIED: Cause.DENIED,
-    grpc.StatusCode.UNAUTHENTICATED: Cause.TOKEN_STALE,
-    grpc.StatusCode.FAILED_PRECONDITION: Cause.INVALID,
-    grpc.StatusCode.UNIMPLEMENTED: Cause.INVALID,
-    grpc.StatusCode.DATA_LOSS: Cause.DAMAGED,
+    grpc.StatusCode.INVALID_ARGUMENT: EtcdFailureCause.INVALID,
+    grpc.StatusCode.PERMISSION_DENIED: EtcdFailureCause.DENIED,
+    grpc.StatusCode.UNAUTHENTICATED: EtcdFailureCause.TOKEN_STALE,
+    grpc.StatusCode.FAILED_PRECONDITION: EtcdFailureCause.INVALID,
+    grpc.StatusCode.UNIMPLEMENTED: EtcdFailureCause.INVALID,
+    grpc.StatusCode.DATA_LOSS: EtcdFailureCause.DAMAGED,
 }
 
 
@@ -117,80 +126,80 @@ UNREACHABLE: Final = "the store cannot be reached"
 """What clients are told, whatever stands in the way."""
 
 
-class CallFailed(Exception):
+class EtcdCallFailed(Exception):
     """A call to etcd failed. Stays inside this package."""
 
-    def __init__(self, cause: Cause, details: str) -> None:
+    def __init__(self, cause: EtcdFailureCause, details: str) -> None:
         super().__init__(f"{cause.name}: {details}")
         self.cause = cause
         self.details = details
 
 
-def classify(code: grpc.StatusCode, details: str | None) -> Cause:
+def classify(code: grpc.StatusCode, details: str | None) -> EtcdFailureCause:
     """The cause behind a status."""
     text = details or ""
     for part, cause in _TEXTS:
         if part in text:
             return cause
-    return _CODES.get(code, Cause.LOST)
+    return _CODES.get(code, EtcdFailureCause.LOST)
 
 
-def failure_of(error: grpc.RpcError) -> CallFailed:
+def failure_of(error: grpc.RpcError) -> EtcdCallFailed:
     """What a gRPC error means."""
     if not isinstance(error, grpc.aio.AioRpcError):
-        return CallFailed(Cause.LOST, repr(error))
+        return EtcdCallFailed(EtcdFailureCause.LOST, repr(error))
     code, details = error.code(), error.details() or ""
-    return CallFailed(classify(code, details), f"{details} ({code.name})")
+    return EtcdCallFailed(classify(code, details), f"{details} ({code.name})")
 
 
-def translate(failed: CallFailed, *, asked: Revision | None = None) -> StorageError:
+def translate(failed: EtcdCallFailed, *, asked: Revision | None = None) -> StorageError:
     """The storage error for a failed call.
 
     Of COMPACTED and FUTURE it knows only one side, `asked`; readers complete the other.
     """
     text, at = f"etcd: {failed.details}", asked or Revision(0)
     match failed.cause:
-        case Cause.COMPACTED:
+        case EtcdFailureCause.COMPACTED:
             return Compacted(Revision(at + 1))
-        case Cause.FUTURE:
+        case EtcdFailureCause.FUTURE:
             return FutureRevision(at, Revision(at - 1))
-        case Cause.FULL:
+        case EtcdFailureCause.FULL:
             todo = "; compact and defragment etcd or raise its quota, then disarm its alarm"
             return StoreFull(text + todo, told="etcd's quota is used up" + todo)
-        case Cause.TOO_LARGE:
+        case EtcdFailureCause.TOO_LARGE:
             return TransactionTooLarge(text, told="etcd takes less at once")
-        case Cause.INVALID:
+        case EtcdFailureCause.INVALID:
             return InvalidTransaction(text, told="the store takes no such request")
-        case Cause.DAMAGED:
+        case EtcdFailureCause.DAMAGED:
             return StoreDamaged(text, told="the store says that it is damaged")
-        case Cause.DENIED:
+        case EtcdFailureCause.DENIED:
             return OpenRefused(
                 f"{text}; check etcd's user, password and role",
                 told="the store does not let this server in",
             )
         case (
-            Cause.CERTIFICATE
-            | Cause.OWN_CERTIFICATE
-            | Cause.NOT_SENT
-            | Cause.NOT_READY
-            | Cause.TOKEN_STALE
-            | Cause.LOST
+            EtcdFailureCause.CERTIFICATE
+            | EtcdFailureCause.OWN_CERTIFICATE
+            | EtcdFailureCause.NOT_SENT
+            | EtcdFailureCause.NOT_READY
+            | EtcdFailureCause.TOKEN_STALE
+            | EtcdFailureCause.LOST
         ):
             return Unavailable(text, told=UNREACHABLE)
 
 
-def translate_opening(failed: CallFailed) -> StorageError:
+def translate_opening(failed: EtcdCallFailed) -> StorageError:
     """The same for a first call, when certificates that do not fit are somebody's mistake.
 
     Later they are renewed while all goes on, and until then the store is only unavailable.
     """
     match failed.cause:
-        case Cause.CERTIFICATE:
+        case EtcdFailureCause.CERTIFICATE:
             return OpenRefused(
                 f"etcd: {failed.details}; the server's certificate is not signed by the given"
                 " authority, has expired, or is for another name"
             )
-        case Cause.OWN_CERTIFICATE:
+        case EtcdFailureCause.OWN_CERTIFICATE:
             return OpenRefused(
                 f"etcd: {failed.details}; it wants a client certificate of an authority that it"
                 " trusts: give --etcd-certfile and --etcd-keyfile"

@@ -11,9 +11,9 @@ import logging
 from restow.aio import Tasks
 from restow.storage.errors import Compacted, StorageError
 from restow.storage.etcd.backlog import EtcdBacklog
-from restow.storage.etcd.connection import Connection
-from restow.storage.etcd.errors import CallFailed, Cause
-from restow.storage.etcd.reader import Reader
+from restow.storage.etcd.connection import EtcdConnection
+from restow.storage.etcd.errors import EtcdCallFailed, EtcdFailureCause
+from restow.storage.etcd.reader import EtcdReader
 from restow.storage.etcd.stream import EventStream
 from restow.storage.etcd.stream_recovery import mend, wait_after
 from restow.storage.feed import Feed
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 class Hub:
     """Owns the feed and the stream that fills it."""
 
-    def __init__(self, connection: Connection, reader: Reader, tasks: Tasks) -> None:
+    def __init__(self, connection: EtcdConnection, reader: EtcdReader, tasks: Tasks) -> None:
         self._connection = connection
         self._reader = reader
         self._tasks = tasks
@@ -73,7 +73,9 @@ class Hub:
                 stream = await EventStream.open(self._connection, after=self.feed.position)
                 self._stream = stream
                 if restarts != self._restarts:
-                    raise CallFailed(Cause.LOST, "the watch began at a revision that is void")
+                    raise EtcdCallFailed(
+                        EtcdFailureCause.LOST, "the watch began at a revision that is void"
+                    )
                 await self._check_store()
                 while True:
                     self.feed.append(await stream.read())
@@ -81,7 +83,7 @@ class Hub:
             except Compacted as compacted:
                 if await self._start_anew(compacted):
                     continue
-            except CallFailed as failed:
+            except EtcdCallFailed as failed:
                 await mend(self._connection, failed, failures)
             finally:
                 if self._stream is not None:
@@ -95,7 +97,7 @@ class Hub:
         try:
             await self._reader.revision()
         except StorageError as error:
-            raise CallFailed(Cause.LOST, str(error)) from error
+            raise EtcdCallFailed(EtcdFailureCause.LOST, str(error)) from error
 
     async def _start_anew(self, compacted: Compacted) -> bool:
         """Changes were missed: tell all watches, and go on from now."""

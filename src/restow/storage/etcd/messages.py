@@ -136,7 +136,7 @@ TxnRequest: Final = _CLASSES["etcdserverpb.TxnRequest"]
 WatchRequest: Final = _CLASSES["etcdserverpb.WatchRequest"]
 
 
-class Method(NamedTuple):
+class EtcdMethod(NamedTuple):
     """One method of etcd's services."""
 
     path: str
@@ -144,9 +144,9 @@ class Method(NamedTuple):
     response: Any
 
 
-def _method(path: str, stem: str) -> Method:
+def _method(path: str, stem: str) -> EtcdMethod:
     request, response = (_CLASSES[f"etcdserverpb.{stem}{end}"] for end in ("Request", "Response"))
-    return Method(f"/etcdserverpb.{path}", request, response)
+    return EtcdMethod(f"/etcdserverpb.{path}", request, response)
 
 
 RANGE: Final = _method("KV/Range", "Range")

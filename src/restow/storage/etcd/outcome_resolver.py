@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from restow.storage.checks import holds
 from restow.storage.errors import StorageError
-from restow.storage.etcd.connection import Connection
-from restow.storage.etcd.errors import CallFailed, Cause, translate
-from restow.storage.etcd.reader import Reader
+from restow.storage.etcd.connection import EtcdConnection
+from restow.storage.etcd.errors import EtcdCallFailed, EtcdFailureCause, translate
+from restow.storage.etcd.reader import EtcdReader
 from restow.storage.etcd.session import Session
 from restow.storage.etcd.stream import EventStream
 from restow.storage.feed import RevisionEvents
@@ -31,16 +31,16 @@ class Attempt(NamedTuple):
     session: tuple[bytes, int]
 
 
-class Resolver:
+class OutcomeResolver:
     """Reads until it is known what happened, or the time is up."""
 
-    def __init__(self, connection: Connection, reader: Reader, session: Session) -> None:
+    def __init__(self, connection: EtcdConnection, reader: EtcdReader, session: Session) -> None:
         self._connection = connection
         self._reader = reader
         self._session = session
 
     async def resolve(
-        self, attempt: Attempt, failed: CallFailed, deadline: float
+        self, attempt: Attempt, failed: EtcdCallFailed, deadline: float
     ) -> Done | Unknown | None:
         """Done, or Unknown, or None: it has not happened and never will.
 
@@ -53,19 +53,19 @@ class Resolver:
                 found = await self._search(attempt, upto)
         except TimeoutError:
             return _unknown(failed, "the time to find out is up")
-        except (CallFailed, StorageError) as error:
+        except (EtcdCallFailed, StorageError) as error:
             return _unknown(failed, str(error))
         if found is None:
-            if failed.cause is Cause.FULL:
+            if failed.cause is EtcdFailureCause.FULL:
                 raise translate(failed) from failed
             return None
         if not any(isinstance(write, Put) for write in attempt.transaction.writes):
             return _unknown(failed, f"revision {found} deleted the same, but for whom?")
         return Done(found)
 
-    async def _settle(self, attempt: Attempt, failed: CallFailed, deadline: float) -> Revision:
+    async def _settle(self, attempt: Attempt, failed: EtcdCallFailed, deadline: float) -> Revision:
         """See to it that nothing can happen any more, and say up to where it may have."""
-        if failed.cause is Cause.FULL:
+        if failed.cause is EtcdFailureCause.FULL:
             # This was etcd's answer, so its work on it is over; and no session can be ended now.
             return await self._reader.revision()
         clock = self._connection.runtime.clock
@@ -83,7 +83,7 @@ class Resolver:
                     if stream is None:
                         stream = await EventStream.open(self._connection, after=position)
                     entries = await stream.read()
-                except CallFailed:
+                except EtcdCallFailed:
                     # Reading may be repeated at will; the caller's clock ends it.
                     if stream is not None:
                         stream.close()
@@ -118,5 +118,5 @@ def _is_of(entry: RevisionEvents, transaction: Transaction) -> bool:
     )
 
 
-def _unknown(failed: CallFailed, why: str) -> Unknown:
+def _unknown(failed: EtcdCallFailed, why: str) -> Unknown:
     return Unknown(f"the reply was lost ({failed.details}), and reading did not settle it: {why}")

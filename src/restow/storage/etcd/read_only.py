@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from restow.aio import Runtime
 from restow.storage.errors import Compacted, Unavailable
-from restow.storage.etcd.connection import Connection
+from restow.storage.etcd.connection import EtcdConnection
 from restow.storage.etcd.encoding import encode_span
-from restow.storage.etcd.errors import CallFailed, translate, translate_opening
+from restow.storage.etcd.errors import EtcdCallFailed, translate, translate_opening
 from restow.storage.etcd.messages import RANGE, RangeRequest
 from restow.storage.etcd.options import EtcdOptions
 from restow.storage.interface import Revision, Span
@@ -33,7 +33,7 @@ class ReadOnlyEtcd:
     It asks for nothing outside the prefixes, so that a user who may read these is enough.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EtcdConnection) -> None:
         self._connection = connection
         self.revision = 0
         """0 before the first question; to etcd that means now."""
@@ -78,7 +78,7 @@ class ReadOnlyEtcd:
                 timeout_seconds=PAGE_SECONDS_MAX,
                 repeatable=True,
             )
-        except CallFailed as failed:
+        except EtcdCallFailed as failed:
             error = translate(failed, asked=Revision(self.revision))
             if not self.revision:
                 error = translate_opening(failed)
@@ -94,10 +94,10 @@ class ReadOnlyEtcd:
 
 async def open_read_only(options: EtcdOptions, runtime: Runtime) -> ReadOnlyEtcd:
     """Connect and log in."""
-    connection = Connection(options, runtime)
+    connection = EtcdConnection(options, runtime)
     try:
         await connection.log_in()
-    except CallFailed as failed:
+    except EtcdCallFailed as failed:
         await connection.close()
         raise translate_opening(failed) from failed
     except BaseException:

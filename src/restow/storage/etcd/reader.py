@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from restow.aio import Tasks
 from restow.storage.errors import Compacted, FutureRevision, StorageClosed, StorageError
-from restow.storage.etcd.connection import Connection
+from restow.storage.etcd.connection import EtcdConnection
 from restow.storage.etcd.encoding import (
     decode_item,
     decode_items,
@@ -20,7 +20,7 @@ from restow.storage.etcd.encoding import (
     encode_revision,
     encode_span,
 )
-from restow.storage.etcd.errors import CallFailed, translate
+from restow.storage.etcd.errors import EtcdCallFailed, translate
 from restow.storage.etcd.messages import RANGE, RangeRequest
 from restow.storage.etcd.stream import find_compacted
 from restow.storage.identity import IDENTITY_KEY, decode_record
@@ -32,10 +32,10 @@ PAGE_BYTES_WANTED: Final = 2 * 1024 * 1024
 _RANGE_ATTEMPTS_MAX: Final = 3
 
 
-class Reader:
+class EtcdReader:
     """The reading half of `EtcdStorage`."""
 
-    def __init__(self, connection: Connection, tasks: Tasks) -> None:
+    def __init__(self, connection: EtcdConnection, tasks: Tasks) -> None:
         self._connection = connection
         self._revision = SharedQuestion(self._ask_revision, tasks)
 
@@ -107,12 +107,12 @@ class Reader:
                 timeout_seconds=connection.options.request_timeout_seconds,
                 repeatable=True,
             )
-        except CallFailed as failed:
+        except EtcdCallFailed as failed:
             raise await self.explain(failed, revision) from failed
         connection.note(response.header, before=before)
         return response
 
-    async def explain(self, failed: CallFailed, asked: Revision | None) -> StorageError:
+    async def explain(self, failed: EtcdCallFailed, asked: Revision | None) -> StorageError:
         """The error for a failed call that named a revision, with the other revision filled in."""
         error = translate(failed, asked=asked)
         try:
@@ -120,7 +120,7 @@ class Reader:
                 return Compacted(max(await find_compacted(self._connection), asked or Revision(0)))
             if isinstance(error, FutureRevision):
                 return FutureRevision(asked or Revision(0), await self.revision())
-        except CallFailed as second:
+        except EtcdCallFailed as second:
             return translate(second)
         return error
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from restow.storage.etcd.connection import Connection
+from restow.storage.etcd.connection import EtcdConnection
 from restow.storage.etcd.messages import COMPARE_MOD, TXN, TxnRequest
 from restow.storage.interface import Revision
 
@@ -25,7 +25,7 @@ SESSIONS_PREFIX: Final = "/restow/etcd-sessions/"
 class Session:
     """This handle's session key and the revision it must have."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EtcdConnection) -> None:
         self._connection = connection
         self._lock = asyncio.Lock()
         self._guard = self._new_guard()

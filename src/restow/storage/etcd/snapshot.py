@@ -18,8 +18,13 @@ import grpc
 
 from restow.aio import Runtime
 from restow.storage.errors import StorageError, StoreDamaged, Unavailable
-from restow.storage.etcd.connection import Connection, is_cancelled
-from restow.storage.etcd.errors import CallFailed, Cause, failure_of, translate_opening
+from restow.storage.etcd.connection import EtcdConnection, is_cancelled
+from restow.storage.etcd.errors import (
+    EtcdCallFailed,
+    EtcdFailureCause,
+    failure_of,
+    translate_opening,
+)
 from restow.storage.etcd.messages import RANGE, RangeRequest
 from restow.storage.etcd.options import EtcdOptions
 from restow.storage.interface import Revision
@@ -43,7 +48,7 @@ async def save_snapshot(
 
     `on_progress` is told how many bytes are done, and of how many.
     """
-    connection = Connection(options, runtime)
+    connection = EtcdConnection(options, runtime)
     try:
         await connection.log_in()
         answer = await connection.call(
@@ -53,7 +58,7 @@ async def save_snapshot(
             repeatable=True,
         )
         await _receive(connection, file, on_progress)
-    except CallFailed as failed:
+    except EtcdCallFailed as failed:
         raise _translate(failed) from failed
     finally:
         await connection.close()
@@ -61,7 +66,7 @@ async def save_snapshot(
 
 
 async def _receive(
-    connection: Connection, file: IO[bytes], on_progress: Callable[[int, int], None]
+    connection: EtcdConnection, file: IO[bytes], on_progress: Callable[[int, int], None]
 ) -> None:
     """Take the pieces as they come. The hash at the end is of all before it."""
     digest, last, done = hashlib.sha256(), b"", 0
@@ -81,18 +86,20 @@ async def _receive(
     except grpc.RpcError as error:
         raise failure_of(error) from error
     except TimeoutError:
-        raise CallFailed(Cause.LOST, f"silent for {PIECE_SECONDS_MAX:.0f} s") from None
+        raise EtcdCallFailed(
+            EtcdFailureCause.LOST, f"silent for {PIECE_SECONDS_MAX:.0f} s"
+        ) from None
     except asyncio.CancelledError:
         if is_cancelled():
             raise
-        raise CallFailed(Cause.LOST, "the channel was closed") from None
+        raise EtcdCallFailed(EtcdFailureCause.LOST, "the channel was closed") from None
     finally:
         call.cancel()
     if done % DISK_SECTOR_BYTES != HASH_BYTES or digest.digest() != last:
         raise StoreDamaged("etcd: the snapshot does not match its SHA-256: try again")
 
 
-def _translate(failed: CallFailed) -> StorageError:
-    if failed.cause is Cause.LOST:
+def _translate(failed: EtcdCallFailed) -> StorageError:
+    if failed.cause is EtcdFailureCause.LOST:
         return Unavailable(f"etcd: the snapshot broke off: {failed.details}")
     return translate_opening(failed)

@@ -8,10 +8,10 @@ from typing import Final
 from restow.aio import Runtime, TaskFailure
 from restow.storage.checks import check_key
 from restow.storage.errors import Compacted, OpenRefused, StoreDamaged, StoreReplaced
-from restow.storage.etcd.commit import Committer
-from restow.storage.etcd.connection import Connection
+from restow.storage.etcd.commit import EtcdCommitter
+from restow.storage.etcd.connection import EtcdConnection
 from restow.storage.etcd.encoding import encode_key, encode_revision, encode_span
-from restow.storage.etcd.errors import CallFailed, translate, translate_opening
+from restow.storage.etcd.errors import EtcdCallFailed, translate, translate_opening
 from restow.storage.etcd.hub import Hub
 from restow.storage.etcd.messages import (
     COMPACT,
@@ -22,7 +22,7 @@ from restow.storage.etcd.messages import (
     StatusRequest,
 )
 from restow.storage.etcd.options import EtcdOptions
-from restow.storage.etcd.reader import Reader
+from restow.storage.etcd.reader import EtcdReader
 from restow.storage.etcd.releases import VERSION_MIN, is_too_old, known_fault
 from restow.storage.etcd.stream import find_compacted
 from restow.storage.identity import IDENTITY_KEY, Seen, decode_record
@@ -48,7 +48,7 @@ TASKS_MAX: Final = 10_000
 
 async def open_etcd(options: EtcdOptions, runtime: Runtime) -> EtcdStorage:
     """Connect, log in, and see that etcd answers; raises `OpenRefused` or `Unavailable`."""
-    connection = Connection(options, runtime)
+    connection = EtcdConnection(options, runtime)
     try:
         await connection.log_in()
         status = await connection.call(
@@ -60,7 +60,7 @@ async def open_etcd(options: EtcdOptions, runtime: Runtime) -> EtcdStorage:
         _check_version(status.version)
         storage = EtcdStorage(connection)
         await storage.revision()
-    except CallFailed as failed:
+    except EtcdCallFailed as failed:
         await connection.close()
         raise translate_opening(failed) from failed
     except BaseException:
@@ -72,13 +72,13 @@ async def open_etcd(options: EtcdOptions, runtime: Runtime) -> EtcdStorage:
 class EtcdStorage:
     """Satisfies `interface.Storage`. Made by `open_etcd`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EtcdConnection) -> None:
         self._connection = connection
         self._tasks = connection.runtime.tasks(
             "etcd", tasks_max=TASKS_MAX, on_failure=self._on_failure
         )
-        self._reader = Reader(connection, self._tasks)
-        self._committer = Committer(connection, self._reader)
+        self._reader = EtcdReader(connection, self._tasks)
+        self._committer = EtcdCommitter(connection, self._reader)
         self._hub: Hub | None = None
         connection.on_replaced = self._on_replaced
         if connection.options.has_files:
@@ -138,7 +138,7 @@ class EtcdStorage:
                 timeout_seconds=self._connection.options.request_timeout_seconds,
                 repeatable=False,
             )
-        except CallFailed as failed:
+        except EtcdCallFailed as failed:
             raise await self._reader.explain(failed, revision) from failed
         if self._hub is not None:
             self._hub.feed.forget_upto(revision)
@@ -176,7 +176,7 @@ class EtcdStorage:
                 timeout_seconds=connection.options.request_timeout_seconds,
                 repeatable=True,
             )
-        except CallFailed as failed:
+        except EtcdCallFailed as failed:
             raise translate(failed) from failed
         record = decode_record(response.kvs[0].value if response.kvs else None)
         header = response.header

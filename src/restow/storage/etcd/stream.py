@@ -13,9 +13,15 @@ from typing import Any, Final, Self
 import grpc
 
 from restow.storage.errors import Compacted, StoreReplaced
-from restow.storage.etcd.connection import Connection, is_cancelled
+from restow.storage.etcd.connection import EtcdConnection, is_cancelled
 from restow.storage.etcd.encoding import decode_events
-from restow.storage.etcd.errors import MOVE_ON, CallFailed, Cause, classify, failure_of
+from restow.storage.etcd.errors import (
+    MOVE_ON,
+    EtcdCallFailed,
+    EtcdFailureCause,
+    classify,
+    failure_of,
+)
 from restow.storage.etcd.messages import WatchRequest
 from restow.storage.feed import RevisionEvents
 from restow.storage.interface import REVISION_FIRST, Revision
@@ -28,14 +34,14 @@ _PROBE_SECONDS: Final = 1.0
 class EventStream:
     """A running stream."""
 
-    def __init__(self, connection: Connection, *, after: Revision) -> None:
+    def __init__(self, connection: EtcdConnection, *, after: Revision) -> None:
         self._connection = connection
         self._position = max(after, REVISION_FIRST)
         self._member, self._call = connection.open_watch()
 
     @classmethod
-    async def open(cls, connection: Connection, *, after: Revision) -> Self:
-        """A stream of all changes after a revision; raises `CallFailed` or `Compacted`."""
+    async def open(cls, connection: EtcdConnection, *, after: Revision) -> Self:
+        """A stream of all changes after a revision; raises `EtcdCallFailed` or `Compacted`."""
         stream = cls(connection, after=after)
         # It begins with the last revision that is known, not the first that is not: a watch that
         # begins exactly at a compaction would be let in, without the deletions of that revision.
@@ -54,13 +60,17 @@ class EventStream:
         except TimeoutError:
             self.close()
             self._connection.move_on(self._member)
-            raise CallFailed(Cause.LOST, "etcd did not open the watch in time") from None
+            raise EtcdCallFailed(
+                EtcdFailureCause.LOST, "etcd did not open the watch in time"
+            ) from None
         if not response.created:
             self.close()
-            raise CallFailed(Cause.LOST, "etcd answered a new watch with something else")
+            raise EtcdCallFailed(
+                EtcdFailureCause.LOST, "etcd answered a new watch with something else"
+            )
 
     async def read(self) -> list[RevisionEvents]:
-        """The next revisions, at least one; raises `CallFailed` or `Compacted`."""
+        """The next revisions, at least one; raises `EtcdCallFailed` or `Compacted`."""
         while True:
             events: list[Any] = []
             while True:
@@ -79,12 +89,12 @@ class EventStream:
         """The next message that is no bad news."""
         response = await self._guarded(self._call.read())
         if response is grpc.aio.EOF:
-            raise CallFailed(Cause.LOST, "etcd ended the watch")
+            raise EtcdCallFailed(EtcdFailureCause.LOST, "etcd ended the watch")
         try:
             self._connection.check_cluster(response.header)
         except StoreReplaced as error:
             self.close()
-            raise CallFailed(Cause.LOST, str(error)) from error
+            raise EtcdCallFailed(EtcdFailureCause.LOST, str(error)) from error
         if response.compact_revision:
             self.close()
             raise Compacted(response.compact_revision)
@@ -109,14 +119,14 @@ class EventStream:
             self._call.cancel()
             if is_cancelled():
                 raise
-            raise CallFailed(Cause.LOST, "the watch was closed") from None
+            raise EtcdCallFailed(EtcdFailureCause.LOST, "the watch was closed") from None
 
-    def _cancelled(self, reason: str) -> CallFailed:
+    def _cancelled(self, reason: str) -> EtcdCallFailed:
         cause = classify(grpc.StatusCode.UNKNOWN, reason)
         if self._connection.options.username is not None:
             # etcd does not always say why it refuses; an old token is the common reason.
-            cause = Cause.TOKEN_STALE
-        return CallFailed(cause, reason or "etcd cancelled the watch")
+            cause = EtcdFailureCause.TOKEN_STALE
+        return EtcdCallFailed(cause, reason or "etcd cancelled the watch")
 
     def _check_order(self, entries: list[RevisionEvents]) -> None:
         expected = self._position
@@ -128,7 +138,7 @@ class EventStream:
                 raise Compacted(entry.revision)
 
 
-async def find_compacted(connection: Connection) -> Revision:
+async def find_compacted(connection: EtcdConnection) -> Revision:
     """The revision up to which etcd has forgotten; 0 when it remembers everything.
 
     etcd says it only to a watch that asks for too old a revision.

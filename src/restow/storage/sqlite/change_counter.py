@@ -35,7 +35,7 @@ class _Mapping:
 _mappings: dict[tuple[int, int], _Mapping] = {}
 
 
-class Pulse:
+class ChangeCounter:
     """One handle's look at the header. Make it while a connection is open, close it after all."""
 
     def __init__(self, path: Path) -> None:

@@ -20,7 +20,7 @@ LISTED_SENDS_MAX: Final = 50
 """How often a list of peers is used: a directory's time may be too coarse to show a new one."""
 
 
-class Notices:
+class CommitNotifications:
     """One process's socket, and the addresses of the others."""
 
     def __init__(self, directory: Path, name: str) -> None:

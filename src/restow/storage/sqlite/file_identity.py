@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 
 from restow.storage.errors import StoreReplaced
-from restow.storage.identity import Place
+from restow.storage.identity import FileLocation
 from restow.storage.private_files import links_problem
 from restow.storage.store_mark import place_of
 
@@ -33,7 +33,7 @@ class FileIdentity:
         self._file_name, self._log_name = str(self._path), str(self._log)
         self._descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         status = os.fstat(self._descriptor)
-        self.file = Place(status.st_dev, status.st_ino)
+        self.file = FileLocation(status.st_dev, status.st_ino)
         self.log = place_of(self._log)
         self._index_path = path.with_name(path.name + "-shm")
         self._index = place_of(self._index_path)

@@ -42,7 +42,7 @@ _Replaced = tuple[Key, int, Revision]  # a key, the place of what it held, its c
 _NO_LIMIT = -1  # SQLite's word for it
 
 
-class Readers:
+class SqliteReaders:
     """Connections for snapshots that outlast a turn of the loop."""
 
     def __init__(self, path: Path, clock: Clock, *, vfs: str | None = None) -> None:

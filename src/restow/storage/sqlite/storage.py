@@ -27,7 +27,7 @@ from restow.storage.errors import (
     StoreReplaced,
 )
 from restow.storage.feed import Chunk, Feed
-from restow.storage.identity import IDENTITY_KEY, Place, Seen, decode_record
+from restow.storage.identity import IDENTITY_KEY, FileLocation, Seen, decode_record
 from restow.storage.interface import (
     EVERYTHING,
     Item,
@@ -46,13 +46,13 @@ from restow.storage.sqlite.batch import (
     read_item,
     read_revision,
 )
-from restow.storage.sqlite.change_counter import HEADER_BYTES, Pulse
-from restow.storage.sqlite.commit_notifications import Notices
+from restow.storage.sqlite.change_counter import HEADER_BYTES, ChangeCounter
+from restow.storage.sqlite.commit_notifications import CommitNotifications
 from restow.storage.sqlite.errors import FOREIGN, translate
 from restow.storage.sqlite.file_identity import FileIdentity
 from restow.storage.sqlite.locks import FileLock, WriteLock
-from restow.storage.sqlite.reader import Readers, connect_reader
-from restow.storage.sqlite.writer import Writer
+from restow.storage.sqlite.reader import SqliteReaders, connect_reader
+from restow.storage.sqlite.writer import SqliteWriter
 
 T = TypeVar("T")
 
@@ -97,18 +97,18 @@ class SqliteStorage:
         with ExitStack() as undo:
             self._lock = WriteLock(directory)
             undo.callback(self._lock.close)
-            self._notices = Notices(directory, runtime.ids.nonce(8))
+            self._notices = CommitNotifications(directory, runtime.ids.nonce(8))
             undo.callback(self._notices.close)
             self._connection = connect_reader(path, vfs=vfs)
             undo.callback(file_setup.disconnect, self._connection)
             self._revision = read_revision(self._connection)
             self._newest = self._revision
-            self._pulse = Pulse(path)
+            self._pulse = ChangeCounter(path)
             undo.callback(self._pulse.close)
             self._file = FileIdentity(path)
             undo.callback(self._file.close)
             self._tasks = runtime.tasks("sqlite-storage")
-            self._writer = Writer(
+            self._writer = SqliteWriter(
                 path,
                 lock=self._lock,
                 tasks=self._tasks,
@@ -119,7 +119,7 @@ class SqliteStorage:
                 vfs=vfs,
             )
             undo.pop_all()  # all is open: `close` is responsible from here on
-        self._readers = Readers(path, runtime.clock, vfs=vfs)
+        self._readers = SqliteReaders(path, runtime.clock, vfs=vfs)
         self._seen = b""
         self._closed = False
         self._refusal: StorageError | None = None
@@ -258,7 +258,7 @@ class SqliteStorage:
         return self._refusal if isinstance(self._refusal, StoreReplaced) else None
 
     @property
-    def places(self) -> tuple[Place, Place | None]:
+    def places(self) -> tuple[FileLocation, FileLocation | None]:
         return self._file.file, self._file.log
 
     async def look(self) -> Seen:
@@ -386,7 +386,7 @@ class SqliteStorage:
 class _SqliteBacklog:
     """Satisfies `feed.Backlog`: the changes of a span from the file's log."""
 
-    def __init__(self, readers: Readers, span: Span, after: Revision) -> None:
+    def __init__(self, readers: SqliteReaders, span: Span, after: Revision) -> None:
         self._readers = readers
         self._span = span
         self._after = after

@@ -55,7 +55,7 @@ class _Job(NamedTuple):
     answer: asyncio.Future[Any]
 
 
-class Writer:
+class SqliteWriter:
     """The one place in this process that writes to the file."""
 
     def __init__(

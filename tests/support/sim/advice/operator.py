@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from restow.aio import InvariantViolation
 from restow.apimachinery.status_error import StatusError
-from restow.census import Source
+from restow.census import KeyValueSource
 from restow.cli.preflight_key import count_under
 from restow.client import ApiClient, ClientError, InProcessTransport
 from restow.encryption.configuration import read_configuration
@@ -68,7 +68,7 @@ class Operator:
 
         return await self._answer(door, ask, f"step to {release}")
 
-    async def removal(self, door: Door, key: str, source: Source) -> Report | None:
+    async def removal(self, door: Door, key: str, source: KeyValueSource) -> Report | None:
         """As `restow preflight --drop-key KEY` with the address of the store."""
         name = id_of(key)
 

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from restow.aio import RandomIds, SeededRandomness
-from restow.storage.identity import ID_BYTES, Record, accept
+from restow.storage.identity import ID_BYTES, IdentityRecord, accept
 from restow.storage.interface import Item, Key, Put, Revision, Transaction
 from restow.storage.restore import fill
 from tests.support.sim.network import GuardedWire, OperatorWire
@@ -40,7 +40,7 @@ AHEAD: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """All keys of a store at one revision. Satisfies `restow.census.Source`."""
+    """All keys of a store at one revision. Satisfies `restow.census.KeyValueSource`."""
 
     items: Sequence[Item]
     revision: int
@@ -90,7 +90,7 @@ class Stores:
         if how == "emptied":
             storage.become_empty()
             return
-        record = Record(self._ids.nonce(ID_BYTES))
+        record = IdentityRecord(self._ids.nonce(ID_BYTES))
         storage.go_back(
             revision,
             is_other_cluster=how in ("snapshot", "bumped"),

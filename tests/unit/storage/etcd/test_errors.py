@@ -17,8 +17,8 @@ from restow.storage.errors import (
 from restow.storage.etcd.errors import (
     HARMLESS,
     UNSETTLED,
-    CallFailed,
-    Cause,
+    EtcdCallFailed,
+    EtcdFailureCause,
     classify,
     failure_of,
     translate,
@@ -92,7 +92,7 @@ LOST = [
 @pytest.mark.parametrize("details", [None, "", "never heard of", *MESSAGES])
 def test_every_status_is_translated(code: grpc.StatusCode, details: str | None) -> None:
     """Each code with each text becomes some error of storage, never an exception of its own."""
-    failed = CallFailed(classify(code, details), details or "")
+    failed = EtcdCallFailed(classify(code, details), details or "")
     assert isinstance(translate(failed), StorageError)
 
 
@@ -102,7 +102,7 @@ def test_messages_of_etcd_keep_their_meaning(
 ) -> None:
     """What etcd says becomes exactly the error that the contract has for it."""
     code, error = expected
-    assert type(translate(CallFailed(classify(code, details), details))) is error
+    assert type(translate(EtcdCallFailed(classify(code, details), details))) is error
 
 
 @pytest.mark.parametrize(("code", "details"), LOST)
@@ -110,22 +110,22 @@ def test_what_may_have_happened_is_never_called_harmless(
     code: grpc.StatusCode, details: str | None
 ) -> None:
     """An error that leaves open whether a commit happened is always looked into."""
-    assert classify(code, details) is Cause.LOST
+    assert classify(code, details) is EtcdFailureCause.LOST
 
 
 def test_causes_are_either_settled_or_looked_into() -> None:
     """Nothing that is sent again without a look may have had an effect."""
     assert not HARMLESS & UNSETTLED
-    assert Cause.FULL in UNSETTLED
+    assert EtcdFailureCause.FULL in UNSETTLED
 
 
 def test_errors_without_a_status_count_as_lost() -> None:
     """A gRPC error of unknown kind is treated with the same care."""
-    assert failure_of(grpc.RpcError("?")).cause is Cause.LOST
+    assert failure_of(grpc.RpcError("?")).cause is EtcdFailureCause.LOST
 
 
 def test_compacted_names_a_revision_beyond_the_one_asked_for() -> None:
     """Even before the true number is known, the error never says that the asked one is readable."""
-    error = translate(CallFailed(Cause.COMPACTED, ""), asked=Revision(7))
+    error = translate(EtcdCallFailed(EtcdFailureCause.COMPACTED, ""), asked=Revision(7))
     assert isinstance(error, Compacted)
     assert error.compacted == 8

@@ -7,7 +7,7 @@ import pytest
 from restow.aio import Runtime
 from restow.storage.errors import Compacted, StoreReplaced
 from restow.storage.etcd import open_etcd, parse_address
-from restow.storage.etcd.connection import Connection
+from restow.storage.etcd.connection import EtcdConnection
 from restow.storage.identity import accept
 from restow.storage.interface import (
     EVERYTHING,
@@ -30,8 +30,8 @@ def header(revision: int, cluster_id: int = 7) -> SimpleNamespace:
     return SimpleNamespace(revision=revision, cluster_id=cluster_id)
 
 
-async def make_connection() -> Connection:
-    return Connection(parse_address("etcd://127.0.0.1:1"), Runtime.system())
+async def make_connection() -> EtcdConnection:
+    return EtcdConnection(parse_address("etcd://127.0.0.1:1"), Runtime.system())
 
 
 async def test_a_revision_below_one_that_was_known_when_it_was_asked_for() -> None:

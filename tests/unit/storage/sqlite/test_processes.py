@@ -13,7 +13,7 @@ import pytest
 from restow.aio import Runtime
 from restow.storage.interface import Done, Key, Put, Span, Transaction
 from restow.storage.sqlite import open_sqlite, writer
-from restow.storage.sqlite.commit_notifications import Notices
+from restow.storage.sqlite.commit_notifications import CommitNotifications
 from tests.support.faulty_vfs import FaultyVfs
 from tests.support.sqlite_child import SHARED
 from tests.unit.storage.sqlite.children import child, socket_names
@@ -83,10 +83,10 @@ async def test_writers_share_fairly(tmp_path: Path) -> None:
 
 def test_a_peer_is_found_even_if_the_clock_of_the_directory_stands(tmp_path: Path) -> None:
     """Where a directory's time is coarse, a peer that came within one tick is found as well."""
-    first = Notices(tmp_path, "first")
+    first = CommitNotifications(tmp_path, "first")
     stands_ns = tmp_path.stat().st_mtime_ns
     first.send()
-    second = Notices(tmp_path, "second")
+    second = CommitNotifications(tmp_path, "second")
     os.utime(tmp_path, ns=(stands_ns, stands_ns))
     try:
         for _ in range(200):
