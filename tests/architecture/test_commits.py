@@ -16,7 +16,7 @@ COMMITTERS = {
     "storageversion/remote_registration.py": "the own encoder key, and which store this is",
     "storageversion/remote_reports.py": "reports of servers with another store, made by `changes`",
     "storageversion/verification.py": "states, guarded by the epoch and by their own revision",
-    "encryption/opened.py": "wraps a store and passes commits on to it",
+    "encryption/decrypted_storage.py": "wraps a store and passes commits on to it",
     "controllers/turns.py": "keys of our own: whose turn it is",
     "controllers/addresses.py": "keys of our own: where servers are",
     "apiserver/aggregated_store.py": "keys of our own: a component's keys, and whose a store is",

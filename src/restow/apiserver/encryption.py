@@ -16,9 +16,9 @@ from typing import Final
 
 from restow.aio import Runtime
 from restow.apiserver.kms_probes import StoredProbes
+from restow.encryption.decrypted_storage import OpenedStorage
 from restow.encryption.interface import Keys
-from restow.encryption.opened import OpenedStorage
-from restow.encryption.reloading import ReloadedKeys
+from restow.encryption.key_reload import ReloadedKeys
 from restow.endpoints.health import Health
 from restow.request.metrics import Metrics
 from restow.storage.errors import OpenRefused

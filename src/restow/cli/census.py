@@ -43,8 +43,8 @@ from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
 from restow.cli.running import run_async
 from restow.cli.stores import add_data_dir, chosen_store
-from restow.encryption.asking import open_value
-from restow.encryption.reloading import ReloadedKeys
+from restow.encryption.decryption import open_value
+from restow.encryption.key_reload import ReloadedKeys
 from restow.localcluster.errors import ClusterRefused
 from restow.storage.errors import CannotOpen, OpenRefused, StorageError
 from restow.storage.interface import Key

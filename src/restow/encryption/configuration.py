@@ -26,6 +26,13 @@ from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status import StatusError
 from restow.apimachinery.type_values import parse_duration
 from restow.apimachinery.yaml_codec import YAML_SIZE_MAX, decode
+from restow.encryption.redaction import (
+    shown,
+    shown_field,
+    shown_path,
+    shown_problem,
+    shown_resource,
+)
 from restow.encryption.resource_rules import (
     EVERYTHING,
     find_mask,
@@ -33,13 +40,6 @@ from restow.encryption.resource_rules import (
     problem_of_resource,
     read_resource,
     write_resource,
-)
-from restow.encryption.telling import (
-    shown,
-    shown_field,
-    shown_path,
-    shown_problem,
-    shown_resource,
 )
 from restow.kinds.builtin import find_resource
 from restow.storage.errors import OpenRefused

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from restow.aio import Runtime
 from restow.apimachinery.names import GroupResource
 from restow.apis.encryption_keys import ANY, IDENTITY
-from restow.encryption.asking import key_named_in
 from restow.encryption.configuration import (
     PLAIN,
     Configuration,
@@ -25,6 +24,7 @@ from restow.encryption.configuration import (
     LocalProvider,
     Provider,
 )
+from restow.encryption.decryption import key_named_in
 from restow.encryption.interface import Opened
 from restow.encryption.providers import LocalCipher, WrongKey, ciphers_of
 from restow.kinds.builtin import all_kinds

@@ -13,7 +13,7 @@ import asyncio
 from typing import Final, NamedTuple, assert_never
 
 from restow.apimachinery import status
-from restow.encryption.asking import open_value
+from restow.encryption.decryption import open_value
 from restow.encryption.interface import Keys
 from restow.registry.caches import Caches
 from restow.registry.definition import Resource

@@ -22,7 +22,7 @@ import orjson
 from restow.apimachinery import protobuf
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.status_error import StatusError
-from restow.encryption.asking import error_of_sealed
+from restow.encryption.decryption import error_of_sealed
 from restow.kinds.derived_types import all_types
 from restow.registry.errors import VersionUnknown
 from restow.storage.errors import StoreDamaged

@@ -13,7 +13,7 @@ import orjson
 
 from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.census.values import read_value
-from restow.encryption.asking import key_named_in, open_value
+from restow.encryption.decryption import key_named_in, open_value
 from restow.encryption.interface import Keys
 from restow.registry.stored import is_protobuf
 from restow.storage.errors import CannotOpen

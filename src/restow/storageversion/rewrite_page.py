@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from restow.aio import Clock, find_violation
 from restow.apimachinery import status
 from restow.apimachinery.errors import MachineryError
-from restow.encryption.asking import PLAIN_REFUSED, open_value
+from restow.encryption.decryption import PLAIN_REFUSED, open_value
 from restow.registry.committing import Sealed
 from restow.registry.definition import Resource
 from restow.registry.store import ResourceStore

@@ -35,7 +35,7 @@ from restow.apis.storage_scan import (
 from restow.census.counting import Counter, Group, Place
 from restow.census.naming import name_of
 from restow.census.values import UNREADABLE, UNREADABLE_SEAL, Stored, read_value
-from restow.encryption.asking import open_value
+from restow.encryption.decryption import open_value
 from restow.encryption.interface import Keys
 from restow.registry.stored import load
 from restow.storage.checks import OBJECTS_PREFIX

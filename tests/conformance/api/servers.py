@@ -13,8 +13,8 @@ from restow.aio import Runtime
 from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
 from restow.apiserver.audit import Audit
 from restow.apiserver.service_accounts import AccountRules
+from restow.encryption.decrypted_storage import OpenedStorage
 from restow.encryption.interface import Keys
-from restow.encryption.opened import OpenedStorage
 from restow.endpoints.app import Barrier, open_barrier
 from restow.httpserver import Listener
 from restow.kinds.releases import Release, ReleaseVersion, default_release, shipped_release

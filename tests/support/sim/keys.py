@@ -19,7 +19,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from restow.aio import Runtime
-from restow.encryption.reloading import ReloadedKeys
+from restow.encryption.key_reload import ReloadedKeys
 from tests.support.sim.releases import CUSTOM_GROUP, GROUP, PLURAL
 
 IDENTITY: Final = "identity"

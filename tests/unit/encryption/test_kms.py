@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from restow.aio import Runtime, SimulatedClock
 from restow.apimachinery.names import GroupResource
-from restow.encryption.asking import open_value
 from restow.encryption.configuration import KmsProvider, read_configuration
+from restow.encryption.decryption import open_value
 from restow.encryption.interface import NotPrepared
 from restow.encryption.keyring import Keyring
 from restow.encryption.kms import WRITE_SECONDS_MAX, Plugin

@@ -13,8 +13,8 @@ from restow.aio import Runtime
 from restow.apimachinery.names import GroupResource
 from restow.apiserver.kms_probes import StoredProbes
 from restow.encryption.configuration import ConfigurationRefused
+from restow.encryption.key_reload import ReloadedKeys
 from restow.encryption.kms_probes import PROBES_PREFIX, probe_key
-from restow.encryption.reloading import ReloadedKeys
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Absent, Delete, Put, Span, Transaction
 from restow.storage.memory import MemoryStorage

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from restow.aio import Runtime
 from restow.apimachinery import protobuf
 from restow.apis.storage_scan import StoredCount
+from restow.encryption.decrypted_storage import OpenedStorage
 from restow.encryption.interface import Keys
-from restow.encryption.opened import OpenedStorage
 from restow.encryption.providers import fingerprint
 from restow.kinds.derived_types import all_types
 from restow.registry.stored import Splicer

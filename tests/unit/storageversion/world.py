@@ -18,7 +18,7 @@ import orjson
 from restow.aio import Runtime, SimulatedClock
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
-from restow.encryption.opened import OpenedStorage
+from restow.encryption.decrypted_storage import OpenedStorage
 from restow.kinds.releases import load_release
 from restow.registry.caches import Caches
 from restow.registry.catalog import Catalog, release_catalog

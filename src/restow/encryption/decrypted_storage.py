@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, Self
 
-from restow.encryption.asking import PLAIN_REFUSED, unasked
+from restow.encryption.decryption import PLAIN_REFUSED, unasked
 from restow.encryption.interface import Keys, NotPrepared
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.errors import CannotOpen, Unavailable

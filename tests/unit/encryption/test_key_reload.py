@@ -16,7 +16,7 @@ from restow.aio import Runtime, SimulatedClock
 from restow.apimachinery.names import GroupResource
 from restow.encryption.configuration import ConfigurationRefused
 from restow.encryption.interface import Keys
-from restow.encryption.reloading import (
+from restow.encryption.key_reload import (
     CONTENT_SECONDS,
     RECHECK_SECONDS,
     UNSETTLED_MAX,

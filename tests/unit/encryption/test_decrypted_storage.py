@@ -11,10 +11,10 @@ import pytest
 
 from restow.aio import Runtime
 from restow.apimachinery.names import GroupResource
-from restow.encryption.asking import error_of_sealed
+from restow.encryption.decrypted_storage import OpenedStorage
+from restow.encryption.decryption import error_of_sealed
+from restow.encryption.key_reload import ReloadedKeys
 from restow.encryption.keyring import Keyring
-from restow.encryption.opened import OpenedStorage
-from restow.encryption.reloading import ReloadedKeys
 from restow.kinds.builtin import find_kind
 from restow.registry.stored import Splicer
 from restow.storage.drivers import open_storage
