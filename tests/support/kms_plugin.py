@@ -25,7 +25,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from restow.aio import Clock, Randomness, Runtime
-from restow.encryption.kms_messages import DECRYPT, ENCRYPT, SERVICE, STATUS, Method
+from restow.encryption.kms_messages import DECRYPT, ENCRYPT, SERVICE, STATUS, KmsMethod
 
 ANNOTATION: Final = "version.kms.restow.dev"
 HANG_SECONDS: Final = 60.0
@@ -148,7 +148,7 @@ def _remove(path: str) -> None:
     Path(path).unlink(missing_ok=True)  # left behind by one that was killed
 
 
-def _handler(method: Method, answer: Any) -> Any:
+def _handler(method: KmsMethod, answer: Any) -> Any:
     return grpc.unary_unary_rpc_method_handler(
         answer,
         request_deserializer=method.request.FromString,

@@ -16,7 +16,7 @@ from typing import Final
 
 from restow.aio import Runtime
 from restow.apiserver.kms_probes import StoredProbes
-from restow.encryption.decrypted_storage import OpenedStorage
+from restow.encryption.decrypted_storage import DecryptedStorage
 from restow.encryption.interface import Keys
 from restow.encryption.key_reload import ReloadedKeys
 from restow.endpoints.health import Health
@@ -34,7 +34,7 @@ class Encryption:
 
     def __init__(self, keys: ReloadedKeys, storage: Storage, runtime: Runtime) -> None:
         self.keys: Final = keys
-        self.storage: Final = OpenedStorage(storage, keys)
+        self.storage: Final = DecryptedStorage(storage, keys)
         self._tasks = runtime.tasks("encryption")
 
     @classmethod

@@ -11,7 +11,7 @@ from restow.storage.interface import Absent, Done, Key, Put, Storage, Transactio
 
 
 class StoredProbes:
-    """Satisfies `restow.encryption.kms_probes.Probes`."""
+    """Satisfies `restow.encryption.kms_probes.KmsProbes`."""
 
     def __init__(self, storage: Storage) -> None:
         """The storage is the one with values as they are stored."""

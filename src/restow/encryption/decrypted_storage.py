@@ -48,7 +48,7 @@ PREPARE_ATTEMPTS_MAX: Final = 3
 logger = logging.getLogger(__name__)
 
 
-class OpenedStorage:
+class DecryptedStorage:
     """Satisfies `interface.Storage`."""
 
     def __init__(
@@ -117,7 +117,7 @@ class OpenedStorage:
         return self.sealed.submit(transaction)
 
     def watch(self, span: Span, *, after: Revision) -> Watch:
-        return OpenedWatch(self, self.sealed.watch(span, after=after))
+        return DecryptedWatch(self, self.sealed.watch(span, after=after))
 
     async def compact(self, revision: Revision) -> None:
         await self.sealed.compact(revision)
@@ -214,10 +214,10 @@ class OpenedStorage:
         self.on_recovered(roots)
 
 
-class OpenedWatch:
+class DecryptedWatch:
     """Satisfies `interface.Watch`."""
 
-    def __init__(self, storage: OpenedStorage, watch: Watch) -> None:
+    def __init__(self, storage: DecryptedStorage, watch: Watch) -> None:
         self._storage = storage
         self._watch = watch
         self._batch: Batch | None = None

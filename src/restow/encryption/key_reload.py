@@ -31,7 +31,7 @@ from restow.encryption.configuration import (
 )
 from restow.encryption.interface import Keys, Opened
 from restow.encryption.keyring import Keyring
-from restow.encryption.kms_probes import Probes
+from restow.encryption.kms_probes import KmsProbes
 from restow.storage.errors import CannotOpen, StorageError, Unavailable
 from restow.storage.interface import Key
 from restow.storage.private_files import FileExposed, read_kept
@@ -65,7 +65,7 @@ class ReloadedKeys:
         runtime: Runtime,
         *,
         check: Check | None = None,
-        probes: Probes | None = None,
+        probes: KmsProbes | None = None,
         poll_seconds: float = POLL_SECONDS,
         plugin_poll_seconds: float = PLUGIN_POLL_SECONDS,
         plugin_retry_seconds: float = PLUGIN_RETRY_SECONDS,

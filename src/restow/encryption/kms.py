@@ -24,18 +24,18 @@ from restow.aio import Clock, Runtime, TaskHandle
 from restow.apis.encryption_keys import ANY
 from restow.encryption.configuration import KmsProvider
 from restow.encryption.interface import NotPrepared, Opened
-from restow.encryption.kms_channel import CallFailed, Cause, Channel
+from restow.encryption.kms_channel import Channel, KmsCallFailed, KmsFailureCause
 from restow.encryption.kms_messages import (
     DECRYPT,
     ENCRYPT,
     HKDF_SEED,
     STATUS,
-    Envelope,
+    KmsEnvelope,
     annotations_of,
     problem_of_key_id,
     read_envelope,
 )
-from restow.encryption.kms_probes import PROBE, Probes, probe_key, why_refused
+from restow.encryption.kms_probes import PROBE, KmsProbes, probe_key, why_refused
 from restow.encryption.kms_seeds import SEED_BYTES, Seed, cut
 from restow.encryption.providers import WrongKey
 from restow.storage.errors import CannotOpen, PluginSilent, StorageError, Unavailable
@@ -70,7 +70,7 @@ class Plugin:
         provider: KmsProvider,
         runtime: Runtime,
         *,
-        probes: Probes | None = None,
+        probes: KmsProbes | None = None,
         poll_seconds: float = POLL_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
@@ -97,12 +97,12 @@ class Plugin:
         self._writing: dict[str, Seed] = {}  # by the id of the key, the newest last
         self._writes_until = 0.0
         self._seeds: OrderedDict[bytes, Seed] = OrderedDict()  # by tail, the last asked for last
-        self._refusals: OrderedDict[bytes, tuple[Envelope, str]] = OrderedDict()
+        self._refusals: OrderedDict[bytes, tuple[KmsEnvelope, str]] = OrderedDict()
         self._asking: dict[bytes, TaskHandle] = {}
         self._turns = asyncio.Semaphore(DECRYPTS_MAX)
         self._silence = ""
         """Why the last seed that was asked for did not come; empty: it came."""
-        self._unanswered: tuple[bytes, Envelope] | None = None
+        self._unanswered: tuple[bytes, KmsEnvelope] | None = None
         """That seed: it is asked for again to see whether the silence is over."""
         self._hurry = asyncio.Event()
         self._polling = asyncio.Lock()
@@ -192,7 +192,7 @@ class Plugin:
             )
         raise NotPrepared
 
-    def _read(self, value: bytes) -> tuple[Envelope, bytes]:
+    def _read(self, value: bytes) -> tuple[KmsEnvelope, bytes]:
         try:
             return read_envelope(value, len(self.prefix))
         except ValueError as error:
@@ -203,7 +203,7 @@ class Plugin:
 
     async def prepare(self, values: Iterable[bytes]) -> None:
         """Ask for the seeds of values. Raises `Unavailable` when the plug-in does not answer."""
-        wanted: dict[bytes, Envelope] = {}
+        wanted: dict[bytes, KmsEnvelope] = {}
         for value in values:
             found = cut(value, len(self.prefix))
             if found is not None and found.tail in self._seeds:
@@ -232,14 +232,14 @@ class Plugin:
         text = f"the KMS plug-in {self.name} does not decrypt"
         return PluginSilent(f"{text}: {self._silence}", told=text)
 
-    async def _ask(self, tail: bytes, envelope: Envelope) -> None:
+    async def _ask(self, tail: bytes, envelope: KmsEnvelope) -> None:
         try:
             async with self._turns:
                 await self._decrypt(tail, envelope)
         finally:
             del self._asking[tail]
 
-    async def _decrypt(self, tail: bytes, envelope: Envelope) -> None:
+    async def _decrypt(self, tail: bytes, envelope: KmsEnvelope) -> None:
         """Afterwards the seed is known, or that it is refused, or the plug-in is silent."""
         try:
             response = await self._channel.call(
@@ -250,9 +250,9 @@ class Plugin:
                 annotations=[{"key": key, "value": text} for key, text in envelope.annotations],
             )
             seed = self._seed(response.plaintext, envelope)
-        except CallFailed as failed:
-            if failed.cause is Cause.REFUSED or (
-                failed.cause is Cause.DOUBTFUL and not await self._status_problem()
+        except KmsCallFailed as failed:
+            if failed.cause is KmsFailureCause.REFUSED or (
+                failed.cause is KmsFailureCause.DOUBTFUL and not await self._status_problem()
             ):
                 # A plug-in that is well and does not decrypt this one will not.
                 self._refuse(tail, envelope, str(failed))
@@ -265,7 +265,7 @@ class Plugin:
             self._refusals.pop(tail, None)
             self._keep(seed)
 
-    def _seed(self, secret: bytes, envelope: Envelope) -> Seed:
+    def _seed(self, secret: bytes, envelope: KmsEnvelope) -> Seed:
         return Seed(secret, envelope, prefix=self.prefix, plugin=self.name, draw=self._draw)
 
     def _keep(self, seed: Seed) -> None:
@@ -273,7 +273,7 @@ class Plugin:
         while len(self._seeds) > SEEDS_MAX:
             self._seeds.popitem(last=False)
 
-    def _refuse(self, tail: bytes, envelope: Envelope, why: str) -> None:
+    def _refuse(self, tail: bytes, envelope: KmsEnvelope, why: str) -> None:
         logger.warning("the KMS plug-in %s does not decrypt a seed: %s", self.name, why)
         self._refusals[tail] = (envelope, why)
         while len(self._refusals) > REFUSALS_MAX:
@@ -325,7 +325,7 @@ class Plugin:
         problems = []
         try:
             response = await self._channel.call(STATUS)
-        except CallFailed as failed:
+        except KmsCallFailed as failed:
             return (
                 "failed to perform status section of the healthz check for KMS Provider"
                 f" {self.name}, error: {failed}"
@@ -370,9 +370,9 @@ class Plugin:
         secret = self._draw(SEED_BYTES)
         try:
             response = await self._channel.call(ENCRYPT, plaintext=secret, uid=self._ids.uid())
-        except CallFailed as failed:
+        except KmsCallFailed as failed:
             return f"failed to encrypt DEK, error: {failed}"
-        envelope = Envelope(
+        envelope = KmsEnvelope(
             response.key_id, response.ciphertext, HKDF_SEED, annotations_of(response)
         )
         problem = envelope.problem()
@@ -438,7 +438,7 @@ class Plugin:
     async def _status_problem(self) -> str:
         try:
             response = await self._channel.call(STATUS)
-        except CallFailed as failed:
+        except KmsCallFailed as failed:
             return str(failed)
         return "" if response.healthz == "ok" else f"healthz is {response.healthz[:200]}"
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import grpc
 
 from restow.aio import Clock
-from restow.encryption.kms_messages import DECRYPT, ENCRYPT, STATUS, Method
+from restow.encryption.kms_messages import DECRYPT, ENCRYPT, STATUS, KmsMethod
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024
 """Far above what a plug-in may answer: 1 KiB of key and 32 KiB of annotations."""
@@ -22,7 +22,7 @@ DETAILS_LENGTH_MAX: Final = 500
 _SETTLE_SECONDS: Final = 0.01
 
 
-class Cause(Enum):
+class KmsFailureCause(Enum):
     """Why a call failed."""
 
     SILENT = auto()
@@ -53,10 +53,10 @@ _REFUSED: Final = frozenset(
 )
 
 
-class CallFailed(Exception):
+class KmsCallFailed(Exception):
     """A call to a plug-in failed. Stays inside this package."""
 
-    def __init__(self, cause: Cause, details: str) -> None:
+    def __init__(self, cause: KmsFailureCause, details: str) -> None:
         super().__init__(details)
         self.cause = cause
 
@@ -89,8 +89,8 @@ class Channel:
             for method in (STATUS, ENCRYPT, DECRYPT)
         }
 
-    async def call(self, method: Method, **fields: Any) -> Any:
-        """The plug-in's answer. Raises `CallFailed`."""
+    async def call(self, method: KmsMethod, **fields: Any) -> Any:
+        """The plug-in's answer. Raises `KmsCallFailed`."""
         try:
             return await self._calls[method.path](
                 method.request(**fields), timeout=self._timeout_seconds
@@ -101,18 +101,20 @@ class Channel:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            raise CallFailed(Cause.SILENT, "the channel was closed") from error
+            raise KmsCallFailed(KmsFailureCause.SILENT, "the channel was closed") from error
 
     async def close(self) -> None:
         await self._channel.close()
         await self._clock.sleep(_SETTLE_SECONDS)
 
 
-def _failure_of(error: grpc.RpcError) -> CallFailed:
+def _failure_of(error: grpc.RpcError) -> KmsCallFailed:
     if not isinstance(error, grpc.aio.AioRpcError):
-        return CallFailed(Cause.SILENT, repr(error)[:DETAILS_LENGTH_MAX])
+        return KmsCallFailed(KmsFailureCause.SILENT, repr(error)[:DETAILS_LENGTH_MAX])
     code = error.code()
     text = f"{(error.details() or '')[:DETAILS_LENGTH_MAX]} ({code.name})"
     if code in _SILENT:
-        return CallFailed(Cause.SILENT, text)
-    return CallFailed(Cause.REFUSED if code in _REFUSED else Cause.DOUBTFUL, text)
+        return KmsCallFailed(KmsFailureCause.SILENT, text)
+    return KmsCallFailed(
+        KmsFailureCause.REFUSED if code in _REFUSED else KmsFailureCause.DOUBTFUL, text
+    )

@@ -76,7 +76,7 @@ def _build() -> dict[str, Any]:
 _CLASSES: Final = _build()
 
 
-class Method(NamedTuple):
+class KmsMethod(NamedTuple):
     """One method of the service."""
 
     path: str
@@ -87,8 +87,8 @@ class Method(NamedTuple):
 SERVICE: Final = "v2.KeyManagementService"
 
 
-def _method(name: str) -> Method:
-    return Method(f"/{SERVICE}/{name}", _CLASSES[f"{name}Request"], _CLASSES[f"{name}Response"])
+def _method(name: str) -> KmsMethod:
+    return KmsMethod(f"/{SERVICE}/{name}", _CLASSES[f"{name}Request"], _CLASSES[f"{name}Response"])
 
 
 STATUS: Final = _method("Status")
@@ -96,7 +96,7 @@ ENCRYPT: Final = _method("Encrypt")
 DECRYPT: Final = _method("Decrypt")
 
 
-class Envelope(NamedTuple):
+class KmsEnvelope(NamedTuple):
     """What a stored value says of its key."""
 
     key_id: str
@@ -127,13 +127,13 @@ class Envelope(NamedTuple):
         return problem_of_key_id(self.key_id) or _problem_of_annotations(self.annotations)
 
 
-def read_envelope(data: bytes, begin: int) -> tuple[Envelope, bytes]:
+def read_envelope(data: bytes, begin: int) -> tuple[KmsEnvelope, bytes]:
     """The envelope in a stored value behind its prefix, and the data. Raises `ValueError`."""
     try:
         message = _CLASSES["EncryptedObject"].FromString(data[begin:])
     except DecodeError:
         raise ValueError("it is no message of KMS v2") from None
-    envelope = Envelope(
+    envelope = KmsEnvelope(
         message.key_id, message.source, message.source_type, annotations_of(message)
     )
     problem = envelope.problem() or ("" if message.data else "encrypted data is empty")

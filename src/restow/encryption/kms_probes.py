@@ -22,7 +22,7 @@ PROBE: Final = b"restow"
 _DIGITS: Final = 16
 
 
-class Probes(Protocol):
+class KmsProbes(Protocol):
     """The place where servers leave what they have sealed."""
 
     async def leave(self, key: Key, value: bytes) -> bytes:

@@ -22,7 +22,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from restow.apimachinery.protobuf_values import read_length
-from restow.encryption.kms_messages import HKDF_SEED, Envelope
+from restow.encryption.kms_messages import HKDF_SEED, KmsEnvelope
 from restow.encryption.providers import GCM_NONCE_BYTES, GCM_TAG_BYTES, Draw, WrongKey
 
 SEED_BYTES: Final = 32
@@ -57,7 +57,7 @@ class Seed:
     __slots__ = ("_cipher", "_draw", "_prefix", "_secret", "is_proven", "key_id", "tail")
 
     def __init__(
-        self, secret: bytes, envelope: Envelope, *, prefix: bytes, plugin: str, draw: Draw
+        self, secret: bytes, envelope: KmsEnvelope, *, prefix: bytes, plugin: str, draw: Draw
     ) -> None:
         """Raises `ValueError` if that can be no seed."""
         self.key_id = f"kms:{plugin}:{envelope.key_id}"

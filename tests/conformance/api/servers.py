@@ -13,7 +13,7 @@ from restow.aio import Runtime
 from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
 from restow.apiserver.audit import Audit
 from restow.apiserver.service_accounts import AccountRules
-from restow.encryption.decrypted_storage import OpenedStorage
+from restow.encryption.decrypted_storage import DecryptedStorage
 from restow.encryption.interface import Keys
 from restow.endpoints.app import Barrier, open_barrier
 from restow.httpserver import Listener
@@ -108,7 +108,7 @@ async def start_server(
 ) -> RunningServer:
     runtime = runtime or Runtime.system()
     assembly = await assemble(
-        storage if keys is None else OpenedStorage(storage, keys),
+        storage if keys is None else DecryptedStorage(storage, keys),
         catalog,
         runtime,
         secrets=SECRETS,

@@ -11,7 +11,7 @@ import pytest
 
 from restow.aio import Runtime
 from restow.apimachinery.names import GroupResource
-from restow.encryption.decrypted_storage import OpenedStorage
+from restow.encryption.decrypted_storage import DecryptedStorage
 from restow.encryption.decryption import error_of_sealed
 from restow.encryption.key_reload import ReloadedKeys
 from restow.encryption.keyring import Keyring
@@ -70,7 +70,7 @@ async def put_sealed(storage: Storage, key: Key, value: bytes, keys: Keyring) ->
 async def test_reads_are_opened(store: Storage) -> None:
     """Get, range, watch and a refused commit give values as they were before they were sealed."""
     keys = keys_of("a")
-    opened = OpenedStorage(store, keys)
+    opened = DecryptedStorage(store, keys)
     before = await opened.revision()
     first = await put_sealed(opened, ONE, b"1", keys)
     await put(opened, POD, b"pod")
@@ -112,7 +112,7 @@ async def test_what_no_key_opens_is_passed_on(store: Storage) -> None:
     await put_sealed(store, ONE, VALUE, keys_of("a"))
     keys = keys_of("b")
     told: list[frozenset[str]] = []
-    opened = OpenedStorage(store, keys, on_recovered=told.append)
+    opened = DecryptedStorage(store, keys, on_recovered=told.append)
     item, raw = await opened.get(ONE), await store.get(ONE)
     assert item == raw
     assert item is not None
@@ -132,7 +132,7 @@ async def test_what_no_key_opens_is_passed_on(store: Storage) -> None:
 
 async def test_plain_values_where_none_are_taken() -> None:
     """A plain value that somebody slipped into the store is not taken for an object."""
-    opened = OpenedStorage(MemoryStorage(), keyring(("secrets", [local("aesgcm", "a")])))
+    opened = DecryptedStorage(MemoryStorage(), keyring(("secrets", [local("aesgcm", "a")])))
     await put(opened, ONE, VALUE)
     item = await opened.get(ONE)
     assert item is not None
@@ -143,7 +143,7 @@ async def test_plain_values_where_none_are_taken() -> None:
 async def test_each_value_of_a_watch_is_opened_once() -> None:
     """What a key held before a change is not decrypted again."""
     keys = keys_of("a")
-    opened = OpenedStorage(MemoryStorage(), keys)
+    opened = DecryptedStorage(MemoryStorage(), keys)
     after = await opened.revision()
     for number in range(10):
         await put_sealed(opened, ONE, b"%d" % number, keys)
@@ -168,7 +168,7 @@ async def test_each_value_of_a_watch_is_opened_once() -> None:
 async def test_closing_leaves_the_keys_alone() -> None:
     """A storage that is closed hears of no more changes."""
     keys = keys_of("a")
-    opened = OpenedStorage(MemoryStorage(), keys)
+    opened = DecryptedStorage(MemoryStorage(), keys)
     assert len(keys.listeners) == 1
     await opened.close()
     assert not keys.listeners
@@ -191,7 +191,7 @@ class Served:
         self.keys = mine
         self.other = other
         self.told: list[frozenset[str]] = []
-        self.storage = OpenedStorage(MemoryStorage(), mine, on_recovered=self.told.append)
+        self.storage = DecryptedStorage(MemoryStorage(), mine, on_recovered=self.told.append)
 
     async def write(self, key: Key, value: bytes) -> None:
         await put_sealed(self.storage, key, value, self.other.keyring)

@@ -22,7 +22,7 @@ from restow.encryption.kms_messages import (
     AES_GCM_KEY,
     ANNOTATIONS_BYTES_MAX,
     HKDF_SEED,
-    Envelope,
+    KmsEnvelope,
     read_envelope,
 )
 from restow.storage.errors import CannotOpen, Unavailable
@@ -91,7 +91,7 @@ async def test_values_from_before_seeds(plugin: Plugin, service: KmsPlugin) -> N
     kek = AESGCM(hashlib.sha256(b"not a secret/key-1").digest())
     source = b"n" * 12 + kek.encrypt(b"n" * 12, dek, None)
     data = b"m" * 12 + AESGCM(dek).encrypt(b"m" * 12, VALUE, KEY.encode())
-    tail = Envelope("key-1", source, AES_GCM_KEY, ((ANNOTATION, b"1"),)).to_bytes()
+    tail = KmsEnvelope("key-1", source, AES_GCM_KEY, ((ANNOTATION, b"1"),)).to_bytes()
     sealed = PREFIX + b"\x0a" + bytes([len(data)]) + data + tail
     with pytest.raises(NotPrepared):
         plugin.open(KEY, sealed)
@@ -254,19 +254,19 @@ async def test_garbage_for_a_seed(plugin: Plugin, service: KmsPlugin) -> None:
 @pytest.mark.parametrize(
     ("envelope", "problem"),
     [
-        (Envelope("", b"x", HKDF_SEED), "keyID is empty"),
-        (Envelope("k" * 1025, b"x", HKDF_SEED), "keyID is 1025 bytes, which exceeds"),
-        (Envelope("k", b"", HKDF_SEED), "encrypted DEK source is empty"),
-        (Envelope("k", b"x" * 1025, HKDF_SEED), "encrypted DEK source is 1025 bytes"),
-        (Envelope("k", b"x", 2), "unknown encryptedDEKSourceType: 2"),
-        (Envelope("k", b"x", HKDF_SEED, (("plain", b""),)), "a domain with at least one dot"),
+        (KmsEnvelope("", b"x", HKDF_SEED), "keyID is empty"),
+        (KmsEnvelope("k" * 1025, b"x", HKDF_SEED), "keyID is 1025 bytes, which exceeds"),
+        (KmsEnvelope("k", b"", HKDF_SEED), "encrypted DEK source is empty"),
+        (KmsEnvelope("k", b"x" * 1025, HKDF_SEED), "encrypted DEK source is 1025 bytes"),
+        (KmsEnvelope("k", b"x", 2), "unknown encryptedDEKSourceType: 2"),
+        (KmsEnvelope("k", b"x", HKDF_SEED, (("plain", b""),)), "a domain with at least one dot"),
         (
-            Envelope("k", b"x", HKDF_SEED, (("a.b", b"x" * ANNOTATIONS_BYTES_MAX),)),
+            KmsEnvelope("k", b"x", HKDF_SEED, (("a.b", b"x" * ANNOTATIONS_BYTES_MAX),)),
             "total size of annotations is 32771",
         ),
     ],
 )
-async def test_limits_of_envelopes(envelope: Envelope, problem: str, plugin: Plugin) -> None:
+async def test_limits_of_envelopes(envelope: KmsEnvelope, problem: str, plugin: Plugin) -> None:
     """A value beyond the limits of Kubernetes is damaged, and the plug-in is not asked."""
     sealed = PREFIX + b"\x0a\x01x" + envelope.to_bytes()
     await plugin.prepare([sealed])

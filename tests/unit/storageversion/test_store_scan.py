@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from restow.aio import Runtime
 from restow.apimachinery import protobuf
 from restow.apis.storage_scan import StoredCount
-from restow.encryption.decrypted_storage import OpenedStorage
+from restow.encryption.decrypted_storage import DecryptedStorage
 from restow.encryption.interface import Keys
 from restow.encryption.providers import fingerprint
 from restow.kinds.derived_types import all_types
@@ -103,7 +103,7 @@ async def scanned(value: bytes) -> tuple[StoredCount, bytes]:
     scanner = StoreScanner(storage, keys(), runtime.clock, Others(runtime.clock.monotonic))
     page = await scanner.page()
     (row,) = page.status.counts
-    item = await OpenedStorage(storage, keys()).get(KEY)
+    item = await DecryptedStorage(storage, keys()).get(KEY)
     assert item is not None
     return row, item.value
 

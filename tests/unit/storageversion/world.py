@@ -18,7 +18,7 @@ import orjson
 from restow.aio import Runtime, SimulatedClock
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
-from restow.encryption.decrypted_storage import OpenedStorage
+from restow.encryption.decrypted_storage import DecryptedStorage
 from restow.kinds.releases import load_release
 from restow.registry.caches import Caches
 from restow.registry.catalog import Catalog, release_catalog
@@ -202,7 +202,7 @@ class Server:
             keys=keys,
             remote=remote,
         )
-        opened: Storage = self.line if keys is None else OpenedStorage(self.line, keys)
+        opened: Storage = self.line if keys is None else DecryptedStorage(self.line, keys)
         self.caches = Caches(opened, self.runtime)
         self.store = ResourceStore(
             opened,
