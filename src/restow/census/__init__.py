@@ -18,7 +18,7 @@ a server, only for what lies on disk.
 """
 
 from restow.census.keys import KeyCount, count_key
-from restow.census.naming import ResourceSelection
+from restow.census.resource_names import ResourceSelection
 from restow.census.tally import Census, CensusVerdict, ResourceCount, Row, take_census
 from restow.census.targets import Target
 from restow.census.values import Stored

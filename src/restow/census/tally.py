@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
-from restow.census.counting import Counter, Group, Place, Scope
-from restow.census.naming import (
+from restow.census.counter import Counter, Group, Place, Scope
+from restow.census.resource_names import (
     PREFIX_DEFAULT,
     TARGET_ROOTS,
     ResourceSelection,

@@ -21,7 +21,7 @@ from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.protobuf_values import read_small
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.internal_v1alpha1 import resource_of_name
-from restow.census.naming import DEFINITIONS, STORAGE_STATES, STORAGE_VERSIONS
+from restow.census.resource_names import DEFINITIONS, STORAGE_STATES, STORAGE_VERSIONS
 from restow.census.values import Stored, unwrap
 
 SourceName = Literal["argument", "StorageVersion", "CustomResourceDefinition", "StorageState"]

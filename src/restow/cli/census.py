@@ -34,7 +34,7 @@ from restow.census import (
     open_source,
     take_census,
 )
-from restow.census.naming import PREFIX_DEFAULT, canonical, is_builtin
+from restow.census.resource_names import PREFIX_DEFAULT, canonical, is_builtin
 from restow.census.tally import SAMPLES_DEFAULT, SAMPLES_MAX, Opener
 from restow.cli import census_key
 from restow.cli.argument_types import whole_number

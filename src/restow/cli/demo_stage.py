@@ -19,7 +19,7 @@ from restow.aio import Randomness, Runtime, Tasks
 from restow.apimachinery.names import GroupVersionResource
 from restow.apiserver.kubeconfig import CONTEXT_NAME
 from restow.census import ResourceSelection, open_source, take_census
-from restow.census.naming import PREFIX_DEFAULT
+from restow.census.resource_names import PREFIX_DEFAULT
 from restow.cli.demo_board import KIND, WIDGETS, Board, Witness
 from restow.client import ApiClient, read_kubeconfig
 from restow.localcluster.child import Launch, restow_command

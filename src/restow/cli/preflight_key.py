@@ -12,7 +12,7 @@ from restow.aio import Runtime
 from restow.apis.encryption_keys import IDENTITY
 from restow.apis.names import LEASE_NAMESPACE
 from restow.census import KeyValueSource, count_key, open_source, take_census
-from restow.census.naming import PREFIX_DEFAULT
+from restow.census.resource_names import PREFIX_DEFAULT
 from restow.client import ApiClient, ClientConfig, ClientLimits
 from restow.migration.preflight import KeyedView, Report, StoreCount, judge_drop, read_keys
 from restow.storage.errors import StorageError

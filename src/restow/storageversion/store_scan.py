@@ -32,8 +32,8 @@ from restow.apis.storage_scan import (
     StorageScanStatus,
     StoredCount,
 )
-from restow.census.counting import Counter, Group, Place
-from restow.census.naming import name_of
+from restow.census.counter import Counter, Group, Place
+from restow.census.resource_names import name_of
 from restow.census.values import UNREADABLE, UNREADABLE_SEAL, Stored, read_value
 from restow.encryption.decryption import open_value
 from restow.encryption.interface import Keys

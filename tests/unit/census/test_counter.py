@@ -2,7 +2,7 @@
 
 import pytest
 
-from restow.census.counting import Counter, Scope
+from restow.census.counter import Counter, Scope
 from restow.census.values import Stored
 
 WIDGET = Stored("json", "example.com/v1", "Widget")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from restow.census.naming import is_whole, root_of
+from restow.census.resource_names import is_whole, root_of
 from restow.census.values import Stored
 
 Scope = Literal["Cluster", "Namespaced", "Other"]

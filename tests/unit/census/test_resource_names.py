@@ -2,7 +2,7 @@
 
 import pytest
 
-from restow.census.naming import ResourceSelection, canonical, means, name_of, root_of
+from restow.census.resource_names import ResourceSelection, canonical, means, name_of, root_of
 from restow.kinds.builtin import all_kinds
 
 
