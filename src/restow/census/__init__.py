@@ -20,13 +20,14 @@ a server, only for what lies on disk.
 from restow.census.keys import KeyCount, count_key
 from restow.census.resource_names import ResourceSelection
 from restow.census.tally import Census, CensusVerdict, ResourceCount, Row, take_census
-from restow.census.targets import Target
+from restow.census.targets import CensusTarget
 from restow.census.values import Stored
 from restow.storage.sources import SOURCE_FORMS, KeyValueSource, open_source
 
 __all__ = [
     "SOURCE_FORMS",
     "Census",
+    "CensusTarget",
     "CensusVerdict",
     "KeyCount",
     "KeyValueSource",
@@ -34,7 +35,6 @@ __all__ = [
     "ResourceSelection",
     "Row",
     "Stored",
-    "Target",
     "count_key",
     "open_source",
     "take_census",

@@ -18,7 +18,7 @@ Scope = Literal["Cluster", "Namespaced", "Other"]
 _SCOPES: Final[dict[int, Scope]] = {0: "Cluster", 1: "Namespaced"}
 
 
-class Place(NamedTuple):
+class ValueLocation(NamedTuple):
     """What all values of a group have in common."""
 
     root: str
@@ -28,7 +28,7 @@ class Place(NamedTuple):
     """The id of the encryption key, where the value was decrypted."""
 
 
-class Group:
+class ValueGroup:
     """Values stored alike: how many, and some of their keys."""
 
     __slots__ = ("_last_sample", "first_create_revision", "keys", "values")
@@ -65,7 +65,7 @@ class Counter:
     """Adds up the values of a store under a prefix."""
 
     def __init__(self, prefix: str, *, samples_max: int) -> None:
-        self.groups: dict[Place, Group] = {}
+        self.groups: dict[ValueLocation, ValueGroup] = {}
         self._prefix = prefix
         self._samples_max = samples_max
         self._root = ""
@@ -74,7 +74,9 @@ class Counter:
         self._start = prefix
         """Of the keys of the resource that was counted last."""
 
-    def add_as(self, key: str, stored: Stored, *, created: int = 0, key_id: str = "") -> Place:
+    def add_as(
+        self, key: str, stored: Stored, *, created: int = 0, key_id: str = ""
+    ) -> ValueLocation:
         """Count a value that is stored like this."""
         if not self._is_whole or not key.startswith(self._start):
             self._root = root_of(key[len(self._prefix) :])
@@ -83,9 +85,9 @@ class Counter:
         scope = _SCOPES.get(key.count("/", len(self._start)), "Other")
         if not self._is_whole or "//" in key or key.endswith("/"):
             scope = "Other"  # no name, or no namespace
-        place = Place(self._root, scope, stored, key_id)
+        place = ValueLocation(self._root, scope, stored, key_id)
         group = self.groups.get(place)
         if group is None:
-            group = self.groups[place] = Group()
+            group = self.groups[place] = ValueGroup()
         group.add(key, self._samples_max, created)
         return place

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
-from restow.census.counter import Counter, Group, Place, Scope
+from restow.census.counter import Counter, Scope, ValueGroup, ValueLocation
 from restow.census.resource_names import (
     PREFIX_DEFAULT,
     TARGET_ROOTS,
@@ -19,7 +19,7 @@ from restow.census.resource_names import (
     means,
     name_of,
 )
-from restow.census.targets import Target, Targets, target_of_argument
+from restow.census.targets import CensusTarget, Targets, target_of_argument
 from restow.census.values import Stored, inside, read_value
 from restow.storage.sources import Entry
 
@@ -32,7 +32,7 @@ Opener = Callable[[str, bytes], Awaitable[bytes | None]]
 """Of an encrypted value at a key, what is inside; None if no key opens it."""
 
 
-class Readable(Protocol):
+class ReadableStore(Protocol):
     """What the census needs of a store."""
 
     @property
@@ -75,7 +75,7 @@ class ResourceCount:
 
     resource: str
     """`deployments.apps`; or `/registry/ranges/`, if it cannot be named."""
-    target: Target | None
+    target: CensusTarget | None
     rows: tuple[Row, ...]
 
     @property
@@ -93,7 +93,7 @@ class Census:
 
     revision: int
     resources: tuple[ResourceCount, ...]
-    targets: Mapping[str, Target] = field(default_factory=dict)
+    targets: Mapping[str, CensusTarget] = field(default_factory=dict)
     """All that the store says, also of resources that have no objects."""
 
     @property
@@ -139,7 +139,7 @@ class Census:
 
 
 async def take_census(
-    source: Readable,
+    source: ReadableStore,
     *,
     prefix: str = PREFIX_DEFAULT,
     selection: ResourceSelection | None = None,
@@ -182,16 +182,16 @@ async def take_census(
 
 
 def _sum_up(
-    groups: Mapping[Place, Group],
+    groups: Mapping[ValueLocation, ValueGroup],
     *,
     revision: int,
     prefix: str,
     selection: ResourceSelection,
-    found: Mapping[str, Target],
+    found: Mapping[str, CensusTarget],
     arguments: Mapping[str, str],
     samples_max: int,
 ) -> Census:
-    by_resource: dict[str, list[tuple[Place, Group]]] = {}
+    by_resource: dict[str, list[tuple[ValueLocation, ValueGroup]]] = {}
     for place, group in groups.items():
         resource = name_of(place.root, place.stored.api_version)
         name = str(resource) if resource else f"{prefix}{place.root}/" if place.root else prefix
@@ -223,15 +223,15 @@ def _sum_up(
 
 
 def _target_of(
-    name: str, found: Mapping[str, Target], arguments: Mapping[str, str]
-) -> Target | None:
+    name: str, found: Mapping[str, CensusTarget], arguments: Mapping[str, str]
+) -> CensusTarget | None:
     version = arguments.get(name)
     if version is None:
         version = next((said for word, said in arguments.items() if means(word, name)), None)
     return found.get(name) if version is None else target_of_argument(name, version)
 
 
-def _judge(stored: Stored, target: Target | None) -> CensusVerdict:
+def _judge(stored: Stored, target: CensusTarget | None) -> CensusVerdict:
     if target is None:
         return CensusVerdict.NO_TARGET
     match target.accepts(stored):

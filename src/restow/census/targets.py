@@ -41,7 +41,7 @@ _WRONG: Final = (msgspec.MsgspecError, IndexError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class CensusTarget:
     """The version in which all objects of a resource should be stored."""
 
     source: SourceName
@@ -71,7 +71,7 @@ class Targets:
     """Collects what the store says while it is read."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Target] = {}
+        self._found: dict[str, CensusTarget] = {}
 
     def note(self, root: str, name: str, value: bytes) -> None:
         """Look at an object of one of `naming.TARGET_ROOTS`."""
@@ -83,7 +83,7 @@ class Targets:
             case _ if root == STORAGE_STATES:
                 self._add_state(name, value)
 
-    def found(self) -> Mapping[str, Target]:
+    def found(self) -> Mapping[str, CensusTarget]:
         """Resources, as the census names them, and their targets."""
         return self._found
 
@@ -94,20 +94,20 @@ class Targets:
             return  # it is only a second opinion, and counted as unreadable itself
         current = state.status.currentStorageVersionHash
         if current:
-            self._add(state.named() or name, Target(source="StorageState", hash=current))
+            self._add(state.named() or name, CensusTarget(source="StorageState", hash=current))
 
-    def _add(self, resource: str, target: Target) -> None:
+    def _add(self, resource: str, target: CensusTarget) -> None:
         known = self._found.get(resource)
         if known is None or _ORDER.index(target.source) < _ORDER.index(known.source):
             self._found[resource] = target
 
 
-def target_of_argument(resource: str, version: str) -> Target:
+def target_of_argument(resource: str, version: str) -> CensusTarget:
     """What a person says; a bare version is one of the resource's own group."""
     group = "" if resource.startswith("/") else resource.partition(".")[2]
     if "/" not in version and group:
         version = f"{group}/{version}"
-    return Target(source="argument", version=version)
+    return CensusTarget(source="argument", version=version)
 
 
 class _Report(msgspec.Struct):
@@ -156,7 +156,7 @@ def state_resource(value: bytes) -> str:
     return msgspec.json.decode(value, type=_State).named()
 
 
-def _of_report(value: bytes) -> Target:
+def _of_report(value: bytes) -> CensusTarget:
     version: str | None
     try:
         raw = unwrap(value)
@@ -166,22 +166,22 @@ def _of_report(value: bytes) -> Target:
             status = _bytes(read_small(raw, 0, len(raw)).get(_STATUS))
             version = _bytes(read_small(status, 0, len(status)).get(_COMMON)).decode()
     except _WRONG:
-        return Target(source="StorageVersion", problem="its StorageVersion cannot be read")
+        return CensusTarget(source="StorageVersion", problem="its StorageVersion cannot be read")
     if not version:
-        return Target(source="StorageVersion", problem="the servers do not agree")
-    return Target(source="StorageVersion", version=version)
+        return CensusTarget(source="StorageVersion", problem="the servers do not agree")
+    return CensusTarget(source="StorageVersion", version=version)
 
 
-def _of_definition(value: bytes) -> Target:
+def _of_definition(value: bytes) -> CensusTarget:
     source: SourceName = "CustomResourceDefinition"
     try:
         spec = msgspec.json.decode(value, type=_Definition).spec
     except _WRONG:
-        return Target(source=source, problem="its definition cannot be read")
+        return CensusTarget(source=source, problem="its definition cannot be read")
     names = [each.name for each in spec.versions or () if each.storage] or [spec.version]
     if not names[0]:
-        return Target(source=source, problem="its definition names no stored version")
-    return Target(source=source, version=f"{spec.group}/{names[0]}")
+        return CensusTarget(source=source, problem="its definition names no stored version")
+    return CensusTarget(source=source, version=f"{spec.group}/{names[0]}")
 
 
 def _bytes(value: Any) -> bytes:

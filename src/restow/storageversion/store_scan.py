@@ -32,7 +32,7 @@ from restow.apis.storage_scan import (
     StorageScanStatus,
     StoredCount,
 )
-from restow.census.counter import Counter, Group, Place
+from restow.census.counter import Counter, ValueGroup, ValueLocation
 from restow.census.resource_names import name_of
 from restow.census.values import UNREADABLE, UNREADABLE_SEAL, Stored, read_value
 from restow.encryption.decryption import open_value
@@ -218,7 +218,7 @@ class StoreScanner:
         counter.add_as(item.key, found, created=item.created, key_id=opened.key_id)
         return found
 
-    def _takes_plain(self, group: Group) -> bool:
+    def _takes_plain(self, group: ValueGroup) -> bool:
         """Whether this server reads values that are not encrypted at the keys of a group."""
         if self._keys is None:
             return True
@@ -359,7 +359,7 @@ async def _all(
         span = span.starting_at(page.items[-1].key + "\0")
 
 
-def _count(place: Place, group: Group, *, takes_plain: bool) -> StoredCount:
+def _count(place: ValueLocation, group: ValueGroup, *, takes_plain: bool) -> StoredCount:
     stored = place.stored
     resource = name_of(place.root, stored.api_version)
     return StoredCount(
@@ -378,13 +378,13 @@ def _count(place: Place, group: Group, *, takes_plain: bool) -> StoredCount:
     )
 
 
-def _key_of(place: Place) -> str:
+def _key_of(place: ValueLocation) -> str:
     """The id of the encryption key; without the fingerprint, if it was not decrypted; empty: it is
     not encrypted."""
     return place.key_id or ":".join(_key_parts(place))
 
 
-def _unlisted_key(place: Place, claimed: State) -> str:
+def _unlisted_key(place: ValueLocation, claimed: State) -> str:
     """The encryption key of values, if a state does not list it; empty: it does."""
     if place.stored in (UNREADABLE, UNREADABLE_SEAL):
         return ""  # not objects, or damaged before the name of a key
@@ -394,7 +394,7 @@ def _unlisted_key(place: Place, claimed: State) -> str:
     return "" if key in claimed.keys or f"{key}:" in names else key
 
 
-def _key_parts(place: Place) -> Iterator[str]:
+def _key_parts(place: ValueLocation) -> Iterator[str]:
     """What an encrypted value that was not decrypted names as its key."""
     stored = place.stored
     if stored.form == "encrypted" or not stored.provider:
@@ -402,7 +402,7 @@ def _key_parts(place: Place) -> Iterator[str]:
         yield from filter(None, (stored.key, stored.key_id))
 
 
-def _problem(place: Place, *, takes_plain: bool) -> Problem:
+def _problem(place: ValueLocation, *, takes_plain: bool) -> Problem:
     stored = place.stored
     if not takes_plain and not _key_of(place):
         return "NotDecrypted"
@@ -429,7 +429,7 @@ def _read_stored(value: bytes) -> Stored:
     return stored if type(metadata) is dict else stored._replace(is_object=False)
 
 
-def _hash(place: Place) -> str:
+def _hash(place: ValueLocation) -> str:
     try:
         return storage_version_hash(
             GroupVersionKind.of(place.stored.api_version, place.stored.kind)
