@@ -30,7 +30,7 @@ from restow.cli.main import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, make_whole_parse
 from restow.cli.tree import Argument, Group, Node, Option, whole_tree
 from restow.kinds.kind import VERBS_ALL, Subresource
 from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.request.metrics import HealthMetrics
 from tests.support.encryption_files import write_encryption_file
 

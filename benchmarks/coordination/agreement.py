@@ -17,7 +17,7 @@ from benchmarks.api.target import of_kubeconfig
 from restow.aio import Runtime
 from restow.kinds.releases import shipped_release
 from restow.registry.catalog import release_catalog
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.storage.drivers import open_storage
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions

@@ -13,8 +13,8 @@ from restow.aio import Runtime
 from restow.kinds.releases import shipped_release
 from restow.registry.caches import Caches
 from restow.registry.catalog import release_catalog
-from restow.registry.definition import Object, Resource
 from restow.registry.encoding import FixedPolicy
+from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.storage.interface import Storage
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions

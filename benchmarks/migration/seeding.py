@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from restow.registry.stored import encode
+from restow.registry.stored_bytes import encode
 from restow.storage.interface import Done, Key, Put, Storage, Transaction
 from tests.support.coordination_audit import stored_versions
 

@@ -7,7 +7,7 @@ SRC = Path(__file__).parents[2] / "src" / "restow"
 
 CALLS = ("commit", "submit")
 COMMITTERS = {
-    "registry/committing.py": "objects, under the fence of the encoding policy",
+    "registry/committer.py": "objects, under the fence of the encoding policy",
     "storageversion/membership.py": "this server's own key and its lease",
     "storageversion/registrar.py": "reports, as `changes.change` has made them",
     "storageversion/contradictions.py": "states that a scan contradicts, made by `changes`",
@@ -45,7 +45,7 @@ def test_who_commits_is_known() -> None:
 def test_objects_are_committed_in_one_place() -> None:
     """The `Committer` gives the store what `_transaction` has made, with the policy's guards:
     in `carry_out`, which waits, and in `begin`, which does not."""
-    tree = ast.parse((SRC / "registry/committing.py").read_text())
+    tree = ast.parse((SRC / "registry/committer.py").read_text())
     places = [
         (function.name, ast.unparse(node))
         for function in ast.walk(tree)

@@ -61,7 +61,7 @@ BREACHES = {
         "import restow.storageversion.registrar",
         "Inside storageversion:",
     ),
-    "in-registry": ("registry/definition.py", "import restow.registry.store", "Inside registry:"),
+    "in-registry": ("registry/resource.py", "import restow.registry.store", "Inside registry:"),
     "in-apimachinery": (
         "apimachinery/codec.py",
         "import restow.apimachinery.body_codec",

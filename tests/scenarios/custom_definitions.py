@@ -14,7 +14,7 @@ import orjson
 
 from restow.apimachinery.names import GroupResource
 from restow.kinds.defaults.crds import CLEANUP_FINALIZER
-from restow.registry.custom.definitions import (
+from restow.registry.custom.crds import (
     Definition,
     definition_key,
     read_definition,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.storageversion import changes, planning, registrar, rules
 from restow.storageversion.planning import KeyUse, ReportPlanner
 from restow.storageversion.records import Encoder, encode_encoder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from restow.registry.custom.definitions import ROOT as DEFINITIONS
+from restow.registry.custom.crds import ROOT as DEFINITIONS
 from restow.storage.interface import Event, Key, Revision
 from tests.support.sim.ledger import Ledger
 

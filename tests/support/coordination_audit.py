@@ -40,8 +40,8 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.encryption.interface import Opened
 from restow.registry.catalog import Catalog
-from restow.registry.custom.definitions import ROOT, Definition
-from restow.registry.definition import Resource
+from restow.registry.custom.crds import ROOT, Definition
+from restow.registry.resource import Resource
 from restow.storage.interface import (
     Done,
     Guard,

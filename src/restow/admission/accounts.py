@@ -17,7 +17,7 @@ from typing import Any, Final
 from restow.admission.review import Attributes, WriteOf, forbidden
 from restow.aio import Runtime
 from restow.apimachinery import pod_accounts
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 
 ATTEMPTS_MAX: Final = 10

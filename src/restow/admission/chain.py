@@ -31,7 +31,7 @@ from restow.admission.review import (
 from restow.apimachinery import status
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.scales import scale_of_object, with_replicas
 from restow.registry.store import Check
 from restow.request.bodies import complete

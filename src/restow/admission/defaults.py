@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from restow.admission.review import Attributes, WriteOf, forbidden
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 
 TOLERATED_SECONDS: Final = 300

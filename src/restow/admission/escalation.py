@@ -23,7 +23,7 @@ from restow.apimachinery.rbac import PolicyRule
 from restow.apimachinery.rbac_objects import GROUP, RoleRef, rules_of
 from restow.authorization.rbac import Rbac
 from restow.authorization.role_book import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 from restow.request.request_info import RequestInfo
 
 MISSING_SHOWN_MAX: Final = 100

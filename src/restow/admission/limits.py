@@ -15,9 +15,9 @@ from restow.aio import Runtime
 from restow.apimachinery import limit_ranges
 from restow.apimachinery.limit_ranges import LimitRange
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object
-from restow.registry.following import Following
+from restow.registry.resource import Object
 from restow.registry.store import ResourceStore
+from restow.registry.store_informer import Following
 
 
 class LimitRanges:

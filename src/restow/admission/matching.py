@@ -18,7 +18,7 @@ from restow.admission.review import Attributes, WriteOf
 from restow.apimachinery import status
 from restow.apimachinery.selectors import LabelSelector, label_selector_of
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import Entry, WatchCache
 

@@ -22,7 +22,7 @@ from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.status_error import StatusError
 from restow.authorization.rules import Authorizer
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.request.context import Context
 from restow.request.request_info import RequestInfo
 

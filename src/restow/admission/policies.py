@@ -55,10 +55,10 @@ from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel import admission as cel
 from restow.authorization.rules import Authorizer
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object, Resource
 from restow.registry.errors import DoAgain
-from restow.registry.following import Following
+from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
+from restow.registry.store_informer import Following
 
 POLICIES: Final = "validatingadmissionpolicies"
 BINDINGS: Final = "validatingadmissionpolicybindings"

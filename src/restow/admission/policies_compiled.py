@@ -19,7 +19,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.admission import VARIABLES, Expression, Scope
 from restow.apimachinery.structural.cel.program import CompileError
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 
 _TEXT_OR_NULL: Final = (types.STRING, types.NULL)
 

@@ -19,8 +19,8 @@ from restow.admission.policies_compiled import (
     ParamRef,
 )
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object, Resource
 from restow.registry.errors import DoAgain
+from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import Entry, WatchCache
 

@@ -20,7 +20,7 @@ from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.names import GroupVersion
 from restow.authorization.rules import Authorizer
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 from restow.registry.store import ResourceStore
 from restow.request.context import User
 from restow.request.request_info import RequestInfo

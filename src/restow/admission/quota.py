@@ -30,9 +30,9 @@ from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.quotas import Number, Quota, Usage
 from restow.apimachinery.status_error import StatusError
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object, Resource
-from restow.registry.following import Following
+from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
+from restow.registry.store_informer import Following
 from restow.request.context import Context
 
 AT_ONCE_MAX: Final = 1_000

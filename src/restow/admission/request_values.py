@@ -18,7 +18,7 @@ from restow.admission.review import Attributes, has_own_kind, kind_of
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status import of_machinery_error
 from restow.registry.custom.conversion import convert
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 from restow.request.context import User
 from restow.request.delete_options import read_options
 

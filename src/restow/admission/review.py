@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.request.context import Context, User
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]

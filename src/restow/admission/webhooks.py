@@ -48,7 +48,7 @@ from restow.apimachinery.admission_review import (
 )
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 
 AT_ONCE_MAX: Final = 64
 """Validating webhooks that are asked about one write at the same time."""

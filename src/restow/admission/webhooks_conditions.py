@@ -29,7 +29,7 @@ from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
 from restow.apimachinery.structural.cel.program import EvaluationOutcome
 from restow.apimachinery.structural.cel.run import Trial
 from restow.apimachinery.structural.cel.values import TrialOver
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 
 COST_MAX: Final = 2_500_000
 """Of all conditions of one webhook for one write."""

@@ -26,9 +26,9 @@ from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel.admission import Expression, Scope
 from restow.apimachinery.structural.cel.program import CompileError
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object
-from restow.registry.following import Following
+from restow.registry.resource import Object
 from restow.registry.store import ResourceStore
+from restow.registry.store_informer import Following
 
 SECONDS_DEFAULT: Final = 10
 SECONDS_MAX: Final = 30

@@ -16,7 +16,7 @@ from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.metadata_rules import check_types
 from restow.apimachinery.status_error import StatusError
 from restow.registry.custom.conversion import convert
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 
 
 async def in_version(attributes: Attributes, hosted: Hosted, obj: Object | None) -> Object | None:

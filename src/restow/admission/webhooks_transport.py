@@ -38,7 +38,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.client.config import ClientConfig
 from restow.client.errors import ConfigInvalid, ConnectionFailed
 from restow.client.http1 import encode_passed_request
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 from restow.request.context import User
 from restow.request.slots import Room
 

@@ -26,7 +26,7 @@ from restow.aio import Clock
 from restow.client.errors import AnswerTooLarge, ConnectionFailed
 from restow.client.transport import Request
 from restow.controllers.namespace_conditions import Leftovers
-from restow.registry.repeating import for_each
+from restow.registry.reconcile_loops import for_each
 
 ASK_SECONDS_MAX: Final = 10.0
 """For one question."""

@@ -29,7 +29,7 @@ from restow.controllers.api_service_objects import (
     Finding,
     write_finding,
 )
-from restow.registry.repeating import repeat, work_off
+from restow.registry.reconcile_loops import repeat, work_off
 from restow.registry.store import ResourceStore
 
 CHECK_SECONDS: Final = 30.0

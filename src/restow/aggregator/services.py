@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 from restow.aggregator.addresses import is_host_name, parse_address
 from restow.aggregator.interface import ServiceRef
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import WatchCache
 

@@ -50,9 +50,9 @@ from restow.controllers.turns import Turn
 from restow.endpoints.barrier import WriteBarrier
 from restow.httpserver import Listener
 from restow.registry.catalog import Catalog
-from restow.registry.committing import Sealed
-from restow.registry.definition import Resource
-from restow.registry.repeating import repeat
+from restow.registry.committer import Sealed
+from restow.registry.reconcile_loops import repeat
+from restow.registry.resource import Resource
 from restow.request.responses import error_body
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Storage

@@ -24,10 +24,10 @@ from restow.apimachinery import yaml_codec
 from restow.apimachinery.status_error import StatusError
 from restow.kinds.builtin import find_kind
 from restow.kinds.releases import default_release
-from restow.registry.custom import definitions
-from restow.registry.custom.definitions import Definition
-from restow.registry.custom.hosting import custom_resource
-from restow.registry.definition import Object, Resource
+from restow.registry.custom import crds
+from restow.registry.custom.crds import Definition
+from restow.registry.custom.custom_resource import custom_resource
+from restow.registry.resource import Object, Resource
 from restow.registry.shapes import BuiltinShape
 from restow.storage.interface import Key, Revision
 
@@ -38,7 +38,7 @@ FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 DOCUMENT_BYTES_MAX: Final = 3 * 1024 * 1024
 KINDS_MAX: Final = 10_000
 DEFINITION: Final = "CustomResourceDefinition"
-API_VERSION: Final = f"{definitions.GROUP}/v1"
+API_VERSION: Final = f"{crds.GROUP}/v1"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _SEPARATOR: Final = re.compile(rb"^---(?:[ \t].*)?\r?$", re.MULTILINE)
 
@@ -102,7 +102,7 @@ def _documents(content: bytes) -> Iterator[bytes]:
 
 def _definition_shape() -> BuiltinShape:
     """What checks definitions, whatever this server hosts."""
-    kind = find_kind(definitions.GROUP, DEFINITION)
+    kind = find_kind(crds.GROUP, DEFINITION)
     assert kind is not None
     converter = next(
         each.converter()
@@ -134,7 +134,7 @@ def _resource(obj: Object, shape: BuiltinShape, where: str) -> Resource:
         )
     # Nobody else has a say in the names: they are accepted as they are.
     obj["status"]["acceptedNames"] = spec["names"]
-    key = Key(definitions.ROOT + obj["metadata"]["name"])
+    key = Key(crds.ROOT + obj["metadata"]["name"])
     hosted = custom_resource(Definition(key, orjson.dumps(obj), Revision(0)))
     return replace(hosted, origin=None)
 

@@ -25,7 +25,7 @@ from restow.client.informer import Change
 from restow.controllers.places import read_metadata, stored_version
 from restow.registry import strategy
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.registry.store import DeleteWish, ResourceStore
 from restow.registry.watch_cache import Entry
 from restow.storage.errors import StorageError

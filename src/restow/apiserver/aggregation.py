@@ -22,7 +22,7 @@ from restow.aggregator.services import StoredServices
 from restow.aio import Runtime
 from restow.apiserver.pki import Pki
 from restow.registry.catalog import Catalog
-from restow.registry.repeating import repeat
+from restow.registry.reconcile_loops import repeat
 from restow.registry.store import ResourceStore
 from restow.request.metrics import Metrics
 

@@ -51,12 +51,12 @@ from restow.endpoints.openapi_paths import OpenApi
 from restow.openapi import ApiInfo
 from restow.registry.caches import Caches
 from restow.registry.catalog import Catalog, version_hash_of
-from restow.registry.committing import Sealed
-from restow.registry.custom import definitions
-from restow.registry.custom.definition_shape import DefinitionShape
-from restow.registry.custom.hosting import custom_resource
-from restow.registry.definition import Resource
+from restow.registry.committer import Sealed
+from restow.registry.custom import crds
+from restow.registry.custom.crd_shape import DefinitionShape
+from restow.registry.custom.custom_resource import custom_resource
 from restow.registry.encoding import EncodingPolicy, FixedPolicy
+from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore
 from restow.request.context import User
 from restow.request.limits import RequestLimits
@@ -218,7 +218,7 @@ def preferred_version(resource: Resource) -> str:
 
 def _guard_definitions(catalog: Catalog, custom: CustomResources) -> None:
     """Let definitions keep the versions that servers write in the list of those stored."""
-    resource = catalog.named(definitions.GROUP, definitions.PLURAL)
+    resource = catalog.named(crds.GROUP, crds.PLURAL)
     if resource is not None:
         shape = DefinitionShape(resource.kind, resource.converter, written=custom.written)
         catalog.host(replace(resource, shape=shape))

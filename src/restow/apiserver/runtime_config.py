@@ -25,7 +25,7 @@ from restow.apiserver.feature_gates import FeatureGates
 
 if TYPE_CHECKING:
     # Not loaded for `restow serve --help`.
-    from restow.registry.definition import Resource
+    from restow.registry.resource import Resource
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})

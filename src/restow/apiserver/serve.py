@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from restow.aio import Runtime, end_process
 from restow.apiserver.aggregated_options import AggregatedOptions
 from restow.apiserver.options import ServeOptions
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 
 if TYPE_CHECKING:
     from restow.admission import Admission

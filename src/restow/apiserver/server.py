@@ -54,9 +54,9 @@ from restow.controllers import (
 from restow.endpoints.barrier import WriteBarrier
 from restow.httpserver import Listener, TlsMaterial, open_front_sockets
 from restow.registry.catalog import Catalog, release_catalog
-from restow.registry.committing import Sealed
-from restow.registry.definition import Resource
-from restow.registry.repeating import repeat
+from restow.registry.committer import Sealed
+from restow.registry.reconcile_loops import repeat
+from restow.registry.resource import Resource
 from restow.request.context import User
 from restow.request.metrics import Metrics
 from restow.request.responses import error_body

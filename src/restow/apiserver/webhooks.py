@@ -37,8 +37,8 @@ from restow.client.connections import ConnectionLimits
 from restow.client.errors import ConfigInvalid, ConnectionFailed
 from restow.client.transport import HttpTransport, Request
 from restow.registry.custom.conversion import ConversionError, ConversionRefused
-from restow.registry.custom.definitions import Conversion, Definition, Webhook
-from restow.registry.definition import Object, RemoteConversion
+from restow.registry.custom.crds import Conversion, Definition, Webhook
+from restow.registry.resource import Object, RemoteConversion
 
 CALL_SECONDS_MAX: Final = 30.0
 """For one question, from the wait for a place until its answer has been read."""

@@ -14,8 +14,8 @@ from typing import Final
 
 from restow.aio import Clock
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Resource
 from restow.registry.errors import DoAgain, translate
+from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import Entry, WatchCache
 from restow.storage.errors import StorageError

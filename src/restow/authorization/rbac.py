@@ -23,9 +23,9 @@ from restow.apimachinery.status_error import StatusError
 from restow.authorization.role_book import PLURALS, RoleBook
 from restow.authorization.rules import always_allowed
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object
-from restow.registry.following import Following
+from restow.registry.resource import Object
 from restow.registry.store import ResourceStore
+from restow.registry.store_informer import Following
 from restow.request.context import User
 from restow.request.request_info import RequestInfo
 

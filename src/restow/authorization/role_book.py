@@ -21,7 +21,7 @@ from restow.apimachinery.rbac_objects import (
     read_binding,
     read_role,
 )
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 from restow.request.context import User
 
 ROLES: Final = "roles"

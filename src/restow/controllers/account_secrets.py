@@ -18,9 +18,9 @@ from restow.controllers.corrections import Corrections
 from restow.controllers.paging import items_below
 from restow.controllers.places import working_version
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.store import DeleteWish, ResourceStore
-from restow.registry.stored import check_opened, load
+from restow.registry.stored_bytes import check_opened, load
 from restow.storage.interface import Batch, Revision
 
 TYPE: Final = "kubernetes.io/service-account-token"

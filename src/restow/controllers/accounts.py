@@ -14,9 +14,9 @@ from restow.controllers.corrections import Corrections
 from restow.controllers.paging import items_below
 from restow.controllers.places import DELETING, read_metadata, working_version
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.store import PlaceMoved, ResourceStore
-from restow.registry.stored import check_opened, load
+from restow.registry.stored_bytes import check_opened, load
 from restow.storage.interface import Batch, Revision, RevisionIs
 
 ACCOUNT_NAME: Final = "default"

@@ -15,7 +15,7 @@ from restow.aio import Clock
 from restow.apimachinery import status
 from restow.controllers.definition_conditions import set_conditions
 from restow.controllers.places import working_version
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.registry.strategy import timestamp
 

@@ -31,10 +31,10 @@ from restow.controllers.paging import items_below
 from restow.controllers.places import working_version
 from restow.kinds.builtin import api_service_priorities
 from restow.registry.catalog import Catalog
-from restow.registry.custom.definitions import ROOT as DEFINITIONS
-from restow.registry.definition import Object
+from restow.registry.custom.crds import ROOT as DEFINITIONS
+from restow.registry.resource import Object
 from restow.registry.store import DeleteWish, ResourceStore
-from restow.registry.stored import load
+from restow.registry.stored_bytes import load
 from restow.storage.interface import Batch, Item, Revision
 
 LABEL: Final = "kube-aggregator.kubernetes.io/automanaged"

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from restow.apimachinery.rbac import EVERYTHING, PolicyRule, union
 from restow.apimachinery.rbac_objects import AUTO_UPDATE, GROUP, rules_object
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 
 LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 ANNOTATIONS: Final = {AUTO_UPDATE: "true"}

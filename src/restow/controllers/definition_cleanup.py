@@ -23,14 +23,14 @@ from restow.controllers.definition_names import group_of, resource_named
 from restow.controllers.places import read_metadata, stored_version, working_version
 from restow.kinds.defaults.crds import CLEANUP_FINALIZER
 from restow.registry.catalog import Catalog
-from restow.registry.custom.definitions import (
+from restow.registry.custom.crds import (
     TERMINATING,
     Definition,
     definition_key,
     read_definition,
 )
-from restow.registry.definition import Object, Resource
-from restow.registry.repeating import for_each
+from restow.registry.reconcile_loops import for_each
+from restow.registry.resource import Object, Resource
 from restow.registry.store import DeleteWish, ResourceStore
 from restow.registry.strategy import timestamp, uid_conflict
 from restow.registry.watch_cache import Entry

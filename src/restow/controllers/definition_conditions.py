@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from restow.registry.custom.definitions import ESTABLISHED, NAMES_ACCEPTED, TERMINATING
+from restow.registry.custom.crds import ESTABLISHED, NAMES_ACCEPTED, TERMINATING
 
 Condition = dict[str, Any]
 

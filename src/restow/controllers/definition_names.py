@@ -18,7 +18,7 @@ import orjson
 
 from restow.apimachinery.names import GroupResource
 from restow.registry.catalog import Catalog
-from restow.registry.custom.definitions import Names
+from restow.registry.custom.crds import Names
 
 NO_CONFLICTS: Final = "NoConflicts"
 

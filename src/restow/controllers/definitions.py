@@ -35,7 +35,7 @@ from restow.controllers.places import working_version
 from restow.kinds.defaults.crds import CLEANUP_FINALIZER
 from restow.kinds.validation.webhook_clients import has_bad_bundle
 from restow.registry.catalog import Catalog
-from restow.registry.custom.definitions import (
+from restow.registry.custom.crds import (
     ESTABLISHED,
     NAMES_ACCEPTED,
     ROOT,
@@ -44,7 +44,7 @@ from restow.registry.custom.definitions import (
     definition_key,
     read_definition,
 )
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.registry.strategy import timestamp, uid_conflict
 from restow.storage.interface import Batch, Event, Item, Key, Revision, Span

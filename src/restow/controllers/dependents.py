@@ -38,9 +38,9 @@ from restow.controllers.places import (
     working_version,
 )
 from restow.registry.catalog import Catalog
-from restow.registry.custom.definitions import ROOT as DEFINITIONS_ROOT
-from restow.registry.definition import Object
-from restow.registry.repeating import for_each
+from restow.registry.custom.crds import ROOT as DEFINITIONS_ROOT
+from restow.registry.reconcile_loops import for_each
+from restow.registry.resource import Object
 from restow.registry.store import DeleteWish, ResourceStore
 from restow.registry.strategy import FOREGROUND, ORPHAN, uid_conflict
 from restow.storage.checks import OBJECTS_PREFIX, resource_of

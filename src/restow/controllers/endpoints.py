@@ -15,9 +15,9 @@ from restow.apimachinery import status
 from restow.controllers.addresses import Address, Addresses
 from restow.controllers.places import working_version
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.store import DeleteWish, ResourceStore
-from restow.registry.stored import load
+from restow.registry.stored_bytes import load
 from restow.storage.interface import Item, Span
 
 NAMESPACE: Final = "default"

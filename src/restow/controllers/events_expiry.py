@@ -23,7 +23,7 @@ from restow.aio import Runtime
 from restow.apimachinery.status import Conflict, NotFound
 from restow.controllers.places import working_version
 from restow.registry.catalog import Catalog
-from restow.registry.repeating import for_each
+from restow.registry.reconcile_loops import for_each
 from restow.registry.store import DeleteWish, ResourceStore
 from restow.registry.watch_cache import Entry, WatchCache
 from restow.storage.interface import Revision, Span

@@ -41,7 +41,7 @@ from restow.controllers.quotas import QuotaKeeper, hosts_quotas
 from restow.controllers.roles import RoleKeeper, ensure_roles, hosts_roles
 from restow.controllers.turns import Turn
 from restow.registry.catalog import Catalog, OnChange
-from restow.registry.repeating import BACKOFF, repeat, work_off
+from restow.registry.reconcile_loops import BACKOFF, repeat, work_off
 from restow.registry.store import ResourceStore
 from restow.storage.errors import StorageError
 from restow.storage.interface import Storage

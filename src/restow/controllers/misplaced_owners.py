@@ -24,7 +24,7 @@ from restow.controllers.places import (
     working_version,
 )
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.registry.strategy import timestamp
 

@@ -34,10 +34,10 @@ from restow.controllers.places import (
 )
 from restow.registry import strategy
 from restow.registry.catalog import Catalog, OnChange
-from restow.registry.definition import Object, Resource
-from restow.registry.repeating import for_each
+from restow.registry.reconcile_loops import for_each
+from restow.registry.resource import Object, Resource
 from restow.registry.store import DeleteWish, ResourceStore
-from restow.registry.stored import check_opened, load
+from restow.registry.stored_bytes import check_opened, load
 from restow.registry.watch_cache import Entry
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.interface import Batch, Revision, Span

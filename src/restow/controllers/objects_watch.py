@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from restow.aio import Runtime
-from restow.registry.repeating import repeat
+from restow.registry.reconcile_loops import repeat
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import Compacted
 from restow.storage.interface import Batch, Revision, Span, Storage, Watch

@@ -18,7 +18,7 @@ from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupKind, GroupVersion
 from restow.controllers.places import Metadata, OwnerReference, Place, read_metadata
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.registry.strategy import FOREGROUND
 from restow.storage.interface import Storage
 

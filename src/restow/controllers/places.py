@@ -14,8 +14,8 @@ import msgspec
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupKind, GroupVersion
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Resource
-from restow.registry.stored import as_json
+from restow.registry.resource import Resource
+from restow.registry.stored_bytes import as_json
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Key

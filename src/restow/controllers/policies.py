@@ -15,7 +15,7 @@ from restow.apimachinery import status
 from restow.controllers.places import working_version
 from restow.controllers.policy_types import check
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.storage.interface import Batch, Revision
 

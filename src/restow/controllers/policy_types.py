@@ -30,7 +30,7 @@ from restow.apimachinery.types import UnknownType
 from restow.kinds.derived_types import all_types
 from restow.registry.catalog import Catalog
 from restow.registry.custom.shape import CustomShape
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 
 KINDS_MAX: Final = 10
 """Kinds that one policy is checked with."""

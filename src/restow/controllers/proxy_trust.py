@@ -24,9 +24,9 @@ from restow.apimachinery import status
 from restow.apimachinery.certificates import Certificate, read_pem, to_pem
 from restow.controllers.places import working_version
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 from restow.registry.store import ResourceStore
-from restow.registry.stored import check_opened, load
+from restow.registry.stored_bytes import check_opened, load
 from restow.storage.interface import Batch, Revision
 
 NAMESPACE: Final = "kube-system"

@@ -24,9 +24,9 @@ from restow.apimachinery.status import NotFound
 from restow.controllers.paging import items_below
 from restow.controllers.places import Places, working_version
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
-from restow.registry.stored import load
+from restow.registry.stored_bytes import load
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Batch, Event, Revision, Span
 

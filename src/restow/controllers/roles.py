@@ -32,8 +32,8 @@ from restow.controllers.bootstrap_roles import Default, default_objects
 from restow.controllers.gathered_roles import GatheredRoles
 from restow.controllers.places import working_version
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Object, Resource
-from restow.registry.repeating import for_each
+from restow.registry.reconcile_loops import for_each
+from restow.registry.resource import Object, Resource
 from restow.registry.store import DeleteWish, ResourceStore
 from restow.registry.watch_cache import Entry, WatchCache
 from restow.storage.interface import Batch, Revision

@@ -20,7 +20,7 @@ import orjson
 
 from restow.aio import Runtime
 from restow.controllers.sightings import Sightings
-from restow.registry.stored import to_keep
+from restow.registry.stored_bytes import to_keep
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
     Absent,

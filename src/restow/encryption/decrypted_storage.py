@@ -1,6 +1,6 @@
 """A storage whose reads are opened: whoever stands above sees no encryption.
 
-Writes go through as they are: who writes seals (`restow.registry.committing`), since only it knows
+Writes go through as they are: who writes seals (`restow.registry.committer`), since only it knows
 under which key. What no key opens is passed on as it is stored, so that it is reported as damaged
 and not hidden. In a watch, which may not stop, something stands for what a silent plug-in would
 have to be asked for, and tells whoever reads it to come again. Where either happened is remembered,

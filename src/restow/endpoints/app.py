@@ -39,8 +39,8 @@ from restow.endpoints.outcomes import Outcomes
 from restow.endpoints.short_gets import ShortGets, may_be_short
 from restow.endpoints.waiting import Waiting
 from restow.httpserver import Promise, Quick, Request, Response
-from restow.registry.definition import Resource
 from restow.registry.errors import DoAgain
+from restow.registry.resource import Resource
 from restow.request.context import ANONYMOUS, Context
 from restow.request.limits import InFlight, RequestLimits
 from restow.request.metrics import Metrics

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from restow.apimachinery import status
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.request.context import Context
 
 RETRY_AFTER_SECONDS: Final = 1

@@ -30,7 +30,7 @@ from restow.apimachinery.names import GroupVersion
 from restow.httpserver.response import Response, header_block
 from restow.kinds.kind import Subresource
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.request.context import Context
 from restow.request.responses import GZIP_BYTES_MIN, compress, takes_gzip
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from restow.apimachinery import status
 from restow.endpoints.handlers.server import Server
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.request.request_info import RequestInfo
 
 # Verbs of one object; all others are about a collection.

@@ -37,7 +37,7 @@ from restow.openapi import (
 )
 from restow.registry.catalog import Catalog
 from restow.registry.declared import DeclaredShape
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.registry.shapes import BuiltinShape
 from restow.request.context import Context
 from restow.request.responses import takes_gzip

@@ -19,7 +19,7 @@ from restow.apimachinery.selectors import (
     parse_label_selector,
 )
 from restow.kinds.kind import SelectableField
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.registry.watch_cache import Entry
 from restow.request.request_info import RequestInfo
 

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
 from restow.aio import Runtime
-from restow.registry.stored import Splicer, is_protobuf
+from restow.registry.stored_bytes import Splicer, is_protobuf
 from restow.registry.watch_cache import WatchCache
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.errors import (

@@ -15,7 +15,7 @@ from restow.apimachinery.names import GroupKind, GroupVersion, GroupVersionKind,
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.kinds.builtin import group_order
 from restow.kinds.releases import Release, ReleaseKind, default_release
-from restow.registry.definition import Resource, Shape
+from restow.registry.resource import Resource, Shape
 from restow.registry.shapes import BuiltinShape, OpenShape
 
 OnChange = Callable[[str], None]

@@ -22,7 +22,7 @@ from restow.apimachinery.json_schema import JsonSchema
 from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.strategic_merge import MergeSchema
 from restow.kinds.kind import STATUS, Kind, api_version
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 
 CAUSES_MAX = 100
 

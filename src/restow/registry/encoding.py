@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, Protocol
 
 import orjson
 
-from restow.registry.definition import Object, Resource
-from restow.registry.stored import encode, head_of, splice
+from restow.registry.resource import Object, Resource
+from restow.registry.stored_bytes import encode, head_of, splice
 from restow.storage.interface import Guard
 
 

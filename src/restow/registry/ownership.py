@@ -41,7 +41,7 @@ from restow.apis.names import (
     VERIFIED_BY_SERVERS,
     VERIFIER_ANNOTATION,
 )
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.interface import Absent, Guard, Key
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from restow.apimachinery import status
 from restow.registry.custom.replicas import WrongType, names_of, value_at
-from restow.registry.definition import Object, Resource, ScalePaths
+from restow.registry.resource import Object, Resource, ScalePaths
 
 API_VERSION: Final = "autoscaling/v1"
 _SHOWN: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")

@@ -22,7 +22,7 @@ from restow.kinds.defaults import apply_defaults, has_defaults, prepare_create, 
 from restow.kinds.derived_types import all_types
 from restow.kinds.kind import Kind
 from restow.kinds.validation import validate
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 
 
 class BuiltinShape:

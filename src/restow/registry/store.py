@@ -23,16 +23,16 @@ from typing import Final, Protocol
 from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.apply.entries import Manager
-from restow.registry import managing, ownership, plans, strategy
+from restow.registry import field_management, ownership, strategy, write_plans
 from restow.registry.caches import Caches
-from restow.registry.committing import Begun, Committer, PlaceMoved, Sealed, StateMoved
-from restow.registry.contention import Queues
-from restow.registry.definition import Object, Resource
+from restow.registry.committer import Begun, Committer, PlaceMoved, Sealed, StateMoved
 from restow.registry.encoding import EncodingPolicy
-from restow.registry.managing import SERVER, Apply, Converting, NotConverted, settled
-from restow.registry.planning import Change, DeleteWish, Facts, Planner, by_path
-from restow.registry.plans import CreatePlan, Plan, RemovePlan, UpdatePlan, Written
-from restow.registry.reading import RETRY_SECONDS, ObjectReader
+from restow.registry.field_management import SERVER, Apply, Converting, NotConverted, settled
+from restow.registry.object_reader import RETRY_SECONDS, ObjectReader
+from restow.registry.resource import Object, Resource
+from restow.registry.write_planner import Change, DeleteWish, Facts, Planner, by_path
+from restow.registry.write_plans import CreatePlan, Plan, RemovePlan, UpdatePlan, Written
+from restow.registry.write_queues import Queues
 from restow.storage.interface import Refused, RevisionIs, Storage, Unknown
 
 ATTEMPTS_MAX: Final = 16
@@ -119,7 +119,7 @@ class ResourceStore(ObjectReader):
             self._planner.track_new(resource, version, obj, manager)
             tracked, manager = obj["metadata"].get("managedFields"), None
             obj = await mutate(obj, None, is_dry_run=dry_run)
-            managing.after_admission(obj, tracked)
+            field_management.after_admission(obj, tracked)
         for _ in range(GENERATED_NAME_ATTEMPTS_MAX):
             await self.take_turn(resource)
             plan = self._planner.plan_create(
@@ -238,16 +238,20 @@ class ResourceStore(ObjectReader):
                     facts = facts._replace(manager=None)
                     tracked = new["metadata"].get("managedFields")
                     # Each is given an old object of its own: what was made from it may share parts.
-                    shown = plans.object_of(resource, seen, api_version)
+                    shown = write_plans.object_of(resource, seen, api_version)
                     new = await mutate(new, shown, is_dry_run=dry_run)
-                    managing.after_admission(new, tracked)
+                    field_management.after_admission(new, tracked)
                 plan = await settled(partial(self._planner.plan_update, facts, old, new))
                 if check is not None:
                     # What was changed on the way may share parts with the old object.
-                    was = old if mutate is None else plans.object_of(resource, seen, api_version)
+                    was = (
+                        old
+                        if mutate is None
+                        else write_plans.object_of(resource, seen, api_version)
+                    )
                     check(plan.obj, was)
                 if review is not None:
-                    shown = plans.object_of(resource, seen, api_version)
+                    shown = write_plans.object_of(resource, seen, api_version)
                     await review(plan.obj, shown, is_dry_run=dry_run)
                 if dry_run:
                     return plan.preview()
@@ -342,7 +346,7 @@ class ResourceStore(ObjectReader):
             [seen] = await self.in_version(resource, [entry], api_version, is_for_writing=may_stay)
             plan = self._planner.plan_delete(resource, api_version, path, entry, seen, wish)
             if review is not None:
-                old = plans.object_of(resource, seen, api_version)
+                old = write_plans.object_of(resource, seen, api_version)
                 await review(None, old, is_dry_run=wish.dry_run)
             if wish.dry_run:
                 return plan.preview()

@@ -28,8 +28,8 @@ from restow.apimachinery.names import GroupKind
 from restow.apimachinery.status_error import StatusError
 from restow.kinds.kind import Kind
 from restow.kinds.validation import NO_CONTENT, has_other_content, pod_parts
-from restow.registry import graceful
-from restow.registry.definition import Object, Resource
+from restow.registry import graceful_deletion
+from restow.registry.resource import Object, Resource
 
 NAME_SHOWN_MAX: Final = 256
 TIMES_KEPT_MAX: Final = 16
@@ -333,7 +333,7 @@ def mark_deleted(
     else:
         metadata.pop("finalizers", None)
     if resource.kind.is_graceful:
-        is_over = graceful.give_time(obj, asked=grace_seconds, now=now)
+        is_over = graceful_deletion.give_time(obj, asked=grace_seconds, now=now)
         return is_over and not has_finalizers(resource, obj)
     if not has_finalizers(resource, obj):
         return True

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from restow.registry.errors import VersionUnknown
-from restow.registry.stored import Splicer
+from restow.registry.stored_bytes import Splicer
 from restow.storage.errors import CannotOpen, PluginSilent, StorageError
 from restow.storage.interface import Event, Item
 

@@ -14,8 +14,8 @@ import orjson
 from restow.apimachinery import body_codec, codec, field_errors, protobuf, status
 from restow.apimachinery.metadata_rules import check_types
 from restow.apimachinery.names import GroupKind
-from restow.registry.definition import Object, Resource
-from restow.registry.known_entries import KnownEntries
+from restow.registry.managed_fields_cache import KnownEntries
+from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.request.context import Context
 from restow.request.parameters import field_validation

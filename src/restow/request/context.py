@@ -14,7 +14,7 @@ from typing import Any, Final
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.quota_usage import Number
 from restow.httpserver.request import Request
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.request.messages import has_messages
 from restow.request.negotiation import ANYTHING_OR_JSON, PLAIN, Form, Protobuf, Purpose, negotiate
 from restow.request.request_info import RequestInfo

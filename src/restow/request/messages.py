@@ -24,7 +24,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.typed_json import check
 from restow.apimachinery.types import Struct
 from restow.kinds.derived_types import all_types
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.registry.shapes import BuiltinShape
 
 STRUCTS_KEPT_MAX: Final = 1024

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from restow.httpserver import Request, RequestLine
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.request.metrics import Metrics
 from restow.request.parameters import DEADLINES, Deadlines, seconds_of
 from restow.request.request_info import RequestInfo, has_siblings, parse_request, sibling

@@ -14,7 +14,7 @@ import msgspec
 
 from restow.apimachinery.names import GroupVersion
 from restow.apis import internal_vote_v1alpha1 as wire
-from restow.registry.stored import encode
+from restow.registry.stored_bytes import encode
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Key
 from restow.storageversion.identity import ServerId

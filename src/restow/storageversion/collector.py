@@ -21,7 +21,7 @@ from restow.aio import Runtime
 from restow.apimachinery.errors import InvalidName, MachineryError
 from restow.apimachinery.names import GroupResource
 from restow.registry.catalog import Catalog
-from restow.registry.custom.definitions import definition_key
+from restow.registry.custom.crds import definition_key
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import StorageError
 from restow.storage.interface import (

@@ -25,9 +25,9 @@ from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError
 from restow.encryption.interface import Keys
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Resource
 from restow.registry.encoding import ALWAYS, Encoding, EncodingPolicy, Readable
-from restow.registry.repeating import repeat
+from restow.registry.reconcile_loops import repeat
+from restow.registry.resource import Resource
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged
 from restow.storage.interface import Item, Key, Present, Revision, Storage
 from restow.storageversion.agreements import Agreements, Announcer

@@ -25,14 +25,14 @@ from restow.aio import Runtime, Tasks, WorkQueue
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.names import GroupResource
 from restow.registry.catalog import Catalog
-from restow.registry.custom.definitions import (
+from restow.registry.custom.crds import (
     ROOT,
     Definition,
     definition_key,
     read_definition,
 )
-from restow.registry.definition import Resource
-from restow.registry.repeating import work_off
+from restow.registry.reconcile_loops import work_off
+from restow.registry.resource import Resource
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key, Revision, Storage
 from restow.storageversion.errors import (

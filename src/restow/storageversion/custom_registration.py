@@ -9,7 +9,7 @@ from collections.abc import Callable, MutableSet
 from contextlib import suppress
 
 from restow.apimachinery.names import GroupResource, GroupVersion
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.storage.errors import StorageError
 from restow.storageversion.changes import View
 from restow.storageversion.collector import Collector

@@ -11,8 +11,8 @@ from typing import Final
 
 from restow.aio import Clock
 from restow.apimachinery import status
-from restow.registry.definition import Resource
 from restow.registry.encoding import Encoding, Readable
+from restow.registry.resource import Resource
 from restow.storage.interface import Revision
 
 OLDER_WRITES_SECONDS: Final = 30.0

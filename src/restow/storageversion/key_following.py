@@ -19,7 +19,7 @@ from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError
 from restow.encryption.interface import Keys
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.storage.errors import StorageError
 from restow.storageversion.errors import CoordinationError
 from restow.storageversion.records import name_of, resource_of_name

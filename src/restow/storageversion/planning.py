@@ -16,8 +16,8 @@ from typing import NamedTuple, Protocol
 from restow.aio import Runtime
 from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.encryption.interface import Keys
-from restow.registry.definition import Resource
 from restow.registry.encoding import Encoding
+from restow.registry.resource import Resource
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import (
     Absent,

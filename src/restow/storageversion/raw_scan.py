@@ -15,7 +15,7 @@ from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.census.values import read_value
 from restow.encryption.decryption import key_named_in, open_value
 from restow.encryption.interface import Keys
-from restow.registry.stored import is_protobuf
+from restow.registry.stored_bytes import is_protobuf
 from restow.storage.errors import CannotOpen
 from restow.storage.interface import SEALED_PREFIX, Key, Revision, Span, Storage
 

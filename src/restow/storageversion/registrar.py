@@ -20,8 +20,8 @@ from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.encryption.interface import Keys
-from restow.registry.definition import Resource
 from restow.registry.encoding import Encoding
+from restow.registry.resource import Resource
 from restow.storage.checks import holds
 from restow.storage.interface import (
     Done,

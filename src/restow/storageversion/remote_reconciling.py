@@ -21,8 +21,8 @@ from typing import Final
 
 from restow.aio import Runtime
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Resource
-from restow.registry.repeating import for_each, repeat
+from restow.registry.reconcile_loops import for_each, repeat
+from restow.registry.resource import Resource
 from restow.storage.interface import Item, Key, Span, Storage
 from restow.storageversion.encoding_table import EncodingTable
 from restow.storageversion.errors import CoordinationError

@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from restow.aio import Runtime
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.storage.errors import OpenRefused, Unavailable
 from restow.storage.interface import (
     Absent,

@@ -37,8 +37,8 @@ from typing import Final, NamedTuple
 
 from restow.aio import Clock
 from restow.apimachinery import status
-from restow.registry.definition import Resource
 from restow.registry.encoding import EncodingPolicy
+from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore
 from restow.storage.identity import IDENTITY_KEY, decode_record
 from restow.storage.interface import Span

@@ -12,8 +12,8 @@ from restow.aio import Clock, find_violation
 from restow.apimachinery import status
 from restow.apimachinery.errors import MachineryError
 from restow.encryption.decryption import PLAIN_REFUSED, open_value
-from restow.registry.committing import Sealed
-from restow.registry.definition import Resource
+from restow.registry.committer import Sealed
+from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore
 from restow.storage.errors import CannotOpen, StoreDamaged
 from restow.storage.interface import SEALED_PREFIX, Item, Key, Refused, Span, Storage, Unknown

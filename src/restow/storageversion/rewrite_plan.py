@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 from restow.apis.encryption_keys import IDENTITY
-from restow.registry.definition import Object, Resource
 from restow.registry.encoding import Encoding, stored_form
-from restow.registry.plans import Written
-from restow.registry.stored import head_of, load
+from restow.registry.resource import Object, Resource
+from restow.registry.stored_bytes import head_of, load
+from restow.registry.write_plans import Written
 from restow.storage.interface import Item, Put, RevisionIs, Write
 from restow.storageversion.errors import CoordinationError
 from restow.storageversion.rules import Agreement

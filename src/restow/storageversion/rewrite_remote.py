@@ -19,8 +19,8 @@ import orjson
 from restow.apimachinery.errors import ConversionFailed, MachineryError
 from restow.apimachinery.status_error import StatusError
 from restow.registry.custom.conversion import ConversionRefused, remote_of
-from restow.registry.definition import Object, Resource
-from restow.registry.stored import encode
+from restow.registry.resource import Object, Resource
+from restow.registry.stored_bytes import encode
 from restow.storage.errors import StorageError, StoreDamaged
 from restow.storage.interface import Item
 

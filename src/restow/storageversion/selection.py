@@ -12,7 +12,7 @@ from typing import Final
 
 from restow.aio import Runtime, Tasks
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key, Revision, Storage
 from restow.storageversion.encoding_table import EncodingTable

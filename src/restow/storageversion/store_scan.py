@@ -37,7 +37,7 @@ from restow.census.resource_names import name_of
 from restow.census.values import UNREADABLE, UNREADABLE_SEAL, Stored, read_value
 from restow.encryption.decryption import open_value
 from restow.encryption.interface import Keys
-from restow.registry.stored import load
+from restow.registry.stored_bytes import load
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import CannotOpen, Compacted, StoreDamaged
 from restow.storage.interface import SEALED_PREFIX, Item, Key, Revision, Span, Storage

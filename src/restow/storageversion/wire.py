@@ -49,7 +49,7 @@ from restow.apis.names import (
     VERIFIER_ANNOTATION,
 )
 from restow.kinds.builtin import find_kind
-from restow.registry.stored import as_json, encode
+from restow.registry.stored_bytes import as_json, encode
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Key

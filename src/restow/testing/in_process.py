@@ -17,7 +17,7 @@ from restow.aio import Runtime
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.client import ApiClient, HttpTransport, read_kubeconfig
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 
 __all__ = ["RunningServer", "running_server"]
 

@@ -26,7 +26,7 @@ from restow.httpserver.request import Headers, Peer
 from restow.httpserver.request import Request as Received
 from restow.openapi import ApiInfo
 from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.request.context import Context
 from restow.request.metrics import Metrics
 from restow.request.request_info import parse_request

@@ -19,7 +19,7 @@ from restow.endpoints.app import Barrier, open_barrier
 from restow.httpserver import Listener
 from restow.kinds.releases import Release, ReleaseVersion, default_release, shipped_release
 from restow.registry.catalog import Catalog, release_catalog
-from restow.registry.committing import Sealed
+from restow.registry.committer import Sealed
 from restow.registry.encoding import EncodingPolicy
 from restow.request.context import User
 from restow.request.limits import RequestLimits

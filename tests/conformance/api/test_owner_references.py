@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from restow.admission.owners import OwnerCheck
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 from restow.request.context import Context
 from tests.conformance.api.rights import client_of, give, rule
 from tests.conformance.api.servers import CONFIG_MAPS, RunningServer, config_map

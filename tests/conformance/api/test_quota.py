@@ -13,7 +13,7 @@ import pytest_asyncio
 from restow.aio import Runtime
 from restow.controllers.objects_watch import ObjectsWatch
 from restow.controllers.quotas import QuotaKeeper
-from restow.registry.repeating import work_off
+from restow.registry.reconcile_loops import work_off
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.interface import Revision, Storage
 from tests.conformance.api.conftest import StartServer

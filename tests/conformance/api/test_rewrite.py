@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from restow.aio import Runtime
 from restow.endpoints.barrier import WriteBarrier
-from restow.registry.stored import encode
+from restow.registry.stored_bytes import encode
 from restow.storage.interface import Delete, Storage, Transaction
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.identity import Mode

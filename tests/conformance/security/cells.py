@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from restow.registry.catalog import Catalog
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 
 MINE: Final = "mine"
 OTHER: Final = "other"

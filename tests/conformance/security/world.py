@@ -22,7 +22,7 @@ from restow.endpoints.barrier import NO_ERROR, WriteBarrier
 from restow.endpoints.handlers.token_request import TokenLimits
 from restow.httpserver import Limits, Listener
 from restow.registry.catalog import Catalog, builtin_catalog
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.request.context import User
 from restow.request.responses import error_body
 from restow.storage.interface import Key, Put, Storage, Transaction

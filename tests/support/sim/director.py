@@ -14,8 +14,8 @@ import orjson
 from restow.apimachinery.names import GroupResource
 from restow.migration.parts import PART_NAMES
 from restow.migration.trigger.options import Source
-from restow.registry.custom.definitions import ROOT as DEFINITIONS_ROOT
-from restow.registry.stored import encode
+from restow.registry.custom.crds import ROOT as DEFINITIONS_ROOT
+from restow.registry.stored_bytes import encode
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.identity import Mode

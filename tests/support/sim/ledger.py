@@ -21,7 +21,7 @@ import orjson
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.migration.names import PROOF_ANNOTATION
-from restow.registry.custom.definitions import ROOT as DEFINITIONS
+from restow.registry.custom.crds import ROOT as DEFINITIONS
 from restow.storage.interface import Event, Item, Key, Revision
 from restow.storageversion.ballots import BALLOTS_PREFIX, decode_ballot, name_of_ballot
 from restow.storageversion.identity import SERVERS_PREFIX, decode_record

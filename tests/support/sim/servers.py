@@ -23,7 +23,7 @@ from restow.controllers import DefinitionsOptions, Housekeeping, HousekeepingOpt
 from restow.endpoints.barrier import WriteBarrier
 from restow.httpserver import Request, Response
 from restow.registry.catalog import Catalog, version_hash_of
-from restow.registry.committing import Sealed
+from restow.registry.committer import Sealed
 from restow.request.context import User
 from restow.storage.identity import Mark
 from restow.storage.interface import Storage

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from restow.registry.catalog import Catalog
-from restow.registry.custom.definitions import ROOT as DEFINITIONS
+from restow.registry.custom.crds import ROOT as DEFINITIONS
 from restow.storage.errors import Unavailable
 from restow.storage.feed import Feed, RevisionEvents, revision_of
 from restow.storage.identity import IDENTITY_KEY

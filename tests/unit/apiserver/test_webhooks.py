@@ -23,7 +23,7 @@ from restow.apiserver.webhooks import (
     webhook_of,
 )
 from restow.registry.custom.conversion import ConversionError, ConversionRefused
-from restow.registry.custom.definitions import (
+from restow.registry.custom.crds import (
     ClientConfig,
     Definition,
     ServiceReference,

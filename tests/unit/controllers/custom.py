@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from restow.registry.custom.definitions import definition_key, read_definition
-from restow.registry.custom.hosting import custom_resource
-from restow.registry.definition import Resource
+from restow.registry.custom.crds import definition_key, read_definition
+from restow.registry.custom.custom_resource import custom_resource
+from restow.registry.resource import Resource
 from restow.registry.store import DeleteWish
 from tests.unit.controllers.world import Object, World
 

@@ -16,7 +16,7 @@ from restow.controllers.definition_names import (
     to_wire,
 )
 from restow.registry.catalog import builtin_catalog
-from restow.registry.custom.definitions import Names
+from restow.registry.custom.crds import Names
 
 
 def names(plural: str, kind: str, **changes: Any) -> Names:

@@ -12,7 +12,7 @@ from restow.controllers.definitions import (
     DefinitionsOptions,
     Wake,
 )
-from restow.registry.repeating import work_off
+from restow.registry.reconcile_loops import work_off
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Outcome, Put, Transaction, Unknown
 from restow.storage.memory import MemoryStorage

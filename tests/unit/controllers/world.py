@@ -15,8 +15,8 @@ from restow.controllers.objects_watch import ObjectsWatch, Observer
 from restow.controllers.places import working_version
 from restow.registry.caches import Caches
 from restow.registry.catalog import Catalog, builtin_catalog
-from restow.registry.definition import Resource
 from restow.registry.encoding import FixedPolicy
+from restow.registry.resource import Resource
 from restow.registry.store import DeleteWish, ResourceStore
 from restow.storage.interface import (
     Delete,

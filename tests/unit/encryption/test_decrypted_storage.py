@@ -16,7 +16,7 @@ from restow.encryption.decryption import error_of_sealed
 from restow.encryption.key_reload import ReloadedKeys
 from restow.encryption.keyring import Keyring
 from restow.kinds.builtin import find_kind
-from restow.registry.stored import Splicer
+from restow.registry.stored_bytes import Splicer
 from restow.storage.drivers import open_storage
 from restow.storage.errors import CannotOpen, PluginSilent, Unavailable
 from restow.storage.interface import (

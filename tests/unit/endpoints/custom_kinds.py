@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from restow.registry.custom.definitions import definition_of
-from restow.registry.custom.hosting import custom_resource
-from restow.registry.definition import Resource
+from restow.registry.custom.crds import definition_of
+from restow.registry.custom.custom_resource import custom_resource
+from restow.registry.resource import Resource
 
 GROUP: Final = "test.example.com"
 

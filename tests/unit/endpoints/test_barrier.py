@@ -33,8 +33,8 @@ from restow.kinds.kind import VERBS_ALL
 from restow.openapi import ApiInfo
 from restow.registry.caches import Caches
 from restow.registry.catalog import builtin_catalog
-from restow.registry.definition import Resource
 from restow.registry.encoding import FixedPolicy
+from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore
 from restow.request.context import Context, User
 from restow.request.metrics import Metrics

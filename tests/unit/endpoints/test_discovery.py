@@ -10,7 +10,7 @@ import pytest
 from restow.endpoints.discovery import Discovery
 from restow.httpserver.request import Headers, Peer, Request
 from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.request.context import Context
 from restow.request.request_info import parse_request
 from tests.unit.endpoints.custom_kinds import GROUP, gadgets

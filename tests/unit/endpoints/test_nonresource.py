@@ -15,7 +15,7 @@ from restow.httpserver import Response
 from restow.httpserver.request import Headers, Peer, Request
 from restow.openapi import ApiInfo
 from restow.registry.catalog import builtin_catalog, version_hash_of
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.request.context import Context
 from restow.request.metrics import Metrics
 from restow.request.request_info import parse_request

@@ -10,7 +10,7 @@ import yaml
 
 from restow.aio import Runtime
 from restow.registry.catalog import builtin_catalog
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.registry.strategy import begin_create, check, timestamp
 
 Object = dict[str, Any]

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from restow.aio import Runtime
 from restow.registry.caches import Caches
-from restow.registry.stored import Splicer
+from restow.registry.stored_bytes import Splicer
 from restow.registry.watch_cache import DAMAGED_LOGGED_MAX, WatchCache
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import (

@@ -17,7 +17,7 @@ from restow.apis.names import (
 )
 from restow.registry import ownership
 from restow.registry.catalog import builtin_catalog
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.storage.interface import Absent, Key
 
 Object = dict[str, Any]

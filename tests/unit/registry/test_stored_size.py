@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from restow.registry.stored import to_keep
+from restow.registry.stored_bytes import to_keep
 
 COUNT = 200
 

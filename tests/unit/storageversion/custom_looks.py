@@ -6,7 +6,7 @@ import asyncio
 
 import orjson
 
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.storage.errors import Unavailable
 from restow.storage.interface import (
     Delete,

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from restow.registry.store import DeleteWish
-from restow.registry.stored import encode
+from restow.registry.stored_bytes import encode
 from restow.storage.interface import Delete, Key, Put, Span, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.records import encoder_key

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from restow.registry.store import ResourceStore
-from restow.registry.stored import encode
+from restow.registry.stored_bytes import encode
 from restow.storage import interface
 from restow.storage.interface import (
     Done,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from restow.registry.custom.definitions import ROOT
-from restow.registry.custom.hosting import custom_resource
+from restow.registry.custom.crds import ROOT
+from restow.registry.custom.custom_resource import custom_resource
 from restow.storageversion.wire import report_key
 from tests.scenarios.custom_definitions import (
     GADGETS,

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from restow.apimachinery.status_error import StatusError
-from restow.registry.custom.definitions import ROOT
+from restow.registry.custom.crds import ROOT
 from restow.registry.store import DeleteWish
 from restow.storage.interface import (
     Delete,

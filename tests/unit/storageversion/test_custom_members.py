@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from restow.apimachinery.status_error import StatusError
-from restow.registry.custom.definitions import ROOT
+from restow.registry.custom.crds import ROOT
 from restow.storage.interface import (
     Delete,
     Transaction,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.storage.interface import Delete, Transaction
 from restow.storageversion import registrar
 from restow.storageversion.registrar import Registrar

@@ -9,7 +9,7 @@ import pytest
 
 from restow.aio import Runtime
 from restow.apimachinery.status_error import StatusError
-from restow.registry.stored import encode
+from restow.registry.stored_bytes import encode
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Delete, Key, Put, Refused, Transaction
 from restow.storage.memory import MemoryStorage

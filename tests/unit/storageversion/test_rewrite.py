@@ -13,7 +13,7 @@ from restow.registry.caches import Caches
 from restow.registry.catalog import builtin_catalog
 from restow.registry.encoding import FixedPolicy
 from restow.registry.store import ResourceStore
-from restow.registry.stored import encode
+from restow.registry.stored_bytes import encode
 from restow.storage.interface import Event, Key, Put, Revision, Span, Storage, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.storageversion import rewrite, rewrite_page

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from restow.registry.stored import encode
+from restow.registry.stored_bytes import encode
 from restow.storage.interface import SEALED_PREFIX, Key, Put, Transaction
 from restow.storageversion.rewrite import Rewriter
 from tests.unit.storageversion.named_keys import NamedKeys, key_id_of, open_any, seal

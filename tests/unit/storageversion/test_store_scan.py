@@ -18,7 +18,7 @@ from restow.encryption.decrypted_storage import DecryptedStorage
 from restow.encryption.interface import Keys
 from restow.encryption.providers import fingerprint
 from restow.kinds.derived_types import all_types
-from restow.registry.stored import Splicer
+from restow.registry.stored_bytes import Splicer
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage

@@ -22,10 +22,10 @@ from restow.encryption.decrypted_storage import DecryptedStorage
 from restow.kinds.releases import load_release
 from restow.registry.caches import Caches
 from restow.registry.catalog import Catalog, release_catalog
-from restow.registry.committing import Sealed
-from restow.registry.custom.hosting import custom_resource
-from restow.registry.definition import Resource
+from restow.registry.committer import Sealed
+from restow.registry.custom.custom_resource import custom_resource
 from restow.registry.errors import DoAgain
+from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore, Written
 from restow.storage.errors import StorageError
 from restow.storage.interface import (

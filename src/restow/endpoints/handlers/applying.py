@@ -32,7 +32,7 @@ from restow.endpoints.managers import manager_of
 from restow.httpserver.response import Promise, Response, Shielded
 from restow.kinds.types import load_types
 from restow.registry.custom.replicas import names_of
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 from restow.registry.scales import API_VERSION as SCALE_VERSION
 from restow.registry.scales import scale_paths
 from restow.registry.store import Apply

@@ -23,7 +23,7 @@ from restow.endpoints.handlers.sent import SentKind, done
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import Promise, Response, Shielded
 from restow.kinds.validation.pod_parts import BINDING
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.strategy import timestamp
 from restow.request.context import Context
 from restow.request.parameters import is_dry_run

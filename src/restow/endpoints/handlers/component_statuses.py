@@ -19,7 +19,7 @@ from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.selection import ListSelectors
 from restow.httpserver.response import Answer
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 from restow.request.context import Context
 from restow.request.responses import respond
 from restow.storage.errors import StorageError

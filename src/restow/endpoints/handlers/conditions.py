@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 
 
 def condition_of(state: Object, kind: str) -> dict[str, Any] | None:

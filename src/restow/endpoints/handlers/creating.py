@@ -15,7 +15,7 @@ from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.managers import manager_of
 from restow.httpserver.response import Promise, Response, Shielded
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.store import Begun, PlaceMoved, Written
 from restow.request.bodies import must_wait, read_later, read_object
 from restow.request.context import Context

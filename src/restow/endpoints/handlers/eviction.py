@@ -31,7 +31,7 @@ from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import Promise, Response, Shielded
 from restow.kinds.validation.fields import selects
 from restow.kinds.validation.pod_parts import EVICTION
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.store import DeleteWish
 from restow.registry.strategy import timestamp
 from restow.request.context import Context

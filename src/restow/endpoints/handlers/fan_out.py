@@ -10,7 +10,7 @@ from typing import Protocol
 
 from restow.aio import Runtime, Tasks
 from restow.endpoints.handlers.translating import Translation, Waiting
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import WatchCache
 

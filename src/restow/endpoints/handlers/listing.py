@@ -27,8 +27,8 @@ from restow.endpoints.handlers.server import Server
 from restow.endpoints.partial import META_V1, PARTIAL_LIST, PARTIAL_OBJECT, partial_object_bytes
 from restow.endpoints.selection import ListSelectors
 from restow.httpserver.response import Answer, Promise
-from restow.registry.definition import Resource
 from restow.registry.errors import VersionUnknown, translate
+from restow.registry.resource import Resource
 from restow.registry.watch_cache import CachedObjects as Slice
 from restow.registry.watch_cache import Entry, WatchCache
 from restow.request.context import Context

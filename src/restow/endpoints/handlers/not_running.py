@@ -21,7 +21,7 @@ from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.sent import stored_object
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import Response
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 from restow.request.context import Context
 from restow.request.responses import JSON_HEADERS
 

@@ -25,7 +25,7 @@ from restow.endpoints.handlers.updating import (
 from restow.endpoints.managers import manager_of
 from restow.httpserver.response import Promise, Response, Shielded
 from restow.kinds.types import load_types
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 from restow.request.bodies import (
     check_object,
     fill_in,

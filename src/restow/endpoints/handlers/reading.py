@@ -14,8 +14,8 @@ from restow.apimachinery import status
 from restow.endpoints.forms import object_in_form
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import Promise, Response
-from restow.registry.committing import check_current
-from restow.registry.definition import Resource
+from restow.registry.committer import check_current
+from restow.registry.resource import Resource
 from restow.registry.scales import scale_of_object
 from restow.registry.watch_cache import Entry, WatchCache
 from restow.request.context import Context

@@ -11,7 +11,7 @@ from restow.apimachinery import field_errors, selectors, status
 from restow.apimachinery.name_formats import label_value_problem, qualified_name_problem
 from restow.apimachinery.names import GroupKind
 from restow.apimachinery.status_error import StatusError
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 
 Causes = list[status.StatusCause]
 

@@ -17,7 +17,7 @@ from restow.endpoints.handlers.review_checks import check_access, selector_error
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.token_review import review_token
 from restow.httpserver.response import Promise, Response
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.strategy import place
 from restow.request.bodies import must_wait, read_later, read_object
 from restow.request.context import Context, User

@@ -35,7 +35,7 @@ from restow.endpoints.continue_tokens import Place
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import Response
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.request.context import Context
 from restow.request.parameters import is_dry_run
 from restow.request.responses import respond_object

@@ -16,7 +16,7 @@ from restow.apimachinery.conversion import Converter
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import Response
 from restow.kinds.kind import Kind
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.shapes import BuiltinShape
 from restow.registry.strategy import place
 from restow.request.bodies import PROTOBUF, check_type, complete, needs_thread

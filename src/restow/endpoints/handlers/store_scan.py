@@ -24,7 +24,7 @@ from restow.endpoints.continue_tokens import Place
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import Response
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 from restow.request.bodies import read_object
 from restow.request.context import Context
 from restow.request.responses import respond_object

@@ -32,7 +32,7 @@ from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import Response
 from restow.kinds.kind import Kind
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.shapes import BuiltinShape
 from restow.registry.strategy import place, timestamp
 from restow.request.bodies import must_wait, read_later, read_object

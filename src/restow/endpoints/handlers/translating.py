@@ -18,7 +18,7 @@ from restow.aio import Tasks, TasksClosed, TasksFull
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.registry.custom.conversion import ConversionRefused
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import Entry
 

@@ -21,7 +21,7 @@ from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.managers import manager_of
 from restow.httpserver.response import Promise, Response, Shielded
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.scales import API_VERSION, scale_of_object, scale_paths, with_replicas
 from restow.registry.store import Change, Written
 from restow.registry.strategy import place

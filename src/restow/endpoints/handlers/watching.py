@@ -35,8 +35,8 @@ from restow.endpoints.selection import ListSelectors
 from restow.endpoints.websocket import agreed_headers, as_websocket, asks_for_websocket
 from restow.httpserver.response import Answer, Promise, Response
 from restow.httpserver.stream import PushStream, StreamWriter, encode_chunk
-from restow.registry.committing import check_current
-from restow.registry.definition import Resource
+from restow.registry.committer import check_current
+from restow.registry.resource import Resource
 from restow.registry.watch_cache import Change, Entry, WatchCache
 from restow.request.context import Context
 from restow.request.messages import FRAME_LENGTH_BYTES, event_frame

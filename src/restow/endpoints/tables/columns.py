@@ -16,7 +16,7 @@ import orjson
 
 from restow.endpoints.tables.jsonpath import BadPath, Path, parse_path
 from restow.endpoints.tables.values import INVALID, age, human_duration, moment, text
-from restow.registry.definition import PrinterColumn
+from restow.registry.resource import PrinterColumn
 
 Cells = Callable[[Mapping[str, Any], datetime], list[object]]
 Conditions = Callable[[Mapping[str, Any]], list[dict[str, str]]]

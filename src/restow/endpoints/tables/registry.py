@@ -15,7 +15,7 @@ from restow.endpoints.tables import (
     rows_workloads,
 )
 from restow.endpoints.tables.columns import DEFAULT_COLUMNS, TableColumns, printer_columns
-from restow.registry.definition import PrinterColumn, Resource
+from restow.registry.resource import PrinterColumn, Resource
 
 DECLARED_KEPT_MAX: Final = 1024
 """Sets of declared columns whose paths stay read."""

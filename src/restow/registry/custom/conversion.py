@@ -22,9 +22,9 @@ import orjson
 
 from restow.aio import Clock
 from restow.apimachinery.status_error import StatusError
-from restow.registry.definition import Object, RemoteConversion, Resource
 from restow.registry.errors import DoAgain
-from restow.registry.stored import encode, head_of, splice
+from restow.registry.resource import Object, RemoteConversion, Resource
+from restow.registry.stored_bytes import encode, head_of, splice
 from restow.registry.watch_cache import Entry
 
 OBJECTS_AT_ONCE: Final = 500

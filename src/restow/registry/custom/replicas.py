@@ -10,7 +10,7 @@ from typing import Any, Final
 from restow.apimachinery import field_errors
 from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.type_values import INT32_MAX
-from restow.registry.definition import Object, ScalePaths
+from restow.registry.resource import Object, ScalePaths
 
 _GO_TYPES: Final = {
     type(None): "<nil>",

@@ -24,8 +24,8 @@ from restow.apimachinery.structural import CompiledSchema, read_schema
 from restow.apimachinery.types import Field, Struct, StructRef
 from restow.kinds.derived_types import all_types
 from restow.registry.custom.replicas import scale_problems
-from restow.registry.definition import Object, Resource, ScalePaths
-from restow.registry.stored import Splicer, check_opened, encode, head_of, splice
+from restow.registry.resource import Object, Resource, ScalePaths
+from restow.registry.stored_bytes import Splicer, check_opened, encode, head_of, splice
 from restow.storage.errors import StoreDamaged
 
 _OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"

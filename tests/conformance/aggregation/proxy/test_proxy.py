@@ -9,7 +9,7 @@ from restow.aggregator.pools import BackendLimits
 from restow.aggregator.proxy import ProxyLimits
 from restow.aggregator.services import Place
 from restow.endpoints.barrier import WriteBarrier
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from tests.conformance.aggregation.proxy.conftest import StartRig
 from tests.conformance.aggregation.proxy.proxies import FLUNDERS, RawClient, Rig, echoed, wait_until
 from tests.conformance.api.servers import OTHER_TOKEN, TOKEN

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from restow.registry.catalog import builtin_catalog
-from restow.registry.custom.definitions import definition_of
-from restow.registry.custom.hosting import custom_resource
+from restow.registry.custom.crds import definition_of
+from restow.registry.custom.custom_resource import custom_resource
 from restow.storage.memory import MemoryStorage
 from tests.conformance.api.admission.conftest import BASE
 from tests.conformance.api.servers import start_server

@@ -9,7 +9,7 @@ from typing import Any
 import pytest_asyncio
 
 from restow.apiserver.webhooks import WebhookConversion
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from tests.conformance.api.conftest import StartServer
 from tests.conformance.api.servers import RunningServer
 from tests.conformance.api.webhooks.gears import (

@@ -11,9 +11,9 @@ from typing import Any
 from restow.aio import Runtime
 from restow.apiserver.webhooks import WebhookConversion, webhook_of
 from restow.registry.catalog import Catalog, builtin_catalog
-from restow.registry.custom.definitions import definition_of
-from restow.registry.custom.hosting import custom_resource
-from restow.registry.definition import RemoteConversion, Resource
+from restow.registry.custom.crds import definition_of
+from restow.registry.custom.custom_resource import custom_resource
+from restow.registry.resource import RemoteConversion, Resource
 from tests.support.conversion_webhook import ConversionWebhook
 
 GROUP = "example.com"

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from tests.conformance.api.servers import CONFIG_MAPS, RunningServer, config_map
 from tests.conformance.api.webhooks.conftest import make
 from tests.conformance.api.webhooks.gears import (

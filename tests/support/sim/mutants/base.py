@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.registry import committing
+from restow.registry import committer
 from restow.registry.caches import Caches
-from restow.registry.committing import Committer
-from restow.registry.plans import CreatePlan
+from restow.registry.committer import Committer
+from restow.registry.write_plans import CreatePlan
 from restow.storage.interface import (
     Delete,
     Done,
@@ -65,7 +65,7 @@ def _reads_are_as_they_are(patch: Patch) -> None:
 
 def _updates_without_revision(patch: Patch) -> None:
     """An update is committed whatever the object has become meanwhile."""
-    made = committing._transaction
+    made = committer._transaction
 
     def transaction(plan: Any, encoding: Any, write: Any, *, in_background: bool = False) -> Any:
         whole = made(plan, encoding, write, in_background=in_background)
@@ -73,7 +73,7 @@ def _updates_without_revision(patch: Patch) -> None:
             return whole
         return Transaction((Present(write.key), *whole.guards[1:]), whole.writes, in_background)
 
-    patch(committing, "_transaction", transaction)
+    patch(committer, "_transaction", transaction)
 
 
 def _discovery_is_kept(patch: Patch) -> None:

@@ -14,7 +14,7 @@ from restow.migration import overview_reading
 from restow.migration.overview_keys import KeysSeen
 from restow.migration.overview_values import ResourceSeen, ResourceStatus
 from restow.migration.preflight import dropping, rules, stored_rules
-from restow.registry.definition import Resource
+from restow.registry.resource import Resource
 from restow.storageversion import changes, planning, registrar, rewrite_page, store_scan
 from restow.storageversion.planning import KeyUse, ReportPlanner
 from restow.storageversion.records import Encoder, encode_encoder

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from restow.apimachinery import status
 from restow.endpoints.barrier import WriteBarrier
-from restow.registry import committing
-from restow.registry.committing import Committer
+from restow.registry import committer
+from restow.registry.committer import Committer
 from restow.registry.encoding import Encoding
-from restow.registry.plans import CreatePlan
+from restow.registry.write_plans import CreatePlan
 from restow.storage.checks import holds
 from restow.storage.interface import (
     Transaction,
@@ -23,23 +23,23 @@ def no_fence(patch: Patch) -> None:
     def transaction(plan: Any, _encoding: Any, write: Any, *, in_background: bool = False) -> Any:
         return Transaction((plan.guard,), (write,), in_background)
 
-    patch(committing, "_transaction", transaction)
+    patch(committer, "_transaction", transaction)
 
 
 def _fence_on_updates(patch: Patch) -> None:
-    fenced = committing._transaction
+    fenced = committer._transaction
 
     def transaction(plan: Any, encoding: Any, write: Any, *, in_background: bool = False) -> Any:
         if isinstance(plan, CreatePlan):
             return Transaction((plan.guard,), (write,), in_background)
         return fenced(plan, encoding, write, in_background=in_background)
 
-    patch(committing, "_transaction", transaction)
+    patch(committer, "_transaction", transaction)
 
 
 def _checks_before_it_writes(patch: Patch) -> None:
     """The server looks whether it may, and then writes."""
-    fenced = committing._transaction
+    fenced = committer._transaction
     commit = Committer.carry_out
 
     async def carry_out(self: Committer, plan: Any, *, is_rewrite: bool = False) -> Any:
@@ -55,7 +55,7 @@ def _checks_before_it_writes(patch: Patch) -> None:
         return Transaction(whole.guards[:1], whole.writes, in_background)
 
     patch(Committer, "carry_out", carry_out)
-    patch(committing, "_transaction", transaction)
+    patch(committer, "_transaction", transaction)
 
 
 def _no_barrier(patch: Patch) -> None:

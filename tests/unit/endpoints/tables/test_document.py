@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from restow.endpoints.tables import columns_for, printer_columns, table_document
-from restow.registry.definition import PrinterColumn
+from restow.registry.resource import PrinterColumn
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 OBJECT: dict[str, Any] = {

@@ -20,7 +20,7 @@ from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed
 from restow.client.transport import Request, Response
 from restow.migration.migrator.passes import PageDone
 from restow.migration.migrator.patching import Patching, PatchOptions
-from restow.registry.stored import encode
+from restow.registry.stored_bytes import encode
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.conformance.api.servers import TOKEN, RunningServer, catalog_of, start_server

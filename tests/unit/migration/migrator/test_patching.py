@@ -21,7 +21,7 @@ from restow.client.transport import Request
 from restow.migration.migrator.classify import CONFLICTS_MAX, WEBHOOK_ATTEMPTS_MAX
 from restow.migration.migrator.passes import Failure
 from restow.migration.migrator.patching import FIELD_MANAGER, PatchOptions, connections_for
-from restow.registry.stored import encode
+from restow.registry.stored_bytes import encode
 from restow.storage.interface import Delete, Key, Put, Revision, Transaction
 from tests.unit.migration.migrator.patch_rig import (
     OPTIONS,

@@ -24,7 +24,7 @@ from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import Job, Listener, Outcome
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.patching import PatchOptions
-from restow.registry.stored import encode
+from restow.registry.stored_bytes import encode
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions

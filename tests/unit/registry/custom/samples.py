@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from restow.registry.custom.definitions import Definition, definition_of
-from restow.registry.custom.hosting import custom_resource
-from restow.registry.definition import Resource
+from restow.registry.custom.crds import Definition, definition_of
+from restow.registry.custom.custom_resource import custom_resource
+from restow.registry.resource import Resource
 
 Json = dict[str, Any]
 

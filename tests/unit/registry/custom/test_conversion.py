@@ -19,7 +19,7 @@ from restow.registry.custom.conversion import (
     Conversions,
 )
 from restow.registry.declared import declare_kind
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 from restow.registry.watch_cache import Entry
 
 V1, V2 = "example.com/v1", "example.com/v2"

@@ -10,7 +10,7 @@ import pytest
 from restow.apimachinery.status import BadRequest, InternalError, UnsupportedMediaType
 from restow.registry.custom.shape import CustomShape, splicer_of
 from restow.registry.declared import declare_kind
-from restow.registry.stored import Splicer, encode
+from restow.registry.stored_bytes import Splicer, encode
 from restow.storage.errors import StoreDamaged
 from tests.unit.registry.custom.samples import BETA, V1, Json, changed, resource, widget
 

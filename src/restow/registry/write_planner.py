@@ -18,12 +18,12 @@ from restow.apimachinery import status
 from restow.apimachinery.apply import field_managers
 from restow.apimachinery.apply.entries import Manager
 from restow.kinds.validation import NO_CONTENT
-from restow.registry import graceful, managing, ownership, plans, strategy
-from restow.registry.definition import Object, Resource
-from restow.registry.known_entries import KnownEntries
-from restow.registry.managing import SERVER, Apply, Converting
-from restow.registry.plans import CreatePlan, RemovePlan, UpdatePlan
+from restow.registry import field_management, graceful_deletion, ownership, strategy, write_plans
+from restow.registry.field_management import SERVER, Apply, Converting
+from restow.registry.managed_fields_cache import KnownEntries
+from restow.registry.resource import Object, Resource
 from restow.registry.watch_cache import Entry
+from restow.registry.write_plans import CreatePlan, RemovePlan, UpdatePlan
 from restow.storage.interface import RevisionIs
 
 _NO_CONTENT: Final = frozenset(f"f:{name}" for name in NO_CONTENT)
@@ -84,7 +84,7 @@ class Planner:
         manager: Manager | None,
     ) -> CreatePlan:
         """The plan of a new object. Raises a StatusError when there may be none."""
-        plans.refuse_closing(resource, obj)
+        write_plans.refuse_closing(resource, obj)
         api_version, now = resource.api_version(version), self._clock.wall()
         fresh = {**obj, "metadata": dict(obj["metadata"])}
 
@@ -116,9 +116,9 @@ class Planner:
         request, if somebody else converts it."""
         resource, api_version = facts.resource, facts.api_version
         if isinstance(change, Apply):
-            old = plans.object_of(resource, seen, api_version)
+            old = write_plans.object_of(resource, seen, api_version)
             # It may share parts with the object that it was applied to.
-            live = plans.object_of(resource, seen, api_version)
+            live = write_plans.object_of(resource, seen, api_version)
             return old, change.to(
                 resource, api_version, live, now=self._clock.wall(), converting=facts.converting
             )
@@ -135,7 +135,7 @@ class Planner:
         """A fresh object in the version of the request; its entries may be shared."""
         resource, api_version = facts.resource, facts.api_version
         if seen[1] != api_version:
-            return plans.object_of(resource, seen, api_version)
+            return write_plans.object_of(resource, seen, api_version)
         return self.known.load(resource.key_of(facts.path), seen[2])
 
     def track(self, facts: Facts, old: Object, new: Object) -> None:
@@ -199,10 +199,10 @@ class Planner:
         ownership.check_update(resource, new, old)
         metadata, key = new["metadata"], resource.key_of(path)
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
-        managing.keep_times(new, old)
+        field_management.keep_times(new, old)
         if (
             metadata.get("deletionTimestamp")
-            and not graceful.is_ending(metadata)
+            and not graceful_deletion.is_ending(metadata)
             and not strategy.has_finalizers(resource, new)
         ):
             ownership.check_delete(resource, old)
@@ -220,7 +220,7 @@ class Planner:
         wish: DeleteWish,
     ) -> UpdatePlan | RemovePlan:
         """The plan of a delete: it goes away, or is marked. Raises 409."""
-        obj = plans.object_of(resource, seen, api_version)
+        obj = write_plans.object_of(resource, seen, api_version)
         self._check_preconditions(resource, obj, path, wish)
         ownership.check_delete(resource, obj)
         goes_away = strategy.mark_deleted(
@@ -233,7 +233,7 @@ class Planner:
         key = resource.key_of(path)
         if goes_away:
             return RemovePlan(resource, api_version, key, entry, obj)
-        old = plans.object_of(resource, seen, api_version)
+        old = write_plans.object_of(resource, seen, api_version)
         return UpdatePlan(resource, api_version, key, entry, obj, old)
 
     def _check_preconditions(

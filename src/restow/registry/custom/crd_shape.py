@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 
 from restow.apimachinery.conversion import Converter
 from restow.kinds.kind import Kind
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 from restow.registry.shapes import BuiltinShape
 
 Written = Callable[[str, str], Collection[str]]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from restow.registry.stored import Splicer
+from restow.registry.stored_bytes import Splicer
 from restow.storage.errors import StoreDamaged
 
 

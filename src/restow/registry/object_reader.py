@@ -14,15 +14,15 @@ from typing import Final
 
 from restow.aio.clock import Clock
 from restow.apimachinery import status
-from restow.registry import plans
+from restow.registry import write_plans
 from restow.registry.caches import Caches
-from restow.registry.committing import check_current
+from restow.registry.committer import check_current
 from restow.registry.custom.conversion import Conversions
 from restow.registry.custom.shape import splicer_of
-from restow.registry.definition import Object, Resource
 from restow.registry.encoding import EncodingPolicy
 from restow.registry.errors import translate
-from restow.registry.stored import Splicer
+from restow.registry.resource import Object, Resource
+from restow.registry.stored_bytes import Splicer
 from restow.registry.watch_cache import Entry, Foreign, ForNow, WatchCache
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Storage
@@ -146,11 +146,11 @@ class ObjectReader:
 
     def body_of(self, resource: Resource, entry: Entry, api_version: str) -> bytes:
         """An object as served in a version. Raises `ConversionNeeded`."""
-        return plans.body_of(resource, self.seen(resource, entry, api_version), api_version)
+        return write_plans.body_of(resource, self.seen(resource, entry, api_version), api_version)
 
     def object_of(self, resource: Resource, entry: Entry, api_version: str) -> Object:
         """A fresh object in a version, with its resource version. Raises `ConversionNeeded`."""
-        return plans.object_of(resource, self.seen(resource, entry, api_version), api_version)
+        return write_plans.object_of(resource, self.seen(resource, entry, api_version), api_version)
 
     def exists(self, resource: Resource, name: str, current: Entry | None) -> status.AlreadyExists:
         """The refusal of a create whose name is taken, by what is there."""

@@ -9,8 +9,8 @@ import pytest
 
 from restow.kinds.kind import SCALE, STATUS
 from restow.registry.catalog import Catalog
-from restow.registry.custom.hosting import VERBS, PublishedSchema, custom_resource
-from restow.registry.definition import PrinterColumn, ScalePaths
+from restow.registry.custom.custom_resource import VERBS, PublishedSchema, custom_resource
+from restow.registry.resource import PrinterColumn, ScalePaths
 from tests.unit.registry.custom.samples import (
     BETA,
     DEFINITION,

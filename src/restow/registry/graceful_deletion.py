@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 
 GRACE_SECONDS_MAX: Final = 2**31 - 1
 """A time beyond that is none that a calendar has."""

@@ -16,11 +16,11 @@ from restow.apimachinery import status
 from restow.encryption.decryption import open_value
 from restow.encryption.interface import Keys
 from restow.registry.caches import Caches
-from restow.registry.definition import Resource
 from restow.registry.encoding import Encoding, EncodingPolicy
 from restow.registry.errors import ResourceReplaced, translate
-from restow.registry.plans import Plan, Written
+from restow.registry.resource import Resource
 from restow.registry.watch_cache import WatchCache
+from restow.registry.write_plans import Plan, Written
 from restow.storage.checks import check_transaction
 from restow.storage.errors import StorageError
 from restow.storage.interface import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.registry.following import Following
+from restow.registry.store_informer import Following
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.world import World, open_world

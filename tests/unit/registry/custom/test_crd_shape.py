@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from restow.registry.catalog import builtin_catalog
-from restow.registry.custom.definition_shape import DefinitionShape
-from restow.registry.custom.definitions import GROUP, PLURAL
+from restow.registry.custom.crd_shape import DefinitionShape
+from restow.registry.custom.crds import GROUP, PLURAL
 
 
 def definition(*stored: str) -> dict[str, Any]:

@@ -17,8 +17,8 @@ import orjson
 
 from restow.aio import Backoff, Runtime, retry
 from restow.apimachinery.status_error import StatusError
-from restow.registry.definition import Object, Resource
 from restow.registry.errors import DoAgain
+from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import Entry, WatchCache
 from restow.storage.errors import StorageError

@@ -30,7 +30,7 @@ from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError
 from restow.registry import strategy
 from restow.registry.custom.conversion import convert
-from restow.registry.definition import Object, Resource
+from restow.registry.resource import Object, Resource
 
 SERVER: Final = Manager("restow")
 CONVERSIONS_MAX: Final = 100

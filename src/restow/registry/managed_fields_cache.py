@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.registry.definition import Object
+from restow.registry.resource import Object
 
 TEXT_BYTES_MAX: Final = 16 * 1024
 """Longer ones are rare."""

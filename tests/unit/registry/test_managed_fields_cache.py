@@ -8,8 +8,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.registry import known_entries
-from restow.registry.known_entries import KnownEntries
+from restow.registry import managed_fields_cache
+from restow.registry.managed_fields_cache import KnownEntries
 
 KEY = "/registry/deployments/default/a"
 MARK = "5f1c"
@@ -95,13 +95,13 @@ def test_memory_is_bounded() -> None:
     """Objects that were written long ago are forgotten, and long texts never kept."""
     known = KnownEntries(MARK)
     entries = [{"manager": "x" * 1000}]
-    count = 2 * known_entries.TEXTS_BYTES_MAX // 1000
+    count = 2 * managed_fields_cache.TEXTS_BYTES_MAX // 1000
     for number in range(count):
         known.note(f"{number}", [*entries], is_whole=True)
     body = body_with({"managedFields": entries})
     kept = [number for number in range(count) if known.cut(f"{number}", body) is not None]
     assert kept == list(range(count - len(kept), count))
-    assert 0 < len(kept) * 1000 <= known_entries.TEXTS_BYTES_MAX
-    long = [{"manager": "x" * known_entries.TEXT_BYTES_MAX}]
+    assert 0 < len(kept) * 1000 <= managed_fields_cache.TEXTS_BYTES_MAX
+    long = [{"manager": "x" * managed_fields_cache.TEXT_BYTES_MAX}]
     known.note("long", long, is_whole=True)
     assert known.cut("long", body_with({"managedFields": long})) is None

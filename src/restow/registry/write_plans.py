@@ -18,9 +18,9 @@ from restow.apimachinery import status
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status import of_machinery_error
 from restow.registry.custom.conversion import convert
-from restow.registry.definition import Object, Resource
 from restow.registry.encoding import Encoding, served_form, stored_form
-from restow.registry.stored import encode, served_length
+from restow.registry.resource import Object, Resource
+from restow.registry.stored_bytes import encode, served_length
 from restow.registry.watch_cache import Entry
 from restow.storage.interface import Absent, Delete, Guard, Key, Put, Revision, RevisionIs, Write
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from restow.aio import SimulatedClock, SystemClock
-from restow.registry.contention import TURN_SECONDS_MAX, Queues
+from restow.registry.write_queues import TURN_SECONDS_MAX, Queues
 
 
 async def test_one_after_another() -> None:

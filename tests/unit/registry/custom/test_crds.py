@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.registry.custom.definitions import (
+from restow.registry.custom.crds import (
     DefinitionUnreadable,
     definition_key,
     definition_of,

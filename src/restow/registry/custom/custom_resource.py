@@ -17,9 +17,9 @@ import orjson
 from restow.apimachinery.conversion import renaming
 from restow.apimachinery.names import version_priority
 from restow.kinds.kind import SCALE, STATUS, Kind, SelectableField, Subresource
-from restow.registry.custom.definitions import Definition, Version
+from restow.registry.custom.crds import Definition, Version
 from restow.registry.custom.shape import CustomShape, VersionShape
-from restow.registry.definition import (
+from restow.registry.resource import (
     Origin,
     PrinterColumn,
     RemoteConversion,
