@@ -15,7 +15,7 @@ import orjson
 from restow.apimachinery.names import GroupResource
 from restow.kinds.defaults.crds import CLEANUP_FINALIZER
 from restow.registry.custom.crds import (
-    Definition,
+    CustomResourceDefinition,
     definition_key,
     read_definition,
 )
@@ -60,11 +60,11 @@ class Gadgets:
         self._storage = storage
         self._made = 0
 
-    async def read(self) -> Definition | None:
+    async def read(self) -> CustomResourceDefinition | None:
         item = await self._storage.get(KEY)
         return None if item is None else read_definition(item)
 
-    async def now(self) -> Definition:
+    async def now(self) -> CustomResourceDefinition:
         found = await self.read()
         assert found is not None
         return found

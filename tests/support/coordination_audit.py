@@ -40,7 +40,7 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.encryption.interface import Opened
 from restow.registry.catalog import Catalog
-from restow.registry.custom.crds import ROOT, Definition
+from restow.registry.custom.crds import ROOT, CustomResourceDefinition
 from restow.registry.resource import Resource
 from restow.storage.interface import (
     Done,
@@ -109,7 +109,7 @@ class _Audited:
         )
 
     @classmethod
-    def of_definition(cls, definition: Definition) -> _Audited:
+    def of_definition(cls, definition: CustomResourceDefinition) -> _Audited:
         plural = definition.accepted_names.plural
         return cls(
             name=name_of(GroupResource(definition.group, plural)),
@@ -137,7 +137,7 @@ class AuditedStorage(MemoryStorage):
         self._audited: dict[str, _Audited] = {}
         """By root."""
         self._by_name: dict[str, _Audited] = {}
-        self._definitions: dict[Key, Definition] = {}
+        self._definitions: dict[Key, CustomResourceDefinition] = {}
         """As they are stored now."""
         for catalog in catalogs:
             for resource in catalog.persisted():
@@ -200,7 +200,7 @@ class AuditedStorage(MemoryStorage):
             if not isinstance(write, Put):
                 self._definitions.pop(write.key, None)
                 continue
-            definition = Definition(write.key, write.value, revision)
+            definition = CustomResourceDefinition(write.key, write.value, revision)
             self._definitions[write.key] = definition
             if definition.is_hostable:
                 found = _Audited.of_definition(definition)

@@ -17,7 +17,7 @@ from restow.apimachinery.limit_ranges import LimitRange
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object
 from restow.registry.store import ResourceStore
-from restow.registry.store_informer import Following
+from restow.registry.store_informer import StoreInformer
 
 
 class LimitRanges:
@@ -36,9 +36,9 @@ class LimitRanges:
         self._ranges: dict[str, dict[str, LimitRange]] = {}
         """By namespace and path."""
         resource = catalog.named("", "limitranges")
-        self._following: Following | None = None
+        self._following: StoreInformer | None = None
         if resource is not None:
-            self._following = Following(store, resource, runtime, on_object=self._on_range)
+            self._following = StoreInformer(store, resource, runtime, on_object=self._on_range)
 
     async def start(self) -> None:
         """Know all that there are. Raises when they cannot be read."""

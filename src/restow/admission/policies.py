@@ -58,7 +58,7 @@ from restow.registry.catalog import Catalog
 from restow.registry.errors import DoAgain
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
-from restow.registry.store_informer import Following
+from restow.registry.store_informer import StoreInformer
 
 POLICIES: Final = "validatingadmissionpolicies"
 BINDINGS: Final = "validatingadmissionpolicybindings"
@@ -118,7 +118,7 @@ class Policies:
         """By policy, in the order of their names."""
         self._known: dict[tuple[str, str, str, str, str], _Hooks] = {}
         self._following = [
-            Following(store, resource, runtime, on_object=on_object, on_changed=self._on_batch)
+            StoreInformer(store, resource, runtime, on_object=on_object, on_changed=self._on_batch)
             for plural, on_object in ((POLICIES, self._on_policy), (BINDINGS, self._on_binding))
             if (resource := catalog.named(ADMISSION_GROUP, plural)) is not None
         ]

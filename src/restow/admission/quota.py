@@ -32,7 +32,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
-from restow.registry.store_informer import Following
+from restow.registry.store_informer import StoreInformer
 from restow.request.context import Context
 
 AT_ONCE_MAX: Final = 1_000
@@ -81,7 +81,7 @@ class QuotaAdmission:
         self._tasks = runtime.tasks(
             "quota", tasks_max=NAMESPACES_MAX, on_failure=lambda _failure: None
         )
-        self._following = Following(store, resource, runtime, on_object=self._on_quota)
+        self._following = StoreInformer(store, resource, runtime, on_object=self._on_quota)
         self._quotas: dict[str, dict[str, Quota]] = {}
         """By namespace and path."""
         self._limits: dict[str, int] = {}

@@ -28,7 +28,7 @@ from restow.apimachinery.structural.cel.program import CompileError
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object
 from restow.registry.store import ResourceStore
-from restow.registry.store_informer import Following
+from restow.registry.store_informer import StoreInformer
 
 SECONDS_DEFAULT: Final = 10
 SECONDS_MAX: Final = 30
@@ -90,9 +90,9 @@ class KnownHooks:
         self._by_configuration: dict[str, tuple[Hook, ...]] = {}
         self._concerned: dict[tuple[str, str, str, str, str], tuple[Concerned, ...]] = {}
         resource = catalog.of_kind(ADMISSION_GROUP, kind)
-        self._following: Following | None = None
+        self._following: StoreInformer | None = None
         if resource is not None:
-            self._following = Following(
+            self._following = StoreInformer(
                 store, resource, runtime, on_object=self._note, on_changed=self._changed
             )
 

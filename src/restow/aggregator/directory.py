@@ -26,7 +26,7 @@ from restow.controllers.api_service_objects import (
 )
 from restow.registry.catalog import Catalog
 from restow.registry.store import ResourceStore
-from restow.registry.watch_cache import Change, WatchCache
+from restow.registry.watch_cache import WatchCache, WatchCacheEvent
 
 APIS_MAX: Final = 1_000
 """APIs of other servers; those above are not served, and logged."""
@@ -151,7 +151,7 @@ class ApiDirectory:
             changed += self._set(name, read_api_service(entry[2]))
         self._end_changes(changed)
 
-    def _apply(self, change: Change) -> list[str]:
+    def _apply(self, change: WatchCacheEvent) -> list[str]:
         if change.damage is not None:
             return []  # it is there, and was as it is known here
         found = None if change.now is None else read_api_service(change.now[2])

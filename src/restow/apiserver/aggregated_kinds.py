@@ -25,7 +25,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.kinds.builtin import find_kind
 from restow.kinds.releases import default_release
 from restow.registry.custom import crds
-from restow.registry.custom.crds import Definition
+from restow.registry.custom.crds import CustomResourceDefinition
 from restow.registry.custom.custom_resource import custom_resource
 from restow.registry.resource import Object, Resource
 from restow.registry.shapes import BuiltinShape
@@ -135,7 +135,7 @@ def _resource(obj: Object, shape: BuiltinShape, where: str) -> Resource:
     # Nobody else has a say in the names: they are accepted as they are.
     obj["status"]["acceptedNames"] = spec["names"]
     key = Key(crds.ROOT + obj["metadata"]["name"])
-    hosted = custom_resource(Definition(key, orjson.dumps(obj), Revision(0)))
+    hosted = custom_resource(CustomResourceDefinition(key, orjson.dumps(obj), Revision(0)))
     return replace(hosted, origin=None)
 
 

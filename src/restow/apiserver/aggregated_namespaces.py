@@ -26,7 +26,7 @@ from restow.controllers.places import read_metadata, stored_version
 from restow.registry import strategy
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Resource
-from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.watch_cache import Entry
 from restow.storage.errors import StorageError
 
@@ -151,7 +151,7 @@ class MainNamespaces:
             count += 1
             try:
                 # The uid, because the namespace may be there again, and the name given away anew.
-                wish = DeleteWish(policy="Background", uid=metadata.uid)
+                wish = DeleteOptions(policy="Background", uid=metadata.uid)
                 await store.delete(resource, stored_version(resource, entry[1]), path, wish)
             except (NotFound, Conflict):
                 continue

@@ -53,7 +53,7 @@ from restow.registry.caches import Caches
 from restow.registry.catalog import Catalog, version_hash_of
 from restow.registry.committer import Sealed
 from restow.registry.custom import crds
-from restow.registry.custom.crd_shape import DefinitionShape
+from restow.registry.custom.crd_shape import CrdShape
 from restow.registry.custom.custom_resource import custom_resource
 from restow.registry.encoding import EncodingPolicy, FixedPolicy
 from restow.registry.resource import Resource
@@ -220,7 +220,7 @@ def _guard_definitions(catalog: Catalog, custom: CustomResources) -> None:
     """Let definitions keep the versions that servers write in the list of those stored."""
     resource = catalog.named(crds.GROUP, crds.PLURAL)
     if resource is not None:
-        shape = DefinitionShape(resource.kind, resource.converter, written=custom.written)
+        shape = CrdShape(resource.kind, resource.converter, written=custom.written)
         catalog.host(replace(resource, shape=shape))
 
 

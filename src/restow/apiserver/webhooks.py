@@ -37,7 +37,7 @@ from restow.client.connections import ConnectionLimits
 from restow.client.errors import ConfigInvalid, ConnectionFailed
 from restow.client.transport import HttpTransport, Request
 from restow.registry.custom.conversion import ConversionError, ConversionRefused
-from restow.registry.custom.crds import Conversion, Definition, Webhook
+from restow.registry.custom.crds import Conversion, CustomResourceDefinition, Webhook
 from restow.registry.resource import Object, RemoteConversion
 
 CALL_SECONDS_MAX: Final = 30.0
@@ -173,7 +173,7 @@ class Webhooks:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def of(self, definition: Definition) -> WebhookConversion | None:
+    def of(self, definition: CustomResourceDefinition) -> WebhookConversion | None:
         """Who converts the objects of a definition; None if nobody else does.
 
         As long as it names the same webhook, its connections are kept.

@@ -25,7 +25,7 @@ from restow.authorization.rules import always_allowed
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object
 from restow.registry.store import ResourceStore
-from restow.registry.store_informer import Following
+from restow.registry.store_informer import StoreInformer
 from restow.request.context import User
 from restow.request.request_info import RequestInfo
 
@@ -67,7 +67,7 @@ class Rbac:
         """Called when a role or binding has changed."""
         self._decisions: dict[_Asked, _Decision] = {}
         self._followings = [
-            Following(
+            StoreInformer(
                 store,
                 resource,
                 runtime,

@@ -19,7 +19,7 @@ from restow.controllers.paging import items_below
 from restow.controllers.places import working_version
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
-from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.stored_bytes import check_opened, load
 from restow.storage.interface import Batch, Revision
 
@@ -135,7 +135,7 @@ class AccountSecretKeeper:
         return data, uid
 
     async def _remove(self, path: str, secret: Object) -> None:
-        wish = DeleteWish(uid=secret["metadata"]["uid"])
+        wish = DeleteOptions(uid=secret["metadata"]["uid"])
         await self._store.delete(self._secrets, working_version(self._secrets), path, wish)
 
     async def _fill(self, path: str, token: str, wanted: _Wanted) -> None:

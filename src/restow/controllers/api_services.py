@@ -33,7 +33,7 @@ from restow.kinds.builtin import api_service_priorities
 from restow.registry.catalog import Catalog
 from restow.registry.custom.crds import ROOT as DEFINITIONS
 from restow.registry.resource import Object
-from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.stored_bytes import load
 from restow.storage.interface import Batch, Item, Revision
 
@@ -183,7 +183,7 @@ class ApiServiceKeeper:
             return  # its deletion will be seen
 
     async def _delete(self, name: str, item: Item, found: ApiService) -> None:
-        wish = DeleteWish(uid=found.uid, resource_version=str(item.revision))
+        wish = DeleteOptions(uid=found.uid, resource_version=str(item.revision))
         resource = self._resource
         try:
             await self._store.delete(resource, working_version(resource), name, wish)

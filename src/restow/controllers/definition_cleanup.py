@@ -25,13 +25,13 @@ from restow.kinds.defaults.crds import CLEANUP_FINALIZER
 from restow.registry.catalog import Catalog
 from restow.registry.custom.crds import (
     TERMINATING,
-    Definition,
+    CustomResourceDefinition,
     definition_key,
     read_definition,
 )
 from restow.registry.reconcile_loops import for_each
 from restow.registry.resource import Object, Resource
-from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.strategy import timestamp, uid_conflict
 from restow.registry.watch_cache import Entry
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
@@ -135,7 +135,9 @@ class DefinitionCleaner:
         self._waits.pop(name, None)
         return None
 
-    async def _empty(self, definition: Definition, wait: _Wait) -> conditions.Condition | None:
+    async def _empty(
+        self, definition: CustomResourceDefinition, wait: _Wait
+    ) -> conditions.Condition | None:
         """Delete the instances; what the definition says in the end, or None if it must wait."""
         group, plural = resource_named(definition.name)
         root = f"{OBJECTS_PREFIX}{group}/{plural}/"
@@ -167,7 +169,9 @@ class DefinitionCleaner:
         resource = self._catalog.named(group, plural)
         return resource is not None and resource.origin is None and resource.root == root
 
-    async def _delete_all(self, definition: Definition, resource: Resource, wait: _Wait) -> int:
+    async def _delete_all(
+        self, definition: CustomResourceDefinition, resource: Resource, wait: _Wait
+    ) -> int:
         """Delete all instances once; how many are left."""
         if wait.marked_at is None:
             said = definition.condition(TERMINATING)
@@ -184,7 +188,9 @@ class DefinitionCleaner:
 
     # Writing.
 
-    async def _tell(self, definition: Definition, wanted: conditions.Condition) -> None:
+    async def _tell(
+        self, definition: CustomResourceDefinition, wanted: conditions.Condition
+    ) -> None:
         """Say how far it is, unless that is said already."""
         said = definition.condition(TERMINATING)
         if said is not None and (said.reason, said.message) == (
@@ -198,7 +204,9 @@ class DefinitionCleaner:
 
         await self._update(definition.name, change)
 
-    async def _finish(self, definition: Definition, end: conditions.Condition) -> None:
+    async def _finish(
+        self, definition: CustomResourceDefinition, end: conditions.Condition
+    ) -> None:
         """Take away our finalizer; the definition goes unless others have theirs."""
 
         def change(obj: Object) -> Object:
@@ -210,7 +218,7 @@ class DefinitionCleaner:
         await self._update(definition.name, change)
 
     def _with_condition(
-        self, obj: Object, definition: Definition, wanted: conditions.Condition
+        self, obj: Object, definition: CustomResourceDefinition, wanted: conditions.Condition
     ) -> Object:
         found = obj["metadata"].get("uid") or ""
         if found != definition.uid:
@@ -253,7 +261,7 @@ async def delete_instances(store: ResourceStore, resource: Resource) -> list[str
             return
         try:
             version = stored_version(resource, entry[1])
-            await store.delete(resource, version, path, DeleteWish(uid=metadata.uid))
+            await store.delete(resource, version, path, DeleteOptions(uid=metadata.uid))
         except (status.NotFound, status.Conflict):
             return  # gone, which is what we want
         except StatusError as error:
@@ -271,7 +279,7 @@ async def delete_instances(store: ResourceStore, resource: Resource) -> list[str
     return sorted(failures)[:FAILURES_TOLD_MAX]
 
 
-def _is_made_of(resource: Resource, definition: Definition) -> bool:
+def _is_made_of(resource: Resource, definition: CustomResourceDefinition) -> bool:
     return resource.origin is not None and resource.origin.uid == definition.uid
 
 

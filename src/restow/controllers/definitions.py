@@ -39,8 +39,8 @@ from restow.registry.custom.crds import (
     ESTABLISHED,
     NAMES_ACCEPTED,
     ROOT,
-    Definition,
-    DefinitionUnreadable,
+    CrdUnreadable,
+    CustomResourceDefinition,
     definition_key,
     read_definition,
 )
@@ -154,8 +154,8 @@ class DefinitionKeeper:
 
     def _note(self, key: Key, value: bytes, revision: Revision) -> None:
         try:
-            definition = Definition(key, value, revision)
-        except DefinitionUnreadable as error:
+            definition = CustomResourceDefinition(key, value, revision)
+        except CrdUnreadable as error:
             logger.warning("%s", error)
             return
         name = key[len(ROOT) :]
@@ -204,7 +204,7 @@ class DefinitionKeeper:
 
     # Names.
 
-    def _lacks_names(self, definition: Definition) -> bool:
+    def _lacks_names(self, definition: CustomResourceDefinition) -> bool:
         """Whether it must be told which names it has, because that is not what it says."""
         names, accepted = tidy(definition.names), tidy(definition.accepted_names)
         if names == accepted and definition.names_accepted:
@@ -223,7 +223,7 @@ class DefinitionKeeper:
         self._claims.wait(name, decision.refused)
         return decision
 
-    async def _tell(self, definition: Definition) -> None:
+    async def _tell(self, definition: CustomResourceDefinition) -> None:
         """Write which names a definition has, and whether its group's owners approve of it."""
         name = definition.name
 
@@ -257,7 +257,7 @@ class DefinitionKeeper:
 
     # Being established.
 
-    async def _establish(self, definition: Definition) -> float | None:
+    async def _establish(self, definition: CustomResourceDefinition) -> float | None:
         name, uid = definition.name, definition.uid
         if not definition.names_accepted or definition.established:
             self._accepted_at.pop(name, None)
@@ -293,7 +293,7 @@ class DefinitionKeeper:
         self._accepted_at.pop(name, None)
         return None
 
-    def _seconds_left(self, definition: Definition) -> float:
+    def _seconds_left(self, definition: CustomResourceDefinition) -> float:
         """How long a definition still waits for servers; from when it was first seen here."""
         now = self._clock.monotonic()
         since = self._accepted_at.get(definition.name)
@@ -348,10 +348,10 @@ _decode_written: Final = msgspec.json.Decoder(_Written).decode
 _decode_annotated: Final = msgspec.json.Decoder(_Annotated).decode
 
 
-def _readable(item: Item) -> Definition | None:
+def _readable(item: Item) -> CustomResourceDefinition | None:
     try:
         return read_definition(item)
-    except DefinitionUnreadable:
+    except CrdUnreadable:
         return None  # it was logged when it was seen
 
 
@@ -378,7 +378,7 @@ def _approving(obj: Object) -> list[conditions.Condition]:
     return [conditions.approval(obj["metadata"].get("annotations") or {})]
 
 
-def _lacks_approval(definition: Definition, item: Item) -> bool:
+def _lacks_approval(definition: CustomResourceDefinition, item: Item) -> bool:
     if not conditions.is_protected(definition.group):
         return False
     try:
@@ -388,7 +388,7 @@ def _lacks_approval(definition: Definition, item: Item) -> bool:
     return not _says(definition, conditions.approval(annotations))
 
 
-def _says(definition: Definition, wanted: conditions.Condition) -> bool:
+def _says(definition: CustomResourceDefinition, wanted: conditions.Condition) -> bool:
     said = definition.condition(wanted["type"])
     return said is not None and (said.status, said.reason, said.message) == (
         wanted["status"],
@@ -401,13 +401,13 @@ def _is_true(old: list[conditions.Condition], kind: str) -> bool:
     return any(each.get("type") == kind and each.get("status") == "True" for each in old)
 
 
-def _has_bad_bundle(definition: Definition) -> bool:
+def _has_bad_bundle(definition: CustomResourceDefinition) -> bool:
     webhook = definition.conversion.webhook
     config = None if webhook is None else webhook.client_config
     return config is not None and has_bad_bundle({"caBundle": config.ca_bundle})
 
 
-def _check_uid(resource: Resource, obj: Object, definition: Definition) -> None:
+def _check_uid(resource: Resource, obj: Object, definition: CustomResourceDefinition) -> None:
     found = obj["metadata"].get("uid") or ""
     if found != definition.uid:
         raise uid_conflict(resource, definition.name, asked=definition.uid, found=found)

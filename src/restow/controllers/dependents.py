@@ -41,7 +41,7 @@ from restow.registry.catalog import Catalog
 from restow.registry.custom.crds import ROOT as DEFINITIONS_ROOT
 from restow.registry.reconcile_loops import for_each
 from restow.registry.resource import Object
-from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.strategy import FOREGROUND, ORPHAN, uid_conflict
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.interface import SEALED_PREFIX, Batch, Event, Item, Key, Revision, Span
@@ -297,7 +297,7 @@ class DependentsCollector:
 
     async def _delete(self, found: _Found, policy: str) -> None:
         resource, path = found.place
-        wish = DeleteWish(
+        wish = DeleteOptions(
             policy=policy,
             uid=found.metadata.uid,
             resource_version=str(found.item.revision),

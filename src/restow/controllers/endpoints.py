@@ -16,7 +16,7 @@ from restow.controllers.addresses import Address, Addresses
 from restow.controllers.places import working_version
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
-from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.stored_bytes import load
 from restow.storage.interface import Item, Span
 
@@ -117,7 +117,7 @@ class EndpointsKeeper:
                 await self._delete(resource, path, item)
 
     async def _delete(self, resource: Resource, path: str, item: Item) -> None:
-        wish = DeleteWish(resource_version=str(item.revision))
+        wish = DeleteOptions(resource_version=str(item.revision))
         try:
             await self._store.delete(resource, working_version(resource), path, wish)
         except (status.NotFound, status.Conflict):

@@ -24,7 +24,7 @@ from restow.apimachinery.status import Conflict, NotFound
 from restow.controllers.places import working_version
 from restow.registry.catalog import Catalog
 from restow.registry.reconcile_loops import for_each
-from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.watch_cache import Entry, WatchCache
 from restow.storage.interface import Revision, Span
 
@@ -122,7 +122,7 @@ class EventExpiry:
     async def _remove(self, old: tuple[str, int]) -> None:
         path, revision = old
         assert self._events is not None
-        wish = DeleteWish(resource_version=str(revision))
+        wish = DeleteOptions(resource_version=str(revision))
         try:
             await self._store.delete(self._events, working_version(self._events), path, wish)
         except (NotFound, Conflict):

@@ -36,7 +36,7 @@ from restow.registry import strategy
 from restow.registry.catalog import Catalog, OnChange
 from restow.registry.reconcile_loops import for_each
 from restow.registry.resource import Object, Resource
-from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.stored_bytes import check_opened, load
 from restow.registry.watch_cache import Entry
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
@@ -285,7 +285,7 @@ class NamespaceKeeper:
             ):
                 try:
                     # The uid, because in the meantime the name may have been given away again.
-                    wish = DeleteWish(policy="Background", uid=metadata.uid, grace_seconds=None)
+                    wish = DeleteOptions(policy="Background", uid=metadata.uid, grace_seconds=None)
                     version = stored_version(resource, entry[1])
                     await self._store.delete(resource, version, path, wish)
                 except (status.NotFound, status.Conflict):

@@ -34,7 +34,7 @@ from restow.controllers.places import working_version
 from restow.registry.catalog import Catalog
 from restow.registry.reconcile_loops import for_each
 from restow.registry.resource import Object, Resource
-from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.watch_cache import Entry, WatchCache
 from restow.storage.interface import Batch, Revision
 
@@ -120,7 +120,7 @@ async def _replace(
     """A binding cannot be made to name another role."""
     if _is_left_alone(current):
         return
-    wish = DeleteWish(uid=current["metadata"].get("uid") or "")
+    wish = DeleteOptions(uid=current["metadata"].get("uid") or "")
     await store.delete(resource, working_version(resource), default.path, wish)
     await _create(store, resource, default)
 

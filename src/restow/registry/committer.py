@@ -20,7 +20,7 @@ from restow.registry.encoding import Encoding, EncodingPolicy
 from restow.registry.errors import ResourceReplaced, translate
 from restow.registry.resource import Resource
 from restow.registry.watch_cache import WatchCache
-from restow.registry.write_plans import Plan, Written
+from restow.registry.write_plans import WritePlan, Written
 from restow.storage.checks import check_transaction
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
@@ -74,7 +74,7 @@ class Begun:
     def __init__(
         self,
         outcome: asyncio.Future[Outcome],
-        plan: Plan,
+        plan: WritePlan,
         write: Write,
         encoded: str,
         cache: WatchCache | None,
@@ -121,7 +121,7 @@ class Sealed(NamedTuple):
     keys: Keys
 
 
-class Committer:
+class ObjectCommitter:
     """Gives the store what was planned."""
 
     def __init__(
@@ -139,7 +139,7 @@ class Committer:
         self.must_wait = False
         """Set when the store turns out to be one whose commits must be awaited."""
 
-    async def rewrite(self, plan: Plan) -> Refused | Unknown | None:
+    async def rewrite(self, plan: WritePlan) -> Refused | Unknown | None:
         """Commit a plan that is right for one state and one version, and never encode it anew.
 
         None when that is done; otherwise what kept it from being done.
@@ -150,7 +150,7 @@ class Committer:
             return stopped.outcome
         return None
 
-    async def carry_out(self, plan: Plan, *, is_rewrite: bool = False) -> Written:
+    async def carry_out(self, plan: WritePlan, *, is_rewrite: bool = False) -> Written:
         """Commit one write under its own guards and the fence.
 
         Raises `StateMoved` with the newest state when the object's guard does not hold; a rewrite
@@ -195,7 +195,7 @@ class Committer:
             retry_after_seconds=RETRY_SECONDS,
         )
 
-    def begin(self, plan: Plan) -> Begun | Written | None:
+    def begin(self, plan: WritePlan) -> Begun | Written | None:
         """The same, once and without waiting: see `Begun`. None when the store cannot."""
         encoding = self._encoding(plan.resource)
         if plan.resource.remote is not None and plan.must_prepare(encoding):
@@ -214,7 +214,7 @@ class Committer:
         cache = self._caches.ready(plan.resource.root)
         return Begun(outcome, plan, write, encoding.api_version, cache)
 
-    async def _still_to_write(self, plan: Plan, encoding: Encoding) -> Write | None:
+    async def _still_to_write(self, plan: WritePlan, encoding: Encoding) -> Write | None:
         """An object that does not change is written all the same if it is stored under another
         key: how that is only the store itself can tell. Raises `StateMoved`."""
         if self._sealed is None or plan.resource.kind.pinned:
@@ -232,7 +232,7 @@ class Committer:
         return None if found.key_id == encoding.key_id else Put(key, found.value)
 
     def _seal(
-        self, plan: Plan, encoding: Encoding, write: Write, *, is_rewrite: bool = False
+        self, plan: WritePlan, encoding: Encoding, write: Write, *, is_rewrite: bool = False
     ) -> Write:
         """What is given to the store: nobody else sees a value that is encrypted."""
         if not encoding.key_id or isinstance(write, Delete):
@@ -264,7 +264,7 @@ def check_current(resource: Resource) -> None:
 
 
 def _transaction(
-    plan: Plan, encoding: Encoding, write: Write, *, in_background: bool = False
+    plan: WritePlan, encoding: Encoding, write: Write, *, in_background: bool = False
 ) -> Transaction:
     """One write with all its guards: its own, its place's, and the fence."""
     if plan.place is None:

@@ -26,14 +26,14 @@ class Encoding(NamedTuple):
     """The encryption key to seal with; empty: none."""
 
 
-class Readable(NamedTuple):
+class ReadableRevisions(NamedTuple):
     """The revisions of which it is certain that all that was stored then can be read here."""
 
     first: int
     last: int
 
 
-ALWAYS: Final = Readable(0, sys.maxsize)
+ALWAYS: Final = ReadableRevisions(0, sys.maxsize)
 
 
 class EncodingPolicy(Protocol):
@@ -45,7 +45,7 @@ class EncodingPolicy(Protocol):
     async def refresh(self, resource: Resource) -> None:
         """A fence has failed: find out what is true now."""
 
-    def readable(self, resource: Resource) -> Readable:
+    def readable(self, resource: Resource) -> ReadableRevisions:
         """Since when this server is registered, and was so for sure. Raises a 503 when it is not:
         others may store what it cannot read."""
 
@@ -66,7 +66,7 @@ class FixedPolicy:
     async def refresh(self, resource: Resource) -> None:
         return None
 
-    def readable(self, resource: Resource) -> Readable:
+    def readable(self, resource: Resource) -> ReadableRevisions:
         return ALWAYS
 
 

@@ -24,7 +24,7 @@ BODY_BYTES_MAX: Final = 64 * 1024
 _NAME: Final = b'"managedFields":'
 
 
-class KnownEntries:
+class ManagedFieldsCache:
     """What the entries of some objects look like, for each as they were last written here."""
 
     def __init__(self, mark: str) -> None:

@@ -108,7 +108,7 @@ class VersionTraits:
     """What clients that use it are warned of; empty: nothing."""
 
 
-class Origin:
+class CrdOrigin:
     """The definition that a custom resource was made from, as it is stored now."""
 
     __slots__ = ("is_closing", "is_replaced", "key", "revision", "uid")
@@ -141,7 +141,7 @@ class Resource:
     """By version, of what a definition describes; empty for all others."""
     remote: RemoteConversion | None = None
     """Converts instead of the converter, if there is one."""
-    origin: Origin | None = None
+    origin: CrdOrigin | None = None
     """Of a custom resource whose definition is stored, and may change."""
     root: str = field(init=False)
     """How all its keys begin."""

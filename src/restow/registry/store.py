@@ -2,8 +2,8 @@
 
 A write takes the newest state it knows (`reading`), computes the next one (`planning`) and commits
 it on condition that nothing has changed meanwhile; if something has, the refusal carries what is
-there now and the computation is repeated. Every write of an object is committed by the `Committer`,
-with the guards of the encoding policy in its own transaction.
+there now and the computation is repeated. Every write of an object is committed by the
+`ObjectCommitter`, with the guards of the encoding policy in its own transaction.
 
 Objects are in the version of the request here; they are converted on the way to storage. Where
 somebody else converts them, that is awaited, before anything is committed. Whoever comes with a
@@ -25,14 +25,14 @@ from restow.apimachinery import status
 from restow.apimachinery.apply.entries import Manager
 from restow.registry import field_management, ownership, strategy, write_plans
 from restow.registry.caches import Caches
-from restow.registry.committer import Begun, Committer, PlaceMoved, Sealed, StateMoved
+from restow.registry.committer import Begun, ObjectCommitter, PlaceMoved, Sealed, StateMoved
 from restow.registry.encoding import EncodingPolicy
 from restow.registry.field_management import SERVER, Apply, Converting, NotConverted, settled
 from restow.registry.object_reader import RETRY_SECONDS, ObjectReader
 from restow.registry.resource import Object, Resource
-from restow.registry.write_planner import Change, DeleteWish, Facts, Planner, by_path
-from restow.registry.write_plans import CreatePlan, Plan, RemovePlan, UpdatePlan, Written
-from restow.registry.write_queues import Queues
+from restow.registry.write_planner import Change, DeleteOptions, Facts, WritePlanner, by_path
+from restow.registry.write_plans import CreatePlan, RemovePlan, UpdatePlan, WritePlan, Written
+from restow.registry.write_queues import WriteQueues
 from restow.storage.interface import Refused, RevisionIs, Storage, Unknown
 
 ATTEMPTS_MAX: Final = 16
@@ -77,12 +77,12 @@ class ResourceStore(ObjectReader):
         """`sealed` is what lies beneath a storage that is encrypted."""
         super().__init__(storage, caches, policy, runtime.clock)
         self.sealed: Final = sealed
-        self._committer = Committer(storage, caches, policy, sealed)
+        self._committer = ObjectCommitter(storage, caches, policy, sealed)
         self._clock = runtime.clock
-        self._planner = Planner(runtime)
+        self._planner = WritePlanner(runtime)
         self.known_entries: Final = self._planner.known
         self._heavy = asyncio.Lock()
-        self._queues = Queues(runtime.clock)
+        self._queues = WriteQueues(runtime.clock)
 
     async def take_turn(self, resource: Resource) -> None:
         """Before something that takes long is read or planned: one at a time, and not in each turn
@@ -326,7 +326,7 @@ class ResourceStore(ObjectReader):
         resource: Resource,
         version: str,
         path: str,
-        wish: DeleteWish,
+        wish: DeleteOptions,
         *,
         review: Review | None = None,
     ) -> Written:
@@ -358,7 +358,7 @@ class ResourceStore(ObjectReader):
             resource.kind.group_resource, "delete", retry_after_seconds=RETRY_SECONDS
         )
 
-    async def rewrite(self, plan: Plan) -> Refused | Unknown | None:
+    async def rewrite(self, plan: WritePlan) -> Refused | Unknown | None:
         """Commit a plan that is right for one state and one version, and never encode it anew.
 
         None when that is done; otherwise what kept it from being done.
@@ -371,7 +371,7 @@ __all__ = [
     "Begun",
     "Change",
     "Check",
-    "DeleteWish",
+    "DeleteOptions",
     "Mutate",
     "PlaceMoved",
     "ResourceStore",

@@ -33,7 +33,7 @@ are in the version that they are stored in, and fresh: the listener may keep the
 logger = logging.getLogger(__name__)
 
 
-class Following:
+class StoreInformer:
     """The objects of one resource. `start` it, `close` it."""
 
     def __init__(

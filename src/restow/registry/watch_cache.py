@@ -37,7 +37,7 @@ Entry = tuple[int, str, bytes]
 A plain tuple of numbers and bytes, so that the garbage collector leaves it alone."""
 
 
-class Change:
+class WatchCacheEvent:
     """One change of one object; encoded at most once per form."""
 
     __slots__ = ("before", "damage", "forms", "is_mended", "key", "now", "revision")
@@ -66,7 +66,7 @@ class Change:
         another server: what this change is to them, nobody can tell."""
         self.forms: dict[object, bytes] | None = None
 
-    def form(self, key: object, make: Callable[[Change], bytes]) -> bytes:
+    def form(self, key: object, make: Callable[[WatchCacheEvent], bytes]) -> bytes:
         """The bytes of this change in some form, made when first asked for."""
         if self.forms is None:
             self.forms = {}
@@ -119,7 +119,7 @@ class WatchCache:
         self.entries: dict[str, Entry] = {}
         """By key without the root. To be read only; here for those who read a lot."""
         self._keys: list[str] = []
-        self._changes: list[Change] = []
+        self._changes: list[WatchCacheEvent] = []
         self._changes_base = 0  # absolute index of _changes[0]; cursors are absolute
         self._changes_bytes = 0
         self._floor = 0
@@ -213,9 +213,11 @@ class WatchCache:
                 insort(self._keys, key)
         self.changed_at = event.revision
         is_mended = was_damaged and damage is None
-        self._append(Change(event.revision, key, now, before, damage=damage, is_mended=is_mended))
+        self._append(
+            WatchCacheEvent(event.revision, key, now, before, damage=damage, is_mended=is_mended)
+        )
 
-    def _append(self, change: Change) -> None:
+    def _append(self, change: WatchCacheEvent) -> None:
         self._changes.append(change)
         self._changes_bytes += _size(change)
         if change.damage is not None or change.is_mended:
@@ -279,7 +281,7 @@ class WatchCache:
         If the keys of some are gone, or their versions, only what came after the last of them:
         whoever would resume before it is told that it is too late, rather than something wrong.
         """
-        older: list[Change] = []
+        older: list[WatchCacheEvent] = []
         for event in events:
             if after < event.revision <= self._floor:
                 try:
@@ -295,7 +297,7 @@ class WatchCache:
         )
         self._floor = after
 
-    def _past(self, event: Event) -> Change:
+    def _past(self, event: Event) -> WatchCacheEvent:
         """Raises `CannotOpen` when one of its states is encrypted with a key that is gone,
         `PluginSilent` when it cannot be asked for, `VersionUnknown` when it is in a version that
         is gone."""
@@ -316,7 +318,7 @@ class WatchCache:
             else:
                 is_mended = True
         key = event.key[self._cut :]
-        return Change(event.revision, key, now, before, damage=damage, is_mended=is_mended)
+        return WatchCacheEvent(event.revision, key, now, before, damage=damage, is_mended=is_mended)
 
     # Reading.
 
@@ -362,13 +364,13 @@ class WatchCache:
         """Changes after this revision are here."""
         return self._floor
 
-    def changes_from(self, cursor: int) -> list[Change] | None:
+    def changes_from(self, cursor: int) -> list[WatchCacheEvent] | None:
         """The changes from a cursor on; None when some of them are no longer here."""
         index = cursor - self._changes_base
         return None if index < 0 else self._changes[index:]
 
 
-def _size(change: Change) -> int:
+def _size(change: WatchCacheEvent) -> int:
     size = 200
     if change.now is not None:
         size += len(change.now[2])

@@ -20,7 +20,7 @@ from restow.apimachinery.apply.entries import Manager
 from restow.kinds.validation import NO_CONTENT
 from restow.registry import field_management, graceful_deletion, ownership, strategy, write_plans
 from restow.registry.field_management import SERVER, Apply, Converting
-from restow.registry.managed_fields_cache import KnownEntries
+from restow.registry.managed_fields_cache import ManagedFieldsCache
 from restow.registry.resource import Object, Resource
 from restow.registry.watch_cache import Entry
 from restow.registry.write_plans import CreatePlan, RemovePlan, UpdatePlan
@@ -30,7 +30,7 @@ _NO_CONTENT: Final = frozenset(f"f:{name}" for name in NO_CONTENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteWish:
+class DeleteOptions:
     """What a client asks of a delete."""
 
     policy: str = ""
@@ -65,13 +65,13 @@ def by_path(manager: Manager | None, subresource: str) -> Manager | None:
     return manager
 
 
-class Planner:
+class WritePlanner:
     """Makes plans, with the time and the ids of one server."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._clock = runtime.clock
         self._ids = runtime.ids
-        self.known: Final = KnownEntries(runtime.ids.uid())
+        self.known: Final = ManagedFieldsCache(runtime.ids.uid())
 
     def plan_create(
         self,
@@ -217,7 +217,7 @@ class Planner:
         path: str,
         entry: Entry,
         seen: Entry,
-        wish: DeleteWish,
+        wish: DeleteOptions,
     ) -> UpdatePlan | RemovePlan:
         """The plan of a delete: it goes away, or is marked. Raises 409."""
         obj = write_plans.object_of(resource, seen, api_version)
@@ -237,7 +237,7 @@ class Planner:
         return UpdatePlan(resource, api_version, key, entry, obj, old)
 
     def _check_preconditions(
-        self, resource: Resource, obj: Object, path: str, wish: DeleteWish
+        self, resource: Resource, obj: Object, path: str, wish: DeleteOptions
     ) -> None:
         metadata, name = obj["metadata"], path.rpartition("/")[2]
         if wish.uid and wish.uid != metadata.get("uid"):

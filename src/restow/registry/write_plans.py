@@ -37,7 +37,7 @@ class Written(Struct, frozen=True, kw_only=True):
     """The object is gone, by a delete or because its last finalizer was taken away."""
 
 
-class Plan(Protocol):
+class WritePlan(Protocol):
     """One write of one object."""
 
     @property

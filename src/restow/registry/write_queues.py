@@ -23,7 +23,7 @@ TURN_SECONDS_MAX: Final = 2.0
 """Then one tries without a turn: those who wait may be waited for."""
 
 
-class Queues:
+class WriteQueues:
     """Those who wait for their turn, by the key of what they write."""
 
     def __init__(self, clock: Clock) -> None:

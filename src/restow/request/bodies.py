@@ -14,7 +14,7 @@ import orjson
 from restow.apimachinery import body_codec, codec, field_errors, protobuf, status
 from restow.apimachinery.metadata_rules import check_types
 from restow.apimachinery.names import GroupKind
-from restow.registry.managed_fields_cache import KnownEntries
+from restow.registry.managed_fields_cache import ManagedFieldsCache
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.request.context import Context
@@ -25,7 +25,7 @@ _SORTED: Final = orjson.OPT_SORT_KEYS
 
 
 def read_object(
-    context: Context, resource: Resource, *, known: KnownEntries | None = None
+    context: Context, resource: Resource, *, known: ManagedFieldsCache | None = None
 ) -> Object:
     """The object in the body of a create or update. Of one that is there entries may be known."""
     version = resource.api_version(context.info.version)
@@ -44,7 +44,7 @@ def read_object(
 
 
 def _decode_known(
-    context: Context, resource: Resource, known: KnownEntries
+    context: Context, resource: Resource, known: ManagedFieldsCache
 ) -> codec.Decoded | None:
     """What a body holds, if it has the entries that are known; None: it must be read whole."""
     info = context.info

@@ -25,7 +25,7 @@ from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError
 from restow.encryption.interface import Keys
 from restow.registry.catalog import Catalog
-from restow.registry.encoding import ALWAYS, Encoding, EncodingPolicy, Readable
+from restow.registry.encoding import ALWAYS, Encoding, EncodingPolicy, ReadableRevisions
 from restow.registry.reconcile_loops import repeat
 from restow.registry.resource import Resource
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged
@@ -635,7 +635,7 @@ class _MemberPolicy:
     async def refresh(self, resource: Resource) -> None:
         await self._coordinator.table.refresh(resource)
 
-    def readable(self, _resource: Resource) -> Readable:
+    def readable(self, _resource: Resource) -> ReadableRevisions:
         """Nobody has looked whether this server can read what is stored: if not, that stays so."""
         self._check_joined()
         return ALWAYS

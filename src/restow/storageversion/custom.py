@@ -27,7 +27,7 @@ from restow.apimachinery.names import GroupResource
 from restow.registry.catalog import Catalog
 from restow.registry.custom.crds import (
     ROOT,
-    Definition,
+    CustomResourceDefinition,
     definition_key,
     read_definition,
 )
@@ -55,7 +55,7 @@ STALE: Final = "this server does not know whether its definition has changed"
 
 logger = logging.getLogger(__name__)
 
-Making = Callable[[Definition], Resource]
+Making = Callable[[CustomResourceDefinition], Resource]
 """Makes a resource of a definition."""
 
 
@@ -96,7 +96,7 @@ class Unregistered:
 class _Hosted:
     """A custom resource that this server serves, and what it was made from."""
 
-    definition: Definition
+    definition: CustomResourceDefinition
     resource: Resource
     is_settled: bool
 
@@ -306,7 +306,7 @@ class CustomResources:
             self._note_newer(hosted, definition)
             return await self._host_if_fresh(name, hosted)
 
-    def _note_newer(self, hosted: _Hosted, definition: Definition) -> None:
+    def _note_newer(self, hosted: _Hosted, definition: CustomResourceDefinition) -> None:
         """The same resource of a newer definition: that is what is held against the store."""
         origin = hosted.resource.origin
         assert origin is not None

@@ -11,7 +11,7 @@ from typing import Final
 
 from restow.aio import Clock
 from restow.apimachinery import status
-from restow.registry.encoding import Encoding, Readable
+from restow.registry.encoding import Encoding, ReadableRevisions
 from restow.registry.resource import Resource
 from restow.storage.interface import Revision
 
@@ -66,13 +66,13 @@ class EncodingTable:
         """After so long, no write in an earlier version can land. With a fence: at once."""
         return 0.0
 
-    def readable(self, resource: Resource) -> Readable:
+    def readable(self, resource: Resource) -> ReadableRevisions:
         """As long as this server is a member and has reported what it can read, nobody stores
         anything else."""
         since, last = self._since.get(resource.root), self.member_at()
         if since is None or last is None:
             raise self._closed(resource)
-        return Readable(since, last)
+        return ReadableRevisions(since, last)
 
     def note_report(self, resource: Resource, revision: Revision) -> None:
         """At a revision an open resource was reported, and all that was stored could be read."""

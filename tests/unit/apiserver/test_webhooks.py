@@ -24,10 +24,10 @@ from restow.apiserver.webhooks import (
 )
 from restow.registry.custom.conversion import ConversionError, ConversionRefused
 from restow.registry.custom.crds import (
-    ClientConfig,
-    Definition,
-    ServiceReference,
+    CustomResourceDefinition,
     Webhook,
+    WebhookClientConfig,
+    WebhookServiceReference,
     definition_of,
 )
 from tests.support.conversion_webhook import ConversionWebhook
@@ -63,7 +63,7 @@ def named(server: ConversionWebhook, **changes: Any) -> Webhook:
     return found
 
 
-def definition(conversion: Object | None, *, name: str = "gears") -> Definition:
+def definition(conversion: Object | None, *, name: str = "gears") -> CustomResourceDefinition:
     return definition_of(
         {
             "metadata": {"name": f"{name}.example.com"},
@@ -159,12 +159,15 @@ async def test_refused_or_not_reached(
 
 
 UNUSABLE: list[tuple[Webhook, str]] = [
-    (Webhook(ClientConfig(url="https://127.0.0.1:1"), ["v7"]), "no supported conversion review"),
-    (Webhook(ClientConfig(), ["v1"]), "neither a service nor a URL"),
+    (
+        Webhook(WebhookClientConfig(url="https://127.0.0.1:1"), ["v7"]),
+        "no supported conversion review",
+    ),
+    (Webhook(WebhookClientConfig(), ["v1"]), "neither a service nor a URL"),
     (Webhook(None, ["v1"]), "neither a service nor a URL"),
-    (Webhook(ClientConfig(url="http://127.0.0.1:1"), ["v1"]), "not with https"),
-    (Webhook(ClientConfig(url="https://[::1"), ["v1"]), "Unparsable URL"),
-    (Webhook(ClientConfig(url="https://127.0.0.1:1", ca_bundle="bm8="), ["v1"]), "PEM"),
+    (Webhook(WebhookClientConfig(url="http://127.0.0.1:1"), ["v1"]), "not with https"),
+    (Webhook(WebhookClientConfig(url="https://[::1"), ["v1"]), "Unparsable URL"),
+    (Webhook(WebhookClientConfig(url="https://127.0.0.1:1", ca_bundle="bm8="), ["v1"]), "PEM"),
 ]
 
 
@@ -179,9 +182,9 @@ async def test_unusable(webhook: Webhook, message: str) -> None:
 
 def test_services() -> None:
     """A service of the cluster is asked by its name, at the port and path that it has."""
-    whole = ServiceReference("ns", "hook", "a b/c", 8443)
-    short = ServiceReference("ns", "hook")
-    addresses = [address_of(Webhook(ClientConfig(service=each))) for each in (whole, short)]
+    whole = WebhookServiceReference("ns", "hook", "a b/c", 8443)
+    short = WebhookServiceReference("ns", "hook")
+    addresses = [address_of(Webhook(WebhookClientConfig(service=each))) for each in (whole, short)]
     assert addresses == [
         ("https://hook.ns.svc:8443", "/a%20b/c"),
         ("https://hook.ns.svc:443", "/"),

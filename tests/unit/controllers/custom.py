@@ -8,7 +8,7 @@ from typing import Any
 from restow.registry.custom.crds import definition_key, read_definition
 from restow.registry.custom.custom_resource import custom_resource
 from restow.registry.resource import Resource
-from restow.registry.store import DeleteWish
+from restow.registry.store import DeleteOptions
 from tests.unit.controllers.world import Object, World
 
 GROUP = "example.com"
@@ -133,7 +133,7 @@ async def release(world: World, path: str, kind: str = "Widget") -> None:
 
 
 async def delete(world: World, path: str, *, kind: str = "Widget", policy: str = "") -> None:
-    await world.delete(kind, path, group=GROUP, wish=DeleteWish(policy=policy))
+    await world.delete(kind, path, group=GROUP, wish=DeleteOptions(policy=policy))
 
 
 _MOMENT = {"lastTransitionTime": "2026-01-01T00:00:00Z"}

@@ -9,7 +9,7 @@ import pytest
 from restow.aio import SimulatedClock
 from restow.apimachinery.status import InternalError
 from restow.controllers.dependents import DependentsCollector
-from restow.registry.store import DeleteWish
+from restow.registry.store import DeleteOptions
 from restow.storage.interface import Put, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.world import (
@@ -20,8 +20,8 @@ from tests.unit.controllers.world import (
 )
 
 Object = dict[str, Any]
-FOREGROUND = DeleteWish(policy="Foreground")
-ORPHAN = DeleteWish(policy="Orphan")
+FOREGROUND = DeleteOptions(policy="Foreground")
+ORPHAN = DeleteOptions(policy="Orphan")
 
 
 def owned_by(*owners: Object, block: bool = False, **changes: Any) -> Object:

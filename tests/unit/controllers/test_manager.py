@@ -220,7 +220,7 @@ async def test_it_works_on_sqlite_in_real_time(tmp_path: Path) -> None:
     """The same on the embedded store, whose answers take a moment."""
     from restow.registry.caches import Caches
     from restow.registry.encoding import FixedPolicy
-    from restow.registry.store import DeleteWish, ResourceStore
+    from restow.registry.store import DeleteOptions, ResourceStore
     from tests.unit.controllers.world import catalog
 
     runtime = Runtime.system()
@@ -239,7 +239,7 @@ async def test_it_works_on_sqlite_in_real_time(tmp_path: Path) -> None:
     for number in range(20):
         obj = {"metadata": {"name": f"c{number}"}}
         await store.create(config_maps, "v1", obj, namespace="n")
-    await store.delete(namespaces, "v1", "n", DeleteWish())
+    await store.delete(namespaces, "v1", "n", DeleteOptions())
     watch = storage.watch(Span.of_key(namespaces.key_of("n")), after=Revision(1))
     async with asyncio.timeout(10):
         async for batch in watch:

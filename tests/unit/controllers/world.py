@@ -17,7 +17,7 @@ from restow.registry.caches import Caches
 from restow.registry.catalog import Catalog, builtin_catalog
 from restow.registry.encoding import FixedPolicy
 from restow.registry.resource import Resource
-from restow.registry.store import DeleteWish, ResourceStore
+from restow.registry.store import DeleteOptions, ResourceStore
 from restow.storage.interface import (
     Delete,
     Key,
@@ -81,10 +81,10 @@ class World:
         return dict(orjson.loads(written.body))
 
     async def delete(
-        self, kind: str, path: str, *, group: str = "", wish: DeleteWish | None = None
+        self, kind: str, path: str, *, group: str = "", wish: DeleteOptions | None = None
     ) -> None:
         resource = self.kind(kind, group)
-        await self.store.delete(resource, working_version(resource), path, wish or DeleteWish())
+        await self.store.delete(resource, working_version(resource), path, wish or DeleteOptions())
 
     async def get(self, kind: str, path: str, *, group: str = "") -> Object | None:
         item = await self.storage.get(self.kind(kind, group).key_of(path))

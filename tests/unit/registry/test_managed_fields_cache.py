@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.registry import managed_fields_cache
-from restow.registry.managed_fields_cache import KnownEntries
+from restow.registry.managed_fields_cache import ManagedFieldsCache
 
 KEY = "/registry/deployments/default/a"
 MARK = "5f1c"
@@ -20,8 +20,8 @@ ENTRIES = [
 TEXT = b'"managedFields":' + orjson.dumps(ENTRIES)
 
 
-def known_here() -> KnownEntries:
-    known = KnownEntries(MARK)
+def known_here() -> ManagedFieldsCache:
+    known = ManagedFieldsCache(MARK)
     known.note(KEY, ENTRIES, is_whole=True)
     return known
 
@@ -93,7 +93,7 @@ def test_newer_entries_take_the_place() -> None:
 
 def test_memory_is_bounded() -> None:
     """Objects that were written long ago are forgotten, and long texts never kept."""
-    known = KnownEntries(MARK)
+    known = ManagedFieldsCache(MARK)
     entries = [{"manager": "x" * 1000}]
     count = 2 * managed_fields_cache.TEXTS_BYTES_MAX // 1000
     for number in range(count):

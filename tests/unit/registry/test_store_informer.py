@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.registry.store_informer import Following
+from restow.registry.store_informer import StoreInformer
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.world import World, open_world
@@ -16,7 +16,7 @@ class Mind:
     def __init__(self, world: World) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.batches = 0
-        self.following = Following(
+        self.following = StoreInformer(
             world.store,
             world.kind("ConfigMap"),
             world.runtime,

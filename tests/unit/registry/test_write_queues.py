@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from restow.aio import SimulatedClock, SystemClock
-from restow.registry.write_queues import TURN_SECONDS_MAX, Queues
+from restow.registry.write_queues import TURN_SECONDS_MAX, WriteQueues
 
 
 async def test_one_after_another() -> None:
     """Who waits for the same key comes in the order of asking; who has another does not wait."""
-    queues, order = Queues(SystemClock()), []
+    queues, order = WriteQueues(SystemClock()), []
     first, free = asyncio.Event(), asyncio.Event()
 
     async def write(name: str, key: str) -> None:
@@ -33,7 +33,7 @@ async def test_one_after_another() -> None:
 
 async def test_nothing_is_kept() -> None:
     """Nothing is left of a key, also when one gives up waiting or fails."""
-    queues = Queues(SystemClock())
+    queues = WriteQueues(SystemClock())
     async with queues.turn("a"):
         waiting = asyncio.ensure_future(queues.turn("a").__aenter__())
         await asyncio.wait([waiting], timeout=0)
@@ -52,7 +52,7 @@ async def test_nothing_is_kept() -> None:
 async def test_nobody_waits_for_ever() -> None:
     """Who holds a turn may wait for one who waits for it: that one goes on without."""
     clock = SimulatedClock()
-    queues, inside = Queues(clock), asyncio.Event()
+    queues, inside = WriteQueues(clock), asyncio.Event()
 
     async def write() -> None:
         async with queues.turn("a"):

@@ -8,7 +8,7 @@ import random
 import orjson
 import pytest
 
-from restow.registry.store import DeleteWish
+from restow.registry.store import DeleteOptions
 from restow.registry.stored_bytes import encode
 from restow.storage.interface import Delete, Key, Put, Span, Transaction
 from restow.storage.memory import MemoryStorage
@@ -123,7 +123,7 @@ async def check_concurrent(it: Rewriting, seed: int) -> None:
             for _ in range(chance.randrange(6)):
                 await asyncio.sleep(0)
             if expected[name] is not None and chance.random() < 0.3:
-                await other.store.delete(other.resource(), "v2", f"ns/{name}", DeleteWish())
+                await other.store.delete(other.resource(), "v2", f"ns/{name}", DeleteOptions())
                 expected[name] = None
             else:
                 await other.write(name, spec={"count": step})

@@ -15,7 +15,7 @@ import pytest
 
 from restow.apimachinery.status_error import StatusError
 from restow.registry.custom.crds import ROOT
-from restow.registry.store import DeleteWish
+from restow.registry.store import DeleteOptions
 from restow.storage.interface import (
     Delete,
     Key,
@@ -108,7 +108,7 @@ async def test_a_definition_made_anew_under_its_old_name(
         await gadgets.create(["v1", "v2"])
         await world.clock.advance(SOON_SECONDS)
         await world.run(servers[0].write("a", kind=KIND))
-        await world.run(servers[0].store.delete(gadget(servers[0]), "v1", "ns/a", DeleteWish()))
+        await world.run(servers[0].store.delete(gadget(servers[0]), "v1", "ns/a", DeleteOptions()))
         await end(world, gadgets)
         await gadgets.create(versions_then)
         await world.clock.advance(SOON_SECONDS)

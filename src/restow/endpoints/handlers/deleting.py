@@ -17,7 +17,7 @@ from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.selection import ListSelectors
 from restow.httpserver.response import Answer, Promise, Response, Shielded
-from restow.registry.store import DeleteWish, Written
+from restow.registry.store import DeleteOptions, Written
 from restow.registry.watch_cache import Entry
 from restow.request.bodies import needs_thread
 from restow.request.context import Context
@@ -115,7 +115,7 @@ async def _delete_collection(server: Server, context: Context) -> Answer:
 
 
 async def _delete_all(
-    server: Server, context: Context, found: dict[str, Entry], wish: DeleteWish
+    server: Server, context: Context, found: dict[str, Entry], wish: DeleteOptions
 ) -> list[bytes]:
     """Delete objects, some at a time; those that were there, as they were before."""
     resource, info = resource_of(context), context.info
@@ -140,7 +140,7 @@ async def _delete_all(
     return deleted
 
 
-async def _wishes(server: Server, context: Context) -> tuple[DeleteWish, int]:
+async def _wishes(server: Server, context: Context) -> tuple[DeleteOptions, int]:
     """What a client wants, and with which code it hears of an object that is not gone yet."""
     if needs_thread(context):
         options = await asyncio.to_thread(read_options, context)
@@ -151,7 +151,7 @@ async def _wishes(server: Server, context: Context) -> tuple[DeleteWish, int]:
     return wish, 202 if options.get("orphanDependents") is False else 200
 
 
-def as_possible(server: Server, context: Context, wish: DeleteWish) -> DeleteWish:
+def as_possible(server: Server, context: Context, wish: DeleteOptions) -> DeleteOptions:
     """A wish that somebody here can fulfil."""
     kind = resource_of(context).kind
     if (wish.policy or kind.orphans_by_default) and not server.collects_dependents:
@@ -161,7 +161,7 @@ def as_possible(server: Server, context: Context, wish: DeleteWish) -> DeleteWis
     return wish
 
 
-def wish_of(context: Context, options: dict[str, Any]) -> DeleteWish:
+def wish_of(context: Context, options: dict[str, Any]) -> DeleteOptions:
     """What a client wants, from DeleteOptions. Raises 422."""
     policy = options.get("propagationPolicy") or ""
     orphan = options.get("orphanDependents")
@@ -183,7 +183,7 @@ def wish_of(context: Context, options: dict[str, Any]) -> DeleteWish:
     if any(each != "All" for each in dry_run):
         cause = field_errors.not_supported("dryRun", dry_run, ["All"])
         raise _invalid_options(cause)
-    return DeleteWish(
+    return DeleteOptions(
         policy=policy,
         uid=preconditions.get("uid") or "",
         resource_version=preconditions.get("resourceVersion") or "",

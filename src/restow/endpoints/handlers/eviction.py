@@ -32,7 +32,7 @@ from restow.httpserver.response import Promise, Response, Shielded
 from restow.kinds.validation.fields import selects
 from restow.kinds.validation.pod_parts import EVICTION
 from restow.registry.resource import Object, Resource
-from restow.registry.store import DeleteWish
+from restow.registry.store import DeleteOptions
 from restow.registry.strategy import timestamp
 from restow.request.context import Context
 
@@ -70,7 +70,7 @@ async def _evict(server: Server, context: Context) -> Response:
 class _Evicting:
     """One eviction."""
 
-    def __init__(self, server: Server, context: Context, wish: DeleteWish) -> None:
+    def __init__(self, server: Server, context: Context, wish: DeleteOptions) -> None:
         self._server = server
         self._wish = wish
         self._pods = pods_of(server)
@@ -142,13 +142,13 @@ class _Evicting:
             )
         return (resource, found[0]) if found else None
 
-    def _at(self, pod: Object) -> DeleteWish:
+    def _at(self, pod: Object) -> DeleteOptions:
         """The same wish, of the pod as it was seen."""
         if self._wish.resource_version:
             return self._wish
         return replace(self._wish, resource_version=pod["metadata"]["resourceVersion"])
 
-    async def _delete(self, wish: DeleteWish) -> None:
+    async def _delete(self, wish: DeleteOptions) -> None:
         """Note in the pod why it goes, and delete it."""
         store, version = self._server.store, wish.resource_version
         if not wish.dry_run:
@@ -194,7 +194,7 @@ def _is_not_missed(pod: Object, budget: Object) -> bool:
     return desired > 0 and (state.get("currentHealthy") or 0) >= desired
 
 
-def _marked(wish: DeleteWish, *, now: str) -> Callable[[Object], Object]:
+def _marked(wish: DeleteOptions, *, now: str) -> Callable[[Object], Object]:
     condition = {
         "type": "DisruptionTarget",
         "status": "True",

@@ -37,7 +37,7 @@ from restow.httpserver.response import Answer, Promise, Response
 from restow.httpserver.stream import PushStream, StreamWriter, encode_chunk
 from restow.registry.committer import check_current
 from restow.registry.resource import Resource
-from restow.registry.watch_cache import Change, Entry, WatchCache
+from restow.registry.watch_cache import Entry, WatchCache, WatchCacheEvent
 from restow.request.context import Context
 from restow.request.messages import FRAME_LENGTH_BYTES, event_frame
 from restow.request.responses import JSON_HEADERS, PROTOBUF_WATCH_HEADERS, warning_lines
@@ -244,7 +244,7 @@ class Watcher:
         if broken is not None:
             changes = changes[: changes.index(broken)]
         if changes:
-            some: list[Change] | None = changes
+            some: list[WatchCacheEvent] | None = changes
             if self._translation is not None:
                 some = self._translated(self._translation, changes[:CHANGES_AT_ONCE])
             if some is None:
@@ -263,7 +263,7 @@ class Watcher:
             self._end()
         return False
 
-    def _send_changes(self, writer: StreamWriter, changes: list[Change]) -> None:
+    def _send_changes(self, writer: StreamWriter, changes: list[WatchCacheEvent]) -> None:
         chunks = (
             self._chunks(changes)
             if self._selection or self._form[1]
@@ -279,7 +279,9 @@ class Watcher:
         if self._cache.is_closed:
             self._end()
 
-    def _translated(self, translation: Translation, changes: list[Change]) -> list[Change] | None:
+    def _translated(
+        self, translation: Translation, changes: list[WatchCacheEvent]
+    ) -> list[WatchCacheEvent] | None:
         """Changes with the objects as the client sees them; None when they must be waited for."""
         needed: list[Entry] = []
         for change in changes:
@@ -290,7 +292,7 @@ class Watcher:
         found = {before[0]: after for before, after in zip(needed, seen, strict=True)}
         return [_with_objects(change, found) for change in changes]
 
-    def _shown(self, change: Change) -> list[Entry]:
+    def _shown(self, change: WatchCacheEvent) -> list[Entry]:
         """The objects of a change that decide about, or stand in, what is sent."""
         if change.revision <= self._after or not change.key.startswith(self._selection.prefix):
             return []
@@ -299,7 +301,7 @@ class Watcher:
         entry = change.before if change.now is None else change.now
         return [] if entry is None else [entry]
 
-    def _broken(self, changes: list[Change]) -> Change | None:
+    def _broken(self, changes: list[WatchCacheEvent]) -> WatchCacheEvent | None:
         """The first change that cannot be told, if this watcher asks for its object: what it has
         come to cannot be read, or what it was before could not."""
         for change in changes:
@@ -314,7 +316,7 @@ class Watcher:
     def _key(self) -> object:
         return (self._form, self._selection.prefix, self._after)
 
-    def _chunks(self, changes: list[Change]) -> bytes:
+    def _chunks(self, changes: list[WatchCacheEvent]) -> bytes:
         parts = []
         for change in changes:
             if change.revision > self._after:
@@ -323,7 +325,7 @@ class Watcher:
                     parts.append(chunk)
         return b"".join(parts)
 
-    def _chunk(self, change: Change) -> bytes | None:
+    def _chunk(self, change: WatchCacheEvent) -> bytes | None:
         """A change as this watcher sees it, as a finished chunk of the stream."""
         selection = self._selection
         if selection.prefix and not change.key.startswith(selection.prefix):
@@ -341,7 +343,7 @@ class Watcher:
             return change.form((what, self._form), lambda _: self._encode(what, entry))
         return self._selected_chunk(change)
 
-    def _selected_chunk(self, change: Change) -> bytes | None:
+    def _selected_chunk(self, change: WatchCacheEvent) -> bytes | None:
         matched = change.before is not None and self._selection.matches(change.key, change.before)
         matches = change.now is not None and self._selection.matches(change.key, change.now)
         if matches and change.now is not None:
@@ -350,7 +352,7 @@ class Watcher:
             return self._encode(_DELETED, self._last_state(change, change.before))
         return None
 
-    def _last_state(self, change: Change, before: Entry) -> Entry:
+    def _last_state(self, change: WatchCacheEvent, before: Entry) -> Entry:
         """What was there before, with the version of the change that took it away."""
         if change.now is None:
             return before  # a deletion carries its own version already
@@ -451,10 +453,10 @@ class Watcher:
         self._fan_out.discard(self)
 
 
-def _with_objects(change: Change, found: dict[int, Entry]) -> Change:
+def _with_objects(change: WatchCacheEvent, found: dict[int, Entry]) -> WatchCacheEvent:
     """A change with other forms of its objects, by their revisions."""
     now, before = change.now, change.before
-    shown = Change(
+    shown = WatchCacheEvent(
         change.revision,
         change.key,
         now and found.get(now[0], now),

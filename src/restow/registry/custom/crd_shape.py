@@ -18,7 +18,7 @@ Written = Callable[[str, str], Collection[str]]
 """Asked with a group and a plural: the versions that servers write."""
 
 
-class DefinitionShape(BuiltinShape):
+class CrdShape(BuiltinShape):
     """Satisfies `definition.Shape`."""
 
     def __init__(self, kind: Kind, converter: Converter, *, written: Written) -> None:

@@ -32,7 +32,7 @@ TERMINATING: Final = "Terminating"
 _SORTED: Final = orjson.OPT_SORT_KEYS
 
 
-class DefinitionUnreadable(StoreDamaged):
+class CrdUnreadable(StoreDamaged):
     """What is stored as a definition is none."""
 
 
@@ -109,7 +109,7 @@ class Version(msgspec.Struct, frozen=True, rename="camel"):
         return b"null" if self.validation is None else bytes(self.validation.schema)
 
 
-class ServiceReference(msgspec.Struct, frozen=True):
+class WebhookServiceReference(msgspec.Struct, frozen=True):
     """A service of the cluster that converts."""
 
     namespace: str = ""
@@ -118,11 +118,11 @@ class ServiceReference(msgspec.Struct, frozen=True):
     port: int | None = None
 
 
-class ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
+class WebhookClientConfig(msgspec.Struct, frozen=True, rename="camel"):
     """How to reach whoever converts."""
 
     url: str | None = None
-    service: ServiceReference | None = None
+    service: WebhookServiceReference | None = None
     ca_bundle: str | None = None
     """Certificates as PEM, in base64."""
 
@@ -130,7 +130,7 @@ class ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
 class Webhook(msgspec.Struct, frozen=True, rename="camel"):
     """Who converts, and in which words."""
 
-    client_config: ClientConfig | None = None
+    client_config: WebhookClientConfig | None = None
     conversion_review_versions: list[str] | None = None
 
 
@@ -191,25 +191,25 @@ _NO_NAMES: Final = Names()
 _NO_STATUS: Final = _Status()
 
 
-class Definition:
+class CustomResourceDefinition:
     """A definition at one revision. Nobody changes it."""
 
     __slots__ = ("_metadata", "_raw_spec", "_spec", "_status", "key", "revision")
 
     def __init__(self, key: Key, value: bytes, revision: Revision) -> None:
-        """Raises `DefinitionUnreadable`."""
+        """Raises `CrdUnreadable`."""
         try:
             stored = _decode_stored(value)
             self._spec = _decode_spec(stored.spec)
         except msgspec.MsgspecError as error:
-            raise DefinitionUnreadable(f"{key} holds no definition: {error}") from error
+            raise CrdUnreadable(f"{key} holds no definition: {error}") from error
         self.key = key
         self.revision = revision
         self._raw_spec = stored.spec
         self._metadata = stored.metadata
         self._status = stored.status or _NO_STATUS
         if not any(version.storage for version in self._spec.versions):
-            raise DefinitionUnreadable(f"{key} holds a definition without a storage version")
+            raise CrdUnreadable(f"{key} holds a definition without a storage version")
 
     def __repr__(self) -> str:
         return f"<definition {self.name} at {self.revision}>"
@@ -314,7 +314,7 @@ class Definition:
         names = self.accepted_names
         return bool(names.plural and names.kind) and (self.names_accepted or self.established)
 
-    def means_the_same_as(self, other: Definition) -> bool:
+    def means_the_same_as(self, other: CustomResourceDefinition) -> bool:
         """Whether the same resource is made of both: what differs is only a note."""
         return (
             self.uid == other.uid
@@ -324,21 +324,21 @@ class Definition:
         )
 
 
-def read_definition(item: Item) -> Definition:
-    """The definition that a key of the store holds. Raises `DefinitionUnreadable`."""
-    return Definition(item.key, item.value, item.revision)
+def read_definition(item: Item) -> CustomResourceDefinition:
+    """The definition that a key of the store holds. Raises `CrdUnreadable`."""
+    return CustomResourceDefinition(item.key, item.value, item.revision)
 
 
-def definition_of(obj: Mapping[str, Any], revision: int = 0) -> Definition:
-    """A definition from an object. Raises `DefinitionUnreadable`."""
+def definition_of(obj: Mapping[str, Any], revision: int = 0) -> CustomResourceDefinition:
+    """A definition from an object. Raises `CrdUnreadable`."""
     metadata = obj.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     key = definition_key(name if isinstance(name, str) else "")
     try:
         value = orjson.dumps(obj)
     except TypeError as error:
-        raise DefinitionUnreadable(f"{key} holds no definition: {error}") from error
-    return Definition(key, value, Revision(revision))
+        raise CrdUnreadable(f"{key} holds no definition: {error}") from error
+    return CustomResourceDefinition(key, value, Revision(revision))
 
 
 def definition_key(name: str) -> Key:

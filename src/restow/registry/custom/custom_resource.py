@@ -17,10 +17,10 @@ import orjson
 from restow.apimachinery.conversion import renaming
 from restow.apimachinery.names import version_priority
 from restow.kinds.kind import SCALE, STATUS, Kind, SelectableField, Subresource
-from restow.registry.custom.crds import Definition, Version
+from restow.registry.custom.crds import CustomResourceDefinition, Version
 from restow.registry.custom.shape import CustomShape, VersionShape
 from restow.registry.resource import (
-    Origin,
+    CrdOrigin,
     PrinterColumn,
     RemoteConversion,
     Resource,
@@ -75,7 +75,9 @@ def read_json_object(raw: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def custom_resource(definition: Definition, *, remote: RemoteConversion | None = None) -> Resource:
+def custom_resource(
+    definition: CustomResourceDefinition, *, remote: RemoteConversion | None = None
+) -> Resource:
     """What is to be hosted for a definition whose names were accepted."""
     kind = kind_of(definition)
     group = definition.group
@@ -97,7 +99,7 @@ def custom_resource(definition: Definition, *, remote: RemoteConversion | None =
         ),
         traits={version.name: _traits(definition, version) for version in definition.versions},
         remote=remote,
-        origin=Origin(
+        origin=CrdOrigin(
             definition.key,
             uid=definition.uid,
             revision=definition.revision,
@@ -106,7 +108,7 @@ def custom_resource(definition: Definition, *, remote: RemoteConversion | None =
     )
 
 
-def kind_of(definition: Definition) -> Kind:
+def kind_of(definition: CustomResourceDefinition) -> Kind:
     """The kind under the names that were accepted."""
     names = definition.accepted_names
     versions = sorted((each.name for each in definition.versions), key=version_priority)
@@ -131,7 +133,7 @@ def kind_of(definition: Definition) -> Kind:
     )
 
 
-def _shape_of(definition: Definition, version: Version) -> VersionShape:
+def _shape_of(definition: CustomResourceDefinition, version: Version) -> VersionShape:
     return VersionShape(
         version,
         scale=_scale(version),
@@ -139,7 +141,7 @@ def _shape_of(definition: Definition, version: Version) -> VersionShape:
     )
 
 
-def _traits(definition: Definition, version: Version) -> VersionTraits:
+def _traits(definition: CustomResourceDefinition, version: Version) -> VersionTraits:
     return VersionTraits(
         schema=None if version.validation is None else PublishedSchema(version),
         subresources=_subresources(version),
@@ -183,7 +185,7 @@ def _selectable(json_path: str) -> SelectableField:
     return SelectableField(label, tuple(label.split(".")))
 
 
-def _deprecation(definition: Definition, version: Version) -> str:
+def _deprecation(definition: CustomResourceDefinition, version: Version) -> str:
     """What users of a version are told: in its own words, or what to use instead."""
     if not version.deprecated:
         return ""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from restow.registry import committer
 from restow.registry.caches import Caches
-from restow.registry.committer import Committer
+from restow.registry.committer import ObjectCommitter
 from restow.registry.write_plans import CreatePlan
 from restow.storage.interface import (
     Delete,
@@ -41,21 +41,21 @@ class _Answering:
 
 
 def _unknown_is_done(patch: Patch) -> None:
-    made = Committer.__init__
+    made = ObjectCommitter.__init__
 
-    def init(self: Committer, storage: Any, *args: Any) -> None:
+    def init(self: ObjectCommitter, storage: Any, *args: Any) -> None:
         made(self, _Answering(storage, repeats=False), *args)
 
-    patch(Committer, "__init__", init)
+    patch(ObjectCommitter, "__init__", init)
 
 
 def _unknown_is_sent_again(patch: Patch) -> None:
-    made = Committer.__init__
+    made = ObjectCommitter.__init__
 
-    def init(self: Committer, storage: Any, *args: Any) -> None:
+    def init(self: ObjectCommitter, storage: Any, *args: Any) -> None:
         made(self, _Answering(storage, repeats=True), *args)
 
-    patch(Committer, "__init__", init)
+    patch(ObjectCommitter, "__init__", init)
 
 
 def _reads_are_as_they_are(patch: Patch) -> None:

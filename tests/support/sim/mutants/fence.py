@@ -7,7 +7,7 @@ from typing import Any, Final
 from restow.apimachinery import status
 from restow.endpoints.barrier import WriteBarrier
 from restow.registry import committer
-from restow.registry.committer import Committer
+from restow.registry.committer import ObjectCommitter
 from restow.registry.encoding import Encoding
 from restow.registry.write_plans import CreatePlan
 from restow.storage.checks import holds
@@ -40,9 +40,9 @@ def _fence_on_updates(patch: Patch) -> None:
 def _checks_before_it_writes(patch: Patch) -> None:
     """The server looks whether it may, and then writes."""
     fenced = committer._transaction
-    commit = Committer.carry_out
+    commit = ObjectCommitter.carry_out
 
-    async def carry_out(self: Committer, plan: Any, *, is_rewrite: bool = False) -> Any:
+    async def carry_out(self: ObjectCommitter, plan: Any, *, is_rewrite: bool = False) -> Any:
         encoding = self._encoding(plan.resource)
         for guard in encoding.guards:
             item = await self._storage.get(guard.key)
@@ -54,7 +54,7 @@ def _checks_before_it_writes(patch: Patch) -> None:
         whole = fenced(plan, encoding, write, in_background=in_background)
         return Transaction(whole.guards[:1], whole.writes, in_background)
 
-    patch(Committer, "carry_out", carry_out)
+    patch(ObjectCommitter, "carry_out", carry_out)
     patch(committer, "_transaction", transaction)
 
 

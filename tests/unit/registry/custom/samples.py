@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from restow.registry.custom.crds import Definition, definition_of
+from restow.registry.custom.crds import CustomResourceDefinition, definition_of
 from restow.registry.custom.custom_resource import custom_resource
 from restow.registry.resource import Resource
 
@@ -136,7 +136,7 @@ def changed(*path: str | int, to: Any) -> Json:
     return made
 
 
-def definition(obj: Json = DEFINITION, revision: int = 7) -> Definition:
+def definition(obj: Json = DEFINITION, revision: int = 7) -> CustomResourceDefinition:
     return definition_of(obj, revision)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from restow.registry.catalog import builtin_catalog
-from restow.registry.custom.crd_shape import DefinitionShape
+from restow.registry.custom.crd_shape import CrdShape
 from restow.registry.custom.crds import GROUP, PLURAL
 
 
@@ -34,7 +34,7 @@ def test_a_version_that_is_written_stays_listed(written: tuple[str, ...], kept: 
         asked.append((group, plural))
         return written
 
-    shape = DefinitionShape(resource.kind, resource.converter, written=ask)
+    shape = CrdShape(resource.kind, resource.converter, written=ask)
     old, new = definition("v1", "v3"), definition("v3")
     shape.prepare_update(new, old)
     assert new["status"]["storedVersions"] == kept
@@ -50,7 +50,7 @@ def test_nobody_is_asked_for_other_changes() -> None:
     def ask(_group: str, _plural: str) -> tuple[str, ...]:
         raise AssertionError("asked")
 
-    shape = DefinitionShape(resource.kind, resource.converter, written=ask)
+    shape = CrdShape(resource.kind, resource.converter, written=ask)
     new = definition("v1", "v3")
     shape.prepare_update(new, definition("v3"))
     assert new["status"]["storedVersions"] == ["v1", "v3"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.registry.custom.crds import (
-    DefinitionUnreadable,
+    CrdUnreadable,
     definition_key,
     definition_of,
     read_definition,
@@ -163,7 +163,7 @@ def test_changes_mean_another(other: Json) -> None:
 )
 def test_what_is_no_definition(value: bytes) -> None:
     """Whatever else a store holds is told by one error, with the key."""
-    with pytest.raises(DefinitionUnreadable, match=r"customresourcedefinitions/widgets"):
+    with pytest.raises(CrdUnreadable, match=r"customresourcedefinitions/widgets"):
         read_definition(item(value))
 
 
@@ -187,7 +187,7 @@ def test_odd_data_never_surprises(place: tuple[str | int, ...], value: Any) -> N
     """With anything anywhere, a definition is read whole or refused by the one error."""
     try:
         found = definition_of(changed(*place, to=value))
-    except DefinitionUnreadable:
+    except CrdUnreadable:
         return
     assert found.storage_version
     assert found.means_the_same_as(found)
@@ -200,6 +200,6 @@ def test_odd_data_never_surprises(place: tuple[str | int, ...], value: Any) -> N
 def test_an_object_that_is_no_json() -> None:
     """Neither is an object without a name, or with something in it that JSON does not know."""
     for bad in ({}, {"metadata": 1}, {"metadata": {"name": "a"}, "spec": object()}):
-        with pytest.raises(DefinitionUnreadable):
+        with pytest.raises(CrdUnreadable):
             definition_of(bad)
     assert definition_key("a") == Key("/registry/apiextensions.k8s.io/customresourcedefinitions/a")
