@@ -5,7 +5,7 @@ API, so storage, resources and coordination are out of reach.
 """
 
 from restow.apimachinery.names import GroupVersionResource
-from restow.client.calling import ClientLimits
+from restow.client.caller import ClientLimits
 from restow.client.client import ApiClient, ListPage
 from restow.client.config import ClientConfig, in_cluster_config
 from restow.client.connections import ConnectionLimits
@@ -21,12 +21,12 @@ from restow.client.errors import (
 )
 from restow.client.informer import Change, Informer
 from restow.client.kubeconfig import find_config, load_config, read_kubeconfig
-from restow.client.leader import LeaderElector, Leadership, LeaderTiming, unique_identity
+from restow.client.leader_election import LeaderElector, Leadership, LeaderTiming, unique_identity
 from restow.client.objects import Object, ObjectKey, key_of, metadata_of, uid_of, version_of
 from restow.client.paths import ListOptions, PatchType, Propagation, WriteOptions
-from restow.client.retrying import NO_RETRY, RetryPolicy
+from restow.client.retry_policy import NO_RETRY, RetryPolicy
 from restow.client.transport import Answer, HttpTransport, InProcessTransport, Transport
-from restow.client.watching import Event, EventType, WatchPolicy
+from restow.client.watcher import Event, EventType, WatchPolicy
 
 __all__ = [
     "NO_RETRY",

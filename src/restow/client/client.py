@@ -29,7 +29,7 @@ from restow.apimachinery.names import GroupVersion, GroupVersionResource
 from restow.apimachinery.status import Expired, NotFound
 from restow.apimachinery.status_error import StatusError
 from restow.client import discovery
-from restow.client.calling import Caller, ClientLimits
+from restow.client.caller import Caller, ClientLimits
 from restow.client.config import ClientConfig
 from restow.client.connections import ConnectionLimits
 from restow.client.discovery import ApiGroup, ApiResource, Discovered
@@ -48,9 +48,9 @@ from restow.client.paths import (
     resource_path,
     with_query,
 )
-from restow.client.retrying import RetryPolicy
+from restow.client.retry_policy import RetryPolicy
 from restow.client.transport import HttpTransport, Transport
-from restow.client.watching import Event, Watcher, WatchPolicy
+from restow.client.watcher import Event, Watcher, WatchPolicy
 
 __all__ = ["ApiClient", "ListPage"]
 

@@ -28,7 +28,7 @@ from restow.client.client import ApiClient
 from restow.client.errors import CacheFull, ConnectionFailed
 from restow.client.objects import Object, ObjectKey, key_of, version_of
 from restow.client.paths import ListOptions
-from restow.client.watching import Event, EventType, WatchPolicy
+from restow.client.watcher import Event, EventType, WatchPolicy
 
 __all__ = ["Change", "Handler", "Informer"]
 

@@ -17,7 +17,7 @@ from typing import Final
 from restow.apimachinery.status import MethodNotAllowed, NotFound, ServerTimeout
 from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ApiResource, ClientError, ListOptions
-from restow.client.retrying import NO_RETRY
+from restow.client.retry_policy import NO_RETRY
 
 __all__ = ["Unread", "find_unread"]
 

@@ -31,7 +31,7 @@ from restow.client.client import ApiClient
 from restow.client.errors import ClientError, ConnectionFailed, LeadershipLost
 from restow.client.lease_record import LeaseRecord, micro_time, new_lease
 from restow.client.objects import Object
-from restow.client.retrying import NO_RETRY
+from restow.client.retry_policy import NO_RETRY
 
 __all__ = ["LeaderElector", "LeaderTiming", "Leadership", "unique_identity"]
 

@@ -22,7 +22,7 @@ from restow.aio import Backoff
 from restow.apimachinery.status import Expired
 from restow.apimachinery.status_decoder import status_from_dict
 from restow.apimachinery.status_error import StatusError
-from restow.client.calling import Caller
+from restow.client.caller import Caller
 from restow.client.errors import ConnectionFailed
 from restow.client.objects import Object, ObjectKey, key_of, version_of
 from restow.client.paths import JSON, PARTIAL, with_query

@@ -18,7 +18,7 @@ import orjson
 from restow.aio import Runtime
 from restow.apimachinery.status_error import StatusError
 from restow.client.errors import ConnectionFailed, connection_failed, status_of_answer
-from restow.client.retrying import RetryPolicy
+from restow.client.retry_policy import RetryPolicy
 from restow.client.transport import Request, Response, Transport
 
 __all__ = ["ClientLimits"]
