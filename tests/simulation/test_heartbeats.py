@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from restow.aio.clock import SIMULATED_START
-from restow.client import Answer
+from restow.client import InProcessResponse
 from restow.migration.times import time_text
 from tests.support.sim.clock import ProcessClock
 from tests.support.sim.heartbeats import STATES, HeartbeatCheck
@@ -30,10 +30,10 @@ class Door:
 
     async def handle(
         self, method: str, target: str, _headers: Mapping[str, str], body: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         if method == "PUT":
             self.status = orjson.loads(body)["status"]
-        return Answer(200, orjson.dumps({"status": self.status}), {})
+        return InProcessResponse(200, orjson.dumps({"status": self.status}), {})
 
 
 def status(seconds: float, *hashes: str, reporters: Mapping[str, float] | None = None) -> Any:

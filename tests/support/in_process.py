@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from restow.client import Answer
+from restow.client import InProcessResponse
 from restow.httpserver import (
     Deferred,
     Headers,
@@ -48,7 +48,7 @@ async def kept(promise: Any) -> Answered:
     return promise
 
 
-def as_answer(found: Answered, streamed: Callable[[PushStream], PushedStream]) -> Answer:
+def as_answer(found: Answered, streamed: Callable[[PushStream], PushedStream]) -> InProcessResponse:
     """What a client gets; a stream that is pushed is read as `streamed` says."""
     if isinstance(found, PushStream):
         body: bytes | AsyncIterator[bytes] = streamed(found).pieces()
@@ -56,7 +56,7 @@ def as_answer(found: Answered, streamed: Callable[[PushStream], PushedStream]) -
         body = b"".join(found.pieces)
     else:
         body = found.body if isinstance(found.body, bytes) else b"".join(found.body)
-    return Answer(found.status, body, _fields(found.headers))
+    return InProcessResponse(found.status, body, _fields(found.headers))
 
 
 class PushedStream:

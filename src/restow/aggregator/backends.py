@@ -30,7 +30,7 @@ from restow.aio import Runtime
 from restow.apimachinery.status_error import StatusError
 from restow.client.errors import ConfigInvalid, ConnectionFailed, ProtocolBroken, connection_failed
 from restow.client.http1 import encode_passed_request
-from restow.client.transport import Request, Response
+from restow.client.transport import ClientRequest, ClientResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,14 @@ class RemoteBackends:
             raise _unreachable(api, f"its Service cannot be read: {error.message}") from error
         return await pool.exchange(places, question)
 
-    def send(self, api: RemoteApi, request: Request) -> AbstractAsyncContextManager[Response]:
+    def send(
+        self, api: RemoteApi, request: ClientRequest
+    ) -> AbstractAsyncContextManager[ClientResponse]:
         """Ask one of the servers of an API, as this server. See `interface.Backends`."""
         return self._sent(api, request)
 
     @asynccontextmanager
-    async def _sent(self, api: RemoteApi, request: Request) -> AsyncIterator[Response]:
+    async def _sent(self, api: RemoteApi, request: ClientRequest) -> AsyncIterator[ClientResponse]:
         lines = [("Host", authority_of(api.service)), ("Accept-Encoding", "identity")]
         lines += [(name, value.encode().decode("latin-1")) for name, value in request.headers]
         data = encode_passed_request(request.method, request.target, lines, request.body)
@@ -111,7 +113,9 @@ class RemoteBackends:
             whole = exchange.whole if exchange.head.is_small else None
             async with aclosing(exchange.pieces()) as pieces:
                 head = exchange.head
-                yield Response(head.status, head.headers, pieces, exchange.server, whole=whole)
+                yield ClientResponse(
+                    head.status, head.headers, pieces, exchange.server, whole=whole
+                )
         finally:
             exchange.end()
 

@@ -24,7 +24,7 @@ from restow.aggregator.interface import Backends, Directory, RemoteApi
 from restow.aggregator.pools import BackendBusy
 from restow.aio import Clock
 from restow.client.errors import AnswerTooLarge, ConnectionFailed
-from restow.client.transport import Request
+from restow.client.transport import ClientRequest
 from restow.controllers.namespace_conditions import Leftovers
 from restow.registry.reconcile_loops import for_each
 
@@ -227,7 +227,7 @@ class RemoteNamespaceContents:
         self, api: RemoteApi, method: str, target: str, body: bytes = b""
     ) -> tuple[int, bytes]:
         headers = (_ACCEPT, *([_JSON] if body else []), *IDENTITY)
-        request = Request(method=method, target=target, headers=headers, body=body)
+        request = ClientRequest(method=method, target=target, headers=headers, body=body)
         async with (
             self._clock.timeout(ASK_SECONDS_MAX),
             self._backends.send(api, request) as response,

@@ -22,7 +22,7 @@ from restow.aggregator.services import NoPlace, Place, Services, name_of
 from restow.aio import Backoff, Runtime, Tasks, WorkQueue
 from restow.apimachinery.status_error import StatusError
 from restow.client.errors import ConnectionFailed
-from restow.client.transport import Request
+from restow.client.transport import ClientRequest
 from restow.controllers.api_service_objects import (
     PASSED,
     ApiService,
@@ -158,7 +158,7 @@ class Availability:
         """Ask one server of an API for what it must have; what is wrong, if anything is."""
         path = f"/apis/{api.group}/{api.version}" if api.group else f"/api/{api.version}"
         url = f"https://{name_of(api.service)}:{api.service.port}{path}"
-        request = Request(method="GET", target=path, headers=_HEADERS)
+        request = ClientRequest(method="GET", target=path, headers=_HEADERS)
         try:
             async with (
                 self._runtime.clock.timeout(DEADLINE_SECONDS),

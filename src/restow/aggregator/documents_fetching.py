@@ -14,7 +14,7 @@ from typing import Final
 from restow.aggregator.interface import Backends, RemoteApi
 from restow.aio import Clock
 from restow.client.errors import ConnectionFailed
-from restow.client.transport import Request, Response
+from restow.client.transport import ClientRequest, ClientResponse
 
 TAG_CHARACTERS_MAX: Final = 256
 
@@ -64,7 +64,7 @@ async def fetch(
     headers = [("Accept", wanted.accept), *IDENTITY]
     if tag:
         headers.append(("If-None-Match", tag))
-    request = Request(method="GET", target=wanted.target, headers=tuple(headers))
+    request = ClientRequest(method="GET", target=wanted.target, headers=tuple(headers))
     try:
         async with clock.timeout(wanted.seconds_max), backends.send(api, request) as response:
             return await _read(response, wanted, is_tagged=bool(tag))
@@ -74,7 +74,7 @@ async def fetch(
         raise FetchFailed(f"{wanted.target}: {error}") from error
 
 
-async def _read(response: Response, wanted: Wanted, *, is_tagged: bool) -> Fetched:
+async def _read(response: ClientResponse, wanted: Wanted, *, is_tagged: bool) -> Fetched:
     status = response.status
     if status == 200:
         return Fetched(

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from restow.client.connections import Connection
+from restow.client.connections import ClientConnection
 from restow.client.errors import ConnectionFailed, connection_failed
 from restow.client.http1 import Head, body_pieces, read_passed_head, read_small
 
@@ -38,7 +38,7 @@ class Exchange:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         head: Head,
         lines: list[tuple[str, str]],
         *,
@@ -82,7 +82,7 @@ class Exchange:
 
 
 async def talk(
-    connection: Connection,
+    connection: ClientConnection,
     question: Question,
     *,
     server: str,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from restow.apimachinery.names import GroupVersion
-from restow.client.transport import Request, Response
+from restow.client.transport import ClientRequest, ClientResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,9 @@ class Directory(Protocol):
 class Backends(Protocol):
     """The ways to the servers behind remote APIs."""
 
-    def send(self, api: RemoteApi, request: Request) -> AbstractAsyncContextManager[Response]:
+    def send(
+        self, api: RemoteApi, request: ClientRequest
+    ) -> AbstractAsyncContextManager[ClientResponse]:
         """Ask one of the servers of an API, as this server: its own client certificate.
 
         Raises ConnectionFailed, or a ValueError for a request that is no HTTP. Sets no deadline.

@@ -28,7 +28,7 @@ from restow.aggregator.exchanges import Exchange, Question, talk
 from restow.aggregator.services import Place
 from restow.aio import Runtime
 from restow.client.config import ClientConfig
-from restow.client.connections import Connection, ConnectionLimits, Connections
+from restow.client.connections import ClientConnection, ConnectionLimits, Connections
 from restow.client.errors import ConfigInvalid, ConnectionFailed, connection_failed
 
 PLACES_TRIED_MAX: Final = 3
@@ -109,7 +109,7 @@ class Pool:
         self._open: set[Exchange] = set()
         self._places: tuple[Place, ...] = ()
         """Where servers are, as was said last."""
-        self._uses: dict[Connection, _Use] = {}
+        self._uses: dict[ClientConnection, _Use] = {}
         self._left_at: dict[Place, float] = {}
         """Since when servers with which something is under way are no longer there."""
         self._requests = 0
@@ -198,7 +198,7 @@ class Pool:
 
     async def _open_one(
         self, places: Sequence[Place], *, is_new: bool
-    ) -> tuple[Place, Connection, bool]:
+    ) -> tuple[Place, ClientConnection, bool]:
         """A connection to one of the places, and whether it was kept. Raises ConnectionFailed."""
         failed = self._failed("it has no servers")
         tried = self._in_order(places)[:PLACES_TRIED_MAX]
@@ -228,7 +228,7 @@ class Pool:
         since = self._clock.monotonic() - PASSED_OVER_SECONDS
         return sorted(order, key=lambda place: self._refused_at.get(place, since) > since)
 
-    async def _connect(self, place: Place) -> Connection:
+    async def _connect(self, place: Place) -> ClientConnection:
         failed = self._failed(f"{place} has no address")
         # Until it is known to be good: also if this takes so long that it is given up.
         self._refused_at[place] = self._clock.monotonic()
@@ -281,7 +281,9 @@ class Pool:
         except ConfigInvalid as error:
             raise self._failed(str(error)) from error
 
-    async def _talk(self, place: Place, connection: Connection, question: Question) -> Exchange:
+    async def _talk(
+        self, place: Place, connection: ClientConnection, question: Question
+    ) -> Exchange:
         def end(exchange: Exchange, is_kept: bool) -> None:  # noqa: FBT001 - called by position
             self._open.discard(exchange)
             self._uses.pop(connection, None)

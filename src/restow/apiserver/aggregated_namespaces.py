@@ -21,7 +21,7 @@ from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apimachinery.status import Conflict, NotFound
 from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ClientError, Informer, ObjectKey, metadata_of
-from restow.client.informer import Change
+from restow.client.informer import ObjectChange
 from restow.controllers.places import read_metadata, stored_version
 from restow.registry import strategy
 from restow.registry.catalog import Catalog
@@ -99,7 +99,7 @@ class MainNamespaces:
                 self._changed.clear()
                 await self._clock.sleep(PAUSE_SECONDS)
 
-    def _note(self, change: Change) -> None:
+    def _note(self, change: ObjectChange) -> None:
         if change.new is None or metadata_of(change.new).get("deletionTimestamp"):
             self._changed.set()
 

@@ -35,7 +35,7 @@ from restow.authentication import (
 )
 from restow.authentication.chain import Authenticator
 from restow.client import ApiClient, ClientError, Informer, ListOptions
-from restow.client.informer import Change
+from restow.client.informer import ObjectChange
 from restow.httpserver import TlsError, TlsFiles, TlsMaterial
 from restow.httpserver.request import Request
 from restow.request.context import User
@@ -104,7 +104,7 @@ class MainTrust:
             options=ListOptions(field_selector=f"metadata.name={NAME}"),
         )
 
-        def note(change: Change) -> None:
+        def note(change: ObjectChange) -> None:
             if change.new is not None:  # One that is gone is no reason to believe nobody.
                 newest.clear()
                 newest.update(_data_of(change.new))

@@ -35,7 +35,7 @@ from restow.apimachinery.errors import ConversionFailed
 from restow.client.config import ClientConfig
 from restow.client.connections import ConnectionLimits
 from restow.client.errors import ConfigInvalid, ConnectionFailed
-from restow.client.transport import HttpTransport, Request
+from restow.client.transport import ClientRequest, HttpTransport
 from restow.registry.custom.conversion import ConversionError, ConversionRefused
 from restow.registry.custom.crds import Conversion, CustomResourceDefinition, Webhook
 from restow.registry.resource import Object, RemoteConversion
@@ -116,7 +116,7 @@ class WebhookConversion:
 
     async def _post(self, question: bytes) -> bytes:
         transport = self._transport or self._connect()
-        request = Request(
+        request = ClientRequest(
             method="POST",
             target=self._target,
             headers=_HEADERS,

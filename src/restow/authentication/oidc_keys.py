@@ -25,7 +25,7 @@ from restow.authentication.oidc_config import Issuer
 from restow.client.config import ClientConfig
 from restow.client.connections import ConnectionLimits
 from restow.client.errors import ClientError
-from restow.client.transport import HttpTransport, Request
+from restow.client.transport import ClientRequest, HttpTransport
 from restow.registry.errors import DoAgain
 
 FETCH_SECONDS_MAX: Final = 10.0
@@ -160,7 +160,7 @@ class IssuerKeys:
         )
         transport = HttpTransport(config, clock=self._clock, limits=_LIMITS)
         query = f"?{parts.query}" if parts.query else ""
-        request = Request(
+        request = ClientRequest(
             method="GET",
             target=f"{parts.path or '/'}{query}",
             headers=(("Accept", "application/json"),),

@@ -32,10 +32,10 @@ from restow.apis.names import (
 from restow.apis.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.client import (
     ApiClient,
-    Change,
     Informer,
     ListOptions,
     Object,
+    ObjectChange,
     ObjectKey,
     key_of,
     uid_of,
@@ -209,13 +209,13 @@ class Witness:
         there = [each for each in found if not each.is_gone]
         return migration_seen(there[-1].latest) if there else None
 
-    def _on_state(self, change: Change) -> None:
+    def _on_state(self, change: ObjectChange) -> None:
         if change.key == STATE:
             found = _versions(change.new)
             if self.persisted_seen[-1:] != [found]:
                 self.persisted_seen.append(found)
 
-    def _on_request(self, change: Change) -> None:
+    def _on_request(self, change: ObjectChange) -> None:
         for found in (change.old, change.new):
             if found is None or requests.resource_of(found) != WIDGETS:
                 continue
@@ -227,7 +227,7 @@ class Witness:
             # A name may be used again; what was there before is gone then.
             seen.is_gone = change.new is None or uid_of(change.new) != uid_of(found)
 
-    def _on_change(self, _change: Change) -> None:
+    def _on_change(self, _change: ObjectChange) -> None:
         self._changed.set()
         for each in self._listeners:
             each()

@@ -42,7 +42,7 @@ from restow.client import (
 )
 from restow.client.errors import connection_failed
 from restow.client.lease_record import LeaseRecord
-from restow.client.transport import Request
+from restow.client.transport import ClientRequest
 from restow.migration import requests
 from restow.migration.migration_values import Phase
 from restow.migration.overview_reading import migrations_seen
@@ -181,7 +181,7 @@ async def _ask(server: ServerFacts, config: ClientConfig, runtime: Runtime) -> S
         try:
             async with (
                 runtime.clock.timeout(ASK_SECONDS_MAX),
-                transport.send(Request(method="GET", target="/readyz?verbose")) as response,
+                transport.send(ClientRequest(method="GET", target="/readyz?verbose")) as response,
             ):
                 body = (await response.read(bytes_max=ANSWER_BYTES_MAX)).decode(errors="replace")
                 moment = runtime.clock.wall()

@@ -30,7 +30,7 @@ from restow.client import (
     ClientConfig,
     ClientError,
     ConfigInvalid,
-    Discovered,
+    DiscoveredResources,
     NoSuchResource,
 )
 from restow.migration.manual import ByHand, ByHandOptions, ManualOutcome, Result
@@ -150,7 +150,7 @@ class _Command:
                     return await self._steer(by_hand, resources)
                 return await self._migrate(by_hand, resources)
 
-    def _chosen(self, found: Discovered) -> list[ApiResource]:
+    def _chosen(self, found: DiscoveredResources) -> list[ApiResource]:
         """What was asked for. Raises NoSuchResource, or a ValueError for what has no objects."""
         can = eligible_resources(found)
         served = {each.resource: each for each in found.resources}

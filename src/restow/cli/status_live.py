@@ -35,11 +35,11 @@ from restow.cli.hints import Hints
 from restow.cli.status_tables import fields_of, print_all
 from restow.client import (
     ApiClient,
-    Change,
     ClientError,
-    Discovered,
+    DiscoveredResources,
     Informer,
     ListOptions,
+    ObjectChange,
     WatchPolicy,
     key_of,
 )
@@ -101,7 +101,7 @@ class Following:
         self._client = client
         self._names = names
         self._notes: list[str] = []
-        self._discovered: Discovered | None = None
+        self._discovered: DiscoveredResources | None = None
         self._wanted: frozenset[GroupResource] = frozenset()
         self._shape: Hashable = None
         self._informers: dict[str, Informer] = {}
@@ -285,7 +285,7 @@ class Following:
         informer = self._informers.get(name)
         return [] if informer is None else informer.objects()
 
-    def _on_change(self, _change: Change) -> None:
+    def _on_change(self, _change: ObjectChange) -> None:
         self._changed.set()
 
 

@@ -9,7 +9,7 @@ from restow.client.caller import ClientLimits
 from restow.client.client import ApiClient, ListPage
 from restow.client.config import ClientConfig, in_cluster_config
 from restow.client.connections import ConnectionLimits
-from restow.client.discovery import ApiGroup, ApiResource, Discovered
+from restow.client.discovery import ApiGroup, ApiResource, DiscoveredResources
 from restow.client.errors import (
     AnswerTooLarge,
     CacheFull,
@@ -19,35 +19,33 @@ from restow.client.errors import (
     LeadershipLost,
     NoSuchResource,
 )
-from restow.client.informer import Change, Informer
+from restow.client.informer import Informer, ObjectChange
 from restow.client.kubeconfig import find_config, load_config, read_kubeconfig
 from restow.client.leader_election import LeaderElector, Leadership, LeaderTiming, unique_identity
 from restow.client.objects import Object, ObjectKey, key_of, metadata_of, uid_of, version_of
 from restow.client.paths import ListOptions, PatchType, Propagation, WriteOptions
 from restow.client.retry_policy import NO_RETRY, RetryPolicy
-from restow.client.transport import Answer, HttpTransport, InProcessTransport, Transport
-from restow.client.watcher import Event, EventType, WatchPolicy
+from restow.client.transport import HttpTransport, InProcessResponse, InProcessTransport, Transport
+from restow.client.watcher import EventType, WatchEvent, WatchPolicy
 
 __all__ = [
     "NO_RETRY",
-    "Answer",
     "AnswerTooLarge",
     "ApiClient",
     "ApiGroup",
     "ApiResource",
     "CacheFull",
-    "Change",
     "ClientConfig",
     "ClientError",
     "ClientLimits",
     "ConfigInvalid",
     "ConnectionFailed",
     "ConnectionLimits",
-    "Discovered",
-    "Event",
+    "DiscoveredResources",
     "EventType",
     "GroupVersionResource",
     "HttpTransport",
+    "InProcessResponse",
     "InProcessTransport",
     "Informer",
     "LeaderElector",
@@ -58,11 +56,13 @@ __all__ = [
     "ListPage",
     "NoSuchResource",
     "Object",
+    "ObjectChange",
     "ObjectKey",
     "PatchType",
     "Propagation",
     "RetryPolicy",
     "Transport",
+    "WatchEvent",
     "WatchPolicy",
     "WriteOptions",
     "find_config",

@@ -19,7 +19,7 @@ from restow.aio import Runtime
 from restow.apimachinery.status_error import StatusError
 from restow.client.errors import ConnectionFailed, connection_failed, status_of_answer
 from restow.client.retry_policy import RetryPolicy
-from restow.client.transport import Request, Response, Transport
+from restow.client.transport import ClientRequest, ClientResponse, Transport
 
 __all__ = ["ClientLimits"]
 
@@ -125,7 +125,7 @@ class Caller:
             raise self._not_json(body)
         return value
 
-    async def _call_once(self, request: Request) -> bytes:
+    async def _call_once(self, request: ClientRequest) -> bytes:
         try:
             async with (
                 self.runtime.clock.timeout(self.limits.request_seconds_max),
@@ -138,7 +138,9 @@ class Caller:
                 error, server=self.transport.server, may_have_happened=request.is_write
             ) from error
 
-    async def _lines(self, response: Response, deadline: float) -> AsyncGenerator[bytes, None]:
+    async def _lines(
+        self, response: ClientResponse, deadline: float
+    ) -> AsyncGenerator[bytes, None]:
         clock = self.runtime.clock
         pieces = response.pieces()
         rest = bytearray()
@@ -174,12 +176,12 @@ class Caller:
         body: Any = None,
         content_type: str = "",
         is_stream: bool = False,
-    ) -> Request:
+    ) -> ClientRequest:
         data = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
         headers = [("User-Agent", self.user_agent), ("Accept", accept)]
         if data:
             headers.append(("Content-Type", content_type))
-        return Request(
+        return ClientRequest(
             method=method,
             target=target,
             headers=tuple(headers),
@@ -195,7 +197,7 @@ class Caller:
         )
 
 
-async def _check(response: Response) -> None:
+async def _check(response: ClientResponse) -> None:
     if not 200 <= response.status < 300:
         body = await response.read(bytes_max=_ERROR_BYTES_MAX)
         raise status_of_answer(response.status, response.headers, body)

@@ -32,7 +32,7 @@ from restow.client import discovery
 from restow.client.caller import Caller, ClientLimits
 from restow.client.config import ClientConfig
 from restow.client.connections import ConnectionLimits
-from restow.client.discovery import ApiGroup, ApiResource, Discovered
+from restow.client.discovery import ApiGroup, ApiResource, DiscoveredResources
 from restow.client.errors import ConnectionFailed
 from restow.client.objects import Object, key_of, metadata_of, version_of
 from restow.client.paths import (
@@ -50,7 +50,7 @@ from restow.client.paths import (
 )
 from restow.client.retry_policy import RetryPolicy
 from restow.client.transport import HttpTransport, Transport
-from restow.client.watcher import Event, Watcher, WatchPolicy
+from restow.client.watcher import Watcher, WatchEvent, WatchPolicy
 
 __all__ = ["ApiClient", "ListPage"]
 
@@ -260,7 +260,7 @@ class ApiClient:
         options: ListOptions = _LIST_DEFAULT,
         metadata_only: bool = False,
         policy: WatchPolicy | None = None,
-    ) -> AsyncIterator[AsyncIterator[Event]]:
+    ) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         """The events after a version, bookmarks among them; of the options, the selectors count.
 
         It is opened again when it ends or breaks. Expired: list anew, then watch from there.
@@ -418,7 +418,7 @@ class ApiClient:
         document = await self._caller.call_json("GET", path)
         return discovery.read_resources(document, group_version)
 
-    async def discover(self) -> Discovered:
+    async def discover(self) -> DiscoveredResources:
         """All resources. A group version that cannot be read is told among the failures."""
         groups = await self.groups()
         wanted = [GroupVersion(each.name, version) for each in groups for version in each.versions]
@@ -439,7 +439,7 @@ class ApiClient:
         resources = tuple(each for place in wanted for each in found.get(place, ()))
         if len(resources) > discovery.RESOURCES_MAX:
             raise self._strange(f"more than {discovery.RESOURCES_MAX} resources")
-        return Discovered(tuple(groups), resources, failures)
+        return DiscoveredResources(tuple(groups), resources, failures)
 
     def _read_page(self, body: Object) -> ListPage:
         items = body.get("items")

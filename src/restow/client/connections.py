@@ -51,7 +51,7 @@ class ConnectionLimits:
             raise ValueError("requests_max and streams_max must be at least 1, kept_max at least 0")
 
 
-class Connection:
+class ClientConnection:
     """One open connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -98,7 +98,7 @@ class Connections:
         self._context = context or config.ssl_context()
         self._requests = asyncio.Semaphore(limits.requests_max)
         self._streams = 0
-        self._kept: list[Connection] = []
+        self._kept: list[ClientConnection] = []
         self._closed = False
 
     async def enter(self, *, is_stream: bool) -> None:
@@ -122,7 +122,7 @@ class Connections:
         else:
             self._requests.release()
 
-    def take_kept(self) -> Connection | None:
+    def take_kept(self) -> ClientConnection | None:
         """The connection used last, if it is usable; those that are too old are dropped."""
         now = self._clock.monotonic()
         while self._kept:
@@ -132,7 +132,7 @@ class Connections:
             connection.abort()
         return None
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: ClientConnection) -> None:
         """Keep a connection for the next request."""
         if self._closed or len(self._kept) >= self.limits.kept_max or not connection.seems_open():
             connection.abort()
@@ -140,7 +140,7 @@ class Connections:
         connection.kept_at = self._clock.monotonic()
         self._kept.append(connection)
 
-    async def connect(self, *, address: str | None = None) -> Connection:
+    async def connect(self, *, address: str | None = None) -> ClientConnection:
         """A new connection; to an address that the server's name was found to have, if given."""
         config = self._config
         name = None
@@ -161,7 +161,7 @@ class Connections:
         if self._closed:
             writer.transport.abort()
             raise self._refused("the client is closed", "Use it before it is closed")
-        return Connection(reader, writer)
+        return ClientConnection(reader, writer)
 
     def cut(self) -> None:
         """End those that wait, at once. Those in use end with their requests."""

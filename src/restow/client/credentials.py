@@ -15,7 +15,7 @@ from restow.client.errors import ConfigInvalid
 TOKEN_FILE_SECONDS: Final = 60.0
 
 
-class Credentials:
+class ClientCredentials:
     """The headers of one configuration's user."""
 
     def __init__(self, config: ClientConfig, clock: Clock) -> None:

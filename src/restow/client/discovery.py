@@ -21,7 +21,7 @@ from restow.apimachinery.names import (
 )
 from restow.client.errors import NoSuchResource
 
-__all__ = ["ApiGroup", "ApiResource", "Discovered"]
+__all__ = ["ApiGroup", "ApiResource", "DiscoveredResources"]
 
 GROUP_VERSIONS_MAX: Final = 5_000
 RESOURCES_MAX: Final = 50_000
@@ -69,7 +69,7 @@ class ApiResource:
 
 
 @dataclass(frozen=True, slots=True)
-class Discovered:
+class DiscoveredResources:
     """All resources of a server, in the order in which its names are looked up."""
 
     groups: tuple[ApiGroup, ...]

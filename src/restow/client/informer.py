@@ -28,9 +28,9 @@ from restow.client.client import ApiClient
 from restow.client.errors import CacheFull, ConnectionFailed
 from restow.client.objects import Object, ObjectKey, key_of, version_of
 from restow.client.paths import ListOptions
-from restow.client.watcher import Event, EventType, WatchPolicy
+from restow.client.watcher import EventType, WatchEvent, WatchPolicy
 
-__all__ = ["Change", "Handler", "Informer"]
+__all__ = ["Handler", "Informer", "ObjectChange"]
 
 OBJECTS_MAX_DEFAULT: Final = 200_000
 RELIST_BACKOFF: Final = Backoff(initial_seconds=0.8, factor=2, max_seconds=30, jitter=0.5)
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectChange:
     """An object before and after; None is: not there."""
 
     key: ObjectKey
@@ -49,7 +49,7 @@ class Change:
     new: Object | None
 
 
-Handler = Callable[[Change], None]
+Handler = Callable[[ObjectChange], None]
 """Must be quick, and must not raise: an error of a handler ends the informer."""
 
 
@@ -120,7 +120,7 @@ class Informer:
         """Tell the handler of each change, first of what is there already."""
         self._handlers.append(handler)
         for key, value in list(self._objects.items()):
-            handler(Change(key, None, value))
+            handler(ObjectChange(key, None, value))
 
     async def run(self) -> None:
         """Keep the memory up to date until cancelled; CacheFull if there are too many objects."""
@@ -168,11 +168,11 @@ class Informer:
         self.last_error = None
         for key, old in before.items():
             if key not in found:
-                self._tell(Change(key, old, None))
+                self._tell(ObjectChange(key, old, None))
         for key, new in found.items():
             known = before.get(key)
             if known is None or version_of(known) != version_of(new):
-                self._tell(Change(key, known, new))
+                self._tell(ObjectChange(key, known, new))
         self._synced.set()
 
     async def _watch(self) -> None:
@@ -187,7 +187,7 @@ class Informer:
             async for event in events:
                 self._apply(event)
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: WatchEvent) -> None:
         self._version = event.resource_version or self._version
         if event.type is EventType.BOOKMARK:
             return
@@ -195,11 +195,11 @@ class Informer:
         old = self._objects.get(key)
         if event.type is EventType.DELETED:
             if self._objects.pop(key, None) is not None:
-                self._tell(Change(key, old, None))
+                self._tell(ObjectChange(key, old, None))
             return
         self._objects[key] = event.object
         self._check_room(len(self._objects))
-        self._tell(Change(key, old, event.object))
+        self._tell(ObjectChange(key, old, event.object))
 
     def _check_room(self, count: int) -> None:
         if count > self.objects_max:
@@ -208,6 +208,6 @@ class Informer:
                 "choose fewer by a selector"
             )
 
-    def _tell(self, change: Change) -> None:
+    def _tell(self, change: ObjectChange) -> None:
         for handler in self._handlers:
             handler(change)

@@ -21,18 +21,18 @@ from typing import Final, Protocol
 
 from restow.aio import Clock
 from restow.client.config import ClientConfig
-from restow.client.connections import Connection, ConnectionLimits, Connections
-from restow.client.credentials import Credentials
+from restow.client.connections import ClientConnection, ConnectionLimits, Connections
+from restow.client.credentials import ClientCredentials
 from restow.client.errors import AnswerTooLarge, ConnectionFailed, connection_failed
 from restow.client.http1 import Head, body_pieces, encode_request, read_head, read_small
 
 __all__ = [
-    "Answer",
+    "ClientRequest",
+    "ClientResponse",
     "Handler",
     "HttpTransport",
+    "InProcessResponse",
     "InProcessTransport",
-    "Request",
-    "Response",
     "Transport",
 ]
 
@@ -40,7 +40,7 @@ REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ClientRequest:
     """What is sent. The target is a path with its query, ready for the wire."""
 
     method: str
@@ -58,7 +58,7 @@ class Request:
         return self.method != "GET"
 
 
-class Response:
+class ClientResponse:
     """An answer whose body is still coming. Names of headers are in lower case."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Transport(Protocol):
         """The address, for people."""
         ...
 
-    def send(self, request: Request) -> AbstractAsyncContextManager[Response]:
+    def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
         """Send the request; the block begins when the head of the answer is there."""
         ...
 
@@ -116,7 +116,7 @@ class Transport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class InProcessResponse:
     """What a handler in this process gives: the body whole, or in pieces."""
 
     status: int
@@ -124,7 +124,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[str, str, Mapping[str, str], bytes], Awaitable[Answer]]
+Handler = Callable[[str, str, Mapping[str, str], bytes], Awaitable[InProcessResponse]]
 """Method, target, headers in lower case, body."""
 
 
@@ -137,7 +137,7 @@ class InProcessTransport:
         self._closed = False
 
     @asynccontextmanager
-    async def send(self, request: Request) -> AsyncIterator[Response]:
+    async def send(self, request: ClientRequest) -> AsyncIterator[ClientResponse]:
         if self._closed:
             raise closed(self.server)
         # Checked as on the wire, or the simulator would let pass what no server gets.
@@ -149,10 +149,10 @@ class InProcessTransport:
             raise self._failed(error, request) from error
         names = {name.lower(): value for name, value in answer.headers.items()}
         async with aclosing(self._pieces(answer.body, request)) as pieces:
-            yield Response(answer.status, names, pieces, self.server)
+            yield ClientResponse(answer.status, names, pieces, self.server)
 
     async def _pieces(
-        self, body: bytes | AsyncIterator[bytes], request: Request
+        self, body: bytes | AsyncIterator[bytes], request: ClientRequest
     ) -> AsyncGenerator[bytes, None]:
         if isinstance(body, bytes):
             if body:
@@ -170,7 +170,7 @@ class InProcessTransport:
     async def close(self) -> None:
         self._closed = True
 
-    def _failed(self, error: Exception, request: Request) -> ConnectionFailed:
+    def _failed(self, error: Exception, request: ClientRequest) -> ConnectionFailed:
         return connection_failed(error, server=self.server, may_have_happened=request.is_write)
 
 
@@ -188,16 +188,16 @@ class HttpTransport:
         self.server = config.server
         self._host = ("Host", config.authority)
         self._base_path = config.base_path
-        self._credentials = Credentials(config, clock)
+        self._credentials = ClientCredentials(config, clock)
         self._connections = Connections(config, clock, limits or ConnectionLimits())
 
-    def send(self, request: Request) -> AbstractAsyncContextManager[Response]:
+    def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
         return _Sending(self, request)
 
     async def close(self) -> None:
         await self._connections.close()
 
-    async def begin(self, request: Request) -> tuple[Connection, Head]:
+    async def begin(self, request: ClientRequest) -> tuple[ClientConnection, Head]:
         """Send, and read the head of the answer; the connection is the caller's to `end`."""
         data = self._encode(request)
         await self._connections.enter(is_stream=request.is_stream)
@@ -210,7 +210,7 @@ class HttpTransport:
             self._credentials.refused()
         return connection, head
 
-    def end(self, request: Request, connection: Connection, *, is_kept: bool) -> None:
+    def end(self, request: ClientRequest, connection: ClientConnection, *, is_kept: bool) -> None:
         """Done with an answer; its connection may be good for the next one."""
         self._connections.leave(is_stream=request.is_stream)
         if is_kept:
@@ -218,10 +218,10 @@ class HttpTransport:
         else:
             connection.abort()
 
-    def failed(self, error: Exception, request: Request) -> ConnectionFailed:
+    def failed(self, error: Exception, request: ClientRequest) -> ConnectionFailed:
         return connection_failed(error, server=self.server, may_have_happened=request.is_write)
 
-    def _encode(self, request: Request) -> bytes:
+    def _encode(self, request: ClientRequest) -> bytes:
         if len(request.body) > REQUEST_BYTES_MAX:
             raise ValueError(f"a body of {len(request.body)} bytes is more than any server takes")
         headers = [
@@ -233,7 +233,7 @@ class HttpTransport:
         target = self._base_path + request.target
         return encode_request(request.method, target, headers, request.body)
 
-    async def _exchange(self, request: Request, data: bytes) -> tuple[Connection, Head]:
+    async def _exchange(self, request: ClientRequest, data: bytes) -> tuple[ClientConnection, Head]:
         connection = self._connections.take_kept()
         if connection is not None:
             try:
@@ -245,7 +245,7 @@ class HttpTransport:
         connection = await self._connections.connect()
         return connection, await self._ask(connection, request, data)
 
-    async def _ask(self, connection: Connection, request: Request, data: bytes) -> Head:
+    async def _ask(self, connection: ClientConnection, request: ClientRequest, data: bytes) -> Head:
         try:
             # Not drained: a server may answer, and refuse, before it has read the whole body.
             connection.is_at_end = False
@@ -267,16 +267,16 @@ class _Sending:
 
     __slots__ = ("_connection", "_head", "_pieces", "_request", "_transport")
 
-    def __init__(self, transport: HttpTransport, request: Request) -> None:
+    def __init__(self, transport: HttpTransport, request: ClientRequest) -> None:
         self._transport = transport
         self._request = request
 
-    async def __aenter__(self) -> Response:
+    async def __aenter__(self) -> ClientResponse:
         self._connection, self._head = await self._transport.begin(self._request)
         self._pieces = self._read_pieces()
         head = self._head
         whole = self._read_whole if head.is_small else None
-        return Response(
+        return ClientResponse(
             head.status, head.headers, self._pieces, self._transport.server, whole=whole
         )
 

@@ -27,7 +27,7 @@ from restow.client.errors import ConnectionFailed
 from restow.client.objects import Object, ObjectKey, key_of, version_of
 from restow.client.paths import JSON, PARTIAL, with_query
 
-__all__ = ["Event", "EventType", "WatchPolicy"]
+__all__ = ["EventType", "WatchEvent", "WatchPolicy"]
 
 # A stream that ends before this, without an event, counts as a failure: do not spin.
 _STREAM_SECONDS_MIN: Final = 1.0
@@ -48,7 +48,7 @@ class EventType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WatchEvent:
     """One event; the object of a bookmark has only a version."""
 
     type: EventType
@@ -103,7 +103,7 @@ class Watcher:
         self._accept = PARTIAL if metadata_only else JSON
         self._failures = 0
 
-    async def events(self) -> AsyncGenerator[Event, None]:
+    async def events(self) -> AsyncGenerator[WatchEvent, None]:
         """The events, without end; Expired when the server cannot go on from the version."""
         clock = self._caller.runtime.clock
         while True:
@@ -121,7 +121,7 @@ class Watcher:
                 wait_seconds = self._next_wait(error)
             await clock.sleep(wait_seconds)
 
-    async def _stream(self) -> AsyncGenerator[Event, None]:
+    async def _stream(self) -> AsyncGenerator[WatchEvent, None]:
         randomness, policy = self._caller.runtime.randomness, self._policy
         spread = policy.stream_seconds_max - policy.stream_seconds_min + 1
         seconds = policy.stream_seconds_min + randomness.randrange(spread)
@@ -141,7 +141,7 @@ class Watcher:
                 self.version = event.resource_version or self.version
                 yield event
 
-    def _read(self, line: bytes) -> Event:
+    def _read(self, line: bytes) -> WatchEvent:
         value = self._caller.decode(line)
         kind, found = value.get("type"), value.get("object")
         if not isinstance(found, dict):
@@ -149,7 +149,7 @@ class Watcher:
         if kind == _ERROR:
             raise status_from_dict(found)
         try:
-            return Event(EventType(str(kind)), found)
+            return WatchEvent(EventType(str(kind)), found)
         except ValueError as error:
             raise self._no_event(line) from error
 

@@ -18,7 +18,7 @@ import msgspec
 from restow.aio import Clock
 from restow.client import ConnectionFailed, Transport
 from restow.client.errors import status_of_answer
-from restow.client.transport import Request
+from restow.client.transport import ClientRequest
 
 TICKETS_PATH: Final = "/dashboard/tickets"
 ANSWER_BYTES_MAX: Final = 64 * 1024
@@ -42,7 +42,9 @@ async def login_link(
     transport: Transport, clock: Clock, *, seconds_max: float = ANSWER_SECONDS_MAX
 ) -> LoginLink:
     """Have a link made. Raises a StatusError, or ConnectionFailed when no server answers."""
-    request = Request(method="POST", target=TICKETS_PATH, headers=(("Accept", "application/json"),))
+    request = ClientRequest(
+        method="POST", target=TICKETS_PATH, headers=(("Accept", "application/json"),)
+    )
     try:
         async with clock.timeout(seconds_max), transport.send(request) as response:
             body = await response.read(bytes_max=ANSWER_BYTES_MAX)

@@ -32,7 +32,7 @@ from restow.client import (
     ApiResource,
     ClientError,
     ConnectionFailed,
-    Discovered,
+    DiscoveredResources,
     Object,
     uid_of,
 )
@@ -138,7 +138,12 @@ class ByHand:
     """Migrates what it is asked to. Enter it first; leaving ends its watches."""
 
     def __init__(
-        self, client: ApiClient, found: Discovered, *, bulk: ApiClient, options: ByHandOptions
+        self,
+        client: ApiClient,
+        found: DiscoveredResources,
+        *,
+        bulk: ApiClient,
+        options: ByHandOptions,
     ) -> None:
         """`bulk` is for the many small requests of a migration, on connections of their own."""
         self._client = client

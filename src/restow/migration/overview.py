@@ -20,7 +20,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.apis.names import IDENTITY_LABEL, LEASE_NAMESPACE
 from restow.apis.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.apis.storage_scan import STORAGE_SCANS
-from restow.client import ApiClient, Discovered, ListOptions, Object
+from restow.client import ApiClient, DiscoveredResources, ListOptions, Object
 from restow.migration import requests
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.migration.overview_reading import (
@@ -87,7 +87,7 @@ async def look(client: ApiClient, names: Iterable[str] = ()) -> Overview:
     return view
 
 
-async def look_stored(client: ApiClient, discovered: Discovered) -> StoredSeen:
+async def look_stored(client: ApiClient, discovered: DiscoveredResources) -> StoredSeen:
     """The raw values, where servers scan them."""
     if STORAGE_SCANS not in {each.resource for each in discovered.resources}:
         return StoredSeen()
@@ -100,7 +100,7 @@ async def look_stored(client: ApiClient, discovered: Discovered) -> StoredSeen:
 
 
 async def look_unread(
-    client: ApiClient, discovered: Discovered, wanted: frozenset[GroupResource]
+    client: ApiClient, discovered: DiscoveredResources, wanted: frozenset[GroupResource]
 ) -> list[Unread]:
     """Which resources cannot be listed, by the first page of each."""
     chosen = (
@@ -112,7 +112,7 @@ async def look_unread(
 class _Reader:
     """Reads lists; what cannot be read is empty, with a note."""
 
-    def __init__(self, client: ApiClient, discovered: Discovered, view: Overview) -> None:
+    def __init__(self, client: ApiClient, discovered: DiscoveredResources, view: Overview) -> None:
         self._client = client
         self._served = {each.resource for each in discovered.resources}
         self._notes = view.notes

@@ -20,7 +20,7 @@ from restow.apis.internal_v1alpha1 import StorageVersion, name_of, resource_of_n
 from restow.apis.migration_v1alpha1 import persisted_hashes
 from restow.apis.names import HOSTNAME_LABEL, IDENTITY_LABEL, IDENTITY_LABEL_VALUE
 from restow.apis.storage_scan import StoredCount
-from restow.client import ApiResource, Discovered, Object, key_of, metadata_of
+from restow.client import ApiResource, DiscoveredResources, Object, key_of, metadata_of
 from restow.client.lease_record import LeaseRecord
 from restow.migration import requests
 from restow.migration.encryption_keys import KeysSaid, keys_said, persisted_keys
@@ -61,7 +61,7 @@ _PLURALS: Final = (("ies", "y"), ("es", ""), ("s", ""))
 
 
 def resources_seen(
-    discovered: Discovered,
+    discovered: DiscoveredResources,
     states: list[Object],
     reports: list[Object],
     migrations: list[MigrationSeen],
@@ -219,7 +219,7 @@ def groups_stored(states: Iterable[Object]) -> frozenset[str]:
 
 
 def _group_versions(
-    discovered: Discovered, remote: Mapping[GroupVersion, str]
+    discovered: DiscoveredResources, remote: Mapping[GroupVersion, str]
 ) -> dict[str, set[GroupVersion]]:
     """The versions of groups, also of those whose servers cannot be asked."""
     found = {
@@ -231,7 +231,7 @@ def _group_versions(
     return found
 
 
-def _versions(discovered: Discovered) -> dict[str, set[GroupVersion]]:
+def _versions(discovered: DiscoveredResources) -> dict[str, set[GroupVersion]]:
     """The versions that a hash of a kind may stand for.
 
     All of its group, since objects outlive versions; and those of other groups that have a kind of
@@ -245,7 +245,7 @@ def _versions(discovered: Discovered) -> dict[str, set[GroupVersion]]:
     return found
 
 
-def _stored_as(discovered: Discovered) -> dict[GroupResource, ApiResource]:
+def _stored_as(discovered: DiscoveredResources) -> dict[GroupResource, ApiResource]:
     """Resources that have their objects in common with another one, such as the two of events.
 
     They are told by their equal hash, which is made of the kind as it is stored.

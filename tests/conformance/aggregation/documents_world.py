@@ -17,7 +17,12 @@ from restow import httpserver as listener
 from restow.aggregator.documents import RemoteDocuments
 from restow.aggregator.interface import RemoteApi, ServiceRef
 from restow.aio import Runtime, SimulatedClock, SystemClock
-from restow.client.transport import Answer, InProcessTransport, Request, Response
+from restow.client.transport import (
+    ClientRequest,
+    ClientResponse,
+    InProcessResponse,
+    InProcessTransport,
+)
 from restow.endpoints.discovery import Discovery
 from restow.endpoints.health import Health
 from restow.endpoints.nonresource import NonResources
@@ -37,7 +42,7 @@ GROUP = "remote.example.com"
 SETTLE_ROUNDS_MAX = 10_000
 BUILTIN = builtin_catalog()
 
-Script = Callable[[Mapping[str, str]], Awaitable[Answer]]
+Script = Callable[[Mapping[str, str]], Awaitable[InProcessResponse]]
 """Given the headers of the request."""
 
 
@@ -82,14 +87,14 @@ class Site:
             **more,
         )
 
-    async def ask(self, target: str, headers: Mapping[str, str] | None = None) -> Answer:
+    async def ask(self, target: str, headers: Mapping[str, str] | None = None) -> InProcessResponse:
         lines = [(name.lower(), value) for name, value in (headers or {}).items()]
         path, _, query = target.partition("?")
         request = Received("GET", path, query, Headers(lines), b"", Peer(1), 0.0)
         answer = await _kept(self.parts.answer(Context(request, parse_request("GET", target))))
         body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
         named = [line.split(": ", 1) for line in answer.headers.decode().split("\r\n") if line]
-        return Answer(answer.status, body, dict(named))
+        return InProcessResponse(answer.status, body, dict(named))
 
     async def document(self, target: str, **headers: str) -> Any:
         answer = await self.ask(target, headers)
@@ -148,18 +153,22 @@ class ScriptedBackends:
 
     def __init__(self) -> None:
         self.sites: dict[str, Site] = {}
-        self.scripts: dict[tuple[str, str], Script | Answer] = {}
+        self.scripts: dict[tuple[str, str], Script | InProcessResponse] = {}
         """By service and path: what is answered there instead."""
         self.asked: list[tuple[str, str, Mapping[str, str]]] = []
 
-    def send(self, api: RemoteApi, request: Request) -> AbstractAsyncContextManager[Response]:
+    def send(
+        self, api: RemoteApi, request: ClientRequest
+    ) -> AbstractAsyncContextManager[ClientResponse]:
         service = api.service.name
 
-        async def handle(method: str, target: str, headers: Mapping[str, str], _: bytes) -> Answer:
+        async def handle(
+            method: str, target: str, headers: Mapping[str, str], _: bytes
+        ) -> InProcessResponse:
             assert method == "GET"
             self.asked.append((service, target, headers))
             script = self.scripts.get((service, target))
-            if isinstance(script, Answer):
+            if isinstance(script, InProcessResponse):
                 return script
             if script is not None:
                 return await script(headers)
@@ -199,7 +208,7 @@ class World:
         return self._passed(context, api)
 
     async def _passed(self, context: Context, api: RemoteApi) -> listener.Response:
-        request = Request(method="GET", target=context.info.path)
+        request = ClientRequest(method="GET", target=context.info.path)
         async with self.backends.send(api, request) as response:
             return listener.Response(response.status, await response.read(bytes_max=1_000_000))
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from restow.aggregator import documents_backend
-from restow.client.transport import Answer
+from restow.client.transport import InProcessResponse
 from restow.registry.catalog import Catalog
 from tests.conformance.aggregation.documents_world import (
     AGGREGATED,
@@ -37,13 +37,13 @@ async def _fetched(world: World, *more: Any) -> None:
     await world.until(lambda: world.is_current(NAME))
 
 
-def _aggregated(*versions: dict[str, Any], group: str = GROUP) -> Answer:
+def _aggregated(*versions: dict[str, Any], group: str = GROUP) -> InProcessResponse:
     body = {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
         "items": [{"metadata": {"name": group}, "versions": list(versions)}],
     }
-    return Answer(200, orjson.dumps(body), {"Content-Type": AGGREGATED})
+    return InProcessResponse(200, orjson.dumps(body), {"Content-Type": AGGREGATED})
 
 
 async def test_remote_groups_stand_by_their_priority(world: World) -> None:
@@ -109,7 +109,9 @@ async def test_a_backend_without_aggregated_discovery(world: World, code: int) -
     """An old backend, which refuses it or answers with another, tells the same by its plain one."""
     await _fetched(world)
     before = world.site.discovery.aggregated("/apis")
-    plain = Answer(code, b'{"kind":"APIGroupList"}', {"Content-Type": "application/json"})
+    plain = InProcessResponse(
+        code, b'{"kind":"APIGroupList"}', {"Content-Type": "application/json"}
+    )
     world.backends.scripts["gadgets", "/apis"] = plain
     world.directory.drop(NAME)
     await _fetched(world)
@@ -119,7 +121,7 @@ async def test_a_backend_without_aggregated_discovery(world: World, code: int) -
 
 async def test_one_plain_document_missing(world: World) -> None:
     """Of an old backend that has one of two versions, only the other is stale."""
-    world.backends.scripts["gadgets", "/apis"] = Answer(404)
+    world.backends.scripts["gadgets", "/apis"] = InProcessResponse(404)
     world.directory.put(api(version="v3"), api())
     await world.until(world.documents.is_whole)
     assert world.state() == {"v3": ("Stale", []), "v1": CURRENT}
@@ -127,7 +129,7 @@ async def test_one_plain_document_missing(world: World) -> None:
 
 async def test_redirects_are_not_followed(world: World) -> None:
     """A redirect is no answer, for none of the documents; nobody is asked where it leads."""
-    moved = Answer(302, b"", {"Location": "https://169.254.169.254/apis"})
+    moved = InProcessResponse(302, b"", {"Location": "https://169.254.169.254/apis"})
     for target in ("/apis", "/openapi/v3", "/openapi/v2"):
         world.backends.scripts["gadgets", target] = moved
     world.directory.put(api())
@@ -144,23 +146,23 @@ _RESOURCE = {"resource": "things", "scope": "Cluster", "verbs": ["get"]}
 @pytest.mark.parametrize(
     "answer",
     [
-        Answer(200, b"<html>", {"Content-Type": AGGREGATED}),
-        Answer(200, b"[" * 100_000, {"Content-Type": AGGREGATED}),
-        Answer(200, b'{"kind":"Status"}', {"Content-Type": AGGREGATED}),
-        Answer(200, b'{"kind":"\xff"}', {"Content-Type": AGGREGATED}),
-        Answer(
+        InProcessResponse(200, b"<html>", {"Content-Type": AGGREGATED}),
+        InProcessResponse(200, b"[" * 100_000, {"Content-Type": AGGREGATED}),
+        InProcessResponse(200, b'{"kind":"Status"}', {"Content-Type": AGGREGATED}),
+        InProcessResponse(200, b'{"kind":"\xff"}', {"Content-Type": AGGREGATED}),
+        InProcessResponse(
             200, b" " * (documents_backend.DISCOVERY_BYTES_MAX + 1), {"Content-Type": AGGREGATED}
         ),
         _aggregated({"version": "v1", "resources": [{**_RESOURCE, "verbs": "get"}]}),
         _aggregated({"version": "v1", "resources": [{**_RESOURCE, "resource": 7}]}),
         _aggregated({"version": "v1", "resources": {"things": _RESOURCE}}),
-        Answer(304),
-        Answer(500),
-        Answer(503),
+        InProcessResponse(304),
+        InProcessResponse(500),
+        InProcessResponse(503),
     ],
     ids=range(11),
 )
-async def test_garbage_is_reported_and_dropped(world: World, answer: Answer) -> None:
+async def test_garbage_is_reported_and_dropped(world: World, answer: InProcessResponse) -> None:
     """What is no such document is known as a problem; what was known stays, and so do others."""
     await _fetched(world)
     world.backends.scripts["gadgets", "/apis"] = answer
@@ -201,7 +203,7 @@ async def test_kinds_that_are_missing_are_filled_in(world: World) -> None:
 async def test_a_backend_that_hangs_delays_nobody(world: World) -> None:
     """While many backends give no answer, others are read and clients are answered."""
 
-    async def hang(_headers: Mapping[str, str]) -> Answer:
+    async def hang(_headers: Mapping[str, str]) -> InProcessResponse:
         await asyncio.get_running_loop().create_future()
         raise AssertionError
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from restow.aio import Runtime
-from restow.client.transport import Answer
+from restow.client.transport import InProcessResponse
 from restow.httpserver import Listener
 from restow.httpserver.request import Request
 from restow.registry.catalog import Catalog
@@ -63,7 +63,7 @@ async def world() -> AsyncIterator[World]:
         # The second backend is old: plain discovery, and v2 alone.
         made.backends.sites["old"] = Site(Catalog([gadgets(OLD)]))
         for target in ("/apis", "/openapi/v3"):
-            made.backends.scripts["old", target] = Answer(404)
+            made.backends.scripts["old", target] = InProcessResponse(404)
         made.directory.put(api(), api(OLD, service="old"), api("gone.example.com", service="gone"))
         await made.until(lambda: made.is_current(f"v1.{GROUP}"))
         old = made.documents

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.client.transport import Answer
+from restow.client.transport import InProcessResponse
 from restow.openapi import V2_PROTOBUF_ACCEPTED, V2Assembly
 from tests.conformance.aggregation.documents_world import GROUP, World, api, running_world
 from tests.unit.endpoints.custom_kinds import gadgets
@@ -32,7 +32,7 @@ async def _fetched(world: World) -> None:
 
 
 def _script(world: World, target: str, document: Any) -> None:
-    world.backends.scripts["gadgets", target] = Answer(200, orjson.dumps(document))
+    world.backends.scripts["gadgets", target] = InProcessResponse(200, orjson.dumps(document))
 
 
 def _references(value: Any) -> set[str]:
@@ -96,7 +96,7 @@ async def test_v3_documents_are_not_asked_for_needlessly(world: World) -> None:
 )
 async def test_garbage_is_no_v3_document(world: World, garbage: bytes) -> None:
     """It is reported; the version has no document, and its v2 pieces are read all the same."""
-    world.backends.scripts["gadgets", V3] = Answer(200, garbage)
+    world.backends.scripts["gadgets", V3] = InProcessResponse(200, garbage)
     world.directory.put(api())
     await world.until(lambda: NAME in world.documents.problems())
     assert "cannot be used" in world.documents.problems()[NAME]
@@ -205,7 +205,7 @@ async def test_backends_without_openapi(world: World, code: int) -> None:
     """One that has no such documents is current all the same, and adds nothing to ours."""
     before = await world.site.ask("/openapi/v2")
     for target in ("/openapi/v2", "/openapi/v3"):
-        world.backends.scripts["gadgets", target] = Answer(code)
+        world.backends.scripts["gadgets", target] = InProcessResponse(code)
     world.directory.put(api())
     await world.until(lambda: world.state() == {"v1": ("Current", ["gadgets"])})
     await world.until(lambda: world.backends.count("/openapi/v2") == 1)
@@ -215,7 +215,7 @@ async def test_backends_without_openapi(world: World, code: int) -> None:
 
 async def test_a_backend_with_the_old_document_only(world: World) -> None:
     """Its v3 document is made of it, says the same, and gives way to one of its own."""
-    world.backends.scripts["gadgets", "/openapi/v3"] = Answer(404)
+    world.backends.scripts["gadgets", "/openapi/v3"] = InProcessResponse(404)
     await _fetched(world)
     made = await world.site.document(V3)
     theirs = await world.backends.sites["gadgets"].document(V3)
@@ -236,8 +236,8 @@ async def test_a_backend_with_the_old_document_only(world: World) -> None:
     await world.clock.advance(61)
     await world.until(lambda: world.documents.version(GROUP, "v1") != known)
     assert await world.site.document(V3) == theirs
-    world.backends.scripts["gadgets", "/openapi/v3"] = Answer(404)
-    world.backends.scripts["gadgets", "/openapi/v2"] = Answer(404)
+    world.backends.scripts["gadgets", "/openapi/v3"] = InProcessResponse(404)
+    world.backends.scripts["gadgets", "/openapi/v2"] = InProcessResponse(404)
     await world.clock.advance(61)
     await world.until(lambda: (v := world.documents.version(GROUP, "v1")) is not None and not v.v3)
     assert (await world.site.ask(V3)).status == 404

@@ -19,7 +19,7 @@ from restow.aio import Backoff, Runtime
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient, HttpTransport
-from restow.client.transport import Request
+from restow.client.transport import ClientRequest
 from restow.endpoints.barrier import WriteBarrier
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.dry_run import dry_run
@@ -150,7 +150,7 @@ async def test_rollback_at_a_random_page(seed: int) -> None:
     point = random.Random(seed).randrange(1, 2 * PAGES + 1)
     pages, is_reached, is_joined = 0, asyncio.Event(), asyncio.Event()
 
-    async def before(request: Request) -> int:
+    async def before(request: ClientRequest) -> int:
         nonlocal pages
         if is_rewrite(request) and "/widgets.example.com-" in request.target:
             pages += 1

@@ -15,7 +15,7 @@ import pytest_asyncio
 from restow.aio import Runtime
 from restow.apis.names import KEYS_ANNOTATION
 from restow.apiserver.main_api import ClientMainApi
-from restow.client import NO_RETRY, Answer, InProcessTransport
+from restow.client import NO_RETRY, InProcessResponse, InProcessTransport
 from restow.client import ApiClient as ReportingClient
 from restow.endpoints.barrier import WriteBarrier
 from restow.registry.catalog import Catalog
@@ -59,11 +59,11 @@ class Main:
 
     async def handle(
         self, method: str, target: str, _headers: Mapping[str, str], body: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         async with self.turn:
             reply = await self.api.request(method, target, body or None)
         headers = {name: values[0] for name, values in reply.headers.items()}
-        return Answer(reply.status, reply.body, headers)
+        return InProcessResponse(reply.status, reply.body, headers)
 
 
 @asynccontextmanager

@@ -16,12 +16,12 @@ from restow.client import (
     ApiClient,
     ClientConfig,
     ConnectionFailed,
-    Event,
     EventType,
     Informer,
     LeaderElector,
     LeaderTiming,
     ListOptions,
+    WatchEvent,
     WatchPolicy,
     key_of,
     read_kubeconfig,
@@ -96,7 +96,7 @@ async def test_a_watch_outlives_the_server(
 ) -> None:
     """After the server's end and new start the watch goes on: each change once, in order."""
     page = await client.list_page(CONFIG_MAPS, namespace=namespace)
-    seen: list[Event] = []
+    seen: list[WatchEvent] = []
 
     async def follow() -> None:
         async with client.watch(
@@ -184,7 +184,7 @@ async def _forgotten(client: ApiClient, token: str) -> None:
     raise AssertionError("nothing is ever forgotten")
 
 
-async def _first_event(client: ApiClient, version: str) -> Event:
+async def _first_event(client: ApiClient, version: str) -> WatchEvent:
     async with client.watch(
         CONFIG_MAPS, resource_version=version, namespace="default", policy=QUICK
     ) as events:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.client import Answer
+from restow.client import InProcessResponse
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.records import record_of
 from restow.storage.interface import Key
@@ -235,7 +235,7 @@ class Writer:
 
     # How it judges.
 
-    def _judge(self, answer: Answer, name: str, stamp: str) -> None:
+    def _judge(self, answer: InProcessResponse, name: str, stamp: str) -> None:
         """An answer to a write."""
         self._check_code(answer)
         if answer.status in (404, 410):
@@ -273,7 +273,7 @@ class Writer:
         elif later[0] is not None and later[0].stamp == stamp:
             self._ledger.problem(f"F9: {name} is refused because this write has changed it")
 
-    def _check_code(self, answer: Answer) -> None:
+    def _check_code(self, answer: InProcessResponse) -> None:
         self._ledger.counts[f"answer {answer.status}"] += 1
         self._ledger.checked["F3"] += 1
         if answer.status >= 500 and answer.status not in (503, 504):
@@ -301,7 +301,7 @@ class Writer:
 
     async def _send(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
-    ) -> Answer:
+    ) -> InProcessResponse:
         data = b"" if body is None else orjson.dumps(body)
         branch = self._note_branch()
         answer = await self._door.handle(method, path, JSON if headers is None else headers, data)
@@ -546,5 +546,5 @@ class _Expired(Exception):
     """The server does not know what has happened since."""
 
 
-def _body(answer: Answer) -> bytes:
+def _body(answer: InProcessResponse) -> bytes:
     return answer.body if isinstance(answer.body, bytes) else b""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from restow.client import Answer
+from restow.client import InProcessResponse
 from restow.httpserver import Peer, PushStream, Request
 from tests.support.in_process import PushedStream, as_answer, fail, kept, request_of, tell
 from tests.support.sim.loop import Process
@@ -69,7 +69,7 @@ class Door:
 
     async def handle(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         link, server = self._link, self._find()
         self.asked = server
         await asyncio.sleep(link.seconds())
@@ -79,7 +79,7 @@ class Door:
             raise ConnectionRefusedError("nobody listens")
         asked = request_of(method, target, headers, body, token=self._token, peer=self._peer)
         name = f"{method} {target.partition('?')[0]}"
-        answer: asyncio.Future[Answer] = link.loop.create_future()
+        answer: asyncio.Future[InProcessResponse] = link.loop.create_future()
         exchange = Exchange()
         exchange.on_reset = partial(_reset, answer)
         server.exchanges[exchange] = self._exchanges[exchange] = None
@@ -93,7 +93,7 @@ class Door:
         self,
         server: Listening,
         asked: Callable[[float], Request],
-        answer: asyncio.Future[Answer],
+        answer: asyncio.Future[InProcessResponse],
         exchange: Exchange,
     ) -> None:
         """In the process of the server."""

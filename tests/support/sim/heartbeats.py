@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.client import Answer
+from restow.client import InProcessResponse
 from restow.migration.times import read_time
 from restow.migration.trigger.values import SKEW_SECONDS, UNKNOWN
 from tests.support.sim.clock import ProcessClock
@@ -49,7 +49,7 @@ class HeartbeatCheck:
 
     async def handle(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         answer = await self._door.handle(method, target, headers, body)
         path = target.partition("?")[0]
         if path.startswith(STATES) and answer.status == 200 and isinstance(answer.body, bytes):

@@ -8,11 +8,16 @@ from typing import Any
 
 from restow.aggregator.directory import ApiDirectory
 from restow.aggregator.interface import RemoteApi
-from restow.client.transport import Answer, InProcessTransport, Request, Response
+from restow.client.transport import (
+    ClientRequest,
+    ClientResponse,
+    InProcessResponse,
+    InProcessTransport,
+)
 from tests.unit.controllers.world import World, open_world
 
 GROUP = "apiregistration.k8s.io"
-Handler = Callable[[str, str, Mapping[str, str], bytes], Awaitable[Answer]]
+Handler = Callable[[str, str, Mapping[str, str], bytes], Awaitable[InProcessResponse]]
 
 
 class FunctionBackends:
@@ -22,10 +27,12 @@ class FunctionBackends:
         self.handlers: dict[str, Handler] = {}
         self.asked: list[tuple[str, str, dict[str, str]]] = []
 
-    def send(self, api: RemoteApi, request: Request) -> AbstractAsyncContextManager[Response]:
+    def send(
+        self, api: RemoteApi, request: ClientRequest
+    ) -> AbstractAsyncContextManager[ClientResponse]:
         async def handle(
             method: str, target: str, headers: Mapping[str, str], body: bytes
-        ) -> Answer:
+        ) -> InProcessResponse:
             self.asked.append((api.name, target, dict(headers)))
             handler = self.handlers.get(api.name)
             if handler is None:
@@ -38,9 +45,11 @@ class FunctionBackends:
         return None
 
 
-async def well(_method: str, _target: str, _headers: Mapping[str, str], _body: bytes) -> Answer:
+async def well(
+    _method: str, _target: str, _headers: Mapping[str, str], _body: bytes
+) -> InProcessResponse:
     """A backend that has what it must have."""
-    return Answer(200, b"{}")
+    return InProcessResponse(200, b"{}")
 
 
 @asynccontextmanager

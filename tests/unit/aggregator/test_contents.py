@@ -18,7 +18,12 @@ from restow.aggregator.contents import (
 from restow.aggregator.documents_known import NoRemotes, RemoteVersion
 from restow.aggregator.interface import RemoteApi, ServiceRef
 from restow.aio import SimulatedClock
-from restow.client.transport import Answer, InProcessTransport, Request, Response
+from restow.client.transport import (
+    ClientRequest,
+    ClientResponse,
+    InProcessResponse,
+    InProcessTransport,
+)
 from restow.controllers.namespace_conditions import Leftovers
 
 ALL = ("delete", "deletecollection", "get", "list")
@@ -73,8 +78,12 @@ class World:
     def unavailable(self, api: RemoteApi) -> str | None:
         return None
 
-    def send(self, api: RemoteApi, request: Request) -> AbstractAsyncContextManager[Response]:
-        async def handle(method: str, target: str, _: Mapping[str, str], body: bytes) -> Answer:
+    def send(
+        self, api: RemoteApi, request: ClientRequest
+    ) -> AbstractAsyncContextManager[ClientResponse]:
+        async def handle(
+            method: str, target: str, _: Mapping[str, str], body: bytes
+        ) -> InProcessResponse:
             key = f"{method} {target}"
             self.asked.append(key)
             answers = self.answers.get(key, [404])
@@ -84,8 +93,10 @@ class World:
             if isinstance(found, OSError):
                 raise found
             if isinstance(found, int):
-                return Answer(found, b'{"message":"because"}')
-            return Answer(200, found if isinstance(found, bytes) else orjson.dumps(found))
+                return InProcessResponse(found, b'{"message":"because"}')
+            return InProcessResponse(
+                200, found if isinstance(found, bytes) else orjson.dumps(found)
+            )
 
         return InProcessTransport(handle, server="some").send(request)
 

@@ -14,7 +14,7 @@ from restow.aggregator.directory_availability import (
     Availability,
 )
 from restow.aggregator.services import StoredServices
-from restow.client.transport import Answer
+from restow.client.transport import InProcessResponse
 from tests.unit.aggregator.directory_world import (
     GROUP,
     FunctionBackends,
@@ -131,8 +131,8 @@ async def test_each_failure_has_its_reason() -> None:
             )
             assert (await reason())[1] == expected
 
-        async def moved(*_: object) -> Answer:
-            return Answer(302, b"", {"Location": "https://elsewhere/"})
+        async def moved(*_: object) -> InProcessResponse:
+            return InProcessResponse(302, b"", {"Location": "https://elsewhere/"})
 
         looking.backends.handlers[name] = moved
         url = "https://s.n.svc:443/apis/example.com/v1"
@@ -175,7 +175,7 @@ async def test_one_that_never_answers_holds_up_nobody() -> None:
 
         async def hang(
             _method: str, _target: str, _headers: Mapping[str, str], _body: bytes
-        ) -> Answer:
+        ) -> InProcessResponse:
             await world.clock.sleep(1e6)
             raise AssertionError
 

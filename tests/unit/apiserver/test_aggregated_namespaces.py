@@ -11,7 +11,7 @@ import pytest
 from restow.aio import Runtime
 from restow.apimachinery.status import NotFound
 from restow.apiserver.aggregated_namespaces import MainNamespaces
-from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
+from restow.client import NO_RETRY, ApiClient, InProcessResponse, InProcessTransport
 from tests.unit.controllers.world import InterruptedStorage, World, open_world
 
 FINALIZED = {"finalizers": ["example.com/keep"]}
@@ -27,12 +27,14 @@ class Main:
 
     async def __call__(
         self, _method: str, path: str, _headers: Mapping[str, str], _sent: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         name = path.removeprefix("/api/v1/namespaces/")
         if name in self.names:
-            return Answer(200, orjson.dumps({"metadata": {"name": name}}))
+            return InProcessResponse(200, orjson.dumps({"metadata": {"name": name}}))
         missing = {"kind": "Status", "code": 404, "details": {"name": name, "kind": "namespaces"}}
-        return Answer(404, orjson.dumps(missing if self.missing is None else self.missing))
+        return InProcessResponse(
+            404, orjson.dumps(missing if self.missing is None else self.missing)
+        )
 
 
 async def clear(world: World, main: Main) -> None:

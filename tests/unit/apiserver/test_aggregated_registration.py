@@ -16,7 +16,7 @@ from restow.apiserver.aggregated_registration import (
     Identity,
     SelfRegistration,
 )
-from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
+from restow.client import NO_RETRY, ApiClient, InProcessResponse, InProcessTransport
 from restow.controllers import Address
 from restow.storage.interface import Item, Revision
 from restow.storageversion.identity import ServerId, server_key
@@ -45,21 +45,25 @@ class Main:
 
     async def __call__(
         self, method: str, path: str, _headers: Mapping[str, str], sent: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         self._touched.set()
         match method:
             case "POST":
                 made = orjson.loads(sent)
                 self.objects[f"{path}/{made['metadata']['name']}"] = made
-                return Answer(201, sent)
+                return InProcessResponse(201, sent)
             case "PUT":
                 if self.conflicts:
                     self.conflicts -= 1
-                    return Answer(409, orjson.dumps(CONFLICT))
+                    return InProcessResponse(409, orjson.dumps(CONFLICT))
                 self.objects[path] = orjson.loads(sent)
-                return Answer(200, sent)
+                return InProcessResponse(200, sent)
         found = self.objects.get(path)
-        return Answer(404, b"{}") if found is None else Answer(200, orjson.dumps(found))
+        return (
+            InProcessResponse(404, b"{}")
+            if found is None
+            else InProcessResponse(200, orjson.dumps(found))
+        )
 
     @property
     def ips(self) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from restow.aio import Runtime
 from restow.apimachinery.status import ServiceUnavailable
 from restow.apiserver.aggregated_reviews import Reviews
-from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
+from restow.client import NO_RETRY, ApiClient, InProcessResponse, InProcessTransport
 from restow.httpserver.request import Headers, Peer, Request
 from restow.registry.errors import DoAgain
 from restow.request.context import ANONYMOUS, User
@@ -30,9 +30,9 @@ class Main:
 
     async def __call__(
         self, _method: str, _path: str, _headers: Mapping[str, str], sent: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         if self.is_away:
-            return Answer(503, b"{}")
+            return InProcessResponse(503, b"{}")
         body = orjson.loads(sent)
         self.asked.append(body)
         spec = body["spec"]
@@ -43,7 +43,7 @@ class Main:
         else:
             verb = (spec.get("resourceAttributes") or {}).get("verb")
             body["status"] = {"allowed": verb == "list"}
-        return Answer(201, orjson.dumps(body))
+        return InProcessResponse(201, orjson.dumps(body))
 
 
 def request(token: str = "") -> Request:

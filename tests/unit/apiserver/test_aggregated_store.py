@@ -16,7 +16,7 @@ from restow.apiserver.aggregated_store import (
     cluster_of,
     is_shared,
 )
-from restow.client import NO_RETRY, Answer, ApiClient, InProcessTransport
+from restow.client import NO_RETRY, ApiClient, InProcessResponse, InProcessTransport
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Delete, Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
@@ -78,8 +78,10 @@ async def test_an_own_store_stays_with_its_cluster(storage: MemoryStorage) -> No
 async def test_which_cluster_it_is(code: int, body: dict[str, Any], why: str) -> None:
     """The uid tells; without one the start is refused with a sentence."""
 
-    async def answer(_: str, _path: str, _headers: Mapping[str, str], _sent: bytes) -> Answer:
-        return Answer(code, orjson.dumps(body))
+    async def answer(
+        _: str, _path: str, _headers: Mapping[str, str], _sent: bytes
+    ) -> InProcessResponse:
+        return InProcessResponse(code, orjson.dumps(body))
 
     client = ApiClient(InProcessTransport(answer), runtime=Runtime.system(), retry=NO_RETRY)
     if why:

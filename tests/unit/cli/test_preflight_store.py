@@ -11,7 +11,7 @@ import pytest
 from restow.aio import Runtime
 from restow.apimachinery.names import GroupResource
 from restow.cli.preflight_store import keys_of_file, scan_source
-from restow.client import Answer, ApiClient, InProcessTransport
+from restow.client import ApiClient, InProcessResponse, InProcessTransport
 from restow.migration.preflight import (
     ClusterView,
     Evidence,
@@ -40,9 +40,9 @@ resources:
 def client(uid: str = UID) -> ApiClient:
     """One that knows the namespace kube-system, and nothing else."""
 
-    async def answer(*_request: object) -> Answer:
+    async def answer(*_request: object) -> InProcessResponse:
         body = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "x", "uid": uid}}
-        return Answer(200, orjson.dumps(body))
+        return InProcessResponse(200, orjson.dumps(body))
 
     return ApiClient(InProcessTransport(answer, server="stock"), runtime=Runtime.system())
 

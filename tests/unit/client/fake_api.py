@@ -19,7 +19,7 @@ from restow.aio import Runtime, SimulatedClock
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apimachinery.status import StatusError
-from restow.client import Answer, ApiClient, InProcessTransport, Object
+from restow.client import ApiClient, InProcessResponse, InProcessTransport, Object
 
 CONFIG_MAPS = GroupVersionResource("", "v1", "configmaps")
 _NAMES = GroupResource("", "configmaps")
@@ -104,7 +104,7 @@ class FakeApi:
 
     async def handle(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         await asyncio.sleep(0)
         sent = Sent.of(method, target, headers, body)
         self.sent.append(sent)
@@ -112,14 +112,14 @@ class FakeApi:
             if self.refuse:
                 raise self.refuse.pop(0)
             if "watch" in sent.query:
-                return Answer(200, self._watch(sent))
+                return InProcessResponse(200, self._watch(sent))
             answer = self._answer(sent)
         except StatusError as error:
-            return Answer(error.code, error.to_bytes(), _headers_of(error))
+            return InProcessResponse(error.code, error.to_bytes(), _headers_of(error))
         if method != "GET" and self.lost_answers:
             self.lost_answers -= 1
             raise ConnectionResetError
-        return Answer(201 if method == "POST" else 200, orjson.dumps(answer))
+        return InProcessResponse(201 if method == "POST" else 200, orjson.dumps(answer))
 
     def _answer(self, sent: Sent) -> Object:
         match sent.method:

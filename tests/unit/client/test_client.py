@@ -12,11 +12,11 @@ from restow.apimachinery import status
 from restow.apimachinery.names import GroupVersionResource
 from restow.client import (
     NO_RETRY,
-    Answer,
     AnswerTooLarge,
     ApiClient,
     ClientLimits,
     ConnectionFailed,
+    InProcessResponse,
     InProcessTransport,
     ListOptions,
     PatchType,
@@ -164,8 +164,10 @@ async def test_a_list_does_not_go_on_for_ever() -> None:
     with pytest.raises(status.Expired):
         [_ async for _ in client.pages(CONFIG_MAPS, continue_when_expired=True)]
 
-    async def same(method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        return Answer(200, b'{"kind":"XList","metadata":{"continue":"t"},"items":[]}')
+    async def same(
+        method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> InProcessResponse:
+        return InProcessResponse(200, b'{"kind":"XList","metadata":{"continue":"t"},"items":[]}')
 
     client = ApiClient(InProcessTransport(same), runtime=Runtime.simulated("same"))
     with pytest.raises(ConnectionFailed, match="leads to itself"):
@@ -210,9 +212,11 @@ async def test_a_server_that_does_not_answer() -> None:
     """A request has a deadline, after which the connection counts as failed."""
     clock = SimulatedClock()
 
-    async def hang(method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def hang(
+        method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> InProcessResponse:
         await asyncio.Event().wait()
-        return Answer(200)
+        return InProcessResponse(200)
 
     client = ApiClient(
         InProcessTransport(hang),
@@ -230,8 +234,10 @@ async def test_a_server_that_does_not_answer() -> None:
 async def test_answers_that_are_no_objects(body: bytes) -> None:
     """A success without a JSON object is no answer of an API server."""
 
-    async def serve(method: str, target: str, headers: Mapping[str, str], body_: bytes) -> Answer:
-        return Answer(200, body)
+    async def serve(
+        method: str, target: str, headers: Mapping[str, str], body_: bytes
+    ) -> InProcessResponse:
+        return InProcessResponse(200, body)
 
     client = ApiClient(InProcessTransport(serve), runtime=Runtime.simulated("html"))
     with pytest.raises(ConnectionFailed, match="no JSON object"):

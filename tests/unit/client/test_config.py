@@ -19,7 +19,7 @@ from restow.client import (
     load_config,
     read_kubeconfig,
 )
-from restow.client.credentials import TOKEN_FILE_SECONDS, Credentials
+from restow.client.credentials import TOKEN_FILE_SECONDS, ClientCredentials
 from tests.support.certificates import CertificateFiles, make_certificate
 
 
@@ -231,7 +231,7 @@ async def test_a_token_file_is_read_again(tmp_path: Path) -> None:
     """A renewed token is used after a minute, at once after a refusal, and a gap does no harm."""
     clock = SimulatedClock()
     path = tmp_path / "token"
-    credentials = Credentials(ClientConfig(server="https://h", token_file=path), clock)
+    credentials = ClientCredentials(ClientConfig(server="https://h", token_file=path), clock)
     with pytest.raises(ConfigInvalid, match="tokenFile"):
         credentials.headers()
     path.write_text("one\n")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupVersion
-from restow.client import Answer, ApiClient, InProcessTransport, NoSuchResource
+from restow.client import ApiClient, InProcessResponse, InProcessTransport, NoSuchResource
 from restow.client.discovery import read_core, read_groups, read_resources
 
 
@@ -53,14 +53,16 @@ DOCUMENTS: dict[str, Any] = {
 }
 
 
-async def serve(method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+async def serve(
+    method: str, target: str, headers: Mapping[str, str], body: bytes
+) -> InProcessResponse:
     """A server of documents, of which one aggregated group is down."""
     if target.startswith("/apis/down.io"):
-        return Answer(503, status.unavailable("no endpoints").to_bytes())
+        return InProcessResponse(503, status.unavailable("no endpoints").to_bytes())
     if target not in DOCUMENTS:
-        return Answer(404, b"404 page not found\n")
+        return InProcessResponse(404, b"404 page not found\n")
     assert headers["accept"] == "application/json"
-    return Answer(200, orjson.dumps(DOCUMENTS[target]))
+    return InProcessResponse(200, orjson.dumps(DOCUMENTS[target]))
 
 
 @pytest.fixture
@@ -115,8 +117,12 @@ async def test_a_server_without_a_core_group() -> None:
 
     async def serve_groups(
         method: str, target: str, headers: Mapping[str, str], body: bytes
-    ) -> Answer:
-        return Answer(404) if target == "/api" else await serve(method, target, headers, body)
+    ) -> InProcessResponse:
+        return (
+            InProcessResponse(404)
+            if target == "/api"
+            else await serve(method, target, headers, body)
+        )
 
     client = ApiClient(InProcessTransport(serve_groups), runtime=Runtime.simulated("groups"))
     assert [each.name for each in await client.groups()][:2] == ["apps", "extensions"]

@@ -13,10 +13,10 @@ from restow.aio import SimulatedClock, Tasks
 from restow.apimachinery import status
 from restow.client import (
     CacheFull,
-    Change,
     Informer,
     ListOptions,
     Object,
+    ObjectChange,
     ObjectKey,
     WatchPolicy,
     version_of,
@@ -74,7 +74,7 @@ async def test_it_begins_with_a_list() -> None:
     for name in "abcde":
         api.put(f"{PATH}/{name}", {})
     async with informer_of(api) as (informer, clock):
-        seen: list[Change] = []
+        seen: list[ObjectChange] = []
         informer.on_change(seen.append)
         assert not is_synced(informer)
         await informer.wait_synced()
@@ -92,7 +92,7 @@ async def test_it_follows_changes() -> None:
     first = api.put(f"{PATH}/a", {})
     async with informer_of(api) as (informer, clock):
         await informer.wait_synced()
-        seen: list[Change] = []
+        seen: list[ObjectChange] = []
         informer.on_change(seen.append)
         await clock.settle()
         second = api.put(f"{PATH}/a", {"data": {}})
@@ -117,7 +117,7 @@ async def test_it_lists_anew_after_compaction() -> None:
     async with informer_of(api) as (informer, clock):
         await informer.wait_synced()
         await clock.settle()
-        seen: list[Change] = []
+        seen: list[ObjectChange] = []
         informer.on_change(seen.append)
         seen.clear()
         api.cut()
@@ -208,7 +208,7 @@ async def test_it_converges(steps: list[str], names: list[str]) -> None:
     async with informer_of(api) as (informer, clock):
         twin: dict[ObjectKey, object] = {}
 
-        def follow(change: Change) -> None:
+        def follow(change: ObjectChange) -> None:
             assert twin.get(change.key) == change.old
             if change.new is None:
                 del twin[change.key]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from restow.aio import Runtime, SimulatedClock, TaskHandle, Tasks
 from restow.apimachinery import status
 from restow.client import (
-    Answer,
     ApiClient,
+    InProcessResponse,
     InProcessTransport,
     LeaderElector,
     Leadership,
@@ -53,7 +53,7 @@ class Candidate:
 
     async def _handle(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         if self.is_cut:
             await asyncio.Event().wait()
         answer = await self._api.handle(method, target, headers, body)

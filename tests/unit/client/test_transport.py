@@ -19,12 +19,12 @@ from restow.client import (
     ConnectionLimits,
     HttpTransport,
 )
-from restow.client.transport import Request
+from restow.client.transport import ClientRequest
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-GET = Request(method="GET", target="/")
-POST = Request(method="POST", target="/", body=b"{}")
+GET = ClientRequest(method="GET", target="/")
+POST = ClientRequest(method="POST", target="/", body=b"{}")
 
 
 class Server:
@@ -90,7 +90,7 @@ async def transport_to(
             await asyncio.sleep(0)
 
 
-async def ask(transport: HttpTransport, request: Request = GET) -> bytes:
+async def ask(transport: HttpTransport, request: ClientRequest = GET) -> bytes:
     async with transport.send(request) as response:
         return await response.read(bytes_max=1_000)
 
@@ -124,7 +124,7 @@ async def test_the_number_of_connections_is_bounded() -> None:
 
     server = Server(slow)
     limits = ConnectionLimits(requests_max=2, streams_max=1, kept_max=2)
-    stream = Request(method="GET", target="/", is_stream=True)
+    stream = ClientRequest(method="GET", target="/", is_stream=True)
     async with transport_to(server, limits) as transport:
         await asyncio.gather(*(ask(transport) for _ in range(8)))
         assert (most, server.connections) == (2, 2)

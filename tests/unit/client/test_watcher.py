@@ -11,13 +11,13 @@ import pytest
 from restow.aio import Runtime, SimulatedClock
 from restow.apimachinery import status
 from restow.client import (
-    Answer,
     ApiClient,
     ClientLimits,
     ConnectionFailed,
-    Event,
+    InProcessResponse,
     InProcessTransport,
     ListOptions,
+    WatchEvent,
     WatchPolicy,
 )
 from tests.unit.client.fake_api import CONFIG_MAPS, FakeApi, Sent, new_client
@@ -27,8 +27,8 @@ PATH = "/api/v1/namespaces/n/configmaps"
 
 async def take(
     client: ApiClient, count: int, *, version: str, policy: WatchPolicy | None = None
-) -> list[Event]:
-    found: list[Event] = []
+) -> list[WatchEvent]:
+    found: list[WatchEvent] = []
     async with client.watch(CONFIG_MAPS, resource_version=version, policy=policy) as events:
         async for event in events:
             found.append(event)
@@ -87,7 +87,9 @@ async def test_bookmarks_move_the_version() -> None:
     """A watch goes on from a bookmark, though no object of the resource has that version."""
     sent: list[Sent] = []
 
-    async def serve(method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def serve(
+        method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> InProcessResponse:
         sent.append(Sent.of(method, target, headers, body))
 
         async def stream() -> AsyncIterator[bytes]:
@@ -97,7 +99,7 @@ async def test_bookmarks_move_the_version() -> None:
                 yield line[begin : begin + 1]
             yield b'{"type":"ADDED","object":{"metadata":{"resourceVersion":"100"'  # cut off
 
-        return Answer(200, stream())
+        return InProcessResponse(200, stream())
 
     clock = SimulatedClock()
     client = ApiClient(
@@ -168,7 +170,7 @@ async def test_only_failures_in_a_row_count() -> None:
     """An event in between shows that the watch works, however often it has failed before."""
     api = FakeApi()
     client, clock = new_client(api)
-    found: list[Event] = []
+    found: list[WatchEvent] = []
 
     async def work() -> None:
         policy = WatchPolicy(failures_max=2)
@@ -190,10 +192,12 @@ async def test_streams_that_end_at_once_do_not_spin() -> None:
     """A server that ends every stream at once is asked less and less often, without an error."""
     count = 0
 
-    async def serve(method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def serve(
+        method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> InProcessResponse:
         nonlocal count
         count += 1
-        return Answer(200)
+        return InProcessResponse(200)
 
     clock = SimulatedClock()
     client = ApiClient(InProcessTransport(serve), runtime=Runtime.simulated("spin", clock=clock))
@@ -206,7 +210,9 @@ async def test_a_silent_server_is_noticed() -> None:
     """A stream that outlives its time is given up and opened again."""
     opened = 0
 
-    async def serve(method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def serve(
+        method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> InProcessResponse:
         nonlocal opened
         opened += 1
 
@@ -214,7 +220,7 @@ async def test_a_silent_server_is_noticed() -> None:
             await asyncio.Event().wait()
             yield b""
 
-        return Answer(200, stream())
+        return InProcessResponse(200, stream())
 
     clock = SimulatedClock()
     client = ApiClient(InProcessTransport(serve), runtime=Runtime.simulated("mute", clock=clock))
@@ -230,8 +236,10 @@ async def test_a_silent_server_is_noticed() -> None:
 async def test_what_is_no_event(line: bytes) -> None:
     """Lines that are no events are failures of the connection."""
 
-    async def serve(method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        return Answer(200, line + b"\n")
+    async def serve(
+        method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> InProcessResponse:
+        return InProcessResponse(200, line + b"\n")
 
     clock = SimulatedClock()
     client = ApiClient(InProcessTransport(serve), runtime=Runtime.simulated("noise", clock=clock))
@@ -244,8 +252,10 @@ async def test_an_event_has_a_size_limit() -> None:
     """An event that does not end is given up."""
     clock = SimulatedClock()
 
-    async def endless(method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        return Answer(200, b"x" * 200)
+    async def endless(
+        method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> InProcessResponse:
+        return InProcessResponse(200, b"x" * 200)
 
     client = ApiClient(
         InProcessTransport(endless),

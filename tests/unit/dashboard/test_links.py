@@ -8,14 +8,16 @@ import pytest
 
 from restow.aio import SimulatedClock
 from restow.apimachinery.status import Forbidden
-from restow.client import Answer, ConnectionFailed, InProcessTransport
+from restow.client import ConnectionFailed, InProcessResponse, InProcessTransport
 from restow.dashboard.links import ANSWER_SECONDS_MAX, TICKETS_PATH, login_link
 
 
 def transport_of(status: int, body: bytes) -> InProcessTransport:
-    async def answer(method: str, target: str, _headers: Mapping[str, str], _body: bytes) -> Answer:
+    async def answer(
+        method: str, target: str, _headers: Mapping[str, str], _body: bytes
+    ) -> InProcessResponse:
         assert (method, target) == ("POST", TICKETS_PATH)
-        return Answer(status, body)
+        return InProcessResponse(status, body)
 
     return InProcessTransport(answer, server="https://one:1")
 
@@ -51,7 +53,7 @@ async def test_a_server_that_does_not_answer_is_given_up() -> None:
 
     async def never(
         _method: str, _target: str, _headers: Mapping[str, str], _body: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         await clock.sleep(ANSWER_SECONDS_MAX * 10)
         raise AssertionError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from restow.client import Discovered
+from restow.client import DiscoveredResources
 from restow.migration.manual import ByHand, ByHandOptions, Result
 from restow.migration.migrator.jobs import Listener
 from tests.unit.migration.migrator.world import QUICK, World
@@ -17,7 +17,7 @@ async def migrate(
     world: World,
     options: ByHandOptions = OPTIONS,
     *,
-    found: Discovered | None = None,
+    found: DiscoveredResources | None = None,
     on_request: Callable[[Any], None] = lambda _: None,
     listener: Listener | None = None,
 ) -> Result:

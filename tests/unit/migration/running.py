@@ -16,7 +16,7 @@ from restow.aio import Runtime
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.client import ApiClient, ClientConfig, HttpTransport, read_kubeconfig
-from restow.client.transport import Request, Response, Transport
+from restow.client.transport import ClientRequest, ClientResponse, Transport
 
 WAIT_SECONDS_MAX = 60.0
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -45,7 +45,7 @@ class Call:
     name: str
 
     @classmethod
-    def of(cls, request: Request) -> Call | None:
+    def of(cls, request: ClientRequest) -> Call | None:
         """None for what is no resource, such as discovery."""
         url = urlsplit(request.target)
         parts = url.path.strip("/").split("/")
@@ -77,11 +77,11 @@ class Recording:
         self._inner = inner
         self._has_rewrite = has_rewrite
 
-    def send(self, request: Request) -> AbstractAsyncContextManager[Response]:
+    def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
         return self._send(request)
 
     @asynccontextmanager
-    async def _send(self, request: Request) -> AsyncIterator[Response]:
+    async def _send(self, request: ClientRequest) -> AsyncIterator[ClientResponse]:
         call = Call.of(request)
         if call is not None:
             self.calls.add(call)
@@ -95,7 +95,7 @@ class Recording:
                 body["resources"] = [
                     each for each in body["resources"] if not each["name"].endswith("/rewrite")
                 ]
-            yield Response(
+            yield ClientResponse(
                 response.status, response.headers, _piece(orjson.dumps(body)), self._inner.server
             )
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from restow.aio import Runtime, SimulatedClock
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
-from restow.client import Answer, ApiClient, InProcessTransport
+from restow.client import ApiClient, InProcessResponse, InProcessTransport
 from restow.migration.events import (
     ATTEMPTS_MAX,
     EVENTS,
@@ -46,24 +46,24 @@ class Server:
 
     async def handle(
         self, method: str, target: str, _headers: Mapping[str, str], body: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         self.requests += 1
         if self.refuse:
             error = self.refuse.pop(0)
             if not isinstance(error, status.StatusError):
                 raise error
-            return Answer(error.code, error.to_bytes())
+            return InProcessResponse(error.code, error.to_bytes())
         value = orjson.loads(body)
         if method == "POST":
             path = f"{target}/{value['metadata']['name']}"
             self.events[path] = value
-            return Answer(201, body)
+            return InProcessResponse(201, body)
         assert method == "PATCH"
         if target not in self.events:
             error = status.not_found(NAMES, target)
-            return Answer(error.code, error.to_bytes())
+            return InProcessResponse(error.code, error.to_bytes())
         self.events[target] |= value
-        return Answer(200, orjson.dumps(self.events[target]))
+        return InProcessResponse(200, orjson.dumps(self.events[target]))
 
     def said(self) -> list[tuple[str, int]]:
         return [(each["message"], each["count"]) for each in self.events.values()]

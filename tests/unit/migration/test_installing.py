@@ -13,7 +13,7 @@ import pytest
 from restow.aio import Runtime, SimulatedClock
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
-from restow.client import Answer, ApiClient, InProcessTransport
+from restow.client import ApiClient, InProcessResponse, InProcessTransport
 from restow.migration import crds
 from restow.migration.installing import InstallFailed, Outcome, install, missing_kinds
 from tests.unit.migration.running import running_server
@@ -39,13 +39,13 @@ class Kubernetes:
 
     async def handle(
         self, method: str, target: str, _headers: Mapping[str, str], body: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         try:
             return self._answer(method, target, orjson.loads(body) if body else None)
         except status.StatusError as error:
-            return Answer(error.code, error.to_bytes())
+            return InProcessResponse(error.code, error.to_bytes())
 
-    def _answer(self, method: str, target: str, body: Any) -> Answer:
+    def _answer(self, method: str, target: str, body: Any) -> InProcessResponse:
         path, _, query = target.partition("?")
         if path == "/apis/apiextensions.k8s.io/v1" and self.has_definitions:
             return _resources("customresourcedefinitions")
@@ -62,7 +62,7 @@ class Kubernetes:
         name = path.removeprefix(_CRDS).strip("/")
         is_dry_run = "dryRun=All" in query
         if method == "GET":
-            return Answer(200, orjson.dumps(self._found(name)))
+            return InProcessResponse(200, orjson.dumps(self._found(name)))
         if self.before_write:
             self.before_write.pop(0)()
         self.writes.append(f"{method}{' dry run' if is_dry_run else ''}")
@@ -74,7 +74,7 @@ class Kubernetes:
             self._found(name)["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]
         ):
             raise status.conflict(_NAMES, name)
-        return Answer(200, orjson.dumps(body if is_dry_run else self.store(body)))
+        return InProcessResponse(200, orjson.dumps(body if is_dry_run else self.store(body)))
 
     def store(self, value: dict[str, Any]) -> dict[str, Any]:
         self.version += 1
@@ -104,9 +104,9 @@ class Kubernetes:
         return ApiClient(InProcessTransport(self.handle), runtime=runtime)
 
 
-def _resources(*names: str) -> Answer:
+def _resources(*names: str) -> InProcessResponse:
     entries = [{"name": each, "kind": "Any", "namespaced": False, "verbs": []} for each in names]
-    return Answer(200, orjson.dumps({"kind": "APIResourceList", "resources": entries}))
+    return InProcessResponse(200, orjson.dumps({"kind": "APIResourceList", "resources": entries}))
 
 
 def original(plural: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest_asyncio
 from restow.aio import Runtime
 from restow.apimachinery.names import GroupVersionResource
 from restow.apis.resources import STATES, STORAGE_VERSIONS
-from restow.client import Discovered, LeaderElector
+from restow.client import DiscoveredResources, LeaderElector
 from restow.migration.manual import ByHand, ManualOutcome
 from restow.migration.migration_values import Phase, Record
 from restow.migration.migrator.controller import MigratorController
@@ -49,7 +49,7 @@ async def persisted(world: World) -> list[str]:
     return list(state["status"]["persistedStorageVersionHashes"])
 
 
-def without(found: Discovered, *names: GroupVersionResource) -> Discovered:
+def without(found: DiscoveredResources, *names: GroupVersionResource) -> DiscoveredResources:
     """A server that does not have these."""
     return replace(found, resources=tuple(r for r in found.resources if r.resource not in names))
 

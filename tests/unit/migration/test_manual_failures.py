@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from restow.aio import Runtime
 from restow.client import LeaderElector
-from restow.client.transport import Request
+from restow.client.transport import ClientRequest
 from restow.migration.manual import ByHandOptions, ManualOutcome
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.engine import Engine
@@ -65,7 +65,7 @@ async def test_ended_by_somebody_else(world: World) -> None:
     """A request that another has failed before it is worked off here is not told as a success."""
     is_ended = False
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         nonlocal is_ended
         name = sent.target.rpartition("/storageversionmigrations/")[2]
         if sent.method == "GET" and name.startswith("widgets") and not is_ended:

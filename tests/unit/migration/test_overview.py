@@ -20,7 +20,7 @@ from restow.apimachinery.names import GroupResource, GroupVersionKind, GroupVers
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.storage_scan import StoredCount
 from restow.client import ApiClient, ApiResource, ClientConfig, HttpTransport, NoSuchResource
-from restow.client.transport import Request, Response
+from restow.client.transport import ClientRequest, ClientResponse
 from restow.migration import overview_reading as reading
 from restow.migration import readability
 from restow.migration.overview import look
@@ -50,18 +50,18 @@ class Lesser:
         self.broken: tuple[str, ...] = ("nothing",)
         """A request whose target has all of these is answered with 500."""
 
-    def send(self, request: Request) -> AbstractAsyncContextManager[Response]:
+    def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
         return self._send(request)
 
     @asynccontextmanager
-    async def _send(self, request: Request) -> AsyncIterator[Response]:
+    async def _send(self, request: ClientRequest) -> AsyncIterator[ClientResponse]:
         if self.forbidden in request.target:
             error = status.forbidden("no", resource=MIGRATIONS.group_resource, name="")
-            yield Response(403, {}, _piece(error.to_bytes()), self.server)
+            yield ClientResponse(403, {}, _piece(error.to_bytes()), self.server)
             return
         if all(each in request.target for each in self.broken):
             broken = status.internal("configmaps cannot be read: default/bad: it is no object")
-            yield Response(500, {}, _piece(broken.to_bytes()), self.server)
+            yield ClientResponse(500, {}, _piece(broken.to_bytes()), self.server)
             return
         async with self._inner.send(request) as response:
             if request.target != "/apis":
@@ -69,7 +69,7 @@ class Lesser:
                 return
             body = orjson.loads(await response.read(bytes_max=1_000_000))
             body["groups"] = [each for each in body["groups"] if each["name"] not in self.hidden]
-            yield Response(200, {}, _piece(orjson.dumps(body)), self.server)
+            yield ClientResponse(200, {}, _piece(orjson.dumps(body)), self.server)
 
     async def close(self) -> None:
         await self._inner.close()

@@ -22,7 +22,7 @@ from restow.apis.names import (
 from restow.apis.storage_scan import StoredCount
 from restow.cli import status_tables
 from restow.cli.hints import Hints
-from restow.client import ApiResource, Discovered
+from restow.client import ApiResource, DiscoveredResources
 from restow.client.discovery import ApiGroup
 from restow.migration.overview_keys import key_problems
 from restow.migration.overview_reading import (
@@ -55,7 +55,7 @@ THEIRS = ApiResource(
     is_namespaced=True,
     verbs=frozenset({"get", "list", "update"}),
 )
-FOUND = Discovered(
+FOUND = DiscoveredResources(
     groups=(
         ApiGroup("", ("v1",), "v1"),
         ApiGroup("theirs.example.com", ("v1",), "v1"),

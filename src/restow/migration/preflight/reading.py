@@ -28,7 +28,7 @@ from restow.apis.internal_v1alpha1 import StorageVersion, resource_of_name
 from restow.apis.migration_v1alpha1 import persisted_hashes
 from restow.apis.resources import DEFINITIONS, STATES, STORAGE_VERSIONS
 from restow.apis.storage_scan import OBJECTS_PREFIX, Contradiction
-from restow.client import ApiClient, ApiResource, Discovered, ListOptions, Object, key_of
+from restow.client import ApiClient, ApiResource, DiscoveredResources, ListOptions, Object, key_of
 from restow.kinds.kubernetes_releases import is_known, minor_of
 from restow.migration import requests
 from restow.migration.encryption_keys import KeysSaid, keys_said, persisted_keys
@@ -65,7 +65,7 @@ _GROUPS_READ: Final = frozenset(
 class _Seen:
     """Everything that was read, by resource."""
 
-    discovered: Discovered
+    discovered: DiscoveredResources
     states: dict[GroupResource, Object] = field(default_factory=dict)
     reports: dict[GroupResource, StorageVersion] = field(default_factory=dict)
     selected: dict[GroupResource, tuple[str, frozenset[str]]] = field(default_factory=dict)
@@ -212,7 +212,7 @@ def _keyed(name: GroupResource, seen: _Seen) -> KeyedResource:
 class _Reader:
     """Reads lists; what cannot be read is empty, and is told."""
 
-    def __init__(self, client: ApiClient, discovered: Discovered) -> None:
+    def __init__(self, client: ApiClient, discovered: DiscoveredResources) -> None:
         self._client = client
         self._discovered = discovered
         self._served = {each.resource for each in discovered.resources}

@@ -26,12 +26,12 @@ from restow.apimachinery.status_error import StatusError
 from restow.apis.resources import STATES
 from restow.client import (
     ApiClient,
-    Change,
     ClientError,
     ConnectionFailed,
-    Discovered,
+    DiscoveredResources,
     Informer,
     Object,
+    ObjectChange,
     RetryPolicy,
 )
 from restow.migration.outlets import (
@@ -229,7 +229,7 @@ class _Run:
                 wait_seconds = min(wait_seconds, backoff_seconds)
             await self._pause(wait_seconds)
 
-    def _is_told(self, found: Discovered, *, is_first: bool) -> bool:
+    def _is_told(self, found: DiscoveredResources, *, is_first: bool) -> bool:
         """Whether discovery tells which APIs there are. What was there once may be hidden by a
         server that is just starting, so that it is missing counts only at first."""
         try:
@@ -251,7 +251,7 @@ class _Run:
             pass
         self._unknown_seen.clear()
 
-    def _take(self, found: Discovered, *, has_apis: bool) -> None:
+    def _take(self, found: DiscoveredResources, *, has_apis: bool) -> None:
         """Look after what is there; what could not be read is as it was before."""
         now = eligible_resources(found)
         kept = {
@@ -270,7 +270,7 @@ class _Run:
         for name in new:
             self.queue.add(name)
 
-    def _watch_apis(self, found: Discovered) -> None:
+    def _watch_apis(self, found: DiscoveredResources) -> None:
         """Begin to watch what is served by now. Where nothing can be watched, polls must do."""
         sources = self._sources
         is_wanted = sources.wants_storage_versions and sources.following is None
@@ -286,7 +286,7 @@ class _Run:
                 informer.on_change(partial(self._on_change, of))
                 self._tasks.spawn(f"informer {api}", informer.run())
 
-    def _on_change(self, of: Callable[[Object], GroupResource], change: Change) -> None:
+    def _on_change(self, of: Callable[[Object], GroupResource], change: ObjectChange) -> None:
         for each in (change.old, change.new):
             if each is not None:
                 self._wake(of(each))

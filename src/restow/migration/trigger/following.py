@@ -26,9 +26,9 @@ from restow.apis.resources import STORAGE_VERSIONS
 from restow.client import (
     ApiClient,
     ConnectionFailed,
-    Event,
     EventType,
     Object,
+    WatchEvent,
     key_of,
     uid_of,
     version_of,
@@ -183,7 +183,7 @@ class Following:
             track.is_whole = track.was_deleted = False
         self._moved.set()
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: WatchEvent) -> None:
         if event.type is EventType.BOOKMARK:
             return
         name = event.key.name

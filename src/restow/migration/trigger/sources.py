@@ -26,7 +26,7 @@ from restow.apimachinery.status import Forbidden, NotFound
 from restow.apimachinery.status_error import StatusError
 from restow.apis.resources import STATES, STORAGE_VERSIONS
 from restow.client import ApiClient, ApiResource, ClientError, ConnectionFailed
-from restow.client import Discovered as Discovery
+from restow.client import DiscoveredResources as Discovery
 from restow.migration.requests import REQUESTS
 from restow.migration.trigger.addresses import read_addresses
 from restow.migration.trigger.eligibility import Discovered, eligible

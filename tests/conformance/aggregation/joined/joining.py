@@ -17,7 +17,7 @@ from restow.apimachinery.names import GroupVersionResource
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.client import ApiClient, ClientConfig, HttpTransport, read_kubeconfig
-from restow.client.transport import Request
+from restow.client.transport import ClientRequest
 from tests.support.aggregated_backend import JSON, AggregatedBackend, Asked, Line
 
 GROUP = "samples.example.com"
@@ -142,7 +142,7 @@ async def joined(directory: Path) -> AsyncIterator[Joined]:
 async def _discovered(config: ClientConfig, made: Joined) -> None:
     """Wait until the main server has asked the backend for what it serves."""
     transport = HttpTransport(config, clock=made.api.runtime.clock)
-    request = Request(method="GET", target="/apis", headers=(("Accept", AGGREGATED),))
+    request = ClientRequest(method="GET", target="/apis", headers=(("Accept", AGGREGATED),))
 
     async def read() -> list[str]:
         async with transport.send(request) as response:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from restow.aggregator.services import Place
-from restow.client.transport import Request
+from restow.client.transport import ClientRequest
 from tests.conformance.aggregation.proxy.conftest import StartRig
 from tests.conformance.aggregation.proxy.proxies import FLUNDERS, RawClient, Rig
 from tests.support.aggregated_backend import Asked, Line
@@ -98,7 +98,7 @@ async def test_cve_2022_3172_own_fetches_follow_nothing(rig: Rig) -> None:
         await line.answer(b"", status="301 Moved", headers=[("Location", "/elsewhere")])
 
     rig.backend.script = script
-    request = Request(method="GET", target="/apis")
+    request = ClientRequest(method="GET", target="/apis")
     async with rig.backends.send(rig.api, request) as response:
         assert response.status == 301
     assert [asked.target for asked in rig.backend.asked] == ["/apis"]

@@ -17,7 +17,7 @@ from restow.admission import Admission
 from restow.aio import RandomIds, Runtime, SeededRandomness, SystemClock, Timer
 from restow.apimachinery.status import StatusError
 from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed, HttpTransport
-from restow.client.transport import Request, Response
+from restow.client.transport import ClientRequest, ClientResponse
 from restow.migration.migrator.passes import PageDone
 from restow.migration.migrator.patching import Patching, PatchOptions
 from restow.registry.stored_bytes import encode
@@ -30,7 +30,7 @@ V1, V2 = "example.com/v1", "example.com/v2"
 ROOT = "/registry/example.com/widgets/"
 OPTIONS = PatchOptions(page_objects=10, in_flight_max=8)
 
-Fault = Callable[[Request], Awaitable[StatusError | Exception | None]]
+Fault = Callable[[ClientRequest], Awaitable[StatusError | Exception | None]]
 """What comes instead of the answer; an exception comes behind it, when all has been carried out."""
 
 
@@ -61,7 +61,7 @@ class QuickClock:
         return self._real.call_later(seconds, callback)
 
 
-async def no_fault(_request: Request) -> StatusError | Exception | None:
+async def no_fault(_request: ClientRequest) -> StatusError | Exception | None:
     return None
 
 
@@ -71,20 +71,20 @@ class FaultyTransport:
     def __init__(self, inner: HttpTransport) -> None:
         self.server = inner.server
         self.fault: Fault = no_fault
-        self.sent: list[Request] = []
+        self.sent: list[ClientRequest] = []
         self.under_way = 0
         self.under_way_most = 0
         self._inner = inner
 
-    def of(self, method: str) -> list[Request]:
+    def of(self, method: str) -> list[ClientRequest]:
         """What was sent with a method."""
         return [each for each in self.sent if each.method == method]
 
-    def send(self, request: Request) -> AbstractAsyncContextManager[Response]:
+    def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
         return self._send(request)
 
     @asynccontextmanager
-    async def _send(self, request: Request) -> AsyncIterator[Response]:
+    async def _send(self, request: ClientRequest) -> AsyncIterator[ClientResponse]:
         self.sent.append(request)
         self.under_way += 1
         self.under_way_most = max(self.under_way, self.under_way_most)
@@ -93,7 +93,7 @@ class FaultyTransport:
             if isinstance(fault, StatusError):
                 headers = {"retry-after": str(fault.retry_after_seconds or "")}
                 headers = {name: value for name, value in headers.items() if value}
-                yield Response(fault.code, headers, _one(fault.to_bytes()), self.server)
+                yield ClientResponse(fault.code, headers, _one(fault.to_bytes()), self.server)
                 return
             # Over plain HTTP the client sends no credential by itself.
             known = replace(

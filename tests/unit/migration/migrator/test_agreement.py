@@ -16,7 +16,7 @@ from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.names import EPOCH_ANNOTATION, KEYS_ANNOTATION
-from restow.client import Answer, ApiClient, ApiResource, InProcessTransport
+from restow.client import ApiClient, ApiResource, InProcessResponse, InProcessTransport
 from restow.migration.migration_values import Record
 from restow.migration.migrator import agreement as agreements
 from restow.migration.migrator.agreement import Agreement, LeftAlone, NotAgreed
@@ -268,12 +268,12 @@ class Discovery:
 
     async def handle(
         self, _method: str, target: str, _headers: Mapping[str, str], _body: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         if target != "/apis/example.com/v2":
-            return Answer(404, b"{}")
+            return InProcessResponse(404, b"{}")
         self.asked += 1
         entry = {"name": "widgets", "kind": "Widget", "verbs": [], "storageVersionHash": self.hash}
-        return Answer(self.code, orjson.dumps({"resources": [entry]}))
+        return InProcessResponse(self.code, orjson.dumps({"resources": [entry]}))
 
 
 async def test_by_discovery() -> None:

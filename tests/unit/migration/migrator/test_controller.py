@@ -13,7 +13,7 @@ import pytest
 from restow.aio import Backoff, Runtime
 from restow.apimachinery.names import GroupResource
 from restow.client import CacheFull
-from restow.client.transport import Request
+from restow.client.transport import ClientRequest
 from restow.migration.migration_values import Record
 from restow.migration.migrator.controller import (
     ABORTED,
@@ -155,7 +155,7 @@ async def test_several_resources_side_by_side(world: World) -> None:
     await other_request(world, "n", secrets)
     gate = asyncio.Event()
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         if is_rewrite(sent) and "/m/" in sent.target:
             await gate.wait()
         return 0
@@ -174,7 +174,7 @@ async def test_a_bounded_number(world: World) -> None:
     await until(has_age(world, "m"))
     begun = asyncio.Event()
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         if is_rewrite(sent) and "/m/" in sent.target:
             begun.set()
         return 0
@@ -231,7 +231,7 @@ async def test_deleted(world: World) -> None:
     """The request that is deleted is given up; the next one of the resource is begun."""
     gate = asyncio.Event()
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         if is_rewrite(sent) and "/m/" in sent.target:
             gate.set()
             await asyncio.Event().wait()
@@ -253,7 +253,7 @@ async def test_lost(world: World) -> None:
     """A migration that is aborted because servers do not agree is told of as such."""
     gate = asyncio.Event()
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         if is_rewrite(sent):
             gate.set()
             await asyncio.Event().wait()
@@ -287,7 +287,7 @@ async def test_interrupted_and_resumed(world: World) -> None:
     options = replace(OPTIONS, engine=replace(QUICK, page_attempts_max=1))
     count = 0
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         nonlocal count
         if is_rewrite(sent):
             count += 1
@@ -309,7 +309,7 @@ async def test_interrupted_too_often(world: World) -> None:
     """Trouble that does not end fails the request."""
     options = replace(OPTIONS, engine=replace(QUICK, page_attempts_max=1), interruptions_max=2)
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         return 500 if is_rewrite(sent) else 0
 
     world.faults.before = before
@@ -333,7 +333,7 @@ async def test_apis_that_come_later(world: World) -> None:
     """A server that does not have an API of requests yet is asked again."""
     asked = 0
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         nonlocal asked
         if sent.target in {"/apis/migration.k8s.io/v1alpha1", "/apis/storagemigration.k8s.io/v1"}:
             asked += 1

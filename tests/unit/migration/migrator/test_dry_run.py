@@ -7,7 +7,7 @@ import pytest
 from restow.admission import Attributes, WriteOf
 from restow.apimachinery import status
 from restow.apimachinery.status import StatusError, Unauthorized
-from restow.client.transport import Request
+from restow.client.transport import ClientRequest
 from restow.migration.migrator.classify import NOT_ASKED
 from restow.migration.migrator.dry_run import DryRunDone, dry_run
 from restow.migration.migrator.passes import Failure, PageDone
@@ -70,7 +70,7 @@ async def test_nothing_speaks_against_it() -> None:
     """All would go well; an object that is gone meanwhile is no problem."""
     async with running(12) as rig:
 
-        async def fault(request: Request) -> StatusError | None:
+        async def fault(request: ClientRequest) -> StatusError | None:
             is_gone = request.method == "PATCH" and "/w007?" in request.target
             return status.not_found(rig.resource.group_resource, "w007") if is_gone else None
 
@@ -86,7 +86,7 @@ async def test_what_ends_it() -> None:
     """A server that does not let us in is no reason against any object."""
     async with running(3) as rig:
 
-        async def fault(request: Request) -> StatusError | None:
+        async def fault(request: ClientRequest) -> StatusError | None:
             return status.unauthorized() if request.method == "PATCH" else None
 
         rig.transport.fault = fault

@@ -11,7 +11,7 @@ import pytest
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import InProcessTransport
-from restow.client.transport import Request
+from restow.client.transport import ClientRequest
 from restow.migration.migration_values import Record
 from restow.migration.migrator.agreement import BY_SERVER
 from restow.migration.migrator.controller import find_request_apis
@@ -210,7 +210,7 @@ async def test_a_deleted_request_ends_it(world: World) -> None:
     request = await world.request()
     asked: list[str] = []
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         if is_rewrite(sent):
             asked.append(sent.target)
             if len(asked) == 2:
@@ -242,7 +242,7 @@ async def test_a_lost_agreement_ends_it(world: World, is_patching: bool) -> None
     request = await world.request()
     begun = asyncio.Event()
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         is_page = is_rewrite(sent) or (sent.method == "PATCH" and "/widgets/" in sent.target)
         if is_page and (await world.versions()).get(V2, 0) >= 5:
             begun.set()
@@ -310,7 +310,7 @@ async def test_storms(world: World, code: int, is_patching: bool) -> None:
     request = await world.request()
     count = 0
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         nonlocal count
         if sent.method == "GET" or sent.is_stream:
             return 0
@@ -328,7 +328,7 @@ async def test_a_token_that_nobody_knows(world: World) -> None:
     request = await world.request()
     refused = 0
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         nonlocal refused
         if is_rewrite(sent) and b'"continue"' in sent.body and not refused:
             refused += 1
@@ -371,7 +371,7 @@ async def test_paused_and_released(world: World) -> None:
     request = await world.request()
     calls: list[str] = []
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         if is_rewrite(sent):
             calls.append("page")
             if len(calls) == 1:
@@ -418,7 +418,7 @@ async def test_a_proof_that_was_written_before_the_end(world: World) -> None:
     request = await world.request()
     dies = asyncio.Event()
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         if b'"Succeeded"' in sent.body:
             dies.set()
             await asyncio.Event().wait()
@@ -444,7 +444,7 @@ async def test_a_proof_of_before_is_taken_back(world: World) -> None:
     request = await world.request(annotations={PROOF_ANNOTATION: '{"target": "x", "mark": "y"}'})
     marks: list[Any] = []
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         if is_rewrite(sent) and not marks:
             marks.append("asked")
             marks.append((await world.latest())["metadata"]["annotations"])
@@ -476,7 +476,7 @@ async def test_refused_for_good(world: World) -> None:
     request = await world.request()
     code = 503
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         return code if is_rewrite(sent) else 0
 
     world.faults.before = before
@@ -493,7 +493,7 @@ async def test_never_found_unchanged(world: World) -> None:
     request = await world.request()
     pages = 0
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         nonlocal pages
         if is_rewrite(sent):
             pages += 1
@@ -511,7 +511,7 @@ async def test_what_was_changed_by_others_meanwhile(world: World) -> None:
     request = await world.request()
     passes: list[int] = []
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         if is_rewrite(sent):
             passes.append(1)
             if len(passes) == 4:
@@ -531,7 +531,7 @@ async def test_nothing_is_proven_without_a_last_look(world: World) -> None:
     request = await world.request()
     patches = 0
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         nonlocal patches
         if sent.is_stream and "storageversions?" in sent.target:
             await asyncio.Event().wait()  # a watch that shows nothing
@@ -566,7 +566,7 @@ async def test_what_others_write_to_the_status_stays(world: World) -> None:
     ]
     pages = 0
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         nonlocal pages
         pages += is_rewrite(sent)
         if sent.target.endswith("/m/status") and foreign and pages == 3 - len(foreign):

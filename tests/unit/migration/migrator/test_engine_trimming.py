@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from restow.client import InProcessTransport
-from restow.client.transport import Request
+from restow.client.transport import ClientRequest
 from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import Ending, Listener
 from restow.migration.migrator.passes import PageDone
@@ -82,7 +82,7 @@ async def test_not_written_for_a_moment(world: World, api: Definitions, answer: 
     trimmed then: a success that leaves it would be the last word."""
     refusals = 1
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         nonlocal refusals
         if sent.method == "PUT" and sent.target.startswith(PATH) and refusals:
             refusals -= 1
@@ -100,7 +100,7 @@ async def test_not_written_for_a_moment(world: World, api: Definitions, answer: 
 async def test_may_not_be_written(world: World, api: Definitions) -> None:
     """Where the migrator may not write definitions, it says so, and succeeds."""
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         return 403 if sent.method == "PUT" and sent.target.startswith(PATH) else 0
 
     world.faults.before = before

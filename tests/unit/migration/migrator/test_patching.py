@@ -17,7 +17,7 @@ from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status import Expired, NotFound, StatusError, Unauthorized
 from restow.client import ConnectionFailed
-from restow.client.transport import Request
+from restow.client.transport import ClientRequest
 from restow.migration.migrator.classify import CONFLICTS_MAX, WEBHOOK_ATTEMPTS_MAX
 from restow.migration.migrator.passes import Failure
 from restow.migration.migrator.patching import FIELD_MANAGER, PatchOptions, connections_for
@@ -50,7 +50,7 @@ def instead_of(method: str, *errors: StatusError | Exception | None) -> Fault:
     """The next requests of a method are answered so, one each; then all goes well."""
     left = list(errors)
 
-    async def fault(request: Request) -> StatusError | Exception | None:
+    async def fault(request: ClientRequest) -> StatusError | Exception | None:
         return left.pop(0) if request.method == method and left else None
 
     return fault
@@ -59,7 +59,7 @@ def instead_of(method: str, *errors: StatusError | Exception | None) -> Fault:
 def for_object(name: str, error: Callable[[], StatusError | None]) -> Fault:
     """Writes of one object are answered so."""
 
-    async def fault(request: Request) -> StatusError | None:
+    async def fault(request: ClientRequest) -> StatusError | None:
         is_meant = request.method in {"PATCH", "PUT"} and f"/{name}?" in request.target
         return error() if is_meant else None
 
@@ -70,7 +70,7 @@ def before_patch_of(name: str, act: Callable[[], Awaitable[None]]) -> Fault:
     """Something happens once, after an object was listed and before it is patched."""
     is_done = False
 
-    async def fault(request: Request) -> None:
+    async def fault(request: ClientRequest) -> None:
         nonlocal is_done
         if request.method == "PATCH" and f"/{name}?" in request.target and not is_done:
             is_done = True
@@ -215,7 +215,7 @@ async def test_storms(rig: Rig, seed: int) -> None:
         lost,
     ]
 
-    async def fault(request: Request) -> StatusError | Exception | None:
+    async def fault(request: ClientRequest) -> StatusError | Exception | None:
         if request.method == "PATCH" and chance.random() < 0.05:
             name = request.target.partition("?")[0].rpartition("/")[2]
             await rig.plant_one(name, chance.choice([V1, V2]))
@@ -231,7 +231,7 @@ async def test_storms(rig: Rig, seed: int) -> None:
     assert totals(await whole(rig.patching())) == (0, 25, 0, 0)
 
 
-async def no_more(_request: Request) -> None:
+async def no_more(_request: ClientRequest) -> None:
     return None
 
 
@@ -279,7 +279,7 @@ async def test_an_undecodable_object_fails_the_page(rig: Rig) -> None:
 async def test_all_before_an_undecodable_object_are_rewritten(rig: Rig) -> None:
     """A server that lists what it can read is asked for less and less, up to the bad one."""
 
-    async def fault(request: Request) -> StatusError | None:
+    async def fault(request: ClientRequest) -> StatusError | None:
         if request.method != "GET":
             return None
         begin = 0 if "continue" not in request.target else rig_position(rig)
@@ -320,7 +320,7 @@ async def test_a_server_without_metadata_only(rig: Rig, code: int) -> None:
     """Whole objects are read then, and asked for only once in the other way."""
     error = StatusError("not here", code=code, reason="NotAcceptable" if code == 406 else "")
 
-    async def fault(request: Request) -> StatusError | None:
+    async def fault(request: ClientRequest) -> StatusError | None:
         is_partial = "PartialObject" in dict(request.headers)["Accept"]
         return error if is_partial and (request.method == "GET" or code == 406) else None
 
@@ -339,7 +339,7 @@ async def test_a_resource_without_patch(rig: Rig, how: str) -> None:
     else:
         error = StatusError("not here", code=int(how))
 
-        async def fault(request: Request) -> StatusError | None:
+        async def fault(request: ClientRequest) -> StatusError | None:
             return error if request.method == "PATCH" else None
 
         rig.transport.fault = fault
@@ -420,7 +420,7 @@ async def test_cancelled_at_any_time(rig: Rig) -> None:
     """When the page is cancelled, nothing is under way any more, and it can be done again."""
     held = asyncio.Event()
 
-    async def hold(request: Request) -> None:
+    async def hold(request: ClientRequest) -> None:
         if request.method == "PATCH":
             await held.wait()
 

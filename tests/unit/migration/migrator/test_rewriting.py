@@ -14,7 +14,7 @@ from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.status import ServiceUnavailable, StatusError
 from restow.apimachinery.version_hash import storage_version_hash
-from restow.client import Answer, ApiClient, ApiResource, InProcessTransport
+from restow.client import ApiClient, ApiResource, InProcessResponse, InProcessTransport
 from restow.migration.migration_values import MigrationRef
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.passes import Failure, Lost
@@ -41,7 +41,7 @@ class Server:
 
     async def handle(
         self, method: str, target: str, _headers: Mapping[str, str], body: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         assert method == "POST"
         assert target == "/apis/migration.k8s.io/v1alpha1/storageversionmigrations/m/rewrite"
         wish = orjson.loads(body)
@@ -50,8 +50,8 @@ class Server:
         answer = self.answers.pop(0) if self.answers else {**PAGE, "scanned": wish["limit"]}
         if isinstance(answer, StatusError):
             headers = {"Retry-After": str(answer.retry_after_seconds)}
-            return Answer(answer.code, answer.to_bytes(), headers)
-        return Answer(200, orjson.dumps(answer))
+            return InProcessResponse(answer.code, answer.to_bytes(), headers)
+        return InProcessResponse(200, orjson.dumps(answer))
 
     def rewriting(self, options: EngineOptions = QUICK, **given: Any) -> Rewriting:
         runtime = Runtime.simulated("rewriting", clock=self.clock)

@@ -17,7 +17,7 @@ import orjson
 from restow.aio import Backoff, Runtime
 from restow.apimachinery.names import GroupResource
 from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed, HttpTransport
-from restow.client.transport import Request, Response, Transport
+from restow.client.transport import ClientRequest, ClientResponse, Transport
 from restow.endpoints.barrier import WriteBarrier
 from restow.migration.migrator.controller import find_request_apis, find_resource
 from restow.migration.migrator.engine import Engine
@@ -48,15 +48,15 @@ QUICK = EngineOptions(
     patch=PatchOptions(page_objects=5, in_flight_max=8),
 )
 
-Before = Callable[[Request], Awaitable[int]]
+Before = Callable[[ClientRequest], Awaitable[int]]
 """Hears of each request before it is sent; a code is answered instead, -1 loses the answer."""
 
 
-async def nothing(_request: Request) -> int:
+async def nothing(_request: ClientRequest) -> int:
     return 0
 
 
-def is_rewrite(request: Request) -> bool:
+def is_rewrite(request: ClientRequest) -> bool:
     return request.target.endswith("/rewrite")
 
 
@@ -70,18 +70,18 @@ class Faulty:
         """Who answers instead for paths that begin so."""
         self.server = inner.server
 
-    def send(self, request: Request) -> AbstractAsyncContextManager[Response]:
+    def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
         return self._send(request)
 
     @asynccontextmanager
-    async def _send(self, request: Request) -> AsyncIterator[Response]:
+    async def _send(self, request: ClientRequest) -> AsyncIterator[ClientResponse]:
         # Tests speak plain HTTP, over which the client sends no credential.
         headers = (*request.headers, ("Authorization", f"Bearer {TOKEN}"))
         request = replace(request, headers=headers)
         code = await self.before(request)
         if code > 0:
             body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
-            yield Response(code, {}, _pieces(orjson.dumps(body)), self.server)
+            yield ClientResponse(code, {}, _pieces(orjson.dumps(body)), self.server)
             return
         routes = [each for path, each in self.routes.items() if request.target.startswith(path)]
         async with (*routes, self.inner)[0].send(request) as response:
@@ -246,7 +246,7 @@ async def run_until(
     """Run, and kill it at its n-th write; False if it has ended before."""
     writes, reached = 0, asyncio.Event()
 
-    async def before(sent: Request) -> int:
+    async def before(sent: ClientRequest) -> int:
         nonlocal writes
         if sent.method != "GET":
             writes += 1

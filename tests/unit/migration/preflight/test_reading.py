@@ -12,7 +12,7 @@ import pytest
 from restow.aio import Runtime
 from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
-from restow.client import Answer, ApiClient, InProcessTransport
+from restow.client import ApiClient, InProcessResponse, InProcessTransport
 from restow.migration.preflight import (
     ClusterView,
     Reason,
@@ -77,15 +77,15 @@ class Cluster:
 
     async def _answer(
         self, method: str, target: str, _headers: Mapping[str, str], _body: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         path = urlsplit(target).path
         if method == "POST" and self.scans:
-            return Answer(201, orjson.dumps(self.scans.pop(0)))
+            return InProcessResponse(201, orjson.dumps(self.scans.pop(0)))
         if path in self.forbidden:
-            return Answer(403, b"{}")
+            return InProcessResponse(403, b"{}")
         if path not in self.documents:
-            return Answer(404, b"{}")
-        return Answer(200, orjson.dumps(self.documents[path]))
+            return InProcessResponse(404, b"{}")
+        return InProcessResponse(200, orjson.dumps(self.documents[path]))
 
 
 def _root(group_version: str) -> str:

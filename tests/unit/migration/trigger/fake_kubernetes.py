@@ -16,7 +16,7 @@ from restow.aio import Runtime, SimulatedClock
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource, GroupVersionKind, GroupVersionResource
 from restow.apimachinery.version_hash import storage_version_hash
-from restow.client import Answer, ApiClient, InProcessTransport, Object
+from restow.client import ApiClient, InProcessResponse, InProcessTransport, Object
 from restow.migration.records import record_of
 from tests.unit.client.fake_api import FakeApi, Sent
 
@@ -192,19 +192,19 @@ class Server:
 
     async def handle(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         if self.is_down:
             raise ConnectionRefusedError
         await self.cluster.clock.sleep(self.delay_seconds)
         path = target.partition("?")[0]
         if self.hidden and path.startswith(f"/apis/{self.hidden}/") and path.count("/") == 3:
-            return Answer(503, status.unavailable("starting").to_bytes())
+            return InProcessResponse(503, status.unavailable("starting").to_bytes())
         document = self._document(path)
         if document is not None:
-            return Answer(200, orjson.dumps(document))
+            return InProcessResponse(200, orjson.dumps(document))
         group_version = path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
         if not any(group_version.startswith(each) for each in self.cluster.groups):
-            return Answer(404, b"404 page not found")
+            return InProcessResponse(404, b"404 page not found")
         return await self.cluster.handle(method, target, headers, body)
 
     def _document(self, path: str) -> Object | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.assembly import Assembly, Secrets, assemble
-from restow.client import Answer, ApiClient, InProcessTransport
+from restow.client import ApiClient, InProcessResponse, InProcessTransport
 from restow.endpoints.app import App
 from restow.endpoints.barrier import WriteBarrier
 from restow.httpserver import Peer, PushStream
@@ -48,7 +48,7 @@ class Door:
 
     async def handle(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes
-    ) -> Answer:
+    ) -> InProcessResponse:
         self.calls.append((method, target))
         error = None if self.fault is None else self.fault(method, target)
         if error is not None:

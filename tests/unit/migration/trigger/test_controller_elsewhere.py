@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from restow.apimachinery import status
-from restow.client import Answer, Object
+from restow.client import InProcessResponse, Object
 from restow.migration.trigger.options import Source, TriggerOptions
 from restow.migration.trigger.sources import SourceMissing
 from restow.migration.trigger.values import Settings
@@ -395,9 +395,11 @@ async def test_errors_of_one_resource_do_not_stop_others() -> None:
     server = world.server("s1", "v1")
     handle = server.handle
 
-    async def refusing(method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def refusing(
+        method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> InProcessResponse:
         if method == "POST" and b"gadgets" in body:
-            return Answer(500, status.internal("no").to_bytes())
+            return InProcessResponse(500, status.internal("no").to_bytes())
         return await handle(method, target, headers, body)
 
     server.hashes["gadgets"] = "abc="

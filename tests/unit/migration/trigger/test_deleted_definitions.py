@@ -9,7 +9,7 @@ from restow.aio import Runtime
 from restow.apimachinery.names import GroupVersionResource
 from restow.apimachinery.status import NotFound
 from restow.apis.resources import DEFINITIONS, STATES
-from restow.client import ApiClient, Change, Informer, key_of
+from restow.client import ApiClient, Informer, ObjectChange, key_of
 from restow.migration.trigger.controller import TriggerController
 from restow.migration.trigger.options import TriggerOptions
 from tests.unit.migration.running import running_server, until
@@ -47,7 +47,7 @@ async def test_a_deleted_crd_leaves_no_state(tmp_path: Path) -> None:
     removed although the trigger is told of it."""
     creations: list[str] = []
 
-    def count(change: Change) -> None:
+    def count(change: ObjectChange) -> None:
         if change.old is None and change.new is not None and key_of(change.new).name == NAME:
             creations.append(str(change.new["metadata"]["uid"]))
 

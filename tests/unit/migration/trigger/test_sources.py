@@ -11,7 +11,7 @@ from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource, GroupVersion, GroupVersionResource
 from restow.client import ApiClient, ApiGroup, ApiResource, Object
-from restow.client import Discovered as Discovery
+from restow.client import DiscoveredResources as Discovery
 from restow.migration.requests import REQUESTS
 from restow.migration.trigger.addresses import read_addresses
 from restow.migration.trigger.eligibility import Discovered
