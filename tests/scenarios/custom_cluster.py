@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from restow.apimachinery.status_error import StatusError
-from restow.controllers.definition_cleanup import delete_instances
+from restow.controllers.crd_finalizer import delete_instances
 from restow.registry.errors import DoAgain
 from restow.storage.errors import StorageError
 from restow.storageversion.errors import ModeRefused

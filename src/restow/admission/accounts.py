@@ -7,7 +7,7 @@
 
 A server without tokens of accounts is not asked: it has nothing to mount. Not here: what a pod gets
 of its account (`restow.apimachinery.pod_accounts`), and who makes accounts
-(`restow.controllers.accounts`).
+(`restow.controllers.service_accounts`).
 """
 
 from __future__ import annotations

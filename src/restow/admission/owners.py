@@ -9,7 +9,7 @@ Asked of each object that is written, on the short way too: so it is no plug-in 
 says at once what it thinks. What leaves owners as they were costs one comparison. Masters are not
 asked, nor what the servers do of themselves.
 
-Not here: what owners mean for an object (`restow.controllers.dependents`).
+Not here: what owners mean for an object (`restow.controllers.garbage_collector`).
 """
 
 from __future__ import annotations

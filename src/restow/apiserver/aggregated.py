@@ -46,7 +46,7 @@ from restow.apiserver.taking_part import take_part
 from restow.client import ApiClient, ClientConfig, read_kubeconfig
 from restow.controllers import Address
 from restow.controllers.compaction import Compactor
-from restow.controllers.turns import Turn
+from restow.controllers.leader_lock import Turn
 from restow.endpoints.barrier import WriteBarrier
 from restow.httpserver import Listener
 from restow.registry.catalog import Catalog

@@ -22,7 +22,7 @@ from restow.apimachinery.status import Conflict, NotFound
 from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ClientError, Informer, ObjectKey, metadata_of
 from restow.client.informer import ObjectChange
-from restow.controllers.places import read_metadata, stored_version
+from restow.controllers.object_keys import read_metadata, stored_version
 from restow.registry import strategy
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Resource

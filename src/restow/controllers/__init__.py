@@ -11,12 +11,12 @@ All of it is level-based: a change only says "look again", and what is done depe
 store holds at that moment. Not here: HTTP, rights, and how servers agree on versions.
 """
 
-from restow.controllers.addresses import Address
-from restow.controllers.definitions import DefinitionsOptions
+from restow.controllers.crds import DefinitionsOptions
+from restow.controllers.leader_lock import Turn
 from restow.controllers.manager import Housekeeping, HousekeepingOptions
 from restow.controllers.namespaces import RemoteContents, ensure_namespaces
 from restow.controllers.proxy_trust import ProxyTrust
-from restow.controllers.turns import Turn
+from restow.controllers.server_addresses import Address
 
 __all__ = [
     "Address",

@@ -13,8 +13,8 @@ import msgspec
 
 from restow.aio import Clock
 from restow.apimachinery import status
-from restow.controllers.definition_conditions import set_conditions
-from restow.controllers.places import working_version
+from restow.controllers.crd_conditions import set_conditions
+from restow.controllers.object_keys import working_version
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.registry.strategy import timestamp

@@ -27,8 +27,8 @@ from restow.controllers.api_service_objects import (
     read_api_service,
     write_finding,
 )
-from restow.controllers.paging import items_below
-from restow.controllers.places import working_version
+from restow.controllers.object_keys import working_version
+from restow.controllers.pages import items_below
 from restow.kinds.builtin import api_service_priorities
 from restow.registry.catalog import Catalog
 from restow.registry.custom.crds import ROOT as DEFINITIONS

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from restow.apimachinery import status
-from restow.controllers.addresses import Address, Addresses
-from restow.controllers.places import working_version
+from restow.controllers.object_keys import working_version
+from restow.controllers.server_addresses import Address, Addresses
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
 from restow.registry.store import DeleteOptions, ResourceStore

@@ -21,7 +21,7 @@ import orjson
 
 from restow.aio import Runtime
 from restow.apimachinery.status import Conflict, NotFound
-from restow.controllers.places import working_version
+from restow.controllers.object_keys import working_version
 from restow.registry.catalog import Catalog
 from restow.registry.reconcile_loops import for_each
 from restow.registry.store import DeleteOptions, ResourceStore

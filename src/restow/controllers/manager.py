@@ -16,30 +16,30 @@ from typing import Any, Final
 
 from restow.aio import Runtime, retry
 from restow.apimachinery.status_error import StatusError
-from restow.controllers import compaction, events_expiry, turns
-from restow.controllers.account_secrets import (
-    AccountSecretKeeper,
-    SignAccountToken,
-)
-from restow.controllers.accounts import AccountKeeper
-from restow.controllers.addresses import Address, Addresses
+from restow.controllers import compaction, events_expiry, leader_lock
+from restow.controllers.admission_policies import PolicyKeeper, hosts_policies
 from restow.controllers.api_services import ApiServiceKeeper, hosts_api_services
 from restow.controllers.compaction import Compactor
-from restow.controllers.definitions import DefinitionKeeper, DefinitionsOptions
-from restow.controllers.dependents import DependentsCollector
+from restow.controllers.crds import DefinitionKeeper, DefinitionsOptions
 from restow.controllers.endpoints import EndpointsKeeper
 from restow.controllers.events_expiry import EventExpiry
+from restow.controllers.garbage_collector import DependentsCollector
+from restow.controllers.leader_lock import Turn
 from restow.controllers.namespaces import (
     NamespaceKeeper,
     RemoteContents,
     ensure_namespaces,
 )
 from restow.controllers.objects_watch import ObjectsWatch, Observer
-from restow.controllers.policies import PolicyKeeper, hosts_policies
 from restow.controllers.proxy_trust import ProxyTrust, ProxyTrustKeeper
 from restow.controllers.quotas import QuotaKeeper, hosts_quotas
 from restow.controllers.roles import RoleKeeper, ensure_roles, hosts_roles
-from restow.controllers.turns import Turn
+from restow.controllers.server_addresses import Address, Addresses
+from restow.controllers.service_account_secrets import (
+    AccountSecretKeeper,
+    SignAccountToken,
+)
+from restow.controllers.service_accounts import AccountKeeper
 from restow.registry.catalog import Catalog, OnChange
 from restow.registry.reconcile_loops import BACKOFF, repeat, work_off
 from restow.registry.store import ResourceStore
@@ -79,7 +79,7 @@ class HousekeepingOptions:
     """Zero: no compaction."""
     event_ttl_seconds: float = events_expiry.TTL_SECONDS
     """Zero: events stay."""
-    turn_seconds: float = turns.TURN_SECONDS
+    turn_seconds: float = leader_lock.TURN_SECONDS
 
 
 class Housekeeping:
@@ -177,7 +177,7 @@ class Housekeeping:
 
     async def _take_turn(self) -> float:
         await self._turn.run(self._work)
-        return turns.RETRY_SECONDS
+        return leader_lock.RETRY_SECONDS
 
     async def _work(self) -> None:
         """All that one server does for all, until the turn is lost."""

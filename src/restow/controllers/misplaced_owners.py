@@ -15,14 +15,14 @@ from typing import Final
 
 from restow.aio import Runtime
 from restow.apimachinery import status
-from restow.controllers.paging import items_below
-from restow.controllers.places import (
+from restow.controllers.object_keys import (
     Metadata,
     OwnerReference,
     Place,
     read_metadata,
     working_version,
 )
+from restow.controllers.pages import items_below
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore

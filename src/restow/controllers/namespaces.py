@@ -25,7 +25,7 @@ from restow.controllers.namespace_conditions import (
     conditions_of,
     merge_conditions,
 )
-from restow.controllers.places import (
+from restow.controllers.object_keys import (
     DELETING,
     Places,
     read_metadata,

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from restow.controllers.places import OwnerReference
+from restow.controllers.object_keys import OwnerReference
 
 
 class Ties(NamedTuple):

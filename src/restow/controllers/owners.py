@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupKind, GroupVersion
-from restow.controllers.places import Metadata, OwnerReference, Place, read_metadata
+from restow.controllers.object_keys import Metadata, OwnerReference, Place, read_metadata
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Resource
 from restow.registry.strategy import FOREGROUND

@@ -22,7 +22,7 @@ from restow.aio import Clock, WorkQueue
 from restow.aio.runtime import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.certificates import Certificate, read_pem, to_pem
-from restow.controllers.places import working_version
+from restow.controllers.object_keys import working_version
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object
 from restow.registry.store import ResourceStore

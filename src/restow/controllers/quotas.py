@@ -21,8 +21,8 @@ from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import quotas
 from restow.apimachinery.quotas import Number, Quota
 from restow.apimachinery.status import NotFound
-from restow.controllers.paging import items_below
-from restow.controllers.places import Places, working_version
+from restow.controllers.object_keys import Places, working_version
+from restow.controllers.pages import items_below
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore

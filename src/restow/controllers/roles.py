@@ -28,9 +28,9 @@ from restow.apimachinery.rbac_objects import (
     rules_of,
 )
 from restow.apimachinery.status_error import StatusError
+from restow.controllers.aggregated_roles import GatheredRoles
 from restow.controllers.bootstrap_roles import Default, default_objects
-from restow.controllers.gathered_roles import GatheredRoles
-from restow.controllers.places import working_version
+from restow.controllers.object_keys import working_version
 from restow.registry.catalog import Catalog
 from restow.registry.reconcile_loops import for_each
 from restow.registry.resource import Object, Resource

@@ -6,11 +6,11 @@ import orjson
 import pytest
 
 from restow.apimachinery.names import GroupKind
-from restow.controllers import dependents
-from restow.controllers.dependents import DependentsCollector
+from restow.controllers import garbage_collector
+from restow.controllers.deferred_keys import Lacking, Parking
+from restow.controllers.garbage_collector import DependentsCollector
 from restow.controllers.namespaces import HURRY_SECONDS, NamespaceKeeper
-from restow.controllers.parking import Lacking, Parking
-from restow.controllers.places import (
+from restow.controllers.object_keys import (
     Places,
     read_api_version,
     read_kind,
@@ -29,7 +29,7 @@ from tests.unit.controllers.custom import (
     undefine,
     widgets,
 )
-from tests.unit.controllers.test_dependents import Collected, owned_by
+from tests.unit.controllers.test_garbage_collector import Collected, owned_by
 from tests.unit.controllers.test_namespaces import condition
 from tests.unit.controllers.world import Observed, World, open_world
 
@@ -281,7 +281,7 @@ def test_parked_keys_come_back_when_what_they_lack_is_hosted() -> None:
 
 async def test_the_owners_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of owners that were seen to go the oldest are forgotten first."""
-    monkeypatch.setattr(dependents, "SPREAD_MAX", 2)
+    monkeypatch.setattr(garbage_collector, "SPREAD_MAX", 2)
     async with open_world() as world:
         collector = DependentsCollector(world.store, world.catalog, world.runtime)
         kind = GroupKind(GROUP, "Widget")

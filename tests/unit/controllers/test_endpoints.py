@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from restow.aio import SimulatedClock
-from restow.controllers.addresses import ADDRESSES_PREFIX, Address, Addresses
 from restow.controllers.endpoints import EndpointsKeeper
+from restow.controllers.server_addresses import ADDRESSES_PREFIX, Address, Addresses
 from restow.storage.interface import Delete, Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.world import World, open_world

@@ -13,7 +13,7 @@ from restow.controllers import (
     HousekeepingOptions,
     ProxyTrust,
 )
-from restow.controllers.definitions import Wake
+from restow.controllers.crds import Wake
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Item, Key, Put, Revision, Span, Transaction
 from restow.storage.memory import MemoryStorage

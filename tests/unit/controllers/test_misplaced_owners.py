@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from restow.controllers import misplaced_owners
-from tests.unit.controllers.test_dependents import Collected, owned_by
+from tests.unit.controllers.test_garbage_collector import Collected, owned_by
 from tests.unit.controllers.world import World, open_world
 
 Object = dict[str, Any]

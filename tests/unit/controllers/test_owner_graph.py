@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restow.controllers.object_keys import OwnerReference
 from restow.controllers.owner_graph import OwnerGraph, Ties
-from restow.controllers.places import OwnerReference
 
 UIDS = [f"u{number}" for number in range(4)]
 REFERENCES = st.lists(

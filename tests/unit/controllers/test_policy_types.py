@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from restow.controllers.policies import PolicyKeeper
+from restow.controllers.admission_policies import PolicyKeeper
 from restow.controllers.policy_types import (
     KINDS_MAX,
     WARNINGS_BYTES_MAX,

@@ -11,8 +11,8 @@ import orjson
 
 from restow.aio import Runtime, SimulatedClock, WorkQueue
 from restow.apimachinery.status import Conflict
+from restow.controllers.object_keys import working_version
 from restow.controllers.objects_watch import ObjectsWatch, Observer
-from restow.controllers.places import working_version
 from restow.registry.caches import Caches
 from restow.registry.catalog import Catalog, builtin_catalog
 from restow.registry.encoding import FixedPolicy

@@ -5,14 +5,14 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from typing import Any
 
-from restow.controllers.account_secrets import (
+from restow.controllers.corrections import AT_ONCE_MAX
+from restow.controllers.service_account_secrets import (
     ACCOUNT_NAME,
     ACCOUNT_UID,
     LOOK_SECONDS,
     TYPE,
     AccountSecretKeeper,
 )
-from restow.controllers.corrections import AT_ONCE_MAX
 from tests.unit.controllers.world import Observed, World, open_world
 
 

@@ -1,7 +1,7 @@
 """Every namespace has its account and the cluster's certificates."""
 
-from restow.controllers.accounts import LOOK_SECONDS, AccountKeeper
 from restow.controllers.corrections import AT_ONCE_MAX
+from restow.controllers.service_accounts import LOOK_SECONDS, AccountKeeper
 from restow.storage.interface import Item, Key, Revision
 from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.world import Observed, World, open_world

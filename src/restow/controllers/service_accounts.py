@@ -11,8 +11,8 @@ from typing import Final
 from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import status
 from restow.controllers.corrections import Corrections
-from restow.controllers.paging import items_below
-from restow.controllers.places import DELETING, read_metadata, working_version
+from restow.controllers.object_keys import DELETING, read_metadata, working_version
+from restow.controllers.pages import items_below
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
 from restow.registry.store import PlaceMoved, ResourceStore

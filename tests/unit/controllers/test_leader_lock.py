@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from restow.aio import Runtime, SimulatedClock
-from restow.controllers.turns import TURNS_PREFIX, Turn
+from restow.controllers.leader_lock import TURNS_PREFIX, Turn
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Done, Key, Outcome, Put, Transaction, Unknown
 from restow.storage.memory import MemoryStorage

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from restow.apimachinery import rbac
 from restow.apimachinery.rbac_objects import Role, read_role
-from restow.controllers.gathered_roles import GatheredRoles
+from restow.controllers.aggregated_roles import GatheredRoles
 from restow.kinds.validation.fields import selects
 
 NAMES = "abcd"

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from restow.apimachinery.status_error import StatusError
-from restow.controllers.definitions import (
+from restow.controllers.crds import (
     ESTABLISH_SECONDS_MAX,
     DefinitionKeeper,
     DefinitionsOptions,

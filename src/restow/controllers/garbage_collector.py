@@ -20,12 +20,10 @@ from typing import Final, NamedTuple
 from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupKind
-from restow.controllers.definition_names import resource_named
+from restow.controllers.crd_names import resource_named
+from restow.controllers.deferred_keys import Lacking, Parking
 from restow.controllers.misplaced_owners import MisplacedOwners
-from restow.controllers.owner_graph import OwnerGraph, Ties
-from restow.controllers.owners import Owners, OwnersByState
-from restow.controllers.parking import Lacking, Parking
-from restow.controllers.places import (
+from restow.controllers.object_keys import (
     DELETING,
     OWNED,
     Metadata,
@@ -37,6 +35,8 @@ from restow.controllers.places import (
     stored_version,
     working_version,
 )
+from restow.controllers.owner_graph import OwnerGraph, Ties
+from restow.controllers.owners import Owners, OwnersByState
 from restow.registry.catalog import Catalog
 from restow.registry.custom.crds import ROOT as DEFINITIONS_ROOT
 from restow.registry.reconcile_loops import for_each

@@ -8,7 +8,7 @@ import pytest
 
 from restow.aio import SimulatedClock
 from restow.apimachinery.status import InternalError
-from restow.controllers.dependents import DependentsCollector
+from restow.controllers.garbage_collector import DependentsCollector
 from restow.registry.store import DeleteOptions
 from restow.storage.interface import Put, Transaction
 from restow.storage.memory import MemoryStorage

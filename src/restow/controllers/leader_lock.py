@@ -19,7 +19,7 @@ from typing import Final
 import orjson
 
 from restow.aio import Runtime
-from restow.controllers.sightings import Sightings
+from restow.controllers.key_observations import Sightings
 from restow.registry.stored_bytes import to_keep
 from restow.storage.errors import StorageError
 from restow.storage.interface import (

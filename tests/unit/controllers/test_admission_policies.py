@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.controllers.policies import PolicyKeeper
+from restow.controllers.admission_policies import PolicyKeeper
 from restow.storage.interface import Revision
 from tests.unit.controllers.world import open_world
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from restow.aio import Runtime
-from restow.controllers.sightings import Sightings
+from restow.controllers.key_observations import Sightings
 from restow.registry.stored_bytes import to_keep
 from restow.storage.interface import (
     Absent,

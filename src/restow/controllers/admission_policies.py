@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import status
-from restow.controllers.places import working_version
+from restow.controllers.object_keys import working_version
 from restow.controllers.policy_types import check
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource

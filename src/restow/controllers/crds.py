@@ -21,9 +21,9 @@ import msgspec
 
 from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import status
-from restow.controllers import definition_conditions as conditions
-from restow.controllers.definition_cleanup import DefinitionCleaner
-from restow.controllers.definition_names import (
+from restow.controllers import crd_conditions as conditions
+from restow.controllers.crd_finalizer import DefinitionCleaner
+from restow.controllers.crd_names import (
     Claims,
     Decision,
     decide,
@@ -31,7 +31,7 @@ from restow.controllers.definition_names import (
     tidy,
     to_wire,
 )
-from restow.controllers.places import working_version
+from restow.controllers.object_keys import working_version
 from restow.kinds.defaults.crds import CLEANUP_FINALIZER
 from restow.kinds.validation.webhook_clients import has_bad_bundle
 from restow.registry.catalog import Catalog

@@ -6,9 +6,9 @@ import orjson
 import pytest
 
 from restow.apimachinery.status import Conflict
-from restow.controllers import definition_cleanup
-from restow.controllers.definition_cleanup import UNCONFIRMED_SECONDS
-from restow.controllers.definitions import DefinitionKeeper, DefinitionsOptions
+from restow.controllers import crd_finalizer
+from restow.controllers.crd_finalizer import UNCONFIRMED_SECONDS
+from restow.controllers.crds import DefinitionKeeper, DefinitionsOptions
 from restow.storage.interface import Outcome, Put, Span, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.custom import (
@@ -112,7 +112,7 @@ async def test_a_held_instance_holds_the_definition() -> None:
         assert terminating == ("True", "InstanceDeletionCheck")
         await release(world, "n/held")
         await it.wait(0)
-        await it.wait(definition_cleanup.WOKEN_SECONDS)
+        await it.wait(crd_finalizer.WOKEN_SECONDS)
         assert not await is_defined(world, name)
 
 
@@ -133,7 +133,7 @@ async def test_another_keeper_goes_on() -> None:
 
 async def test_many_instances_go_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are, some at a time are read and deleted, each once."""
-    monkeypatch.setattr(definition_cleanup, "_PAGE", 7)
+    monkeypatch.setattr(crd_finalizer, "_PAGE", 7)
     async with open_world() as world:
         it = await Keeping.begin(world)
         name = await widgets(world)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.controllers.definition_names import (
+from restow.controllers.crd_names import (
     Claim,
     Claims,
     claims_of,

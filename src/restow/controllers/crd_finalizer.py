@@ -18,9 +18,9 @@ from restow.aio import Backoff, Runtime, WorkQueue
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status_error import StatusError
-from restow.controllers import definition_conditions as conditions
-from restow.controllers.definition_names import group_of, resource_named
-from restow.controllers.places import read_metadata, stored_version, working_version
+from restow.controllers import crd_conditions as conditions
+from restow.controllers.crd_names import group_of, resource_named
+from restow.controllers.object_keys import read_metadata, stored_version, working_version
 from restow.kinds.defaults.crds import CLEANUP_FINALIZER
 from restow.registry.catalog import Catalog
 from restow.registry.custom.crds import (
