@@ -26,7 +26,7 @@ from restow.client.transport import ClientRequest
 from restow.controllers.api_service_objects import (
     PASSED,
     ApiService,
-    Finding,
+    ApiServiceAvailability,
     write_finding,
 )
 from restow.registry.reconcile_loops import repeat, work_off
@@ -70,7 +70,7 @@ class Availability:
         self._services = services
         self._store = store
         self._runtime = runtime
-        self._findings: dict[str, tuple[RemoteApi, Finding]] = {}
+        self._findings: dict[str, tuple[RemoteApi, ApiServiceAvailability]] = {}
         self._failures: dict[str, int] = {}
         self._where: dict[str, Where] = {}
         self._tasks: Tasks | None = None
@@ -131,17 +131,17 @@ class Availability:
         self._failures[name] = failures + 1
         return BACKOFF.delay_seconds(failures, self._runtime.randomness)
 
-    async def _find(self, api: RemoteApi) -> Finding | None:
+    async def _find(self, api: RemoteApi) -> ApiServiceAvailability | None:
         """What is the matter with an API; None when nothing was found out."""
         service = api.service
         shown = f'service/{service.name} in "{service.namespace}"'
         try:
             await self._services.places(service)
         except NoPlace as error:
-            return Finding("False", error.reason, error.message)
+            return ApiServiceAvailability("False", error.reason, error.message)
         except StatusError as error:
             why = f"{shown} cannot be checked due to: {error.message}"
-            return Finding("Unknown", "ServiceAccessError", why)
+            return ApiServiceAvailability("Unknown", "ServiceAccessError", why)
         problem = ""
         for _ in range(ATTEMPTS_MAX):
             try:
@@ -151,8 +151,8 @@ class Availability:
             if not problem:
                 return PASSED
         if not await self._has_service(api):
-            return Finding("False", "ServiceNotFound", f"{shown} is not present")
-        return Finding("False", "FailedDiscoveryCheck", problem)
+            return ApiServiceAvailability("False", "ServiceNotFound", f"{shown} is not present")
+        return ApiServiceAvailability("False", "FailedDiscoveryCheck", problem)
 
     async def _ask(self, api: RemoteApi) -> str:
         """Ask one server of an API for what it must have; what is wrong, if anything is."""

@@ -44,9 +44,9 @@ from restow.apiserver.renewal import Renewal
 from restow.apiserver.store_guard import StoreGuard, keep_guard, open_guarded
 from restow.apiserver.taking_part import take_part
 from restow.client import ApiClient, ClientConfig, read_kubeconfig
-from restow.controllers import Address
+from restow.controllers import EndpointAddress
 from restow.controllers.compaction import Compactor
-from restow.controllers.leader_lock import Turn
+from restow.controllers.leader_lock import LeaderLock
 from restow.endpoints.barrier import WriteBarrier
 from restow.httpserver import Listener
 from restow.registry.catalog import Catalog
@@ -359,7 +359,7 @@ class _Starting:
             self._client,
             self._runtime,
             identity,
-            own=Address(options.address, port),
+            own=EndpointAddress(options.address, port),
             living=_Living(self._coordinator, self.component),
         )
 
@@ -371,13 +371,13 @@ class _Living:
         self._roster = Roster(coordinator.mirror)
         self._component = component
 
-    def __call__(self) -> set[Address]:
-        found = set[Address]()
+    def __call__(self) -> set[EndpointAddress]:
+        found = set[EndpointAddress]()
         for record in self._roster.servers().values():
             if record is not None and record.component == self._component:
                 ip, _, port = record.address.rpartition(":")
                 if ip and port.isdecimal():
-                    found.add(Address(ip, int(port)))
+                    found.add(EndpointAddress(ip, int(port)))
         return found
 
 
@@ -393,7 +393,7 @@ async def _for_ever(name: str, run: Callable[[], Awaitable[None]], runtime: Runt
 
 async def _compact(storage: Storage, runtime: Runtime, seconds: float) -> None:
     """Nobody else would do it in a store of one's own; one server does it for all."""
-    turn = Turn(storage, runtime, name=TURN_NAME, holder=runtime.ids.nonce(NONCE_BYTES))
+    turn = LeaderLock(storage, runtime, name=TURN_NAME, holder=runtime.ids.nonce(NONCE_BYTES))
 
     async def work() -> None:
         compactor = Compactor(storage)

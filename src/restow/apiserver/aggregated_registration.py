@@ -24,7 +24,7 @@ from restow.apimachinery.status import AlreadyExists, Conflict, NotFound
 from restow.apimachinery.status_error import StatusError
 from restow.apiserver.aggregated_options import GROUP_PRIORITY_DEFAULT, VERSION_PRIORITY_MAX
 from restow.client import ApiClient, ClientError, Object
-from restow.controllers import Address
+from restow.controllers import EndpointAddress
 from restow.storage.interface import Item, Key
 from restow.storageversion.identity import SERVERS_PREFIX
 
@@ -70,8 +70,8 @@ class SelfRegistration:
         runtime: Runtime,
         identity: Identity,
         *,
-        own: Address,
-        living: Callable[[], Collection[Address]],
+        own: EndpointAddress,
+        living: Callable[[], Collection[EndpointAddress]],
     ) -> None:
         """`living` tells the addresses of all servers of the component that are members."""
         self._client = client
@@ -79,7 +79,7 @@ class SelfRegistration:
         self._identity = identity
         self._own = own
         self._living = living
-        self._known: frozenset[Address] = frozenset()
+        self._known: frozenset[EndpointAddress] = frozenset()
         """Of the living, as was last heard."""
         self._changed = asyncio.Event()
         self._is_leaving = False
@@ -217,7 +217,7 @@ class SelfRegistration:
                 " with that --service-namespace and --service-name"
             )
 
-    def _endpoints(self, addresses: Collection[Address]) -> Object:
+    def _endpoints(self, addresses: Collection[EndpointAddress]) -> Object:
         subsets = [
             {
                 "addresses": [{"ip": each.ip} for each in sorted(addresses) if each.port == port],
@@ -287,13 +287,13 @@ def _api_service(identity: Identity, group_version: GroupVersion, index: int) ->
     }
 
 
-def _addresses_of(endpoints: Object) -> set[Address]:
+def _addresses_of(endpoints: Object) -> set[EndpointAddress]:
     """What is said in endpoints of ours; what is said otherwise is left out, and so removed."""
-    found: set[Address] = set()
+    found: set[EndpointAddress] = set()
     for subset in endpoints.get("subsets") or ():
         for port in subset.get("ports") or ():
             for each in subset.get("addresses") or ():
                 ip, number = each.get("ip"), port.get("port")
                 if port.get("name") == PORT_NAME and isinstance(ip, str):
-                    found.add(Address(ip, int(number)))
+                    found.add(EndpointAddress(ip, int(number)))
     return found

@@ -45,10 +45,10 @@ from restow.apiserver.service_accounts import account_rules
 from restow.apiserver.store_guard import StoreGuard, keep_guard, open_guarded
 from restow.apiserver.taking_part import take_part
 from restow.controllers import (
-    Address,
-    DefinitionsOptions,
-    Housekeeping,
-    HousekeepingOptions,
+    ControllerManager,
+    ControllerManagerOptions,
+    CrdControllerOptions,
+    EndpointAddress,
     ProxyTrust,
 )
 from restow.endpoints.barrier import WriteBarrier
@@ -209,12 +209,12 @@ class ApiServer:
                 joined=joined,
                 reported=assembly.custom.wait_for_first,
             )
-            housekeeping = Housekeeping(
+            housekeeping = ControllerManager(
                 opened,
                 assembly.store,
                 catalog,
                 runtime,
-                HousekeepingOptions(
+                ControllerManagerOptions(
                     server_id=runtime.ids.nonce(8),
                     address=own,
                     certificates=pki.serving_ca_pem.decode(),
@@ -223,7 +223,7 @@ class ApiServer:
                     compaction_seconds=options.compaction_interval_seconds,
                     event_ttl_seconds=options.event_ttl_seconds,
                 ),
-                definitions=DefinitionsOptions(
+                definitions=CrdControllerOptions(
                     served_by_all=coordinator.custom_registration.served_by_all,
                     closed_by_all=coordinator.custom_registration.closed_by_all,
                     hosted_otherwise=coordinator.custom_registration.hosted_otherwise,
@@ -460,10 +460,10 @@ async def _check_cluster(storage: Storage, pki: Pki) -> None:
             )
 
 
-def _advertised(bind: str, port: int) -> Address | None:
+def _advertised(bind: str, port: int) -> EndpointAddress | None:
     """Where others reach this process; a name is not published, since endpoints are addresses."""
     try:
-        return Address(str(ipaddress.ip_address(_host(bind).strip("[]"))), port)
+        return EndpointAddress(str(ipaddress.ip_address(_host(bind).strip("[]"))), port)
     except ValueError:
         return None
 

@@ -11,20 +11,20 @@ All of it is level-based: a change only says "look again", and what is done depe
 store holds at that moment. Not here: HTTP, rights, and how servers agree on versions.
 """
 
-from restow.controllers.crds import DefinitionsOptions
-from restow.controllers.leader_lock import Turn
-from restow.controllers.manager import Housekeeping, HousekeepingOptions
+from restow.controllers.crds import CrdControllerOptions
+from restow.controllers.leader_lock import LeaderLock
+from restow.controllers.manager import ControllerManager, ControllerManagerOptions
 from restow.controllers.namespaces import RemoteContents, ensure_namespaces
 from restow.controllers.proxy_trust import ProxyTrust
-from restow.controllers.server_addresses import Address
+from restow.controllers.server_addresses import EndpointAddress
 
 __all__ = [
-    "Address",
-    "DefinitionsOptions",
-    "Housekeeping",
-    "HousekeepingOptions",
+    "ControllerManager",
+    "ControllerManagerOptions",
+    "CrdControllerOptions",
+    "EndpointAddress",
+    "LeaderLock",
     "ProxyTrust",
     "RemoteContents",
-    "Turn",
     "ensure_namespaces",
 ]

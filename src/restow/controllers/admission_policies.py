@@ -29,7 +29,7 @@ def hosts_policies(catalog: Catalog) -> bool:
     return catalog.named(GROUP, POLICIES) is not None
 
 
-class PolicyKeeper:
+class PolicyController:
     """Keeps `status.observedGeneration` and `status.typeChecking`. An observer of all objects."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:

@@ -15,7 +15,7 @@ from restow.apimachinery.rbac_objects import Role
 from restow.kinds.validation.fields import selects
 
 
-class GatheredRoles:
+class AggregatedRoles:
     """Roles by name. A name with a role that cannot be read is one without a role."""
 
     def __init__(self) -> None:

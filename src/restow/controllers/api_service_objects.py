@@ -27,7 +27,7 @@ MESSAGE_LENGTH_MAX: Final = 1_024
 """What others answer may be long."""
 
 
-class ServiceReference(msgspec.Struct, frozen=True):
+class ApiServiceReference(msgspec.Struct, frozen=True):
     """The service whose servers serve it."""
 
     namespace: str = ""
@@ -40,7 +40,7 @@ class Spec(msgspec.Struct, frozen=True, rename="camel"):
 
     group: str = ""
     version: str = ""
-    service: ServiceReference | None = None
+    service: ApiServiceReference | None = None
     ca_bundle: str | None = None
     """Certificates as PEM, in base64."""
     skips_verification: bool = msgspec.field(name="insecureSkipTLSVerify", default=False)
@@ -87,7 +87,7 @@ class ApiService(msgspec.Struct, frozen=True):
         """Whether whoever is asked serves it itself."""
         return self.spec.service is None
 
-    def says(self, finding: Finding) -> bool:
+    def says(self, finding: ApiServiceAvailability) -> bool:
         """Whether its condition is as this one."""
         conditions = (self.status and self.status.conditions) or ()
         said = next((each for each in conditions if each.type == AVAILABLE), None)
@@ -95,7 +95,7 @@ class ApiService(msgspec.Struct, frozen=True):
         return said is not None and (said.status, said.reason, said.message) == told
 
 
-class Finding(NamedTuple):
+class ApiServiceAvailability(NamedTuple):
     """What a look at an APIService has shown, in the words of its condition."""
 
     status: str
@@ -107,8 +107,8 @@ class Finding(NamedTuple):
         return self.status == "True"
 
 
-LOCAL: Final = Finding("True", "Local", "Local APIServices are always available")
-PASSED: Final = Finding("True", "Passed", "all checks passed")
+LOCAL: Final = ApiServiceAvailability("True", "Local", "Local APIServices are always available")
+PASSED: Final = ApiServiceAvailability("True", "Passed", "all checks passed")
 
 _decode: Final = msgspec.json.Decoder(ApiService).decode
 
@@ -122,7 +122,11 @@ def read_api_service(value: bytes) -> ApiService | None:
 
 
 async def write_finding(
-    store: ResourceStore, resource: Resource, found: ApiService, finding: Finding, clock: Clock
+    store: ResourceStore,
+    resource: Resource,
+    found: ApiService,
+    finding: ApiServiceAvailability,
+    clock: Clock,
 ) -> None:
     """Let an APIService say what was found, unless it does already or is gone."""
     finding = finding._replace(message=finding.message[:MESSAGE_LENGTH_MAX])

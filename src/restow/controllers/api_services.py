@@ -49,7 +49,7 @@ def hosts_api_services(catalog: Catalog) -> bool:
     return catalog.of_kind(GROUP, KIND) is not None
 
 
-class ApiServiceKeeper:
+class ApiServiceController:
     """Keeps them like what is served. An observer of all objects."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:

@@ -60,7 +60,7 @@ class _Wait:
     """When all its instances were deleted or marked; no new ones come after that."""
 
 
-class DefinitionCleaner:
+class CrdFinalizer:
     """Empties and ends definitions that are being deleted. Made anew for each turn."""
 
     def __init__(

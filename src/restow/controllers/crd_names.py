@@ -2,8 +2,8 @@
 
 Within a group no two kinds may share a plural, singular or short name, nor a kind or list kind.
 A definition gets the names it asks for one by one; what another one has is refused, and asked for
-again when it is free. `Claims` counts the names of each group, so that a decision costs the same
-however many definitions there are. Not here: reading and writing definitions.
+again when it is free. `NameClaims` counts the names of each group, so that a decision costs the
+same however many definitions there are. Not here: reading and writing definitions.
 """
 
 from __future__ import annotations
@@ -23,37 +23,39 @@ from restow.registry.custom.crds import Names
 NO_CONFLICTS: Final = "NoConflicts"
 
 
-class Claim(NamedTuple):
+class NameClaim(NamedTuple):
     """One name that a definition has or wants, as a kind or as a resource."""
 
     is_kind: bool
     name: str
 
 
-class Decision(NamedTuple):
+class NameDecision(NamedTuple):
     """What a definition gets of the names it asks for."""
 
     names: Names
     reason: str
     message: str
-    refused: list[Claim]
+    refused: list[NameClaim]
 
     @property
     def is_accepted(self) -> bool:
         return self.reason == NO_CONFLICTS
 
 
-def claims_of(names: Names) -> frozenset[Claim]:
+def claims_of(names: Names) -> frozenset[NameClaim]:
     """All names that a definition with these names keeps from others."""
     resources = (names.plural, names.singular, *(names.short_names or ()))
     kinds = (names.kind, names.list_kind)
     return frozenset(
-        [Claim(is_kind=False, name=name) for name in resources if name]
-        + [Claim(is_kind=True, name=name) for name in kinds if name]
+        [NameClaim(is_kind=False, name=name) for name in resources if name]
+        + [NameClaim(is_kind=True, name=name) for name in kinds if name]
     )
 
 
-def decide(requested: Names, accepted: Names, is_taken: Callable[[Claim], bool]) -> Decision:
+def decide(
+    requested: Names, accepted: Names, is_taken: Callable[[NameClaim], bool]
+) -> NameDecision:
     """Which of the requested names a definition may have that has the accepted ones so far.
 
     `is_taken` is asked about other definitions. A name of one's own in another role is in use as
@@ -62,11 +64,11 @@ def decide(requested: Names, accepted: Names, is_taken: Callable[[Claim], bool])
     """
     requested, accepted = tidy(requested), tidy(accepted)
     own = claims_of(accepted)
-    refused: list[Claim] = []
+    refused: list[NameClaim] = []
     told = (NO_CONFLICTS, "no conflicts found")
     chosen = msgspec.structs.asdict(accepted)
 
-    def is_free(claim: Claim, before: str) -> bool:
+    def is_free(claim: NameClaim, before: str) -> bool:
         return claim.name == before or not (claim in own or is_taken(claim))
 
     for attribute, reason, is_kind in (
@@ -79,10 +81,12 @@ def decide(requested: Names, accepted: Names, is_taken: Callable[[Claim], bool])
         wanted = getattr(requested, attribute)
         if attribute == "short_names":
             known = {*(accepted.short_names or ()), accepted.plural, accepted.singular}
-            fresh = [Claim(is_kind=False, name=each) for each in wanted or () if each not in known]
+            fresh = [
+                NameClaim(is_kind=False, name=each) for each in wanted or () if each not in known
+            ]
             taken = [claim for claim in fresh if not is_free(claim, "")]
         else:
-            claim = Claim(is_kind, wanted)
+            claim = NameClaim(is_kind, wanted)
             taken = [] if is_free(claim, getattr(accepted, attribute)) else [claim]
         if taken:
             refused += taken
@@ -90,7 +94,7 @@ def decide(requested: Names, accepted: Names, is_taken: Callable[[Claim], bool])
         else:
             chosen[attribute] = wanted
     chosen["categories"] = requested.categories
-    return Decision(Names(**chosen), *told, refused)
+    return NameDecision(Names(**chosen), *told, refused)
 
 
 def tidy(names: Names) -> Names:
@@ -130,13 +134,13 @@ class _Held:
     """What one definition keeps from others."""
 
     revision: int = 0
-    noted: frozenset[Claim] = frozenset()
+    noted: frozenset[NameClaim] = frozenset()
     """As it is stored at the revision."""
-    reserved: frozenset[Claim] = frozenset()
+    reserved: frozenset[NameClaim] = frozenset()
     """In a write that is under way."""
 
     @property
-    def claims(self) -> frozenset[Claim]:
+    def claims(self) -> frozenset[NameClaim]:
         return self.noted | self.reserved
 
 
@@ -144,12 +148,12 @@ class _Held:
 class _Group:
     """The names of one group."""
 
-    used: Counter[Claim] = field(default_factory=Counter)
-    waiting: dict[Claim, set[str]] = field(default_factory=dict)
+    used: Counter[NameClaim] = field(default_factory=Counter)
+    waiting: dict[NameClaim, set[str]] = field(default_factory=dict)
     """Definitions that were refused a name."""
 
 
-class Claims:
+class NameClaims:
     """The names that all definitions have, group by group; those of built-in kinds are taken."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -160,7 +164,7 @@ class Claims:
     def __len__(self) -> int:
         return len(self._held)
 
-    def is_taken(self, claim: Claim, definition: str) -> bool:
+    def is_taken(self, claim: NameClaim, definition: str) -> bool:
         """Whether anybody but this definition has a name."""
         group = group_of(definition)
         used = self._group(group).used[claim]
@@ -198,7 +202,7 @@ class Claims:
         del self._held[definition]
         return woken
 
-    def wait(self, definition: str, refused: Iterable[Claim]) -> None:
+    def wait(self, definition: str, refused: Iterable[NameClaim]) -> None:
         """A definition was refused these names, and wants to hear when one of them is free."""
         waiting = self._group(group_of(definition)).waiting
         for claim in refused:
@@ -214,8 +218,8 @@ class Claims:
         definition: str,
         held: _Held,
         *,
-        noted: frozenset[Claim],
-        reserved: frozenset[Claim],
+        noted: frozenset[NameClaim],
+        reserved: frozenset[NameClaim],
     ) -> set[str]:
         before = held.claims
         held.noted, held.reserved = noted, reserved
@@ -242,7 +246,7 @@ class Claims:
         return found
 
 
-def _builtin_claims(kind: Any) -> frozenset[Claim]:
+def _builtin_claims(kind: Any) -> frozenset[NameClaim]:
     return claims_of(
         Names(
             plural=kind.plural,
@@ -254,7 +258,7 @@ def _builtin_claims(kind: Any) -> frozenset[Claim]:
     )
 
 
-def _in_use(claims: Iterable[Claim]) -> str:
+def _in_use(claims: Iterable[NameClaim]) -> str:
     texts = dict.fromkeys(
         f"{orjson.dumps(each.name).decode()} is already in use" for each in claims
     )

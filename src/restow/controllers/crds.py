@@ -22,10 +22,10 @@ import msgspec
 from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import status
 from restow.controllers import crd_conditions as conditions
-from restow.controllers.crd_finalizer import DefinitionCleaner
+from restow.controllers.crd_finalizer import CrdFinalizer
 from restow.controllers.crd_names import (
-    Claims,
-    Decision,
+    NameClaims,
+    NameDecision,
     decide,
     from_wire,
     tidy,
@@ -71,7 +71,7 @@ def _never_woken(_wake: Wake | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DefinitionsOptions:
+class CrdControllerOptions:
     """What is known of the servers of a cluster. The defaults are those of a server alone."""
 
     served_by_all: Asked = _always
@@ -85,7 +85,7 @@ class DefinitionsOptions:
     """Takes who is to be told when an answer may have changed; None: nobody any more."""
 
 
-class DefinitionKeeper:
+class CrdController:
     """Sees to all definitions. An observer of all objects; made anew for each turn."""
 
     def __init__(
@@ -93,21 +93,21 @@ class DefinitionKeeper:
         store: ResourceStore,
         catalog: Catalog,
         runtime: Runtime,
-        options: DefinitionsOptions | None = None,
+        options: CrdControllerOptions | None = None,
     ) -> None:
         self._store = store
         self._storage = store.storage
         self._clock = runtime.clock
-        self._options = options or DefinitionsOptions()
+        self._options = options or CrdControllerOptions()
         self._definitions = _hosted(catalog)
-        self._claims = Claims(catalog)
+        self._claims = NameClaims(catalog)
         self._hosted_otherwise: set[str] = set()
         """Definitions that wait until others host their resource no more."""
         self._accepted_at: dict[str, tuple[str, float]] = {}  # name → uid, and since when
         self.queue: WorkQueue[str] = WorkQueue(
             "definition", clock=runtime.clock, randomness=runtime.randomness
         )
-        self.cleaner = DefinitionCleaner(
+        self.cleaner = CrdFinalizer(
             store,
             catalog,
             runtime,
@@ -218,7 +218,7 @@ class DefinitionKeeper:
             or (said.reason, said.message) != (decision.reason, decision.message)
         )
 
-    def _decide(self, name: str, requested: Any, accepted: Any) -> Decision:
+    def _decide(self, name: str, requested: Any, accepted: Any) -> NameDecision:
         decision = decide(requested, accepted, lambda claim: self._claims.is_taken(claim, name))
         self._claims.wait(name, decision.refused)
         return decision
@@ -361,7 +361,7 @@ def _hosted(catalog: Catalog) -> Resource:
     return resource
 
 
-def _naming(decision: Decision, old: list[conditions.Condition]) -> list[conditions.Condition]:
+def _naming(decision: NameDecision, old: list[conditions.Condition]) -> list[conditions.Condition]:
     """What follows from a decision about names."""
     told = conditions.names_accepted(decision.reason, decision.message, holds=decision.is_accepted)
     if _is_true(old, ESTABLISHED):

@@ -15,7 +15,7 @@ KEYS_MAX: Final = 500_000
 logger = logging.getLogger(__name__)
 
 
-class Lacking(NamedTuple):
+class MissingKind(NamedTuple):
     """What is not hosted: the place of an object, or the kind of an owner."""
 
     segment: str = ""
@@ -28,18 +28,18 @@ class Lacking(NamedTuple):
         return (self.segment or self.api_version).rpartition("/")[0]
 
 
-class Parking:
+class DeferredKeys:
     """Keys by what they wait for."""
 
     def __init__(self, *, keys_max: int = KEYS_MAX) -> None:
         self._keys_max = keys_max
         self._count = 0
-        self._waiting: dict[str, dict[Lacking, set[str]]] = {}
+        self._waiting: dict[str, dict[MissingKind, set[str]]] = {}
 
     def __len__(self) -> int:
         return self._count
 
-    def park(self, key: str, lacking: Lacking) -> None:
+    def park(self, key: str, lacking: MissingKind) -> None:
         """Keep a key until something is hosted."""
         if self._count >= self._keys_max:
             logger.warning("%s is left alone: too many wait for kinds not hosted here", key)
@@ -48,7 +48,7 @@ class Parking:
         self._count += key not in keys
         keys.add(key)
 
-    def take(self, group: str, is_hosted: Callable[[Lacking], bool]) -> set[str]:
+    def take(self, group: str, is_hosted: Callable[[MissingKind], bool]) -> set[str]:
         """Something has changed in a group: the keys that need wait no more."""
         waiting = self._waiting.get(group, {})
         ended = [lacking for lacking in waiting if is_hosted(lacking)]

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from restow.apimachinery import status
 from restow.controllers.object_keys import working_version
-from restow.controllers.server_addresses import Address, Addresses
+from restow.controllers.server_addresses import EndpointAddress, EndpointAddresses
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
 from restow.registry.store import DeleteOptions, ResourceStore
@@ -27,10 +27,12 @@ PORT_NAME: Final = "https"
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
 
 
-class EndpointsKeeper:
+class EndpointsController:
     """Keeps the three kinds of objects like the addresses that are live."""
 
-    def __init__(self, store: ResourceStore, catalog: Catalog, addresses: Addresses) -> None:
+    def __init__(
+        self, store: ResourceStore, catalog: Catalog, addresses: EndpointAddresses
+    ) -> None:
         self._store = store
         self._storage = store.storage
         self._services = catalog.of_kind("", "Service")
@@ -130,7 +132,7 @@ def _labelled(obj: Object, labels: dict[str, str]) -> Object:
     return {**obj, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}}
 
 
-def _service(target: Address) -> Object:
+def _service(target: EndpointAddress) -> Object:
     port = {"name": PORT_NAME, "port": SERVICE_PORT, "protocol": "TCP", "targetPort": target.port}
     return {
         "metadata": {"name": NAME, "labels": {"component": "apiserver", "provider": "kubernetes"}},
@@ -145,7 +147,7 @@ def _service(target: Address) -> Object:
     }
 
 
-def _endpoints(live: list[Address]) -> Object:
+def _endpoints(live: list[EndpointAddress]) -> Object:
     subsets = [
         {
             "addresses": [{"ip": each.ip} for each in live if each.port == port],
@@ -158,7 +160,7 @@ def _endpoints(live: list[Address]) -> Object:
     return {"metadata": {"name": NAME, "labels": labels}, "subsets": subsets}
 
 
-def _slices(live: list[Address]) -> dict[str, Object]:
+def _slices(live: list[EndpointAddress]) -> dict[str, Object]:
     """One slice for each family and port, by name; the first is called like the service."""
     groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for each in sorted(live, key=lambda address: (address.family, address.port, address.ip)):

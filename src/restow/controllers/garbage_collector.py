@@ -21,14 +21,14 @@ from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupKind
 from restow.controllers.crd_names import resource_named
-from restow.controllers.deferred_keys import Lacking, Parking
+from restow.controllers.deferred_keys import DeferredKeys, MissingKind
 from restow.controllers.misplaced_owners import MisplacedOwners
 from restow.controllers.object_keys import (
     DELETING,
     OWNED,
     Metadata,
-    Place,
-    Places,
+    ObjectLocation,
+    ObjectLocations,
     read_api_version,
     read_kind,
     read_metadata,
@@ -60,25 +60,25 @@ logger = logging.getLogger(__name__)
 class _Found(NamedTuple):
     """An object as it was just read from the store."""
 
-    place: Place
+    place: ObjectLocation
     item: Item
     metadata: Metadata
 
 
-class DependentsCollector:
+class GarbageCollector:
     """Deletes, holds and frees dependents. An observer of all objects; made anew for each turn."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
         self._store = store
         self._storage = store.storage
         self._clock = runtime.clock
-        self._places = Places(catalog)
+        self._places = ObjectLocations(catalog)
         self._owners = Owners(store.storage, catalog, was_removed=self._was_removed)
         self._misplaced = MisplacedOwners(store, catalog, runtime)
         self._unowned = tuple(
             each.root for each in catalog.persisted() if not each.kind.follows_owners
         )
-        self._parking = Parking()
+        self._parking = DeferredKeys()
         self.graph = OwnerGraph()
         self.queue: WorkQueue[str] = WorkQueue(
             "dependents", clock=runtime.clock, randomness=runtime.randomness, keys_max=KEYS_MAX
@@ -176,7 +176,7 @@ class DependentsCollector:
         """This server hosts something else in a group."""
         self._queue_all(self._parking.take(group, self._is_hosted))
 
-    def _is_hosted(self, lacking: Lacking) -> bool:
+    def _is_hosted(self, lacking: MissingKind) -> bool:
         if lacking.segment:
             return self._places.resource_at(lacking.segment) is not None
         return self._owners.is_hosted(lacking.api_version, lacking.kind)
@@ -208,7 +208,7 @@ class DependentsCollector:
         if metadata is None:
             return None
         if place is None:
-            self._parking.park(key, Lacking(segment=resource_of(key) or ""))
+            self._parking.park(key, MissingKind(segment=resource_of(key) or ""))
             return None
         found = _Found(place, item, metadata)
         if not metadata.deletion_timestamp:
@@ -243,7 +243,7 @@ class DependentsCollector:
         if verdict is None:
             return
         for each in verdict.unknown:
-            lacking = Lacking(api_version=each.api_version, kind=each.kind)
+            lacking = MissingKind(api_version=each.api_version, kind=each.kind)
             self._parking.park(found.item.key, lacking)
         if verdict.unknown:
             return
@@ -336,14 +336,14 @@ class DependentsCollector:
                 await self._cut(place, None, [uid])
             else:
                 # Were the owner let go now, its dependent would be deleted when it is hosted.
-                self._parking.park(found.item.key, Lacking(segment=resource_of(key) or ""))
+                self._parking.park(found.item.key, MissingKind(segment=resource_of(key) or ""))
                 is_done = False
 
         await for_each(list(self.graph.dependents_of(uid)), cut)
         if is_done:
             await self._let_go(found, ORPHAN)
 
-    async def _cut(self, place: Place, uid: str | None, owners: Collection[str]) -> None:
+    async def _cut(self, place: ObjectLocation, uid: str | None, owners: Collection[str]) -> None:
         def change(obj: Object) -> Object:
             metadata = obj["metadata"]
             references = metadata.get("ownerReferences") or []
@@ -374,7 +374,7 @@ class DependentsCollector:
         await self._update(found.place, found.metadata.uid, change)
 
     async def _update(
-        self, place: Place, uid: str | None, change: Callable[[Object], Object]
+        self, place: ObjectLocation, uid: str | None, change: Callable[[Object], Object]
     ) -> None:
         """Change an object, if it still has this uid; nothing to do when it is gone.
 

@@ -13,7 +13,7 @@ from restow.aio import Clock
 from restow.storage.interface import Item, Key, Revision
 
 
-class Sightings:
+class KeyObservations:
     """The newest revision seen of some keys, and since when."""
 
     def __init__(self, clock: Clock) -> None:

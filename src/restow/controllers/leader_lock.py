@@ -19,7 +19,7 @@ from typing import Final
 import orjson
 
 from restow.aio import Runtime
-from restow.controllers.key_observations import Sightings
+from restow.controllers.key_observations import KeyObservations
 from restow.registry.stored_bytes import to_keep
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
@@ -53,7 +53,7 @@ RELEASE_SECONDS: Final = 2.0
 logger = logging.getLogger(__name__)
 
 
-class Turn:
+class LeaderLock:
     """One named turn, as one process sees it."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Turn:
         self._key = Key(TURNS_PREFIX + name)
         self._seconds = seconds
         self._renew_seconds = seconds / RENEWALS_PER_TURN
-        self._sightings = Sightings(runtime.clock)
+        self._sightings = KeyObservations(runtime.clock)
         self._beat = 0
         self._revision: Revision | None = None
         self._renewed_at = 0.0

@@ -17,29 +17,29 @@ from typing import Any, Final
 from restow.aio import Runtime, retry
 from restow.apimachinery.status_error import StatusError
 from restow.controllers import compaction, events_expiry, leader_lock
-from restow.controllers.admission_policies import PolicyKeeper, hosts_policies
-from restow.controllers.api_services import ApiServiceKeeper, hosts_api_services
+from restow.controllers.admission_policies import PolicyController, hosts_policies
+from restow.controllers.api_services import ApiServiceController, hosts_api_services
 from restow.controllers.compaction import Compactor
-from restow.controllers.crds import DefinitionKeeper, DefinitionsOptions
-from restow.controllers.endpoints import EndpointsKeeper
+from restow.controllers.crds import CrdController, CrdControllerOptions
+from restow.controllers.endpoints import EndpointsController
 from restow.controllers.events_expiry import EventExpiry
-from restow.controllers.garbage_collector import DependentsCollector
-from restow.controllers.leader_lock import Turn
+from restow.controllers.garbage_collector import GarbageCollector
+from restow.controllers.leader_lock import LeaderLock
 from restow.controllers.namespaces import (
-    NamespaceKeeper,
+    NamespaceController,
     RemoteContents,
     ensure_namespaces,
 )
-from restow.controllers.objects_watch import ObjectsWatch, Observer
-from restow.controllers.proxy_trust import ProxyTrust, ProxyTrustKeeper
-from restow.controllers.quotas import QuotaKeeper, hosts_quotas
-from restow.controllers.roles import RoleKeeper, ensure_roles, hosts_roles
-from restow.controllers.server_addresses import Address, Addresses
+from restow.controllers.objects_watch import ChangeObserver, ObjectsWatch
+from restow.controllers.proxy_trust import ProxyTrust, ProxyTrustController
+from restow.controllers.quotas import QuotaController, hosts_quotas
+from restow.controllers.roles import RoleController, ensure_roles, hosts_roles
+from restow.controllers.server_addresses import EndpointAddress, EndpointAddresses
 from restow.controllers.service_account_secrets import (
-    AccountSecretKeeper,
+    ServiceAccountSecretController,
     SignAccountToken,
 )
-from restow.controllers.service_accounts import AccountKeeper
+from restow.controllers.service_accounts import ServiceAccountController
 from restow.registry.catalog import Catalog, OnChange
 from restow.registry.reconcile_loops import BACKOFF, repeat, work_off
 from restow.registry.store import ResourceStore
@@ -55,19 +55,19 @@ DEFINITION_WORKERS: Final = 8
 CLEANUP_WORKERS: Final = 8
 API_SERVICE_WORKERS: Final = 4
 
-_OneWorker = AccountSecretKeeper | RoleKeeper | PolicyKeeper | QuotaKeeper
+_OneWorker = ServiceAccountSecretController | RoleController | PolicyController | QuotaController
 """Keepers whose queue is worked off by one, with a look now and then."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HousekeepingOptions:
+class ControllerManagerOptions:
     """What an operator may choose, and what a server knows of itself."""
 
     server_id: str
     """Of this process and of no other, earlier or later."""
-    address: Address | None = None
+    address: EndpointAddress | None = None
     """Where peers and clients reach this very process; None: it is not published."""
     certificates: str = ""
     """The cluster's certificate authorities as PEM text, for clients inside namespaces."""
@@ -82,7 +82,7 @@ class HousekeepingOptions:
     turn_seconds: float = leader_lock.TURN_SECONDS
 
 
-class Housekeeping:
+class ControllerManager:
     """Starts and ends all housekeeping of a server."""
 
     def __init__(
@@ -91,9 +91,9 @@ class Housekeeping:
         store: ResourceStore,
         catalog: Catalog,
         runtime: Runtime,
-        options: HousekeepingOptions,
+        options: ControllerManagerOptions,
         *,
-        definitions: DefinitionsOptions | None = None,
+        definitions: CrdControllerOptions | None = None,
         remote: RemoteContents | None = None,
     ) -> None:
         """`definitions`: how to know what the servers of a cluster serve. `remote`: what servers
@@ -106,7 +106,7 @@ class Housekeeping:
         self._definitions = definitions
         self._remote = remote
         self._tasks = runtime.tasks("housekeeping", on_failure=lambda _: None)
-        self._turn = Turn(
+        self._turn = LeaderLock(
             storage,
             runtime,
             name=TURN_NAME,
@@ -114,13 +114,13 @@ class Housekeeping:
             seconds=options.turn_seconds,
         )
         self._trust = self._new_trust()
-        self._accounts: list[AccountKeeper | AccountSecretKeeper] = []
-        self.endpoints: EndpointsKeeper | None = None
+        self._accounts: list[ServiceAccountController | ServiceAccountSecretController] = []
+        self.endpoints: EndpointsController | None = None
         if options.address is not None:
-            addresses = Addresses(
+            addresses = EndpointAddresses(
                 storage, runtime, server_id=options.server_id, own=options.address
             )
-            self.endpoints = EndpointsKeeper(store, catalog, addresses)
+            self.endpoints = EndpointsController(store, catalog, addresses)
 
     @property
     def has_turn(self) -> bool:
@@ -183,18 +183,20 @@ class Housekeeping:
         """All that one server does for all, until the turn is lost."""
         runtime, store, catalog = self._runtime, self._store, self._catalog
         remote = self._remote
-        namespaces = NamespaceKeeper(store, catalog, runtime, remote=remote)
-        dependents = DependentsCollector(store, catalog, runtime)
-        definitions = DefinitionKeeper(store, catalog, runtime, self._definitions)
-        accounts = AccountKeeper(store, catalog, runtime, certificates=self._options.certificates)
+        namespaces = NamespaceController(store, catalog, runtime, remote=remote)
+        dependents = GarbageCollector(store, catalog, runtime)
+        definitions = CrdController(store, catalog, runtime, self._definitions)
+        accounts = ServiceAccountController(
+            store, catalog, runtime, certificates=self._options.certificates
+        )
         secrets = self._account_secrets()
         self._accounts = [accounts, *secrets]
         aggregation = self._aggregation()
-        roles = [RoleKeeper(store, catalog, runtime)] if hosts_roles(catalog) else []
-        policies = [PolicyKeeper(store, catalog, runtime)] if hosts_policies(catalog) else []
-        quotas = [QuotaKeeper(store, catalog, runtime)] if hosts_quotas(catalog) else []
+        roles = [RoleController(store, catalog, runtime)] if hosts_roles(catalog) else []
+        policies = [PolicyController(store, catalog, runtime)] if hosts_policies(catalog) else []
+        quotas = [QuotaController(store, catalog, runtime)] if hosts_quotas(catalog) else []
         single: list[_OneWorker] = [*secrets, *roles, *policies, *quotas]
-        observers: list[Observer] = [definitions, namespaces, accounts, *aggregation, *single]
+        observers: list[ChangeObserver] = [definitions, namespaces, accounts, *aggregation, *single]
         # The collector last, because its look reads every object.
         watch = ObjectsWatch(self._storage, runtime, (*observers, dependents))
         loops: dict[str, Coroutine[Any, Any, None]] = {
@@ -247,30 +249,32 @@ class Housekeeping:
                 for name, loop in loops.items():
                     group.create_task(loop, name=f"housekeeping/{name}")
 
-    def _aggregation(self) -> list[ApiServiceKeeper | ProxyTrustKeeper]:
+    def _aggregation(self) -> list[ApiServiceController | ProxyTrustController]:
         """Who keeps what servers behind this one, and those who ask for them, look at."""
-        keepers: list[ApiServiceKeeper | ProxyTrustKeeper] = []
+        keepers: list[ApiServiceController | ProxyTrustController] = []
         if hosts_api_services(self._catalog):
-            keepers.append(ApiServiceKeeper(self._store, self._catalog, self._runtime))
+            keepers.append(ApiServiceController(self._store, self._catalog, self._runtime))
         if (trust := self._new_trust()) is not None:
             keepers.append(trust)
         return keepers
 
-    def _account_secrets(self) -> list[AccountSecretKeeper]:
+    def _account_secrets(self) -> list[ServiceAccountSecretController]:
         """Who fills Secrets with tokens, if anybody does."""
         sign, certificates = self._options.sign_account_token, self._options.certificates
         if sign is None:
             return []
         store, catalog = self._store, self._catalog
         return [
-            AccountSecretKeeper(store, catalog, self._runtime, certificates=certificates, sign=sign)
+            ServiceAccountSecretController(
+                store, catalog, self._runtime, certificates=certificates, sign=sign
+            )
         ]
 
-    def _new_trust(self) -> ProxyTrustKeeper | None:
+    def _new_trust(self) -> ProxyTrustController | None:
         own = self._options.proxy_trust
         if own is None:
             return None
-        return ProxyTrustKeeper(self._store, self._catalog, self._runtime, own)
+        return ProxyTrustController(self._store, self._catalog, self._runtime, own)
 
     def _timed_loops(self) -> dict[str, Coroutine[Any, Any, None]]:
         options, loops = self._options, dict[str, Coroutine[Any, Any, None]]()

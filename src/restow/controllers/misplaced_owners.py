@@ -17,8 +17,8 @@ from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.controllers.object_keys import (
     Metadata,
+    ObjectLocation,
     OwnerReference,
-    Place,
     read_metadata,
     working_version,
 )
@@ -53,7 +53,7 @@ class MisplacedOwners:
 
     async def tell(
         self,
-        place: Place,
+        place: ObjectLocation,
         metadata: Metadata,
         owners: Collection[tuple[OwnerReference, Resource]],
     ) -> None:
@@ -90,7 +90,9 @@ class MisplacedOwners:
                 return True
         return False
 
-    async def _write(self, place: Place, metadata: Metadata, reference: OwnerReference) -> None:
+    async def _write(
+        self, place: ObjectLocation, metadata: Metadata, reference: OwnerReference
+    ) -> None:
         if self._events is None:
             return
         version = working_version(self._events)
@@ -103,7 +105,9 @@ class MisplacedOwners:
             logger.debug("no event about %s: %s", place.path, error)
 
 
-def _event(place: Place, metadata: Metadata, reference: OwnerReference, *, now: datetime) -> Object:
+def _event(
+    place: ObjectLocation, metadata: Metadata, reference: OwnerReference, *, now: datetime
+) -> Object:
     """What is said of one reference."""
     resource, namespace = place.resource, place.namespace
     name, time = place.path.rpartition("/")[2], timestamp(now)

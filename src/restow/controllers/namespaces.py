@@ -27,7 +27,7 @@ from restow.controllers.namespace_conditions import (
 )
 from restow.controllers.object_keys import (
     DELETING,
-    Places,
+    ObjectLocations,
     read_metadata,
     stored_version,
     working_version,
@@ -83,7 +83,7 @@ async def ensure_namespaces(store: ResourceStore, catalog: Catalog) -> None:
             continue  # another server was faster
 
 
-class NamespaceKeeper:
+class NamespaceController:
     """Empties namespaces that are being deleted. An observer of all objects."""
 
     def __init__(
@@ -99,7 +99,7 @@ class NamespaceKeeper:
         self._storage = store.storage
         self._catalog = catalog
         self._clock = runtime.clock
-        self._places = Places(catalog)
+        self._places = ObjectLocations(catalog)
         namespaces = catalog.of_kind("", "Namespace")
         assert namespaces is not None, "every release hosts namespaces"
         self._namespaces = namespaces

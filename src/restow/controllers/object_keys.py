@@ -97,7 +97,7 @@ def _read_type(value: bytes) -> _Typed | None:
         return None
 
 
-class Place(NamedTuple):
+class ObjectLocation(NamedTuple):
     """An object's key, taken apart."""
 
     resource: Resource
@@ -113,7 +113,7 @@ class Place(NamedTuple):
         return self.resource.key_of(self.path)
 
 
-class Places:
+class ObjectLocations:
     """Finds the place of a key, as things are hosted at that moment."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -124,11 +124,11 @@ class Places:
             if resource.origin is None
         }
 
-    def find(self, key: str) -> Place | None:
+    def find(self, key: str) -> ObjectLocation | None:
         """The place of an object's key; None when nothing of that kind is hosted here."""
         segment = resource_of(key)
         resource = None if segment is None else self.resource_at(segment)
-        return None if resource is None else Place(resource, key[len(resource.root) :])
+        return None if resource is None else ObjectLocation(resource, key[len(resource.root) :])
 
     def resource_at(self, segment: str) -> Resource | None:
         """The resource whose keys have this behind their common beginning."""

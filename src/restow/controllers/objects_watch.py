@@ -22,7 +22,7 @@ RESTART_SECONDS: Final = 0.2
 logger = logging.getLogger(__name__)
 
 
-class Observer(Protocol):
+class ChangeObserver(Protocol):
     """Someone who wants to know of all changes."""
 
     async def look(self, revision: Revision) -> None:
@@ -35,7 +35,9 @@ class Observer(Protocol):
 class ObjectsWatch:
     """Follows the store for some observers."""
 
-    def __init__(self, storage: Storage, runtime: Runtime, observers: Sequence[Observer]) -> None:
+    def __init__(
+        self, storage: Storage, runtime: Runtime, observers: Sequence[ChangeObserver]
+    ) -> None:
         self._storage = storage
         self._runtime = runtime
         self._observers = observers

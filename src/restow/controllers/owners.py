@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupKind, GroupVersion
-from restow.controllers.object_keys import Metadata, OwnerReference, Place, read_metadata
+from restow.controllers.object_keys import Metadata, ObjectLocation, OwnerReference, read_metadata
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Resource
 from restow.registry.strategy import FOREGROUND
@@ -46,7 +46,7 @@ class Owners:
         self._catalog = catalog
         self._was_removed = was_removed
 
-    async def judge(self, place: Place, metadata: Metadata) -> OwnersByState | None:
+    async def judge(self, place: ObjectLocation, metadata: Metadata) -> OwnersByState | None:
         """What has become of all owners of an object; None when that cannot be known of one."""
         verdict = OwnersByState()
         for reference in metadata.owners:
@@ -71,15 +71,17 @@ class Owners:
                 verdict.alive.append(reference.uid)
         return verdict
 
-    def _place_of(self, reference: OwnerReference, dependent: Place) -> Place | None:
+    def _place_of(
+        self, reference: OwnerReference, dependent: ObjectLocation
+    ) -> ObjectLocation | None:
         resource = self.resource_of(reference)
         if resource is None or not (reference.name and reference.uid):
             return None
         if not resource.kind.namespaced:
-            return Place(resource, reference.name)
+            return ObjectLocation(resource, reference.name)
         if not dependent.namespace:
             return None
-        return Place(resource, f"{dependent.namespace}/{reference.name}")
+        return ObjectLocation(resource, f"{dependent.namespace}/{reference.name}")
 
     def is_hosted(self, api_version: str, kind: str) -> bool:
         """Whether owners of this kind can be looked for."""

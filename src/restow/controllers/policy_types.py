@@ -40,7 +40,7 @@ OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _EXPRESSIONS: Final = ("expression", "messageExpression")
 
 
-class Named(NamedTuple):
+class NamedKind(NamedTuple):
     """A version of a kind, and the resource that holds such objects."""
 
     group: str
@@ -52,10 +52,10 @@ class Named(NamedTuple):
         return f"{self.group}/{self.version}, Kind={self.kind}"
 
 
-def kinds_named(spec: Object, catalog: Catalog) -> list[Named]:
+def kinds_named(spec: Object, catalog: Catalog) -> list[NamedKind]:
     """The kinds that a policy's rules name and that are hosted here, in the order of their names;
     others are not known here."""
-    found: dict[tuple[str, str, str], Named] = {}
+    found: dict[tuple[str, str, str], NamedKind] = {}
     constraints = spec.get("matchConstraints") or {}
     for rule in constraints.get("resourceRules") or ():
         groups, versions = rule.get("apiGroups") or (), rule.get("apiVersions") or ()
@@ -67,7 +67,7 @@ def kinds_named(spec: Object, catalog: Catalog) -> list[Named]:
             if resource is None:
                 continue
             kind = resource.kind.kind
-            found[group, version, kind] = Named(group, version, kind, resource)
+            found[group, version, kind] = NamedKind(group, version, kind, resource)
             if len(found) == KINDS_MAX:
                 return [found[key] for key in sorted(found)]
     return [found[key] for key in sorted(found)]
@@ -92,10 +92,10 @@ def _typed_params(spec: Object, catalog: Catalog) -> Declared | None:
         return None
     kind = said.get("kind") or ""
     resource = catalog.of_kind(group, kind)
-    return None if resource is None else _declared(Named(group, version, kind, resource))
+    return None if resource is None else _declared(NamedKind(group, version, kind, resource))
 
 
-def _declared(named: Named) -> Declared | None:
+def _declared(named: NamedKind) -> Declared | None:
     if not named.resource.is_custom:
         struct = all_types().of_kind(named.group, named.version, named.kind)
         return None if struct is None else declare_struct(struct)
@@ -118,7 +118,7 @@ def check(spec: Object, catalog: Catalog) -> Iterator[dict[str, Any] | None]:
     """
     left_bytes = WARNINGS_BYTES_MAX
     params = _typed_params(spec, catalog)
-    scopes: list[tuple[Named, Scope]] = []
+    scopes: list[tuple[NamedKind, Scope]] = []
     for named in kinds_named(spec, catalog):
         declared = _declared(named)
         if declared is not None:

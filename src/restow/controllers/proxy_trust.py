@@ -76,7 +76,7 @@ def merged(data: dict[str, str], own: ProxyTrust, now: datetime) -> dict[str, st
     return {name: text for name, text in result.items() if text}
 
 
-class ProxyTrustKeeper:
+class ProxyTrustController:
     """Keeps the ConfigMap. Each server has one; the one with the turn also sees its changes."""
 
     def __init__(

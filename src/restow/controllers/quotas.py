@@ -21,7 +21,7 @@ from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import quotas
 from restow.apimachinery.quotas import Number, Quota
 from restow.apimachinery.status import NotFound
-from restow.controllers.object_keys import Places, working_version
+from restow.controllers.object_keys import ObjectLocations, working_version
 from restow.controllers.pages import items_below
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
@@ -53,7 +53,7 @@ class _Known(NamedTuple):
     """When it was last seen to be charged, or seen for the first time."""
 
 
-class QuotaKeeper:
+class QuotaController:
     """Counts what quotas limit. An observer of all objects; made anew for each turn."""
 
     def __init__(
@@ -70,7 +70,7 @@ class QuotaKeeper:
         self._store = store
         self._storage = store.storage
         self._catalog = catalog
-        self._places = Places(catalog)
+        self._places = ObjectLocations(catalog)
         self._varied_roots = tuple(
             each.root
             for each in catalog.persisted()

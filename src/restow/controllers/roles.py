@@ -28,7 +28,7 @@ from restow.apimachinery.rbac_objects import (
     rules_of,
 )
 from restow.apimachinery.status_error import StatusError
-from restow.controllers.aggregated_roles import GatheredRoles
+from restow.controllers.aggregated_roles import AggregatedRoles
 from restow.controllers.bootstrap_roles import Default, default_objects
 from restow.controllers.object_keys import working_version
 from restow.registry.catalog import Catalog
@@ -179,7 +179,7 @@ def _same(new: Object, old: Object) -> bool:
 # Those that gather others.
 
 
-class RoleKeeper:
+class RoleController:
     """Fills cluster roles that gather the rules of others. An observer of all objects."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
@@ -188,7 +188,7 @@ class RoleKeeper:
         self._store = store
         self._resource = resource
         self._clock = runtime.clock
-        self._roles = GatheredRoles()
+        self._roles = AggregatedRoles()
         self._seen: dict[str, int] = {}
         """By name: the revision of what was looked at."""
         self.queue: WorkQueue[str] = WorkQueue(

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from restow.aio import Runtime
-from restow.controllers.key_observations import Sightings
+from restow.controllers.key_observations import KeyObservations
 from restow.registry.stored_bytes import to_keep
 from restow.storage.interface import (
     Absent,
@@ -38,7 +38,7 @@ RENEWALS_PER_LIFE: Final = 3
 _ATTEMPTS_MAX: Final = 3
 
 
-class Address(NamedTuple):
+class EndpointAddress(NamedTuple):
     """An IP address and a port."""
 
     ip: str
@@ -50,7 +50,7 @@ class Address(NamedTuple):
         return f"IPv{ipaddress.ip_address(self.ip).version}"
 
 
-class Addresses:
+class EndpointAddresses:
     """The addresses of all servers, and the one of this server."""
 
     def __init__(
@@ -59,14 +59,14 @@ class Addresses:
         runtime: Runtime,
         *,
         server_id: str,
-        own: Address,
+        own: EndpointAddress,
         seconds: float = ADDRESS_SECONDS,
     ) -> None:
         self._storage = storage
         self._key = Key(ADDRESSES_PREFIX + server_id)
         self._own = own
         self._seconds = seconds
-        self._sightings = Sightings(runtime.clock)
+        self._sightings = KeyObservations(runtime.clock)
         self._revision: Revision | None = None
         self._beat = 0
         _ = own.family  # refuse at once what could not be published
@@ -119,11 +119,11 @@ class Addresses:
             if item.key != self._key and _read(item) == self._own
         )
 
-    async def live(self) -> list[Address]:
+    async def live(self) -> list[EndpointAddress]:
         """The addresses in use, sorted; those that are out of date are removed first."""
         page = await self._storage.range(Span.of_prefix(ADDRESSES_PREFIX))
         self._sightings.keep_only({item.key for item in page.items})
-        found: set[Address] = set()
+        found: set[EndpointAddress] = set()
         for item in page.items:
             is_lapsed = self._sightings.unchanged_seconds(item) >= self._seconds
             address = _read(item)
@@ -137,10 +137,10 @@ class Addresses:
         return sorted(found)
 
 
-def _read(item: Item) -> Address | None:
+def _read(item: Item) -> EndpointAddress | None:
     try:
         value = orjson.loads(item.value)
-        address = Address(value["address"], int(value["port"]))
+        address = EndpointAddress(value["address"], int(value["port"]))
         _ = address.family
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None

@@ -35,7 +35,7 @@ SignAccountToken = Callable[[str, tuple[str, str], str], str]
 """Makes a token, given a namespace, name and uid of an account, and the name of the Secret."""
 
 
-class AccountSecretKeeper:
+class ServiceAccountSecretController:
     """Fills and removes Secrets of accounts. An observer of all objects."""
 
     def __init__(

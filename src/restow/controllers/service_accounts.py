@@ -33,7 +33,7 @@ MOVED_SECONDS: Final = 0.1
 """When to look again at a namespace that was being changed."""
 
 
-class AccountKeeper:
+class ServiceAccountController:
     """Gives namespaces what they must have. An observer of all objects."""
 
     def __init__(

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime
-from restow.controllers import Housekeeping, HousekeepingOptions
+from restow.controllers import ControllerManager, ControllerManagerOptions
 from restow.endpoints.barrier import WriteBarrier
 from restow.registry.encoding import FixedPolicy
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
@@ -62,12 +62,12 @@ async def fenced(
     refused = await server.client.post("/api/v1/namespaces", {"metadata": {"name": "early"}})
     assert (refused.status, refused.reason) == (503, "ServiceUnavailable")
     await coordinator.start()
-    housekeeping = Housekeeping(
+    housekeeping = ControllerManager(
         audited,
         server.assembly.store,
         BUILTIN,
         runtime,
-        HousekeepingOptions(server_id="s", event_ttl_seconds=0.5),
+        ControllerManagerOptions(server_id="s", event_ttl_seconds=0.5),
     )
     await housekeeping.start()
     yield server.client

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from restow.aio import Runtime
 from restow.controllers.objects_watch import ObjectsWatch
-from restow.controllers.quotas import QuotaKeeper
+from restow.controllers.quotas import QuotaController
 from restow.registry.reconcile_loops import work_off
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.interface import Revision, Storage
@@ -43,7 +43,7 @@ def quota(name: str = "few", **hard: str) -> dict[str, Any]:
 async def counting(server: RunningServer) -> AsyncIterator[None]:
     """With what a server does for all, as far as it is about quotas."""
     runtime, store = Runtime.system(), server.assembly.store
-    keeper = QuotaKeeper(store, server.assembly.catalog, runtime)
+    keeper = QuotaController(store, server.assembly.catalog, runtime)
     watch = ObjectsWatch(server.storage, runtime, [keeper])
     tasks = runtime.tasks("counting")
     tasks.spawn("watch", watch.run())

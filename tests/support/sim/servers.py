@@ -19,7 +19,7 @@ from restow.apiserver.encryption import Encryption
 from restow.apiserver.feature_gates import FeatureGates
 from restow.apiserver.store_guard import StoreGuard, keep_guard
 from restow.apiserver.taking_part import take_part
-from restow.controllers import DefinitionsOptions, Housekeeping, HousekeepingOptions
+from restow.controllers import ControllerManager, ControllerManagerOptions, CrdControllerOptions
 from restow.endpoints.barrier import WriteBarrier
 from restow.httpserver import Request, Response
 from restow.registry.catalog import Catalog, version_hash_of
@@ -140,7 +140,7 @@ class SimServer:
         self.exchanges: dict[Exchange, None] = {}
         self.coordinator: Coordinator | None = None
         self.assembly: Assembly | None = None
-        self.housekeeping: Housekeeping | None = None
+        self.housekeeping: ControllerManager | None = None
         self._tasks: Tasks | None = None
         self.is_open = False
         self.is_ready = False
@@ -273,15 +273,15 @@ class SimServer:
             reported=assembly.custom.wait_for_first,
         )
         registration = coordinator.custom_registration
-        self.housekeeping = Housekeeping(
+        self.housekeeping = ControllerManager(
             opened,
             assembly.store,
             catalog,
             runtime,
-            HousekeepingOptions(
+            ControllerManagerOptions(
                 server_id=runtime.ids.nonce(8), compaction_seconds=options.compaction_seconds
             ),
-            definitions=DefinitionsOptions(
+            definitions=CrdControllerOptions(
                 served_by_all=registration.served_by_all,
                 closed_by_all=registration.closed_by_all,
                 hosted_otherwise=registration.hosted_otherwise,

@@ -17,11 +17,15 @@ from restow.apiserver.aggregated_registration import (
     SelfRegistration,
 )
 from restow.client import NO_RETRY, ApiClient, InProcessResponse, InProcessTransport
-from restow.controllers import Address
+from restow.controllers import EndpointAddress
 from restow.storage.interface import Item, Revision
 from restow.storageversion.identity import ServerId, server_key
 
-OWN, PEER, DEAD = Address("10.0.0.1", 443), Address("10.0.0.2", 443), Address("10.0.0.3", 443)
+OWN, PEER, DEAD = (
+    EndpointAddress("10.0.0.1", 443),
+    EndpointAddress("10.0.0.2", 443),
+    EndpointAddress("10.0.0.3", 443),
+)
 CONFLICT = {"kind": "Status", "code": 409, "reason": "Conflict"}
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 ENDPOINTS = "/api/v1/namespaces/kube-system/endpoints/parts"
@@ -71,7 +75,7 @@ class Main:
         subsets = self.objects[ENDPOINTS]["subsets"]
         return [each["ip"] for subset in subsets for each in subset["addresses"]]
 
-    def add(self, address: Address) -> None:
+    def add(self, address: EndpointAddress) -> None:
         """As a peer does."""
         subset = {
             "addresses": [{"ip": address.ip}],
@@ -97,7 +101,7 @@ class Server:
             self.client, runtime, IDENTITY, own=OWN, living=lambda: self.living
         )
 
-    def hear(self, *living: Address) -> None:
+    def hear(self, *living: EndpointAddress) -> None:
         """The key of a server was written in the store."""
         self.living = set(living)
         key = server_key(ServerId("apiserver-x"))

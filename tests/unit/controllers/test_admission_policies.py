@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.controllers.admission_policies import PolicyKeeper
+from restow.controllers.admission_policies import PolicyController
 from restow.storage.interface import Revision
 from tests.unit.controllers.world import open_world
 
@@ -33,7 +33,7 @@ async def test_the_generation_is_observed() -> None:
     async with open_world() as world:
         resource = world.catalog.named(GROUP, "validatingadmissionpolicies")
         assert resource is not None
-        keeper = PolicyKeeper(world.store, world.catalog, world.runtime)
+        keeper = PolicyController(world.store, world.catalog, world.runtime)
         body = {"metadata": {"name": "p"}, "spec": SPEC}
         await world.store.create(resource, "v1", body, namespace="")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from restow.apimachinery import rbac
 from restow.apimachinery.rbac_objects import Role, read_role
-from restow.controllers.aggregated_roles import GatheredRoles
+from restow.controllers.aggregated_roles import AggregatedRoles
 from restow.kinds.validation.fields import selects
 
 NAMES = "abcd"
@@ -54,7 +54,7 @@ def expected(name: str, known: dict[str, Role]) -> tuple[rbac.PolicyRule, ...] |
 @given(st.lists(st.tuples(st.sampled_from(NAMES), roles), max_size=12))
 def test_like_looking_at_all(changes: list[tuple[str, Role | None]]) -> None:
     """After each change what each lacks is right, and nobody is left out who is to be looked at."""
-    gathered, known = GatheredRoles(), dict[str, Role]()
+    gathered, known = AggregatedRoles(), dict[str, Role]()
     for name, role in changes:
         before = {each: expected(each, known) for each in NAMES}
         known.pop(name, None)

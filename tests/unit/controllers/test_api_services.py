@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from restow.controllers.api_services import LABEL, ApiServiceKeeper
+from restow.controllers.api_services import LABEL, ApiServiceController
 from restow.storage.interface import Revision
 from tests.unit.controllers.custom import (
     DEFINITION,
@@ -16,8 +16,8 @@ from tests.unit.controllers.world import Observed, World, open_world
 GROUP = "apiregistration.k8s.io"
 
 
-async def begin(world: World) -> tuple[ApiServiceKeeper, Observed]:
-    keeper = ApiServiceKeeper(world.store, world.catalog, world.runtime)
+async def begin(world: World) -> tuple[ApiServiceController, Observed]:
+    keeper = ApiServiceController(world.store, world.catalog, world.runtime)
     observed = await world.observe(keeper)
     await observed.settle(keeper.queue, keeper.reconcile)
     return keeper, observed

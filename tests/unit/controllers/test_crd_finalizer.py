@@ -8,7 +8,7 @@ import pytest
 from restow.apimachinery.status import Conflict
 from restow.controllers import crd_finalizer
 from restow.controllers.crd_finalizer import UNCONFIRMED_SECONDS
-from restow.controllers.crds import DefinitionKeeper, DefinitionsOptions
+from restow.controllers.crds import CrdController, CrdControllerOptions
 from restow.storage.interface import Outcome, Put, Span, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.custom import (
@@ -32,14 +32,14 @@ HELD: dict[str, Any] = {"finalizers": ["example.com/hold"]}
 class Keeping:
     """A world with a keeper that the test steps."""
 
-    def __init__(self, world: World, keeper: DefinitionKeeper, observed: Observed) -> None:
+    def __init__(self, world: World, keeper: CrdController, observed: Observed) -> None:
         self.world = world
         self.keeper = keeper
         self._observed = observed
 
     @classmethod
-    async def begin(cls, world: World, options: DefinitionsOptions | None = None) -> "Keeping":
-        keeper = DefinitionKeeper(world.store, world.catalog, world.runtime, options)
+    async def begin(cls, world: World, options: CrdControllerOptions | None = None) -> "Keeping":
+        keeper = CrdController(world.store, world.catalog, world.runtime, options)
         return cls(world, keeper, await world.observe(keeper))
 
     async def settle(self) -> None:
@@ -151,7 +151,7 @@ async def test_many_instances_go_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_nothing_is_deleted_before_all_servers_have_closed_it() -> None:
     """While a server may still create instances, the deletion only announces itself."""
     closed: set[str] = set()
-    options = DefinitionsOptions(closed_by_all=lambda _group, plural, _uid: plural in closed)
+    options = CrdControllerOptions(closed_by_all=lambda _group, plural, _uid: plural in closed)
     async with open_world() as world:
         it = await Keeping.begin(world, options)
         name = await widgets(world)
@@ -171,7 +171,7 @@ async def test_nothing_is_deleted_before_all_servers_have_closed_it() -> None:
 
 async def test_what_aggregated_servers_have_is_not_deleted() -> None:
     """A definition of a resource that they serve goes without a look at their objects."""
-    options = DefinitionsOptions(
+    options = CrdControllerOptions(
         closed_by_all=lambda *_: False, hosted_otherwise=lambda _group, plural: plural == "widgets"
     )
     async with open_world() as world:
@@ -304,7 +304,7 @@ async def test_a_definition_made_again_is_left_alone() -> None:
         async def commit(self, transaction: Transaction) -> Outcome:
             world, self.world = self.world, None
             if world is not None:
-                other = DefinitionKeeper(world.store, world.catalog, world.runtime)
+                other = CrdController(world.store, world.catalog, world.runtime)
                 await other.cleaner.reconcile(f"widgets.{GROUP}")
                 await define(world, "widgets", "Widget")
             return await super().commit(transaction)

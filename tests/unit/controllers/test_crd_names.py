@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.controllers.crd_names import (
-    Claim,
-    Claims,
+    NameClaim,
+    NameClaims,
     claims_of,
     decide,
     from_wire,
@@ -32,7 +32,7 @@ WIDGETS = names("widgets", "Widget", short_names=["wd", "wi"], categories=["all"
 
 
 def taken(*others: Names) -> Any:
-    claims = frozenset[Claim]().union(*map(claims_of, others))
+    claims = frozenset[NameClaim]().union(*map(claims_of, others))
     return claims.__contains__
 
 
@@ -98,19 +98,22 @@ def test_names_on_the_wire() -> None:
 
 def test_names_of_built_in_kinds_are_taken() -> None:
     """A definition in the group of built-in kinds cannot get their names."""
-    claims = Claims(CATALOG)
-    for claim in (Claim(is_kind=False, name="leases"), Claim(is_kind=True, name="LeaseList")):
+    claims = NameClaims(CATALOG)
+    for claim in (
+        NameClaim(is_kind=False, name="leases"),
+        NameClaim(is_kind=True, name="LeaseList"),
+    ):
         assert claims.is_taken(claim, "x.coordination.k8s.io")
         assert not claims.is_taken(claim, "x.example.com")
 
 
 def test_only_who_waits_for_a_name_is_woken() -> None:
     """A name that is given up wakes those that were refused it, once, and nobody else."""
-    claims = Claims(CATALOG)
+    claims = NameClaims(CATALOG)
     claims.note("widgets.g.x", WIDGETS, 5)
     claims.note("others.g.x", names("others", "Other"), 6)
-    claims.wait("a.g.x", [Claim(is_kind=False, name="wd")])
-    claims.wait("b.g.x", [Claim(is_kind=True, name="Widget")])
+    claims.wait("a.g.x", [NameClaim(is_kind=False, name="wd")])
+    claims.wait("b.g.x", [NameClaim(is_kind=True, name="Widget")])
     assert claims.note("widgets.g.x", NONE, 4) == set(), "old news"
     assert claims.note("widgets.g.x", names("widgets", "Widget"), 7) == {"a.g.x"}
     assert claims.remove("others.g.x", 8) == set()
@@ -120,8 +123,8 @@ def test_only_who_waits_for_a_name_is_woken() -> None:
 
 def test_a_reservation_holds_until_it_ends() -> None:
     """What is reserved is taken for others, whatever older news says, and free when it fails."""
-    claims = Claims(CATALOG)
-    wanted = Claim(is_kind=True, name="Widget")
+    claims = NameClaims(CATALOG)
+    wanted = NameClaim(is_kind=True, name="Widget")
     claims.reserve("a.g.x", WIDGETS)
     claims.note("a.g.x", NONE, 3)
     assert claims.is_taken(wanted, "b.g.x")
@@ -145,7 +148,7 @@ definitions = st.sampled_from(["a.g.x", "b.g.x", "c.g.x", "a.other.x"])
 @given(st.lists(st.tuples(definitions, some_names, st.sampled_from(["note", "ask", "remove"]))))
 def test_no_name_is_ever_given_twice(steps: list[tuple[str, Names, str]]) -> None:
     """However definitions come, ask and go: names agree with a naive twin, and none is double."""
-    claims, twin = Claims(CATALOG), dict[str, Names]()
+    claims, twin = NameClaims(CATALOG), dict[str, Names]()
     for revision, (name, wanted, step) in enumerate(steps):
         if step == "remove":
             twin.pop(name, None)

@@ -8,8 +8,8 @@ import pytest
 from restow.apimachinery.status_error import StatusError
 from restow.controllers.crds import (
     ESTABLISH_SECONDS_MAX,
-    DefinitionKeeper,
-    DefinitionsOptions,
+    CrdController,
+    CrdControllerOptions,
     Wake,
 )
 from restow.registry.reconcile_loops import work_off
@@ -40,7 +40,7 @@ class Servers:
         self.served: set[str] = set()
         self.asked: list[tuple[str, str, str]] = []
         self.told: Wake | None = None
-        self.options = DefinitionsOptions(served_by_all=self._served, wake=self._take)
+        self.options = CrdControllerOptions(served_by_all=self._served, wake=self._take)
 
     def _served(self, group: str, plural: str, uid: str) -> bool:
         self.asked.append((group, plural, uid))
@@ -56,13 +56,13 @@ class Servers:
 
 
 async def begin(
-    world: World, options: DefinitionsOptions | None = None
-) -> tuple[DefinitionKeeper, Observed]:
-    keeper = DefinitionKeeper(world.store, world.catalog, world.runtime, options)
+    world: World, options: CrdControllerOptions | None = None
+) -> tuple[CrdController, Observed]:
+    keeper = CrdController(world.store, world.catalog, world.runtime, options)
     return keeper, await world.observe(keeper)
 
 
-async def settle(keeper: DefinitionKeeper, observed: Observed) -> None:
+async def settle(keeper: CrdController, observed: Observed) -> None:
     await observed.settle(keeper.queue, keeper.reconcile)
     await observed.settle(keeper.cleaner.queue, keeper.cleaner.reconcile)
     await observed.settle(keeper.queue, keeper.reconcile)
@@ -108,7 +108,7 @@ async def test_a_definition_is_accepted_and_established() -> None:
 async def test_what_aggregated_servers_serve_is_not_established() -> None:
     """As long as they do; a definition says why, and is established when they are gone."""
     others = {"widgets"}
-    options = DefinitionsOptions(hosted_otherwise=lambda _group, plural: plural in others)
+    options = CrdControllerOptions(hosted_otherwise=lambda _group, plural: plural in others)
     async with open_world() as world:
         keeper, observed = await begin(world, options)
         name = await define(world, "widgets", "Widget")

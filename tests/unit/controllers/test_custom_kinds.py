@@ -7,11 +7,11 @@ import pytest
 
 from restow.apimachinery.names import GroupKind
 from restow.controllers import garbage_collector
-from restow.controllers.deferred_keys import Lacking, Parking
-from restow.controllers.garbage_collector import DependentsCollector
-from restow.controllers.namespaces import HURRY_SECONDS, NamespaceKeeper
+from restow.controllers.deferred_keys import DeferredKeys, MissingKind
+from restow.controllers.garbage_collector import GarbageCollector
+from restow.controllers.namespaces import HURRY_SECONDS, NamespaceController
 from restow.controllers.object_keys import (
-    Places,
+    ObjectLocations,
     read_api_version,
     read_kind,
     stored_version,
@@ -36,8 +36,8 @@ from tests.unit.controllers.world import Observed, World, open_world
 HELD: dict[str, Any] = {"finalizers": ["example.com/hold"]}
 
 
-async def begin(world: World) -> tuple[NamespaceKeeper, Observed]:
-    keeper = NamespaceKeeper(world.store, world.catalog, world.runtime)
+async def begin(world: World) -> tuple[NamespaceController, Observed]:
+    keeper = NamespaceController(world.store, world.catalog, world.runtime)
     world.catalog.listeners.append(keeper.hosting_changed)
     return keeper, await world.observe(keeper)
 
@@ -59,7 +59,7 @@ def _key(path: str) -> Any:
 async def test_places_follow_what_is_hosted() -> None:
     """A key has a place as long as its kind is hosted, and with the newest resource."""
     async with open_world() as world:
-        places = Places(world.catalog)
+        places = ObjectLocations(world.catalog)
         assert places.find(_key("n/w")) is None
         name = await widgets(world)
         place = places.find(_key("n/w"))
@@ -265,12 +265,12 @@ async def test_what_is_left_of_a_removed_kind_holds_nobody() -> None:
 
 def test_parked_keys_come_back_when_what_they_lack_is_hosted() -> None:
     """Each waits for its own, by place or by kind, and their number is bounded."""
-    parking = Parking(keys_max=3)
-    parking.park("a", Lacking(segment="g.x/widgets"))
-    parking.park("a", Lacking(segment="g.x/widgets"))
-    parking.park("b", Lacking(api_version="g.x/v1", kind="Widget"))
-    parking.park("c", Lacking(api_version="v1", kind="Widget"))
-    parking.park("d", Lacking(segment="widgets"))
+    parking = DeferredKeys(keys_max=3)
+    parking.park("a", MissingKind(segment="g.x/widgets"))
+    parking.park("a", MissingKind(segment="g.x/widgets"))
+    parking.park("b", MissingKind(api_version="g.x/v1", kind="Widget"))
+    parking.park("c", MissingKind(api_version="v1", kind="Widget"))
+    parking.park("d", MissingKind(segment="widgets"))
     assert len(parking) == 3
     assert parking.take("other", lambda _: True) == set()
     assert parking.take("g.x", lambda lacking: lacking.kind == "Widget") == {"b"}
@@ -283,7 +283,7 @@ async def test_the_owners_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch
     """Of owners that were seen to go the oldest are forgotten first."""
     monkeypatch.setattr(garbage_collector, "SPREAD_MAX", 2)
     async with open_world() as world:
-        collector = DependentsCollector(world.store, world.catalog, world.runtime)
+        collector = GarbageCollector(world.store, world.catalog, world.runtime)
         kind = GroupKind(GROUP, "Widget")
         for uid in ("a", "b", "c"):
             collector._spread_from([uid], kind=kind)

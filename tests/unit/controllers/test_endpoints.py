@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from restow.aio import SimulatedClock
-from restow.controllers.endpoints import EndpointsKeeper
-from restow.controllers.server_addresses import ADDRESSES_PREFIX, Address, Addresses
+from restow.controllers.endpoints import EndpointsController
+from restow.controllers.server_addresses import ADDRESSES_PREFIX, EndpointAddress, EndpointAddresses
 from restow.storage.interface import Delete, Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.world import World, open_world
@@ -14,9 +14,11 @@ from tests.unit.controllers.world import World, open_world
 DISCOVERY = "discovery.k8s.io"
 
 
-def server(world: World, name: str, ip: str, port: int = 6443) -> EndpointsKeeper:
-    addresses = Addresses(world.storage, world.runtime, server_id=name, own=Address(ip, port))
-    return EndpointsKeeper(world.store, world.catalog, addresses)
+def server(world: World, name: str, ip: str, port: int = 6443) -> EndpointsController:
+    addresses = EndpointAddresses(
+        world.storage, world.runtime, server_id=name, own=EndpointAddress(ip, port)
+    )
+    return EndpointsController(world.store, world.catalog, addresses)
 
 
 async def subsets(world: World) -> list[Any]:
@@ -156,7 +158,7 @@ async def test_keys_that_say_nothing_are_removed() -> None:
 def test_only_ip_addresses_can_be_published() -> None:
     """A host name is refused when the server starts, not when it is first written."""
     with pytest.raises(ValueError, match="not appear to be an IPv4 or IPv6 address"):
-        _ = Address("localhost", 1).family
+        _ = EndpointAddress("localhost", 1).family
 
 
 async def test_labels_are_put_right() -> None:

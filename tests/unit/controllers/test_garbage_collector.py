@@ -8,7 +8,7 @@ import pytest
 
 from restow.aio import SimulatedClock
 from restow.apimachinery.status import InternalError
-from restow.controllers.garbage_collector import DependentsCollector
+from restow.controllers.garbage_collector import GarbageCollector
 from restow.registry.store import DeleteOptions
 from restow.storage.interface import Put, Transaction
 from restow.storage.memory import MemoryStorage
@@ -43,14 +43,14 @@ def owned_by(*owners: Object, block: bool = False, **changes: Any) -> Object:
 class Collected:
     """A world with a collector that the test steps."""
 
-    def __init__(self, world: World, collector: DependentsCollector, observed: Observed) -> None:
+    def __init__(self, world: World, collector: GarbageCollector, observed: Observed) -> None:
         self.world = world
         self.collector = collector
         self.observed = observed
 
     @classmethod
     async def begin(cls, world: World) -> "Collected":
-        collector = DependentsCollector(world.store, world.catalog, world.runtime)
+        collector = GarbageCollector(world.store, world.catalog, world.runtime)
         return cls(world, collector, await world.observe(collector))
 
     async def settle(self) -> None:
@@ -321,7 +321,7 @@ async def test_nothing_is_decided_before_the_first_look() -> None:
         owner = await world.create("ConfigMap", "owner", "n")
         await world.create("Secret", "child", "n", **owned_by(owner))
         await world.delete("ConfigMap", "n/owner")
-        collector = DependentsCollector(world.store, world.catalog, world.runtime)
+        collector = GarbageCollector(world.store, world.catalog, world.runtime)
         assert await collector.reconcile(world.kind("Secret").key_of("n/child")) is not None
         assert await world.has("Secret", "n/child")
 

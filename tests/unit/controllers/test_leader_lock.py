@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from restow.aio import Runtime, SimulatedClock
-from restow.controllers.leader_lock import TURNS_PREFIX, Turn
+from restow.controllers.leader_lock import TURNS_PREFIX, LeaderLock
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Done, Key, Outcome, Put, Transaction, Unknown
 from restow.storage.memory import MemoryStorage
@@ -34,7 +34,7 @@ class UnreliableStorage(MemoryStorage):
 class Worker:
     """A process that wants the turn and notes when it works."""
 
-    turn: Turn
+    turn: LeaderLock
     runtime: Runtime
     log: list[str] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ class Worker:
 
 def make(storage: MemoryStorage, clock: SimulatedClock, name: str) -> Worker:
     runtime = Runtime.simulated(name, clock=clock)
-    return Worker(Turn(storage, runtime, name="work", holder=name, seconds=15), runtime)
+    return Worker(LeaderLock(storage, runtime, name="work", holder=name, seconds=15), runtime)
 
 
 async def test_only_one_works_and_another_follows_a_clean_stop() -> None:

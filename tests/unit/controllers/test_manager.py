@@ -7,10 +7,10 @@ import pytest
 
 from restow.aio import Runtime, SimulatedClock
 from restow.controllers import (
-    Address,
-    DefinitionsOptions,
-    Housekeeping,
-    HousekeepingOptions,
+    ControllerManager,
+    ControllerManagerOptions,
+    CrdControllerOptions,
+    EndpointAddress,
     ProxyTrust,
 )
 from restow.controllers.crds import Wake
@@ -30,10 +30,10 @@ from tests.unit.controllers.custom import (
 from tests.unit.controllers.world import World, open_world
 
 
-def housekeeping(world: World, name: str, *, address_of: str = "") -> Housekeeping:
-    address = Address(f"10.0.0.{ord(address_of or name)}", 6443)
-    options = HousekeepingOptions(server_id=name, address=address, certificates="CA")
-    return Housekeeping(world.storage, world.store, world.catalog, world.runtime, options)
+def housekeeping(world: World, name: str, *, address_of: str = "") -> ControllerManager:
+    address = EndpointAddress(f"10.0.0.{ord(address_of or name)}", 6443)
+    options = ControllerManagerOptions(server_id=name, address=address, certificates="CA")
+    return ControllerManager(world.storage, world.store, world.catalog, world.runtime, options)
 
 
 async def test_a_server_does_it_all() -> None:
@@ -88,15 +88,15 @@ async def test_definitions_live_and_die() -> None:
     async with open_world() as world:
         served: set[str] = set()
         told: list[Wake | None] = []
-        options = DefinitionsOptions(
+        options = CrdControllerOptions(
             served_by_all=lambda _group, _plural, uid: uid in served, wake=told.append
         )
-        keeping = Housekeeping(
+        keeping = ControllerManager(
             world.storage,
             world.store,
             world.catalog,
             world.runtime,
-            HousekeepingOptions(server_id="a"),
+            ControllerManagerOptions(server_id="a"),
             definitions=options,
         )
         await keeping.start()
@@ -228,8 +228,8 @@ async def test_it_works_on_sqlite_in_real_time(tmp_path: Path) -> None:
     caches = Caches(storage, runtime)
     await caches.start()
     store = ResourceStore(storage, caches, FixedPolicy(), runtime)
-    options = HousekeepingOptions(server_id="a", address=Address("10.0.0.1", 6443))
-    keeping = Housekeeping(storage, store, catalog(), runtime, options)
+    options = ControllerManagerOptions(server_id="a", address=EndpointAddress("10.0.0.1", 6443))
+    keeping = ControllerManager(storage, store, catalog(), runtime, options)
     await keeping.start()
     namespaces = catalog().of_kind("", "Namespace")
     config_maps = catalog().of_kind("", "ConfigMap")

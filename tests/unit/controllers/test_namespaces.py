@@ -14,7 +14,7 @@ from restow.controllers import namespaces
 from restow.controllers.namespace_conditions import Leftovers, conditions_of
 from restow.controllers.namespaces import (
     FIRST_NAMESPACES,
-    NamespaceKeeper,
+    NamespaceController,
     ensure_namespaces,
 )
 from restow.storage.checks import OBJECTS_PREFIX
@@ -31,12 +31,12 @@ HELD: dict[str, Any] = {"finalizers": ["example.com/hold"]}
 SLICE: dict[str, Any] = {"addressType": "IPv4", "endpoints": []}
 
 
-async def begin(world: World) -> tuple[NamespaceKeeper, Observed]:
-    keeper = NamespaceKeeper(world.store, world.catalog, world.runtime)
+async def begin(world: World) -> tuple[NamespaceController, Observed]:
+    keeper = NamespaceController(world.store, world.catalog, world.runtime)
     return keeper, await world.observe(keeper)
 
 
-async def settle(keeper: NamespaceKeeper, observed: Observed) -> None:
+async def settle(keeper: NamespaceController, observed: Observed) -> None:
     await observed.settle(keeper.queue, keeper.reconcile)
 
 
@@ -312,7 +312,7 @@ async def test_a_namespace_made_again_during_the_pass_is_left_alone(has_content:
             if span.start == OBJECTS_PREFIX:
                 world, self.world = self.world, None
             if world is not None:
-                other = NamespaceKeeper(world.store, world.catalog, world.runtime)
+                other = NamespaceController(world.store, world.catalog, world.runtime)
                 await other.reconcile("n")
                 await world.create("Namespace", "n")
                 if has_content:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from restow.controllers.admission_policies import PolicyKeeper
+from restow.controllers.admission_policies import PolicyController
 from restow.controllers.policy_types import (
     KINDS_MAX,
     WARNINGS_BYTES_MAX,
@@ -149,7 +149,7 @@ def test_which_kinds_are_checked(rules: tuple[Spec, ...], count: int) -> None:
 async def test_the_status_tells() -> None:
     """With the generation that was looked at; without warnings it says that there are none."""
     async with open_world() as world:
-        keeper = PolicyKeeper(world.store, world.catalog, world.runtime)
+        keeper = PolicyController(world.store, world.catalog, world.runtime)
         spec = {
             **policy("object.spce.replicas > 1"),
             "failurePolicy": "Fail",
@@ -254,7 +254,7 @@ def test_warnings_are_bounded() -> None:
 async def test_no_room_for_warnings() -> None:
     """A policy that fills all the room there is says at least that it was looked at."""
     async with open_world() as world:
-        keeper = PolicyKeeper(world.store, world.catalog, world.runtime)
+        keeper = PolicyController(world.store, world.catalog, world.runtime)
         wrong = "object.x == 1"
         spec = {**policy(*[wrong] * 40), "failurePolicy": "Fail"}
         match = {"matchPolicy": "Exact", "namespaceSelector": {}, "objectSelector": {}}

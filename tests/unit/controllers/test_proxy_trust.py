@@ -11,7 +11,7 @@ from restow.controllers.proxy_trust import (
     NAME,
     NAMESPACE,
     ProxyTrust,
-    ProxyTrustKeeper,
+    ProxyTrustController,
     merged,
 )
 from restow.storage.errors import CannotOpen
@@ -42,7 +42,7 @@ async def test_it_is_made_and_comes_back(tmp_path: Path) -> None:
     clients, proxies = pem(tmp_path, "clients"), pem(tmp_path, "proxies")
     own = ProxyTrust(client_ca_pem=clients, proxy_ca_pem=proxies, allowed_names=("front",))
     async with open_world(clock=now()) as world:
-        keeper = ProxyTrustKeeper(world.store, world.catalog, world.runtime, own)
+        keeper = ProxyTrustController(world.store, world.catalog, world.runtime, own)
         observed = await world.observe(keeper)
         await observed.settle(keeper.queue, keeper.reconcile)
         assert await data_of(world) == {
@@ -66,7 +66,7 @@ async def test_what_cannot_be_opened_is_told_and_left(tmp_path: Path) -> None:
     """A ConfigMap under a key that is gone is an error that says so, and stays as it is."""
     own = ProxyTrust(client_ca_pem=pem(tmp_path, "clients"))
     async with open_world(clock=now()) as world:
-        keeper = ProxyTrustKeeper(world.store, world.catalog, world.runtime, own)
+        keeper = ProxyTrustController(world.store, world.catalog, world.runtime, own)
         key = world.kind("ConfigMap").key_of(PATH)
         sealed = b"k8s:enc:aesgcm:v1:gone:it is not for us to read"
         await world.storage.commit(Transaction(writes=(Put(key, sealed),)))
@@ -89,7 +89,7 @@ async def test_every_server_adds_its_own(tmp_path: Path) -> None:
     ]
     async with open_world(clock=now()) as world:
         keepers = [
-            ProxyTrustKeeper(world.store, world.catalog, world.runtime, own) for own in trusts
+            ProxyTrustController(world.store, world.catalog, world.runtime, own) for own in trusts
         ]
         for keeper in keepers:
             await keeper.look_again()

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.controllers.quotas import COME_SECONDS, SETTLE_SECONDS, QuotaKeeper
+from restow.controllers.quotas import COME_SECONDS, SETTLE_SECONDS, QuotaController
 from tests.unit.controllers.world import Observed, World, open_world
 
 
 class Counting:
     """A keeper in a world with a namespace, and a quota of config maps and services."""
 
-    def __init__(self, world: World, keeper: QuotaKeeper, observed: Observed) -> None:
+    def __init__(self, world: World, keeper: QuotaController, observed: Observed) -> None:
         self.world = world
         self.keeper = keeper
         self._observed = observed
 
     @classmethod
     async def begin(cls, world: World) -> Counting:
-        keeper = QuotaKeeper(world.store, world.catalog, world.runtime)
+        keeper = QuotaController(world.store, world.catalog, world.runtime)
         return cls(world, keeper, await world.observe(keeper))
 
     async def settle(self, seconds: float = 0.0) -> None:

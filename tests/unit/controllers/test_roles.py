@@ -11,7 +11,7 @@ from restow.apimachinery.rbac_objects import AUTO_UPDATE, read_role, rules_of
 from restow.controllers.bootstrap_roles import BINDINGS, ROLES, default_objects
 from restow.controllers.roles import (
     AT_ONCE_MAX,
-    RoleKeeper,
+    RoleController,
     completed,
     ensure_roles,
 )
@@ -149,7 +149,7 @@ def test_whatever_is_found_is_survived(rules: Any) -> None:
         assert found is None
 
 
-async def settled(world: World, keeper: RoleKeeper) -> None:
+async def settled(world: World, keeper: RoleController) -> None:
     observed = await world.observe(keeper)
     await observed.settle(keeper.queue, keeper.reconcile)
     await observed.close()
@@ -158,7 +158,7 @@ async def settled(world: World, keeper: RoleKeeper) -> None:
 async def test_roles_gather_others() -> None:
     """Rules come to those who gather, through several, and go when their role goes."""
     async with open_world() as world:
-        keeper = RoleKeeper(world.store, world.catalog, world.runtime)
+        keeper = RoleController(world.store, world.catalog, world.runtime)
         rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
         other = {"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}
 
@@ -213,7 +213,7 @@ async def test_a_change_costs_by_what_it_changes(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("restow.controllers.roles.read_role", reading)
     rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
     async with open_world() as world:
-        keeper = RoleKeeper(world.store, world.catalog, world.runtime)
+        keeper = RoleController(world.store, world.catalog, world.runtime)
         for number in range(2 * AT_ONCE_MAX):
             await world.create("ClusterRole", f"r{number:03}", group=RBAC, rules=[rule])
         selector = {"matchExpressions": [{"key": "to", "operator": "Exists"}]}

@@ -11,13 +11,13 @@ from restow.controllers.service_account_secrets import (
     ACCOUNT_UID,
     LOOK_SECONDS,
     TYPE,
-    AccountSecretKeeper,
+    ServiceAccountSecretController,
 )
 from tests.unit.controllers.world import Observed, World, open_world
 
 
-async def begin(world: World) -> tuple[AccountSecretKeeper, Observed]:
-    keeper = AccountSecretKeeper(
+async def begin(world: World) -> tuple[ServiceAccountSecretController, Observed]:
+    keeper = ServiceAccountSecretController(
         world.store,
         world.catalog,
         world.runtime,

@@ -1,7 +1,7 @@
 """Every namespace has its account and the cluster's certificates."""
 
 from restow.controllers.corrections import AT_ONCE_MAX
-from restow.controllers.service_accounts import LOOK_SECONDS, AccountKeeper
+from restow.controllers.service_accounts import LOOK_SECONDS, ServiceAccountController
 from restow.storage.interface import Item, Key, Revision
 from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.world import Observed, World, open_world
@@ -9,8 +9,10 @@ from tests.unit.controllers.world import Observed, World, open_world
 CERTIFICATES = "-----BEGIN CERTIFICATE-----\n"
 
 
-async def begin(world: World) -> tuple[AccountKeeper, Observed]:
-    keeper = AccountKeeper(world.store, world.catalog, world.runtime, certificates=CERTIFICATES)
+async def begin(world: World) -> tuple[ServiceAccountController, Observed]:
+    keeper = ServiceAccountController(
+        world.store, world.catalog, world.runtime, certificates=CERTIFICATES
+    )
     return keeper, await world.observe(keeper)
 
 

@@ -12,7 +12,7 @@ import orjson
 from restow.aio import Runtime, SimulatedClock, WorkQueue
 from restow.apimachinery.status import Conflict
 from restow.controllers.object_keys import working_version
-from restow.controllers.objects_watch import ObjectsWatch, Observer
+from restow.controllers.objects_watch import ChangeObserver, ObjectsWatch
 from restow.registry.caches import Caches
 from restow.registry.catalog import Catalog, builtin_catalog
 from restow.registry.encoding import FixedPolicy
@@ -112,7 +112,7 @@ class World:
             resource, version, path, changed, subresource=subresource, is_patch=True
         )
 
-    async def observe(self, observer: Observer) -> Observed:
+    async def observe(self, observer: ChangeObserver) -> Observed:
         watch = ObjectsWatch(self.storage, self.runtime, [observer])
         return Observed(self, watch, await watch.begin())
 
