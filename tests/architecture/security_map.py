@@ -23,7 +23,7 @@ _LISTENER: Final = "tests/unit/httpserver"
 _MIGRATOR: Final = "tests/unit/migration/migrator"
 _COORDINATION: Final = "tests/unit/storageversion"
 _AGREEMENT: Final = f"{_COORDINATION}/test_agreement.py"
-_CUSTOM: Final = f"{_COORDINATION}/test_custom.py"
+_CUSTOM: Final = f"{_COORDINATION}/test_custom_resources.py"
 _MEMBERS: Final = f"{_COORDINATION}/test_custom_members.py"
 _OIDC: Final = "tests/unit/authentication/test_oidc.py"
 
@@ -74,7 +74,7 @@ THREATS: Final[dict[str, Row]] = {
         "a lease that looks like a server's, with a time far in the future, blocks agreement",
         (
             f"{_SECURITY}/test_storage_threats.py::test_s3_no_lease_stands_for_a_server",
-            f"{_COORDINATION}/test_collector.py::test_a_new_collector_waits_the_whole_lease",
+            f"{_COORDINATION}/test_garbage_collector.py::test_a_new_collector_waits_the_whole_lease",
         ),
         "no decision reads the times of a lease: who is there is known by keys that only servers"
         " write, and by clocks that only run forward",

@@ -11,7 +11,7 @@ COMMITTERS = {
     "storageversion/membership.py": "this server's own key and its lease",
     "storageversion/registrar.py": "reports, as `changes.change` has made them",
     "storageversion/contradictions.py": "states that a scan contradicts, made by `changes`",
-    "storageversion/collector.py": "reports, and keys of servers that are gone",
+    "storageversion/garbage_collector.py": "reports, and keys of servers that are gone",
     "storageversion/unreported.py": "the mark of a server that does not report on StorageStates",
     "storageversion/remote_registration.py": "the own encoder key, and which store this is",
     "storageversion/remote_reports.py": "reports of servers with another store, made by `changes`",

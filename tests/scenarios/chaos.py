@@ -10,6 +10,13 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.storage.interface import Item, Key, Span
 from restow.storageversion.identity import SERVERS_PREFIX, ServerRecord, decode_record
+from restow.storageversion.object_codec import (
+    LEASES_PREFIX,
+    decode_report,
+    decode_state,
+    report_key,
+    state_key,
+)
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import (
     ENCODERS_PREFIX,
@@ -19,13 +26,6 @@ from restow.storageversion.records import (
     parse_encoder_key,
 )
 from restow.storageversion.rules import Agreement, agreement_of
-from restow.storageversion.wire import (
-    LEASES_PREFIX,
-    decode_report,
-    decode_state,
-    report_key,
-    state_key,
-)
 from tests.scenarios.cluster import PREFERRED, WIDGETS, Cluster
 from tests.unit.storageversion.named_keys import open_any
 from tests.unit.storageversion.world import GROUP

@@ -10,8 +10,8 @@ from typing import Any
 
 from restow.registry.catalog import Catalog
 from restow.storage.interface import Span
-from restow.storageversion.ballots import BALLOTS_PREFIX, decode_ballot
 from restow.storageversion.records import SELECTED_PREFIX
+from restow.storageversion.vote_objects import BALLOTS_PREFIX, decode_ballot
 from restow.storageversion.voting import Ballot
 from tests.scenarios.faults import Wire
 from tests.support.coordination_audit import AuditedStorage

@@ -8,8 +8,8 @@ from __future__ import annotations
 from random import Random
 
 from restow.storage.interface import Item, Span
+from restow.storageversion.object_codec import decode_report, report_key
 from restow.storageversion.records import ENCODERS_PREFIX
-from restow.storageversion.wire import decode_report, report_key
 from tests.scenarios.chaos import FAULTS
 from tests.scenarios.cluster import Node
 from tests.scenarios.custom_cluster import CustomCluster

@@ -32,8 +32,8 @@ from restow.storage.interface import (
     Transaction,
     Write,
 )
+from restow.storageversion.object_codec import decode_report, report_key
 from restow.storageversion.records import name_of
-from restow.storageversion.wire import decode_report, report_key
 from tests.support.coordination_audit import stored_versions
 from tests.unit.storageversion.world import GROUP
 

@@ -45,8 +45,8 @@ from restow.storage.errors import OpenRefused, StorageError, Unavailable
 from restow.storage.interface import Event, Key, Put, RevisionIs, Span, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.errors import KeyUnsupported, ModeRefused
+from restow.storageversion.object_codec import LEASES_PREFIX, state_key
 from restow.storageversion.rules import KEYS_EQUAL, UNKNOWN_HASH
-from restow.storageversion.wire import LEASES_PREFIX, state_key
 from tests.scenarios.cluster import Cluster, Node
 from tests.support.wires import Chances
 from tests.unit.storageversion.named_keys import NamedKeys

@@ -10,7 +10,7 @@ import pytest
 
 from restow.apis import migration_v1alpha1
 from restow.storage.interface import Put, Write
-from restow.storageversion import changes, coordinator, rules, wire
+from restow.storageversion import changes, coordinator, object_codec, rules
 from restow.storageversion.coordinator import Coordinator
 from restow.storageversion.membership import Membership
 from restow.storageversion.records import MODES_KEY
@@ -67,7 +67,7 @@ def _reads_empty_as_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def persisted_hashes(found: Any) -> tuple[str, ...]:
         return tuple(found or ())
 
-    monkeypatch.setattr(wire, "persisted_hashes", persisted_hashes)
+    monkeypatch.setattr(object_codec, "persisted_hashes", persisted_hashes)
     assert migration_v1alpha1.persisted_hashes([]) == ("Unknown",)
 
 

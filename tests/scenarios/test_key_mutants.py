@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from restow.registry.resource import Resource
-from restow.storageversion import changes, planning, registrar, rules
-from restow.storageversion.planning import KeyUse, ReportPlanner
+from restow.storageversion import changes, registrar, registration_planner, rules
 from restow.storageversion.records import Encoder, encode_encoder
 from restow.storageversion.registrar import Registrar
+from restow.storageversion.registration_planner import KeyUse, ReportPlanner
 from restow.storageversion.rules import StorageVersionEntry
 from tests.scenarios.chaos import check_history, random_scenario
 from tests.scenarios.cluster import open_cluster
@@ -41,7 +41,7 @@ def _fences_versions_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def encoder_of(entry: StorageVersionEntry) -> bytes:
         return encode_encoder(Encoder(entry.encoding_version))
 
-    for module in (changes, planning):
+    for module in (changes, registration_planner):
         monkeypatch.setattr(module, "encoder_of", encoder_of)
 
 

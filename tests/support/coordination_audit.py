@@ -58,6 +58,14 @@ from restow.storage.interface import (
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.changes import encoder_of
 from restow.storageversion.identity import SERVERS_PREFIX
+from restow.storageversion.object_codec import (
+    REPORTS_PREFIX,
+    STATES_PREFIX,
+    decode_report,
+    decode_state,
+    report_key,
+    state_key,
+)
 from restow.storageversion.raw_scan import scan, version_of
 from restow.storageversion.records import (
     ENCODERS_PREFIX,
@@ -71,14 +79,6 @@ from restow.storageversion.records import (
     parse_encoder_key,
 )
 from restow.storageversion.rules import UNKNOWN_HASH, Agreement, Report
-from restow.storageversion.wire import (
-    REPORTS_PREFIX,
-    STATES_PREFIX,
-    decode_report,
-    decode_state,
-    report_key,
-    state_key,
-)
 
 OBJECTS_PREFIX: Final = "/registry/"
 

@@ -59,9 +59,9 @@ from restow.storage.interface import Storage
 from restow.storage.private_files import make_data_directory
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
+from restow.storageversion.participants import Roster
 from restow.storageversion.records import name_of
 from restow.storageversion.remote_registration import Remote, ensure_store_id, forget_store
-from restow.storageversion.roster import Roster
 
 NOT_READY_SECONDS: Final = 0.2
 """Between taking the address out and draining, so that the main servers can look away."""

@@ -29,8 +29,8 @@ from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Revision
 from restow.storageversion.errors import NotReported
 from restow.storageversion.identity import ServerId
+from restow.storageversion.object_codec import decode_report, report_key
 from restow.storageversion.rules import StorageVersionEntry
-from restow.storageversion.wire import decode_report, report_key
 
 CALL_SECONDS_MAX: Final = 10.0
 STORAGE_VERSIONS: Final = GroupVersionResource(GROUP, "v1alpha1", "storageversions")

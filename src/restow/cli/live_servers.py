@@ -21,7 +21,7 @@ from restow.localcluster.lock import supervisor_of
 from restow.migration.times import read_time
 from restow.storage.interface import Key, Span, Storage
 from restow.storageversion.identity import SERVERS_PREFIX
-from restow.storageversion.wire import LEASES_PREFIX
+from restow.storageversion.object_codec import LEASES_PREFIX
 
 __all__ = ["live_servers", "local_supervisor"]
 

@@ -21,9 +21,9 @@ from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key
 from restow.storageversion.changes import View
 from restow.storageversion.mirror import Mirror
+from restow.storageversion.object_codec import timestamp
 from restow.storageversion.records import EPOCHS_PREFIX, decode_epoch
 from restow.storageversion.rules import Agreement
-from restow.storageversion.wire import timestamp
 
 QUEUE_MAX: Final = 10_000
 CATCH_UP_SECONDS: Final = 2.0

@@ -33,6 +33,18 @@ from restow.storage.interface import (
 )
 from restow.storageversion.identity import ServerId, server_key
 from restow.storageversion.mirror import Mirror
+from restow.storageversion.object_codec import (
+    StoredReport,
+    StoredState,
+    decode_report,
+    decode_state,
+    encode_report,
+    encode_state,
+    new_metadata,
+    report_key,
+    state_key,
+    timestamp,
+)
 from restow.storageversion.records import (
     MODES_KEY,
     UNREPORTED_KEY,
@@ -57,18 +69,6 @@ from restow.storageversion.rules import (
     report_after,
     state_after,
     verifier_of,
-)
-from restow.storageversion.wire import (
-    StoredReport,
-    StoredState,
-    decode_report,
-    decode_state,
-    encode_report,
-    encode_state,
-    new_metadata,
-    report_key,
-    state_key,
-    timestamp,
 )
 
 REMOVED_MAX: Final = 40

@@ -23,8 +23,8 @@ from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import Done, Refused
 from restow.storageversion.changes import View, contradicted_change
 from restow.storageversion.mirror import Mirror
+from restow.storageversion.object_codec import timestamp
 from restow.storageversion.records import name_of
-from restow.storageversion.wire import timestamp
 
 ATTEMPTS_MAX: Final = 20
 CATCH_UP_SECONDS: Final = 2.0

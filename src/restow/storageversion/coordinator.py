@@ -31,11 +31,9 @@ from restow.registry.resource import Resource
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged
 from restow.storage.interface import Item, Key, Present, Revision, Storage
 from restow.storageversion.agreements import Agreements, Announcer
-from restow.storageversion.ballots import BALLOTS_PREFIX, BallotIndex
 from restow.storageversion.changes import View
-from restow.storageversion.collector import Collector
-from restow.storageversion.custom import CustomResources
 from restow.storageversion.custom_registration import CustomRegistration
+from restow.storageversion.custom_resources import CustomResources
 from restow.storageversion.encoding_table import (
     OLDER_WRITES_SECONDS,
     EncodingTable,
@@ -48,11 +46,13 @@ from restow.storageversion.errors import (
     ModeRefused,
     VersionUnsupported,
 )
+from restow.storageversion.garbage_collector import Collector
 from restow.storageversion.identity import SERVERS_PREFIX, Mode, server_key
-from restow.storageversion.key_following import KeyFollowing
+from restow.storageversion.key_watch import KeyFollowing
 from restow.storageversion.membership import Membership, MembershipOptions
 from restow.storageversion.mirror import Mirror
-from restow.storageversion.planning import ReportPlanner, VotePlanner
+from restow.storageversion.object_codec import LEASES_PREFIX, REPORTS_PREFIX, STATES_PREFIX
+from restow.storageversion.participants import Roster
 from restow.storageversion.records import (
     ENCODERS_PREFIX,
     EPOCHS_PREFIX,
@@ -62,13 +62,13 @@ from restow.storageversion.records import (
     resource_of_name,
 )
 from restow.storageversion.registrar import Registrar
-from restow.storageversion.remote_reconciling import RemoteReconciler
+from restow.storageversion.registration_planner import ReportPlanner, VotePlanner
+from restow.storageversion.remote_reconciler import RemoteReconciler
 from restow.storageversion.remote_registration import Remote, RemoteRegistrar
-from restow.storageversion.roster import Roster
 from restow.storageversion.rules import are_remote
-from restow.storageversion.selection import SelectionFollower
+from restow.storageversion.selected_version import SelectionFollower
 from restow.storageversion.unreported import mark_states
-from restow.storageversion.wire import LEASES_PREFIX, REPORTS_PREFIX, STATES_PREFIX
+from restow.storageversion.vote_objects import BALLOTS_PREFIX, BallotIndex
 
 MIRRORED: Final = (
     SERVERS_PREFIX,

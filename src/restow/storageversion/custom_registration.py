@@ -12,15 +12,15 @@ from restow.apimachinery.names import GroupResource, GroupVersion
 from restow.registry.resource import Resource
 from restow.storage.errors import StorageError
 from restow.storageversion.changes import View
-from restow.storageversion.collector import Collector
 from restow.storageversion.encoding_table import EncodingTable
 from restow.storageversion.errors import MembershipLost
+from restow.storageversion.garbage_collector import Collector
 from restow.storageversion.identity import COMPONENT
 from restow.storageversion.membership import Membership
 from restow.storageversion.mirror import Mirror
+from restow.storageversion.participants import Roster
 from restow.storageversion.records import name_of
 from restow.storageversion.registrar import Registrar
-from restow.storageversion.roster import Roster
 from restow.storageversion.rules import StorageVersionEntry
 
 

@@ -53,8 +53,8 @@ from restow.storageversion.identity import (
     make_server_id,
     server_key,
 )
+from restow.storageversion.object_codec import encode_lease, lease_key, new_metadata
 from restow.storageversion.records import MODES_KEY, UNREPORTED_KEY
-from restow.storageversion.wire import encode_lease, lease_key, new_metadata
 
 JOIN_ATTEMPTS_MAX: Final = 5
 RENEW_ATTEMPTS_MAX: Final = 4

@@ -44,10 +44,10 @@ from restow.storageversion.errors import (
 from restow.storageversion.identity import server_key
 from restow.storageversion.membership import Membership
 from restow.storageversion.mirror import Mirror
-from restow.storageversion.planning import Planned, Planner
+from restow.storageversion.participants import Roster
 from restow.storageversion.raw_scan import PLACES_MAX, UNREADABLE, Scan, Unopened, scan
 from restow.storageversion.records import name_of
-from restow.storageversion.roster import Roster
+from restow.storageversion.registration_planner import Planned, Planner
 from restow.storageversion.rules import UNFENCED, UNKNOWN_HASH, undecodable
 
 ATTEMPTS_MAX: Final = 100

@@ -52,9 +52,9 @@ from restow.storage.interface import (
 from restow.storageversion.changes import encoder_of
 from restow.storageversion.errors import MembershipLost, ModeRefused, NotReported, NotSettled
 from restow.storageversion.identity import ServerId, server_key
-from restow.storageversion.planning import Planned
 from restow.storageversion.records import encoder_key, held_encoder, name_of
 from restow.storageversion.registrar import Registrar
+from restow.storageversion.registration_planner import Planned
 from restow.storageversion.rules import StorageVersionEntry
 
 STORE_ID_KEY: Final = Key("/restow/store-id")

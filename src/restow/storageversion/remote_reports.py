@@ -21,8 +21,8 @@ from restow.storageversion.changes import View, change
 from restow.storageversion.errors import NotSettled, ReportRefused
 from restow.storageversion.identity import ServerId, server_key
 from restow.storageversion.mirror import Mirror
+from restow.storageversion.participants import Roster
 from restow.storageversion.remote_registration import forget_advice
-from restow.storageversion.roster import Roster
 from restow.storageversion.rules import Report, StorageVersionEntry, with_entry, without
 
 ENTRIES_MAX: Final = 64

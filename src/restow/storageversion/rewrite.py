@@ -42,13 +42,13 @@ from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore
 from restow.storage.identity import IDENTITY_KEY, decode_record
 from restow.storage.interface import Span
+from restow.storageversion.foreground_load import Others
+from restow.storageversion.object_codec import decode_report, report_key
 from restow.storageversion.records import decode_epoch, epoch_key, name_of
-from restow.storageversion.rewrite_others import Others
 from restow.storageversion.rewrite_page import PageWork, RewrittenPage, Source, Values
 from restow.storageversion.rewrite_plan import Aborted
 from restow.storageversion.rules import Agreement
 from restow.storageversion.verification import Pass, record_clean_pass, record_failures
-from restow.storageversion.wire import decode_report, report_key
 
 LIMIT_MAX: Final = 10_000
 """Values that one page looks at."""

@@ -41,17 +41,17 @@ from restow.registry.stored_bytes import load
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import CannotOpen, Compacted, StoreDamaged
 from restow.storage.interface import SEALED_PREFIX, Item, Key, Revision, Span, Storage
+from restow.storageversion.foreground_load import Others
 from restow.storageversion.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
-from restow.storageversion.read_bound import ReadBound
-from restow.storageversion.rewrite_others import Others
-from restow.storageversion.rules import UNKNOWN_HASH, State
-from restow.storageversion.wire import (
+from restow.storageversion.object_codec import (
     LEASES_PREFIX,
     STATES_PREFIX,
     decode_state,
     is_foreign_lease,
     root_of,
 )
+from restow.storageversion.read_bound import ReadBound
+from restow.storageversion.rules import UNKNOWN_HASH, State
 
 PAGE_SECONDS_MAX: Final = 1.0
 """A page ends after this time, so that a client sees progress."""

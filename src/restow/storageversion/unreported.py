@@ -32,9 +32,9 @@ from restow.storageversion.errors import MembershipLost
 from restow.storageversion.identity import ServerId, server_key
 from restow.storageversion.membership import Membership
 from restow.storageversion.mirror import Mirror
+from restow.storageversion.object_codec import STATES_PREFIX, encode_state
 from restow.storageversion.records import name_of
 from restow.storageversion.rules import UNKNOWN_HASH, are_remote
-from restow.storageversion.wire import STATES_PREFIX, encode_state
 
 MARK_ATTEMPTS_MAX: Final = 20
 CATCH_UP_SECONDS: Final = 2.0

@@ -27,15 +27,15 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.encryption_keys import IDENTITY
 from restow.apis.names import VERIFIED_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
 from restow.storage.interface import Done, Item, Put, RevisionIs, Storage, Transaction
-from restow.storageversion.records import decode_epoch, epoch_key
-from restow.storageversion.rules import UNKNOWN_HASH, Agreement
-from restow.storageversion.wire import (
+from restow.storageversion.object_codec import (
     decode_report,
     decode_state,
     edited_state,
     report_key,
     state_key,
 )
+from restow.storageversion.records import decode_epoch, epoch_key
+from restow.storageversion.rules import UNKNOWN_HASH, Agreement
 
 ATTEMPTS_MAX: Final = 16
 """The trigger and other servers write the state as well."""

@@ -22,10 +22,10 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.drivers import open_storage
 from restow.storage.interface import Event, Item, Revision, Span, Storage
 from restow.storageversion.identity import ServerId
+from restow.storageversion.object_codec import decode_report, decode_state, report_key, state_key
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import ENCODERS_PREFIX, is_held, parse_encoder_key
 from restow.storageversion.rules import UNKNOWN_HASH, Report
-from restow.storageversion.wire import decode_report, decode_state, report_key, state_key
 from tests.e2e.custom.replaying import replay
 
 KIND: Final = "Part"

@@ -23,8 +23,8 @@ from restow.registry.catalog import release_catalog
 from restow.storage.drivers import open_storage
 from restow.storage.interface import Span, Storage
 from restow.storageversion.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
+from restow.storageversion.object_codec import LEASES_PREFIX
 from restow.storageversion.records import ENCODERS_PREFIX, parse_encoder_key
-from restow.storageversion.wire import LEASES_PREFIX
 from tests.support.coordination_audit import audit_history
 from tests.support.server_process import ServerProcess
 

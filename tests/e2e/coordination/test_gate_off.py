@@ -17,7 +17,7 @@ import pytest
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Storage
-from restow.storageversion.wire import decode_report, report_key
+from restow.storageversion.object_codec import decode_report, report_key
 from tests.e2e.coordination.clusters import (
     MORTAL,
     STATES,

@@ -8,8 +8,8 @@ from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.cli.main import main
 from restow.storage.interface import Span, Storage
+from restow.storageversion.object_codec import REPORTS_PREFIX
 from restow.storageversion.raw_scan import version_of
-from restow.storageversion.wire import REPORTS_PREFIX
 from tests.e2e.coordination.clusters import (
     LEASES,
     MORTAL,

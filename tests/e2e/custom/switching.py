@@ -19,10 +19,10 @@ import orjson
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Event, Item, Key, Revision, Storage
+from restow.storageversion.object_codec import decode_state, state_key
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import ENCODERS_PREFIX, parse_encoder_key
 from restow.storageversion.rules import UNKNOWN_HASH
-from restow.storageversion.wire import decode_state, state_key
 from tests.e2e.custom.replaying import replay
 from tests.support.api_client import ApiClient
 from tests.support.server_process import ServerProcess

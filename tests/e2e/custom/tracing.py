@@ -24,6 +24,7 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.names import VERIFIED_ANNOTATION
 from restow.migration.names import PROOF_ANNOTATION
 from restow.storage.interface import Event, Item, Key, Revision, Storage
+from restow.storageversion.object_codec import decode_state, state_key
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import (
     ENCODERS_PREFIX,
@@ -32,7 +33,6 @@ from restow.storageversion.records import (
     parse_encoder_key,
 )
 from restow.storageversion.rules import UNKNOWN_HASH
-from restow.storageversion.wire import decode_state, state_key
 from tests.e2e.custom.replaying import replay
 
 PLURAL: Final = "gadgets"

@@ -18,10 +18,10 @@ from typing import Final
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Event, Item, Revision, Span, Storage
+from restow.storageversion.object_codec import decode_state, state_key
 from restow.storageversion.raw_scan import UNREADABLE, version_of
 from restow.storageversion.records import decode_epoch, epoch_key
 from restow.storageversion.rules import UNKNOWN_HASH
-from restow.storageversion.wire import decode_state, state_key
 from tests.e2e.coordination.clusters import V1, V2, WIDGETS_NAME
 
 KIND: Final = "Widget"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from restow.storage.interface import Delete, Key, Put, Transaction, Write
 from restow.storage.memory import MemoryStorage
+from restow.storageversion.object_codec import StoredState, encode_state
 from restow.storageversion.records import EpochRecord, encode_epoch
 from restow.storageversion.rules import State
-from restow.storageversion.wire import StoredState, encode_state
 from tests.e2e.coordination.clusters import V1, V2, WIDGETS_NAME
 from tests.e2e.migration.history import (
     EPOCH,

@@ -25,6 +25,7 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.registry.catalog import Catalog
 from restow.storage.interface import Event, Item, Key, Revision
 from restow.storageversion.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
+from restow.storageversion.object_codec import decode_state, state_key
 from restow.storageversion.raw_scan import UNREADABLE, version_of
 from restow.storageversion.records import (
     ENCODERS_PREFIX,
@@ -35,7 +36,6 @@ from restow.storageversion.records import (
     parse_encoder_key,
 )
 from restow.storageversion.rules import UNKNOWN_HASH
-from restow.storageversion.wire import decode_state, state_key
 from tests.support.fire.objects import Kind
 from tests.support.fire.truth import Truth
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from restow.storage.interface import Storage
 from restow.storageversion.identity import ServerId
-from restow.storageversion.wire import decode_state, state_key
+from restow.storageversion.object_codec import decode_state, state_key
 from tests.support.child_process import Started
 from tests.support.fire.fault import Fault, Window
 from tests.support.fire.objects import WIDGETS

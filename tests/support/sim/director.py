@@ -19,7 +19,7 @@ from restow.registry.stored_bytes import encode
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.identity import Mode
-from restow.storageversion.wire import REPORTS_PREFIX
+from restow.storageversion.object_codec import REPORTS_PREFIX
 from tests.support.sim import releases
 from tests.support.sim.clients import JSON, MERGE, REQUESTS, Forger, Kind, Watcher, Writer
 from tests.support.sim.controllers import QUICK, SimControllers

@@ -66,7 +66,7 @@ ROWS: Final = (
     Row("G1", "a common version is that of all entries", _SIM),
     Row("G2", "no server is taken out that has shown itself within its time", _SIM),
     Row("G3", "an error is never taken for an end", tests=(
-        f"{_COORDINATION}/test_collector.py::test_an_error_is_never_taken_for_an_end",)),
+        f"{_COORDINATION}/test_garbage_collector.py::test_an_error_is_never_taken_for_an_end",)),
     Row("G4", "no report goes that a living server has an entry in", _SIM),
     Row("G5", "who was taken for dead writes nothing more", _SIM, (
         "tests/e2e/coordination/test_pauses.py::test_paused_server",)),

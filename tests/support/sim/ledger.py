@@ -23,8 +23,13 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.migration.names import PROOF_ANNOTATION
 from restow.registry.custom.crds import ROOT as DEFINITIONS
 from restow.storage.interface import Event, Item, Key, Revision
-from restow.storageversion.ballots import BALLOTS_PREFIX, decode_ballot, name_of_ballot
 from restow.storageversion.identity import SERVERS_PREFIX, decode_record
+from restow.storageversion.object_codec import (
+    REPORTS_PREFIX,
+    STATES_PREFIX,
+    decode_report,
+    decode_state,
+)
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import (
     ENCODERS_PREFIX,
@@ -36,8 +41,8 @@ from restow.storageversion.records import (
     parse_encoder_key,
 )
 from restow.storageversion.rules import UNKNOWN_HASH, StorageVersionEntry
+from restow.storageversion.vote_objects import BALLOTS_PREFIX, decode_ballot, name_of_ballot
 from restow.storageversion.voting import Ballot
-from restow.storageversion.wire import REPORTS_PREFIX, STATES_PREFIX, decode_report, decode_state
 
 LATE_SECONDS: Final = 27.0
 """A write without a fence may be under way for so long."""

@@ -14,7 +14,7 @@ from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Span
 from restow.storageversion.identity import SERVERS_PREFIX
-from restow.storageversion.wire import LEASES_PREFIX, decode_report, report_key
+from restow.storageversion.object_codec import LEASES_PREFIX, decode_report, report_key
 from tests.support.sim import releases
 from tests.support.sim.clients import Writer
 from tests.support.sim.network import at_once

@@ -15,7 +15,7 @@ from restow.client.lease_record import micro_time
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import locked
 from restow.storageversion.identity import SERVERS_PREFIX
-from restow.storageversion.wire import LEASES_PREFIX
+from restow.storageversion.object_codec import LEASES_PREFIX
 
 
 @pytest.fixture

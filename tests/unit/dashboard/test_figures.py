@@ -12,7 +12,7 @@ from restow.apiserver.lease_notes import LeaseNotes
 from restow.request.metrics import Labels, Metrics, Totals
 from restow.storage.drivers import open_storage
 from restow.storageversion.membership import Membership, MembershipOptions
-from restow.storageversion.wire import lease_key
+from restow.storageversion.object_codec import lease_key
 
 GET: Labels = ("get", "", "v1", "pods", "", "200")
 LIST: Labels = ("list", "", "v1", "pods", "", "200")

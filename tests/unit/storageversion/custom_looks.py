@@ -18,9 +18,9 @@ from restow.storage.interface import (
     Transaction,
 )
 from restow.storageversion.identity import ServerId, server_key
+from restow.storageversion.object_codec import decode_report, report_key, state_key
 from restow.storageversion.records import ENCODERS_PREFIX
 from restow.storageversion.rules import StorageVersionEntry
-from restow.storageversion.wire import decode_report, report_key, state_key
 from tests.scenarios.custom_definitions import (
     GADGETS,
     GADGETS_ROOT,

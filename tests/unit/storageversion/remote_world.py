@@ -18,6 +18,7 @@ from restow.aio import Runtime
 from restow.storage.interface import Done, Outcome, Put, Span, Storage, Transaction, ValueIs
 from restow.storageversion.errors import NotReported, ReportRefused
 from restow.storageversion.identity import ServerId
+from restow.storageversion.object_codec import REPORTS_PREFIX, decode_report, report_key
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import (
     ENCODERS_PREFIX,
@@ -29,7 +30,6 @@ from restow.storageversion.records import (
 from restow.storageversion.remote_registration import Remote, ensure_store_id
 from restow.storageversion.remote_reports import RemoteReports
 from restow.storageversion.rules import Report, StorageVersionEntry
-from restow.storageversion.wire import REPORTS_PREFIX, decode_report, report_key
 from tests.support.coordination_audit import AuditedStorage, PromiseBroken
 from tests.unit.storageversion.world import GROUP, Server, World
 

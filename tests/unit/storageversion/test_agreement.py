@@ -12,9 +12,9 @@ from restow.apimachinery.status_error import StatusError
 from restow.registry.catalog import Catalog
 from restow.storage.interface import Delete, Put, Span, Transaction
 from restow.storageversion.identity import SERVERS_PREFIX, server_key
+from restow.storageversion.object_codec import state_key
 from restow.storageversion.records import ENCODERS_PREFIX, name_of
 from restow.storageversion.rules import UNKNOWN_HASH
-from restow.storageversion.wire import state_key
 from tests.unit.storageversion.world import GROUP, Server, World, open_world
 
 V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"

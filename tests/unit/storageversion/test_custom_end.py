@@ -24,10 +24,10 @@ from restow.storage.interface import (
     Span,
     Transaction,
 )
-from restow.storageversion.ballots import BALLOTS_PREFIX
-from restow.storageversion.collector import SWEEP_SECONDS
+from restow.storageversion.garbage_collector import SWEEP_SECONDS
+from restow.storageversion.object_codec import report_key, state_key
 from restow.storageversion.rules import UNKNOWN_HASH
-from restow.storageversion.wire import report_key, state_key
+from restow.storageversion.vote_objects import BALLOTS_PREFIX
 from tests.scenarios.custom_definitions import (
     GADGETS,
     GADGETS_ROOT,

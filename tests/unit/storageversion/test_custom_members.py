@@ -19,11 +19,11 @@ from restow.storage.interface import (
     Transaction,
 )
 from restow.storage.memory import MemoryStorage
-from restow.storageversion.custom import STALE
+from restow.storageversion.custom_resources import STALE
 from restow.storageversion.errors import NotSettled
 from restow.storageversion.identity import ServerId, server_key
+from restow.storageversion.object_codec import report_key
 from restow.storageversion.records import encoder_key
-from restow.storageversion.wire import report_key
 from tests.scenarios.custom_definitions import (
     GADGETS,
     KEY,

@@ -17,9 +17,9 @@ from restow.apis.names import LOCATIONS_ANNOTATION
 from restow.kinds.releases import load_release
 from restow.registry.catalog import release_catalog
 from restow.storage.interface import Delete, Key, Put, Transaction
+from restow.storageversion.object_codec import report_key, state_key
 from restow.storageversion.records import decode_epoch, encode_epoch, epoch_key
 from restow.storageversion.rules import UNKNOWN_HASH
-from restow.storageversion.wire import report_key, state_key
 from tests.unit.storageversion.custom_looks import MODES
 from tests.unit.storageversion.world import GROUP, Server, World, open_world, write_release
 

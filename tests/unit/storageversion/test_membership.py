@@ -22,7 +22,7 @@ from restow.storage.interface import (
 )
 from restow.storageversion.identity import SERVERS_PREFIX, decode_record, server_key
 from restow.storageversion.membership import JOIN_ATTEMPTS_MAX, Membership, MembershipOptions
-from restow.storageversion.wire import LEASES_PREFIX, lease_key
+from restow.storageversion.object_codec import LEASES_PREFIX, lease_key
 from tests.scenarios.lossy import Fate, LossyStorage
 
 

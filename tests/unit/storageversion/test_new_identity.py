@@ -15,7 +15,7 @@ import pytest
 from restow.apimachinery.status_error import StatusError
 from restow.storage.interface import Delete, Transaction
 from restow.storageversion.identity import ServerId, server_key
-from restow.storageversion.wire import state_key
+from restow.storageversion.object_codec import state_key
 from tests.e2e.coordination.clusters import WIDGETS_NAME
 from tests.unit.storageversion.world import Server, World, open_world
 

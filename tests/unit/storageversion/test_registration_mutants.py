@@ -11,8 +11,8 @@ import pytest
 from restow.registry.resource import Resource
 from restow.storage.interface import Delete, Transaction
 from restow.storageversion import registrar
+from restow.storageversion.object_codec import state_key
 from restow.storageversion.registrar import Registrar
-from restow.storageversion.wire import state_key
 from tests.scenarios.custom_definitions import GADGETS, KIND, Gadgets
 from tests.support.coordination_audit import PromiseBroken
 from tests.unit.storageversion.custom_looks import SOON_SECONDS, one

@@ -17,7 +17,7 @@ from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.errors import ModeRefused, NotReported
 from restow.storageversion.identity import ServerId, server_key
 from restow.storageversion.membership import MembershipOptions
-from restow.storageversion.remote_reconciling import LOOK_SECONDS
+from restow.storageversion.remote_reconciler import LOOK_SECONDS
 from restow.storageversion.remote_registration import (
     Remote,
     check_not_reported,

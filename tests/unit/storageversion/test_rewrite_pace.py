@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from restow.registry.store import ResourceStore
-from restow.storageversion.rewrite_others import ALONE_SECONDS, Others
+from restow.storageversion.foreground_load import ALONE_SECONDS, Others
 from restow.storageversion.rewrite_page import (
     BESIDE_OTHERS_MAX,
     BESIDE_OTHERS_MIN,

@@ -22,7 +22,7 @@ from restow.registry.stored_bytes import Splicer
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
-from restow.storageversion.rewrite_others import Others
+from restow.storageversion.foreground_load import Others
 from restow.storageversion.store_scan import StoreScanner
 from tests.unit.encryption.keys_for_tests import IDENTITY, SECRETS, keyring, local
 

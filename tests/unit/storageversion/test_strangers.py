@@ -15,9 +15,9 @@ from restow.request.messages import message_of
 from restow.storage.interface import Delete, Key, Put, Span, Transaction, Write
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.identity import SERVERS_PREFIX
+from restow.storageversion.object_codec import LEASES_PREFIX, REPORTS_PREFIX, report_key, state_key
 from restow.storageversion.records import EPOCHS_PREFIX, epoch_key, selected_key
 from restow.storageversion.rules import UNKNOWN_HASH
-from restow.storageversion.wire import LEASES_PREFIX, REPORTS_PREFIX, report_key, state_key
 from tests.unit.storageversion.world import GROUP, World, open_world
 
 V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"

@@ -11,8 +11,8 @@ from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Delete, Put, Transaction
 from restow.storage.memory import MemoryStorage
+from restow.storageversion.object_codec import state_key
 from restow.storageversion.rules import UNKNOWN_HASH
-from restow.storageversion.wire import state_key
 from tests.unit.storageversion.world import GROUP, World, open_world
 
 V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"

@@ -17,6 +17,7 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Delete, Put, Refused, RevisionIs, Span, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.identity import Mode, ServerId, server_key
+from restow.storageversion.object_codec import report_key, state_key
 from restow.storageversion.records import (
     ENCODERS_PREFIX,
     UNREPORTED_KEY,
@@ -24,7 +25,6 @@ from restow.storageversion.records import (
     epoch_key,
 )
 from restow.storageversion.rules import UNKNOWN_HASH
-from restow.storageversion.wire import report_key, state_key
 from tests.unit.storageversion.world import GROUP, Server, World, open_world
 
 V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"

@@ -18,9 +18,9 @@ from restow.storage.interface import (
 )
 from restow.storageversion import verification
 from restow.storageversion.identity import ServerId
+from restow.storageversion.object_codec import decode_state, edited_state, state_key
 from restow.storageversion.rules import Agreement, State, StorageVersionEntry, verifier_of
 from restow.storageversion.verification import Pass, record_clean_pass, record_failures
-from restow.storageversion.wire import decode_state, edited_state, state_key
 from tests.unit.storageversion.rewriting import NAME, V1, V2, Rewriting, rewriting
 from tests.unit.storageversion.world import Line
 

@@ -11,15 +11,15 @@ from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Key, Outcome, Put, Refused, Span, Transaction
-from restow.storageversion.ballots import BALLOTS_PREFIX, decode_ballot
 from restow.storageversion.changes import View
 from restow.storageversion.encoding_table import OLDER_WRITES_SECONDS
 from restow.storageversion.errors import ModeRefused
 from restow.storageversion.identity import SERVERS_PREFIX
+from restow.storageversion.object_codec import state_key
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import SELECTED_PREFIX
+from restow.storageversion.vote_objects import BALLOTS_PREFIX, decode_ballot
 from restow.storageversion.voting import Ballot
-from restow.storageversion.wire import state_key
 from tests.unit.storageversion.custom_looks import Late
 from tests.unit.storageversion.world import GROUP, RELEASES, World, open_world
 

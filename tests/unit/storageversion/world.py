@@ -41,13 +41,13 @@ from restow.storage.interface import (
     Watch,
 )
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
-from restow.storageversion.custom import CustomResources
+from restow.storageversion.custom_resources import CustomResources
 from restow.storageversion.identity import Mode
 from restow.storageversion.membership import MembershipOptions
+from restow.storageversion.object_codec import decode_report, decode_state, report_key, state_key
 from restow.storageversion.records import EpochRecord, decode_epoch, epoch_key, name_of
 from restow.storageversion.remote_registration import Remote
 from restow.storageversion.rules import Report, State
-from restow.storageversion.wire import decode_report, decode_state, report_key, state_key
 from tests.support.coordination_audit import AuditedStorage
 from tests.unit.storageversion.named_keys import NamedKeys, open_any
 

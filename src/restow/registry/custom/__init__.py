@@ -5,6 +5,6 @@ its fields and `replicas` its scale, `conversion` asks others for other versions
 `definition_shape` keeps what servers write among the stored versions.
 
 Not here: rules about definitions (`restow.kinds`), schemas themselves
-(`restow.apimachinery.structural`), following and registering (`restow.storageversion.custom`),
-HTTP.
+(`restow.apimachinery.structural`), following and registering
+(`restow.storageversion.custom_resources`), HTTP.
 """

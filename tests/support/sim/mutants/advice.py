@@ -15,13 +15,13 @@ from restow.migration import overview, requests
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.preflight import Reason, rules, stored_rules
 from restow.migration.trigger import seeing
-from restow.storageversion import changes, coordinator, wire
+from restow.storageversion import changes, coordinator, object_codec
 from tests.support.sim.mutants.mutant import Mutant, Patch
 from tests.support.sim.mutants.trigger import clients_narrow
 
 # What they import is not theirs to give away; here it is replaced where it is used.
 _overview: Any = overview
-_wire: Any = wire
+_wire: Any = object_codec
 _coordinator: Any = coordinator
 _seeing: Any = seeing
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from restow.storageversion import changes, planning, registrar
+from restow.storageversion import changes, registrar, registration_planner
 from restow.storageversion.changes import View
 from restow.storageversion.encoding_table import EncodingTable, LooseTable
-from restow.storageversion.planning import VotePlanner
 from restow.storageversion.registrar import Registrar
+from restow.storageversion.registration_planner import VotePlanner
 from tests.support.sim.mutants.mutant import Mutant, Patch
 from tests.support.sim.mutants.trigger import trusts_the_target
 
@@ -77,7 +77,7 @@ def _trusts_its_watch_for_ever(patch: Patch) -> None:
 
 def _registers_for_any_definition(patch: Patch) -> None:
     """A custom resource is registered whatever has become of its definition."""
-    patch(planning, "_origin_guards", lambda _resource: ())
+    patch(registration_planner, "_origin_guards", lambda _resource: ())
 
 
 MUTANTS: Final = (

@@ -15,9 +15,9 @@ from restow.migration.overview_keys import KeysSeen
 from restow.migration.overview_values import ResourceSeen, ResourceStatus
 from restow.migration.preflight import dropping, rules, stored_rules
 from restow.registry.resource import Resource
-from restow.storageversion import changes, planning, registrar, rewrite_page, store_scan
-from restow.storageversion.planning import KeyUse, ReportPlanner
+from restow.storageversion import changes, registrar, registration_planner, rewrite_page, store_scan
 from restow.storageversion.records import Encoder, encode_encoder
+from restow.storageversion.registration_planner import KeyUse, ReportPlanner
 from restow.storageversion.rules import StorageVersionEntry, state_after
 from tests.support.sim import keys
 from tests.support.sim.mutants.mutant import Mutant, Patch
@@ -25,7 +25,7 @@ from tests.support.sim.mutants.mutant import Mutant, Patch
 # What they import is not theirs to give away; here it is replaced where it is used.
 _registrar: Any = registrar
 _changes: Any = changes
-_planning: Any = planning
+_planning: Any = registration_planner
 _stored_rules: Any = stored_rules
 _store_scan: Any = store_scan
 

@@ -15,7 +15,7 @@ from restow.storage.interface import (
     Transaction,
 )
 from restow.storageversion.encoding_table import EncodingTable
-from restow.storageversion.planning import ReportPlanner
+from restow.storageversion.registration_planner import ReportPlanner
 from tests.support.sim.mutants.mutant import Mutant, Patch
 
 

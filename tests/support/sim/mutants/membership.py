@@ -17,15 +17,15 @@ from restow.storage.interface import (
     Key,
     Transaction,
 )
-from restow.storageversion import changes, membership, planning
+from restow.storageversion import changes, membership, registration_planner
 from restow.storageversion.changes import View
-from restow.storageversion.collector import Collector
 from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.garbage_collector import Collector
 from restow.storageversion.identity import SERVERS_PREFIX, server_key, server_of
 from restow.storageversion.membership import Membership
-from restow.storageversion.planning import ReportPlanner
-from restow.storageversion.roster import Roster
-from restow.storageversion.wire import lease_key
+from restow.storageversion.object_codec import lease_key
+from restow.storageversion.participants import Roster
+from restow.storageversion.registration_planner import ReportPlanner
 from tests.support.sim.mutants.mutant import Mutant, Patch
 
 # What they import is not theirs to give away; here it is replaced where it is used.
@@ -73,7 +73,7 @@ def _removes_reports_without_precondition(patch: Patch) -> None:
             return found
         return replace(found, transaction=Transaction((), found.transaction.writes))
 
-    patch(planning, "change", change)
+    patch(registration_planner, "change", change)
 
 
 def _ends_a_server_without_looking(patch: Patch) -> None:

@@ -8,6 +8,7 @@ from restow.kinds.releases import shipped_release
 from restow.registry.catalog import release_catalog
 from restow.storage.interface import Key
 from restow.storageversion.identity import ServerId, ServerRecord, encode_record, server_key
+from restow.storageversion.object_codec import StoredState, encode_state, state_key
 from restow.storageversion.records import (
     Encoder,
     EpochRecord,
@@ -18,7 +19,6 @@ from restow.storageversion.records import (
     held_encoder,
 )
 from restow.storageversion.rules import UNKNOWN_HASH, State
-from restow.storageversion.wire import StoredState, encode_state, state_key
 from tests.support.fire.objects import WIDGETS
 from tests.support.fire.raw_audit import audit
 from tests.unit.testing.fire.stories import NAMESPACE, Story

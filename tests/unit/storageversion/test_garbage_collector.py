@@ -19,15 +19,15 @@ from restow.storageversion.identity import (
     server_key,
 )
 from restow.storageversion.membership import MembershipOptions
-from restow.storageversion.records import Encoder, encode_encoder, encoder_key
-from restow.storageversion.rules import VERSIONS_EQUAL, Report, StorageVersionEntry
-from restow.storageversion.wire import (
+from restow.storageversion.object_codec import (
     decode_report,
     encode_lease,
     encode_report,
     lease_key,
     report_key,
 )
+from restow.storageversion.records import Encoder, encode_encoder, encoder_key
+from restow.storageversion.rules import VERSIONS_EQUAL, Report, StorageVersionEntry
 from tests.scenarios.lossy import Fate, LossyStorage
 from tests.unit.storageversion.world import GROUP, write_release
 

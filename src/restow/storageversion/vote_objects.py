@@ -19,9 +19,9 @@ from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Key
 from restow.storageversion.identity import ServerId
 from restow.storageversion.mirror import Mirror
+from restow.storageversion.object_codec import root_of
 from restow.storageversion.records import CORE_GROUP, resource_of_name
 from restow.storageversion.voting import Ballot, Candidate
-from restow.storageversion.wire import root_of
 
 BALLOTS_PREFIX: Final = root_of(wire.GROUP, wire.KIND)
 

@@ -31,18 +31,13 @@ from restow.storage.interface import (
     ValueIs,
     Write,
 )
-from restow.storageversion.ballots import (
-    BallotIndex,
-    StoredBallot,
-    ballot_key,
-    decode_ballot,
-    encode_ballot,
-)
 from restow.storageversion.changes import REMOVED_MAX, Change, View, change, encoder_of
 from restow.storageversion.errors import KeyUnsupported, NotSettled, VersionUnsupported
 from restow.storageversion.identity import COMPONENT, Mode, ServerId, server_key
 from restow.storageversion.membership import Membership
 from restow.storageversion.mirror import Mirror
+from restow.storageversion.object_codec import REPORTS_PREFIX, new_metadata, report_key
+from restow.storageversion.participants import Roster
 from restow.storageversion.records import (
     EPOCHS_PREFIX,
     decode_epoch,
@@ -50,8 +45,14 @@ from restow.storageversion.records import (
     name_of,
     selected_key,
 )
-from restow.storageversion.roster import Roster
 from restow.storageversion.rules import StorageVersionEntry, with_entry, without
+from restow.storageversion.vote_objects import (
+    BallotIndex,
+    StoredBallot,
+    ballot_key,
+    decode_ballot,
+    encode_ballot,
+)
 from restow.storageversion.voting import (
     Ballot,
     Candidate,
@@ -60,7 +61,6 @@ from restow.storageversion.voting import (
     with_candidate,
     without_strangers,
 )
-from restow.storageversion.wire import REPORTS_PREFIX, new_metadata, report_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,6 @@ from restow.storage.interface import (
     Transaction,
     Write,
 )
-from restow.storageversion.ballots import BALLOTS_PREFIX, name_of_ballot
 from restow.storageversion.changes import View
 from restow.storageversion.identity import (
     SERVERS_PREFIX,
@@ -50,19 +49,7 @@ from restow.storageversion.identity import (
 )
 from restow.storageversion.membership import Membership
 from restow.storageversion.mirror import Mirror
-from restow.storageversion.planning import Planner
-from restow.storageversion.records import (
-    ENCODERS_PREFIX,
-    MODES_KEY,
-    decode_epoch,
-    epoch_key,
-    name_of,
-    parse_encoder_key,
-    resource_of_name,
-)
-from restow.storageversion.roster import Roster
-from restow.storageversion.rules import UNKNOWN_HASH
-from restow.storageversion.wire import (
+from restow.storageversion.object_codec import (
     LEASES_PREFIX,
     REPORTS_PREFIX,
     STATES_PREFIX,
@@ -74,6 +61,19 @@ from restow.storageversion.wire import (
     report_key,
     state_key,
 )
+from restow.storageversion.participants import Roster
+from restow.storageversion.records import (
+    ENCODERS_PREFIX,
+    MODES_KEY,
+    decode_epoch,
+    epoch_key,
+    name_of,
+    parse_encoder_key,
+    resource_of_name,
+)
+from restow.storageversion.registration_planner import Planner
+from restow.storageversion.rules import UNKNOWN_HASH
+from restow.storageversion.vote_objects import BALLOTS_PREFIX, name_of_ballot
 
 SWEEP_SECONDS: Final = 30.0
 """Between looks at everything, whatever the watches have told."""

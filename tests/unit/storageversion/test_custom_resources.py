@@ -14,7 +14,7 @@ import pytest
 
 from restow.registry.custom.crds import ROOT
 from restow.registry.custom.custom_resource import custom_resource
-from restow.storageversion.wire import report_key
+from restow.storageversion.object_codec import report_key
 from tests.scenarios.custom_definitions import (
     GADGETS,
     KIND,

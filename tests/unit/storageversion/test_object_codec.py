@@ -15,18 +15,8 @@ from restow.apimachinery.names import GroupResource
 from restow.apis.names import MEMBER_ANNOTATION
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Key, Revision
-from restow.storageversion.ballots import StoredBallot, ballot_key, decode_ballot, encode_ballot
 from restow.storageversion.identity import ServerId
-from restow.storageversion.records import name_of, resource_of_name
-from restow.storageversion.rules import (
-    Agreement,
-    AgreementCondition,
-    Report,
-    State,
-    StorageVersionEntry,
-)
-from restow.storageversion.voting import Ballot, Candidate
-from restow.storageversion.wire import (
+from restow.storageversion.object_codec import (
     StoredState,
     decode_report,
     decode_state,
@@ -38,6 +28,21 @@ from restow.storageversion.wire import (
     report_key,
     state_key,
 )
+from restow.storageversion.records import name_of, resource_of_name
+from restow.storageversion.rules import (
+    Agreement,
+    AgreementCondition,
+    Report,
+    State,
+    StorageVersionEntry,
+)
+from restow.storageversion.vote_objects import (
+    StoredBallot,
+    ballot_key,
+    decode_ballot,
+    encode_ballot,
+)
+from restow.storageversion.voting import Ballot, Candidate
 
 NAME = "example.com.widgets"
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

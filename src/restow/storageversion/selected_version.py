@@ -18,9 +18,9 @@ from restow.storage.interface import Item, Key, Revision, Storage
 from restow.storageversion.encoding_table import EncodingTable
 from restow.storageversion.errors import CoordinationError, VersionUnsupported
 from restow.storageversion.mirror import Mirror
-from restow.storageversion.planning import VotePlanner
 from restow.storageversion.records import SELECTED_PREFIX, name_of, resource_of_name, selected_key
 from restow.storageversion.registrar import Registrar
+from restow.storageversion.registration_planner import VotePlanner
 
 RETRY_SECONDS: Final = 1.0
 

@@ -13,9 +13,9 @@ from restow.storageversion.identity import (
     server_of,
 )
 from restow.storageversion.mirror import Mirror
+from restow.storageversion.object_codec import LEASES_PREFIX, is_foreign_lease, lease_key
 from restow.storageversion.records import encoder_key
 from restow.storageversion.rules import Obstacle, StorageVersionEntry, obstacle_to
-from restow.storageversion.wire import LEASES_PREFIX, is_foreign_lease, lease_key
 
 
 class Roster:
