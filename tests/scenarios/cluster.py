@@ -12,7 +12,7 @@ from restow.registry.catalog import Catalog
 from restow.storage.interface import Span
 from restow.storageversion.records import SELECTED_PREFIX
 from restow.storageversion.vote_objects import BALLOTS_PREFIX, decode_ballot
-from restow.storageversion.voting import Ballot
+from restow.storageversion.voting import Vote
 from tests.scenarios.faults import Wire
 from tests.support.coordination_audit import AuditedStorage
 from tests.unit.storageversion.named_keys import open_any
@@ -103,7 +103,7 @@ class Cluster(World):
                 return name
         return next((f"old {n.server.name}" for n in self.ended if n.id == server_id), server_id)
 
-    async def ballots(self) -> list[Ballot]:
+    async def ballots(self) -> list[Vote]:
         found = (await self.storage.range(Span.of_prefix(BALLOTS_PREFIX))).items
         return [decode_ballot(item).ballot for item in found if item.key.endswith(".widgets")]
 

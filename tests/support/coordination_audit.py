@@ -78,7 +78,7 @@ from restow.storageversion.records import (
     open_encoder,
     parse_encoder_key,
 )
-from restow.storageversion.rules import UNKNOWN_HASH, Agreement, Report
+from restow.storageversion.rules import UNKNOWN_HASH, Agreement, StorageVersionEntries
 
 OBJECTS_PREFIX: Final = "/registry/"
 
@@ -285,7 +285,7 @@ class AuditedStorage(MemoryStorage):
 
     async def _check_report(self, name: str) -> None:
         item = await self.get(report_key(name))
-        report = Report() if item is None else decode_report(item).report
+        report = StorageVersionEntries() if item is None else decode_report(item).report
         versions = {version for entry in report.entries for version in entry.written}
         if report.common_version is not None and versions != {report.common_version}:
             raise PromiseBroken(f"G1: {name} has {versions}, common {report.common_version}")

@@ -59,7 +59,7 @@ from restow.storage.interface import Storage
 from restow.storage.private_files import make_data_directory
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
-from restow.storageversion.participants import Roster
+from restow.storageversion.participants import Participants
 from restow.storageversion.records import name_of
 from restow.storageversion.remote_registration import Remote, ensure_store_id, forget_store
 
@@ -368,7 +368,7 @@ class _Living:
     """The addresses of the members of one component. Call it."""
 
     def __init__(self, coordinator: Coordinator, component: str) -> None:
-        self._roster = Roster(coordinator.mirror)
+        self._roster = Participants(coordinator.mirror)
         self._component = component
 
     def __call__(self) -> set[EndpointAddress]:

@@ -64,7 +64,7 @@ from restow.request.metrics import Metrics
 from restow.request.request_info import RequestInfo
 from restow.storage.interface import Storage
 from restow.storageversion.contradictions import Contradictions
-from restow.storageversion.custom_resources import CustomResources, Registration, Unregistered
+from restow.storageversion.custom_resources import CustomRegistrar, CustomResources, Unregistered
 from restow.storageversion.mirror import Mirror
 from restow.storageversion.remote_reports import RemoteReports
 from restow.storageversion.rewrite import Rewriter
@@ -262,7 +262,7 @@ async def assemble(
     gates: FeatureGates | None = None,
     version_of: VersionOf = preferred_version,
     admission: Sequence[Admission] = (),
-    registration: Registration | None = None,
+    registration: CustomRegistrar | None = None,
     reports: RemoteReports | None = None,
     doors: Doors | None = None,
     sealed: Sealed | None = None,

@@ -19,7 +19,7 @@ from restow.registry.catalog import Catalog
 from restow.registry.store import ResourceStore
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Key
-from restow.storageversion.changes import View
+from restow.storageversion.changes import MirrorView
 from restow.storageversion.mirror import Mirror
 from restow.storageversion.object_codec import timestamp
 from restow.storageversion.records import EPOCHS_PREFIX, decode_epoch
@@ -80,7 +80,7 @@ class Announcer:
         """What was agreed on when last seen, of resources that somebody reports."""
         for item in mirror.under(EPOCHS_PREFIX):
             with suppress(StorageError):  # One that cannot be read is nothing to tell about.
-                self._learn(View.of(mirror, item.key.removeprefix(EPOCHS_PREFIX)))
+                self._learn(MirrorView.of(mirror, item.key.removeprefix(EPOCHS_PREFIX)))
         mirror.listeners.append(self._note)
 
     def _note(self, key: Key, item: Item | None) -> None:
@@ -97,7 +97,7 @@ class Announcer:
             item = await self._queue.get()
             await self._mirror.reach(item.revision, seconds=CATCH_UP_SECONDS)
             try:
-                view = View.of(self._mirror, item.key.removeprefix(EPOCHS_PREFIX))
+                view = MirrorView.of(self._mirror, item.key.removeprefix(EPOCHS_PREFIX))
             except StorageError as error:
                 logger.warning("nothing can be told about %s: %s", item.key, error)
                 continue
@@ -111,7 +111,7 @@ class Announcer:
                 await self._runtime.clock.sleep(SPARE_SECONDS)
             await self._try_to_tell(view)
 
-    async def _try_to_tell(self, view: View) -> None:
+    async def _try_to_tell(self, view: MirrorView) -> None:
         for _ in range(TELL_ATTEMPTS_MAX):
             try:
                 return await self._tell(view)
@@ -125,13 +125,13 @@ class Announcer:
         logger.warning("no event for %s: none could be written", view.name)
         return None
 
-    def _learn(self, view: View) -> None:
+    def _learn(self, view: MirrorView) -> None:
         if view.report.entries:
             self._known[view.name] = view.report.agreement
         else:
             self._known.pop(view.name, None)
 
-    async def _tell(self, view: View) -> None:
+    async def _tell(self, view: MirrorView) -> None:
         name, report = view.name, view.report
         resource = self._catalog.of_kind("", "Event")
         if resource is None:

@@ -62,8 +62,8 @@ from restow.storageversion.rules import (
     UNKNOWN_HASH,
     Agreement,
     Obstacle,
-    Report,
-    State,
+    PersistedVersions,
+    StorageVersionEntries,
     StorageVersionEntry,
     are_remote,
     report_after,
@@ -76,7 +76,7 @@ REMOVED_MAX: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class MirrorView:
     """What the mirror says of one resource."""
 
     name: str
@@ -92,7 +92,7 @@ class View:
     together with `modes_item`, and seen together with it."""
 
     @classmethod
-    def of(cls, mirror: Mirror, name: str) -> View:
+    def of(cls, mirror: Mirror, name: str) -> MirrorView:
         report_item = mirror.get(report_key(name))
         epoch_item = mirror.get(epoch_key(name))
         state_item = mirror.get(state_key(name))
@@ -109,12 +109,12 @@ class View:
         )
 
     @property
-    def report(self) -> Report:
+    def report(self) -> StorageVersionEntries:
         """The report with its agreement; an empty one when there is none."""
-        found = Report() if self.stored is None else self.stored.report
+        found = StorageVersionEntries() if self.stored is None else self.stored.report
         if self.epoch is None:
             return found
-        return Report(
+        return StorageVersionEntries(
             entries=found.entries,
             common_version=found.common_version,
             conditions=found.conditions,
@@ -144,13 +144,13 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StorageVersionChange:
     """A transaction, and what it means."""
 
     name: str
     transaction: Transaction
-    before: Report
-    after: Report
+    before: StorageVersionEntries
+    after: StorageVersionEntries
 
     @property
     def is_empty(self) -> bool:
@@ -158,7 +158,7 @@ class Change:
 
 
 def change(
-    view: View,
+    view: MirrorView,
     entries: tuple[StorageVersionEntry, ...],
     *,
     kind: str,
@@ -172,7 +172,7 @@ def change(
     selection_moves: bool = False,
     location: str = "",
     aggregated: Collection[ServerId] = (),
-) -> Change:
+) -> StorageVersionChange:
     """The change of a resource's entries to these; `kind` is what its objects are called, and
     `location` the form of their keys; empty: as before.
 
@@ -212,10 +212,10 @@ def change(
     found += _state_writes(view, state, is_moved=is_moved, now=now, new_uid=new_uid)
     marks = _closed_marks(view, state)
     transaction = Transaction((*guards, *own_guards, *marks, *view.guards()), tuple(found))
-    return Change(view.name, transaction, before, after)
+    return StorageVersionChange(view.name, transaction, before, after)
 
 
-def contradicted_change(view: View) -> Transaction | None:
+def contradicted_change(view: MirrorView) -> Transaction | None:
     """Adds "Unknown" to a StorageState that lists less than is stored; None: it claims nothing.
 
     The epoch moves, although the agreement stays: a verification that began before this one is
@@ -272,7 +272,7 @@ def _encoder_changes(
 
 
 def _report_writes(
-    view: View, after: Report, *, now: datetime, new_uid: Callable[[], str]
+    view: MirrorView, after: StorageVersionEntries, *, now: datetime, new_uid: Callable[[], str]
 ) -> list[Write]:
     key = report_key(view.name)
     if not after.entries:
@@ -285,7 +285,7 @@ def _report_writes(
     return [] if value == view.report_item.value else [Put(key, value)]
 
 
-def _closed_marks(view: View, state: State | None) -> list[Guard]:
+def _closed_marks(view: MirrorView, state: PersistedVersions | None) -> list[Guard]:
     """A state that takes a server without reports into account for good: that server has gone."""
     if state is None or not state.unreported or state.unreported != view.unreported:
         return []
@@ -295,15 +295,15 @@ def _closed_marks(view: View, state: State | None) -> list[Guard]:
 
 
 def _state_after(
-    view: View,
-    after: Report,
+    view: MirrorView,
+    after: StorageVersionEntries,
     versions: list[str],
     *,
     kind: str,
     is_unknown: bool,
     unreported: str,
     verifier: str,
-) -> State | None:
+) -> PersistedVersions | None:
     """The state; None when there is none and nobody writes, so that nobody asks what is stored."""
     if view.state is None and not versions:
         return None
@@ -320,7 +320,12 @@ def _state_after(
 
 
 def _state_writes(
-    view: View, state: State | None, *, is_moved: bool, now: datetime, new_uid: Callable[[], str]
+    view: MirrorView,
+    state: PersistedVersions | None,
+    *,
+    is_moved: bool,
+    now: datetime,
+    new_uid: Callable[[], str],
 ) -> list[Write]:
     """The state, when a version is new in it or the agreement has moved."""
     if state is None:
@@ -335,7 +340,7 @@ def _state_writes(
     return [Put(state_key(view.name), encode_state(view.name, stored))]
 
 
-def _is_custom(view: View, after: Report) -> bool:
+def _is_custom(view: MirrorView, after: StorageVersionEntries) -> bool:
     """Whether there is a definition behind a resource; what nobody reports is as it was."""
     if after.entries:
         return any(entry.definition for entry in after.entries)
@@ -350,7 +355,9 @@ def _agreed_hash(kind: str, agreement: Agreement | None) -> str | None:
     )
 
 
-def _epoch_after(view: View, after: Report, *, kind: str, location: str) -> EpochRecord:
+def _epoch_after(
+    view: MirrorView, after: StorageVersionEntries, *, kind: str, location: str
+) -> EpochRecord:
     known, agreed = view.epoch, after.agreement
     return EpochRecord(
         epoch=after.epoch,

@@ -21,7 +21,7 @@ from restow.registry.catalog import Catalog
 from restow.registry.store import ResourceStore
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import Done, Refused
-from restow.storageversion.changes import View, contradicted_change
+from restow.storageversion.changes import MirrorView, contradicted_change
 from restow.storageversion.mirror import Mirror
 from restow.storageversion.object_codec import timestamp
 from restow.storageversion.records import name_of
@@ -62,11 +62,11 @@ class Contradictions:
                 logger.error("%s", message)
                 await self._record(resource, view, message)
 
-    async def _correct(self, resource: GroupResource) -> View | None:
+    async def _correct(self, resource: GroupResource) -> MirrorView | None:
         """The state as it was, if it had to be corrected."""
         name = name_of(resource)
         for _ in range(ATTEMPTS_MAX):
-            view = View.of(self._mirror, name)
+            view = MirrorView.of(self._mirror, name)
             transaction = contradicted_change(view)
             if transaction is None:
                 return None
@@ -79,7 +79,7 @@ class Contradictions:
             await self._mirror.reach(revision, seconds=CATCH_UP_SECONDS)
         raise Unavailable(f"the StorageState of {resource} was changed {ATTEMPTS_MAX} times")
 
-    async def _record(self, resource: GroupResource, view: View, message: str) -> None:
+    async def _record(self, resource: GroupResource, view: MirrorView, message: str) -> None:
         """An Event for people. That it cannot be written changes nothing."""
         events = self._catalog.of_kind("", "Event")
         if events is None or view.state is None:

@@ -31,7 +31,7 @@ from restow.registry.resource import Resource
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged
 from restow.storage.interface import Item, Key, Present, Revision, Storage
 from restow.storageversion.agreements import Agreements, Announcer
-from restow.storageversion.changes import View
+from restow.storageversion.changes import MirrorView
 from restow.storageversion.custom_registration import CustomRegistration
 from restow.storageversion.custom_resources import CustomResources
 from restow.storageversion.encoding_table import (
@@ -46,13 +46,13 @@ from restow.storageversion.errors import (
     ModeRefused,
     VersionUnsupported,
 )
-from restow.storageversion.garbage_collector import Collector
+from restow.storageversion.garbage_collector import StorageVersionGarbageCollector
 from restow.storageversion.identity import SERVERS_PREFIX, Mode, server_key
-from restow.storageversion.key_watch import KeyFollowing
+from restow.storageversion.key_watch import KeyWatch
 from restow.storageversion.membership import Membership, MembershipOptions
 from restow.storageversion.mirror import Mirror
 from restow.storageversion.object_codec import LEASES_PREFIX, REPORTS_PREFIX, STATES_PREFIX
-from restow.storageversion.participants import Roster
+from restow.storageversion.participants import Participants
 from restow.storageversion.records import (
     ENCODERS_PREFIX,
     EPOCHS_PREFIX,
@@ -68,7 +68,7 @@ from restow.storageversion.remote_registration import Remote, RemoteRegistrar
 from restow.storageversion.rules import are_remote
 from restow.storageversion.selected_version import SelectionFollower
 from restow.storageversion.unreported import mark_states
-from restow.storageversion.vote_objects import BALLOTS_PREFIX, BallotIndex
+from restow.storageversion.vote_objects import BALLOTS_PREFIX, VoteIndex
 
 MIRRORED: Final = (
     SERVERS_PREFIX,
@@ -146,7 +146,7 @@ class Coordinator:
             membership,
             runtime,
             hosted=hosted,
-            ballots=BallotIndex(mirror),
+            ballots=VoteIndex(mirror),
             may_force=options.may_force,
             keys=keys,
             loose_seconds=options.loose_bound_seconds if mode == "loose" else 0.0,
@@ -163,7 +163,7 @@ class Coordinator:
             runtime=runtime,
             keys=keys,
         )
-        self.collector = Collector(
+        self.collector = StorageVersionGarbageCollector(
             storage, mirror, membership, planner=votes, catalog=catalog, runtime=runtime
         )
         self._selection: SelectionFollower | None = None
@@ -215,10 +215,10 @@ class Coordinator:
         self._keys_changed = asyncio.Event()
         if keys is not None:
             keys.listeners.append(self._keys_changed.set)
-        self.key_following: KeyFollowing | None = None
+        self.key_following: KeyWatch | None = None
         """Who moves this server to other encryption keys, if it has any."""
         if keys is not None and mode != "off":
-            self.key_following = KeyFollowing(
+            self.key_following = KeyWatch(
                 keys, catalog, self.registrar, runtime, register=self._register_keys
             )
         self._refusal: KeyUnsupported | None = None
@@ -388,13 +388,13 @@ class Coordinator:
         found = []
         for name in agreed:
             with suppress(StoreDamaged):  # Nobody can act on an agreement that cannot be read.
-                if not are_remote(View.of(self.mirror, name).report.entries):
+                if not are_remote(MirrorView.of(self.mirror, name).report.entries):
                     found.append(name)
         return found
 
     def _other_modes(self) -> set[Mode]:
         """The other modes of servers that were here before this one."""
-        roster = Roster(self.mirror)
+        roster = Participants(self.mirror)
         modes = roster.modes()
         earlier = roster.earlier_than(self.membership.id)
         return {modes[server_id] for server_id in earlier} - {self.membership.options.mode}

@@ -11,14 +11,14 @@ from contextlib import suppress
 from restow.apimachinery.names import GroupResource, GroupVersion
 from restow.registry.resource import Resource
 from restow.storage.errors import StorageError
-from restow.storageversion.changes import View
+from restow.storageversion.changes import MirrorView
 from restow.storageversion.encoding_table import EncodingTable
 from restow.storageversion.errors import MembershipLost
-from restow.storageversion.garbage_collector import Collector
+from restow.storageversion.garbage_collector import StorageVersionGarbageCollector
 from restow.storageversion.identity import COMPONENT
 from restow.storageversion.membership import Membership
 from restow.storageversion.mirror import Mirror
-from restow.storageversion.participants import Roster
+from restow.storageversion.participants import Participants
 from restow.storageversion.records import name_of
 from restow.storageversion.registrar import Registrar
 from restow.storageversion.rules import StorageVersionEntry
@@ -33,7 +33,7 @@ class CustomRegistration:
         membership: Membership,
         *,
         registrar: Registrar,
-        collector: Collector,
+        collector: StorageVersionGarbageCollector,
         table: EncodingTable,
         hosted: MutableSet[str],
     ) -> None:
@@ -94,7 +94,7 @@ class CustomRegistration:
         # serve what is their own.
         return all(
             server_id in found
-            for server_id, record in Roster(self._mirror).servers().items()
+            for server_id, record in Participants(self._mirror).servers().items()
             if record is not None
             and record.component == COMPONENT
             and record.mode != "off"
@@ -128,4 +128,4 @@ class CustomRegistration:
         return next((e for e in entries if e.server_id == self._membership.id), None)
 
     def _entries(self, group: str, plural: str) -> tuple[StorageVersionEntry, ...]:
-        return View.of(self._mirror, name_of(GroupResource(group, plural))).report.entries
+        return MirrorView.of(self._mirror, name_of(GroupResource(group, plural))).report.entries

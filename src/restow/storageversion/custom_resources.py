@@ -59,7 +59,7 @@ Making = Callable[[CustomResourceDefinition], Resource]
 """Makes a resource of a definition."""
 
 
-class Registration(Protocol):
+class CustomRegistrar(Protocol):
     """How a server reports what it writes."""
 
     async def register(self, resource: Resource, *, opened: Callable[[], None]) -> bool:
@@ -79,7 +79,7 @@ class Registration(Protocol):
 
 
 class Unregistered:
-    """For a server alone, which reports to nobody. Satisfies `Registration`."""
+    """For a server alone, which reports to nobody. Satisfies `CustomRegistrar`."""
 
     async def register(self, resource: Resource, *, opened: Callable[[], None]) -> bool:
         opened()
@@ -110,7 +110,7 @@ class CustomResources:
         catalog: Catalog,
         runtime: Runtime,
         *,
-        registration: Registration,
+        registration: CustomRegistrar,
         make: Making,
         forget: Callable[[Resource], None],
         ended: Callable[[str], None] = lambda _name: None,

@@ -13,7 +13,7 @@ ALONE_SECONDS: Final = 0.1
 """So long nobody must have asked for anything."""
 
 
-class Others:
+class ForegroundLoad:
     """Those who ask a server for something else."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

@@ -39,7 +39,7 @@ from restow.storage.interface import (
     Transaction,
     Write,
 )
-from restow.storageversion.changes import View
+from restow.storageversion.changes import MirrorView
 from restow.storageversion.identity import (
     SERVERS_PREFIX,
     ServerId,
@@ -61,7 +61,7 @@ from restow.storageversion.object_codec import (
     report_key,
     state_key,
 )
-from restow.storageversion.participants import Roster
+from restow.storageversion.participants import Participants
 from restow.storageversion.records import (
     ENCODERS_PREFIX,
     MODES_KEY,
@@ -71,7 +71,7 @@ from restow.storageversion.records import (
     parse_encoder_key,
     resource_of_name,
 )
-from restow.storageversion.registration_planner import Planner
+from restow.storageversion.registration_planner import RegistrationPlanner
 from restow.storageversion.rules import UNKNOWN_HASH
 from restow.storageversion.vote_objects import BALLOTS_PREFIX, name_of_ballot
 
@@ -91,7 +91,7 @@ LEASE_SECONDS_UNKNOWN: Final = 60.0
 logger = logging.getLogger(__name__)
 
 
-class Collector:
+class StorageVersionGarbageCollector:
     """Removes what is left of the dead."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Collector:
         mirror: Mirror,
         membership: Membership,
         *,
-        planner: Planner,
+        planner: RegistrationPlanner,
         catalog: Catalog,
         runtime: Runtime,
     ) -> None:
@@ -108,7 +108,7 @@ class Collector:
         self._mirror = mirror
         self._membership = membership
         self._planner = planner
-        self._roster = Roster(mirror)
+        self._roster = Participants(mirror)
         self._clock = runtime.clock
         self._kinds = {
             name_of(r.kind.group_resource): r.kind.store.kind for r in catalog.persisted()
@@ -364,7 +364,7 @@ class Collector:
             server_id, name = parse_encoder_key(item.key)
             if self._roster.has(server_id):
                 continue
-            view = View.of(self._mirror, name)
+            view = MirrorView.of(self._mirror, name)
             if any(entry.server_id == server_id for entry in view.report.entries):
                 continue  # It goes with its entry.
             guards = (Absent(server_key(server_id)), *view.guards())

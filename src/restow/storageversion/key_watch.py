@@ -31,7 +31,7 @@ RETRY_SECONDS: Final = 2.0
 logger = logging.getLogger(__name__)
 
 
-class KeyFollowing:
+class KeyWatch:
     """Keeps the registrations of one server up to date with its keys."""
 
     def __init__(

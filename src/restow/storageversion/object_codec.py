@@ -55,7 +55,12 @@ from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Item, Key
 from restow.storageversion.identity import ServerId
 from restow.storageversion.records import resource_of_name
-from restow.storageversion.rules import AgreementCondition, Report, State, StorageVersionEntry
+from restow.storageversion.rules import (
+    AgreementCondition,
+    PersistedVersions,
+    StorageVersionEntries,
+    StorageVersionEntry,
+)
 
 
 def root_of(group: str, kind: str) -> str:
@@ -114,7 +119,7 @@ def new_metadata(name: str, *, uid: str, now: datetime) -> dict[str, Any]:
 class StoredReport:
     """A report with the metadata of its object."""
 
-    report: Report
+    report: StorageVersionEntries
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -133,7 +138,7 @@ def decode_report(item: Item) -> StoredReport:
         entries = tuple(_entry(entry, said) for entry in found.status.storage_versions)
     except (msgspec.MsgspecError, orjson.JSONDecodeError, AttributeError, TypeError) as error:
         raise StoreDamaged(f"{item.key} holds no StorageVersion: {error}") from error
-    report = Report(
+    report = StorageVersionEntries(
         entries=entries,
         common_version=found.status.common_encoding_version,
         conditions=tuple(_condition(condition) for condition in found.status.conditions),
@@ -141,7 +146,7 @@ def decode_report(item: Item) -> StoredReport:
     return StoredReport(report, found.metadata)
 
 
-def encode_report(report: Report, metadata: Mapping[str, Any]) -> bytes:
+def encode_report(report: StorageVersionEntries, metadata: Mapping[str, Any]) -> bytes:
     owned = {EPOCH_ANNOTATION: str(report.epoch)}
     for name in _ENTRY_ANNOTATIONS:
         said = {entry.server_id: _said(name, entry) for entry in report.entries}
@@ -250,7 +255,7 @@ def _condition(condition: StorageVersionCondition) -> AgreementCondition:
 class StoredState:
     """A state with the rest of its object."""
 
-    state: State
+    state: PersistedVersions
     metadata: Mapping[str, Any]
     heartbeat: str | None = None
     found: Mapping[str, Any] = field(default_factory=dict)
@@ -269,7 +274,7 @@ def decode_state(item: Item) -> StoredState:
         epoch = int(_annotation(found.metadata, EPOCH_ANNOTATION) or 0)
     except (msgspec.MsgspecError, ValueError) as error:
         raise StoreDamaged(f"{item.key} holds no StorageState: {error}") from error
-    state = State(
+    state = PersistedVersions(
         persisted=persisted_hashes(found.status.persisted_storage_version_hashes),
         keys=tuple(found.status.persisted_encryption_keys) or _PLAIN,
         current=found.status.current_storage_version_hash,

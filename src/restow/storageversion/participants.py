@@ -18,7 +18,7 @@ from restow.storageversion.records import encoder_key
 from restow.storageversion.rules import Obstacle, StorageVersionEntry, obstacle_to
 
 
-class Roster:
+class Participants:
     """The servers of the cluster as this one sees them."""
 
     def __init__(self, mirror: Mirror) -> None:

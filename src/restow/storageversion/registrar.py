@@ -32,7 +32,7 @@ from restow.storage.interface import (
     Storage,
     Transaction,
 )
-from restow.storageversion.changes import View
+from restow.storageversion.changes import MirrorView
 from restow.storageversion.encoding_table import EncodingTable
 from restow.storageversion.errors import (
     DefinitionMoved,
@@ -44,10 +44,10 @@ from restow.storageversion.errors import (
 from restow.storageversion.identity import server_key
 from restow.storageversion.membership import Membership
 from restow.storageversion.mirror import Mirror
-from restow.storageversion.participants import Roster
+from restow.storageversion.participants import Participants
 from restow.storageversion.raw_scan import PLACES_MAX, UNREADABLE, Scan, Unopened, scan
 from restow.storageversion.records import name_of
-from restow.storageversion.registration_planner import Planned, Planner
+from restow.storageversion.registration_planner import Planned, RegistrationPlanner
 from restow.storageversion.rules import UNFENCED, UNKNOWN_HASH, undecodable
 
 ATTEMPTS_MAX: Final = 100
@@ -66,14 +66,14 @@ class Registrar:
         mirror: Mirror,
         membership: Membership,
         *,
-        planner: Planner,
+        planner: RegistrationPlanner,
         table: EncodingTable,
         runtime: Runtime,
         keys: Keys | None = None,
     ) -> None:
         self._storage = storage
         self._mirror = mirror
-        self._roster = Roster(mirror)
+        self._roster = Participants(mirror)
         self._membership = membership
         self._planner = planner
         self._table = table
@@ -97,7 +97,7 @@ class Registrar:
         """
         name = name_of(resource.kind.group_resource)
         for failures in range(ATTEMPTS_MAX):
-            view = View.of(self._mirror, name)
+            view = MirrorView.of(self._mirror, name)
             await self._check_readable(resource, view)
             planned = self._planner.registration(resource, view)
             _check_store(resource, planned)
@@ -126,7 +126,7 @@ class Registrar:
     def would_change_keys(self, resource: Resource) -> bool:
         """Whether this server would use other encryption keys than it has reported. Raises what
         `register` does."""
-        view = View.of(self._mirror, name_of(resource.kind.group_resource))
+        view = MirrorView.of(self._mirror, name_of(resource.kind.group_resource))
         own = [e for e in view.report.entries if e.server_id == self._membership.id]
         use = self._planner.key_use(resource, view.report.entries)
         preferred = None if use.preferred == use.key_id else use.preferred
@@ -150,14 +150,14 @@ class Registrar:
 
     def is_waiting_for_key(self, resource: Resource) -> bool:
         """Whether this server has reported that it would write with another key."""
-        report = View.of(self._mirror, name_of(resource.kind.group_resource)).report
+        report = MirrorView.of(self._mirror, name_of(resource.kind.group_resource)).report
         own = [e for e in report.entries if e.server_id == self._membership.id]
         return any(e.preferred_key is not None for e in own)
 
     async def check_keys(self, resource: Resource, keys: Keys, *, is_recorded: bool = True) -> None:
         """Raises `KeyUnsupported` when a resource may be stored under other keys than these."""
         readable = keys.readable(resource.kind.group_resource)
-        view = View.of(self._mirror, name_of(resource.kind.group_resource))
+        view = MirrorView.of(self._mirror, name_of(resource.kind.group_resource))
         if is_recorded and view.state is not None and UNKNOWN_HASH not in view.persisted:
             _check_listed(resource, view.state.state.keys, readable)
         else:
@@ -206,7 +206,7 @@ class Registrar:
                     f" {entry.key_id or IDENTITY}, which this server cannot read: give it that key"
                 )
 
-    async def _check_readable(self, resource: Resource, view: View) -> None:
+    async def _check_readable(self, resource: Resource, view: MirrorView) -> None:
         """Raises `VersionUnsupported` when something may be stored that this server cannot read.
 
         A custom resource that is going away is closed whatever is stored: nothing is written.
@@ -249,7 +249,7 @@ class Registrar:
             await self._check_stored(resource)
             self._scanned[resource.root] = scanned_for
 
-    def _persisted(self, view: View) -> tuple[str, ...]:
+    def _persisted(self, view: MirrorView) -> tuple[str, ...]:
         """The hashes of what may be stored. While a server writes without a fence, "Unknown" is
         among them, whether or not the state says so yet."""
         obstacle = self._roster.obstacle(view.report.entries)
@@ -261,7 +261,7 @@ class Registrar:
             return (IDENTITY,)
         return self._keys.readable(resource.kind.group_resource)
 
-    def _check_writers(self, resource: Resource, view: View) -> None:
+    def _check_writers(self, resource: Resource, view: MirrorView) -> None:
         """What is stored can only be judged when nobody goes on to store what cannot be read."""
         readable = {*resource.decodable, resource.storage_api_version}
         written = {v for entry in view.report.entries for v in entry.written} - readable

@@ -31,13 +31,19 @@ from restow.storage.interface import (
     ValueIs,
     Write,
 )
-from restow.storageversion.changes import REMOVED_MAX, Change, View, change, encoder_of
+from restow.storageversion.changes import (
+    REMOVED_MAX,
+    MirrorView,
+    StorageVersionChange,
+    change,
+    encoder_of,
+)
 from restow.storageversion.errors import KeyUnsupported, NotSettled, VersionUnsupported
 from restow.storageversion.identity import COMPONENT, Mode, ServerId, server_key
 from restow.storageversion.membership import Membership
 from restow.storageversion.mirror import Mirror
 from restow.storageversion.object_codec import REPORTS_PREFIX, new_metadata, report_key
-from restow.storageversion.participants import Roster
+from restow.storageversion.participants import Participants
 from restow.storageversion.records import (
     EPOCHS_PREFIX,
     decode_epoch,
@@ -47,15 +53,15 @@ from restow.storageversion.records import (
 )
 from restow.storageversion.rules import StorageVersionEntry, with_entry, without
 from restow.storageversion.vote_objects import (
-    BallotIndex,
-    StoredBallot,
+    StoredVote,
+    VoteIndex,
     ballot_key,
     decode_ballot,
     encode_ballot,
 )
 from restow.storageversion.voting import (
-    Ballot,
     Candidate,
+    Vote,
     counted,
     first_selection,
     with_candidate,
@@ -67,7 +73,7 @@ from restow.storageversion.voting import (
 class Planned:
     """A registration to be committed, and how the resource is written once it is."""
 
-    change: Change
+    change: StorageVersionChange
     encoding: Encoding
 
 
@@ -80,16 +86,16 @@ class KeyUse(NamedTuple):
     readable: tuple[str, ...] = (IDENTITY,)
 
 
-class Planner(Protocol):
+class RegistrationPlanner(Protocol):
     """Decides what is written for a resource."""
 
-    def registration(self, resource: Resource, view: View) -> Planned:
+    def registration(self, resource: Resource, view: MirrorView) -> Planned:
         """This server's registration. Raises `VersionUnsupported` or `NotSettled`."""
 
     def key_use(self, resource: Resource, living: tuple[StorageVersionEntry, ...]) -> KeyUse:
         """With which key this server would write now. Raises `KeyUnsupported`."""
 
-    def tidied(self, name: str, kind: str) -> Change | None:
+    def tidied(self, name: str, kind: str) -> StorageVersionChange | None:
         """What a resource looks like without the dead; None when nothing is known of it."""
 
     def names(self) -> Iterable[str]:
@@ -100,7 +106,7 @@ class Planner(Protocol):
 
 
 class ReportPlanner:
-    """Each server writes what it prefers. Satisfies `Planner`."""
+    """Each server writes what it prefers. Satisfies `RegistrationPlanner`."""
 
     def __init__(
         self,
@@ -115,7 +121,7 @@ class ReportPlanner:
         self._mirror = mirror
         self._hosted = hosted
         self._membership = membership
-        self._roster = Roster(mirror)
+        self._roster = Participants(mirror)
         self._runtime = runtime
         self._keys = keys
         """The encryption keys of this server; None: it knows nothing of encryption."""
@@ -134,7 +140,7 @@ class ReportPlanner:
                 if self._mirror.get(report_key(name)) is None and decode_epoch(item.value).version:
                     yield name
 
-    def registration(self, resource: Resource, view: View) -> Planned:
+    def registration(self, resource: Resource, view: MirrorView) -> Planned:
         living = self._living(view)
         version = self._version_for(resource, living)
         entry = self._entry(resource, version, self.key_use(resource, living))
@@ -194,8 +200,8 @@ class ReportPlanner:
             raise NotSettled(f"{listed} still report an earlier definition of {name}")
         raise NotSettled(f"{listed} serve {name} without a definition, as aggregated servers do")
 
-    def tidied(self, name: str, kind: str) -> Change | None:
-        view = View.of(self._mirror, name)
+    def tidied(self, name: str, kind: str) -> StorageVersionChange | None:
+        view = MirrorView.of(self._mirror, name)
         if view.stored is None and view.report.agreement is None:
             return None
         return self._change(view, self._living(view), kind=kind)
@@ -253,7 +259,7 @@ class ReportPlanner:
         name = name_of(resource.kind.group_resource)
         return (ValueIs(encoder_key(entry.server_id, name), encoder_of(entry)),)
 
-    def _living(self, view: View) -> tuple[StorageVersionEntry, ...]:
+    def _living(self, view: MirrorView) -> tuple[StorageVersionEntry, ...]:
         """The entries without those of servers that are gone, and the own one if it is unfounded:
         only the server itself knows what it no longer serves."""
         entries = view.report.entries
@@ -271,7 +277,7 @@ class ReportPlanner:
     def _own_guard(self) -> Present:
         return Present(server_key(self._membership.id))
 
-    def _own_encoder(self, view: View, entry: StorageVersionEntry) -> tuple[Write, ...]:
+    def _own_encoder(self, view: MirrorView, entry: StorageVersionEntry) -> tuple[Write, ...]:
         """The own encoder key, also if the entry is not new: it may have been removed by hand."""
         if entry not in view.report.entries:
             return ()  # It comes with the entry.
@@ -279,7 +285,7 @@ class ReportPlanner:
 
     def _change(
         self,
-        view: View,
+        view: MirrorView,
         entries: tuple[StorageVersionEntry, ...],
         *,
         kind: str,
@@ -288,7 +294,7 @@ class ReportPlanner:
         selected: str | None = None,
         selection_moves: bool = False,
         location: str = "",
-    ) -> Change:
+    ) -> StorageVersionChange:
         return change(
             view,
             entries,
@@ -313,7 +319,7 @@ class ReportPlanner:
 
 
 class VotePlanner(ReportPlanner):
-    """All servers write what was selected. Satisfies `Planner`."""
+    """All servers write what was selected. Satisfies `RegistrationPlanner`."""
 
     def __init__(
         self,
@@ -322,7 +328,7 @@ class VotePlanner(ReportPlanner):
         runtime: Runtime,
         *,
         hosted: Collection[str],
-        ballots: BallotIndex,
+        ballots: VoteIndex,
         may_force: bool,
         keys: Keys | None = None,
         loose_seconds: float = 0.0,
@@ -346,7 +352,7 @@ class VotePlanner(ReportPlanner):
     def names(self) -> Iterable[str]:
         return {*super().names(), *self._ballots.names()}
 
-    def registration(self, resource: Resource, view: View) -> Planned:
+    def registration(self, resource: Resource, view: MirrorView) -> Planned:
         item = self._ballots.find(view.name)
         stored = None if item is None else decode_ballot(item)
         entries = self._living(view)
@@ -379,8 +385,8 @@ class VotePlanner(ReportPlanner):
         )
         return Planned(found, encoding)
 
-    def tidied(self, name: str, kind: str) -> Change | None:
-        item, view = self._ballots.find(name), View.of(self._mirror, name)
+    def tidied(self, name: str, kind: str) -> StorageVersionChange | None:
+        item, view = self._ballots.find(name), MirrorView.of(self._mirror, name)
         if item is None:
             return super().tidied(name, kind)
         stored = decode_ballot(item)
@@ -419,7 +425,7 @@ class VotePlanner(ReportPlanner):
         selected = ValueIs(selected_key(name), entry.encoding_version.encode())
         return (selected, *super()._guards(resource, entry))
 
-    def _first_ballot(self, own: Candidate, entries: tuple[StorageVersionEntry, ...]) -> Ballot:
+    def _first_ballot(self, own: Candidate, entries: tuple[StorageVersionEntry, ...]) -> Vote:
         """The ballot that the first voter makes. Raises `NotSettled` when it has to wait."""
         selected: str | None = None
         if not self._roster.unfenced():
@@ -432,16 +438,16 @@ class VotePlanner(ReportPlanner):
                 "servers that do not vote are running, and have not all reported one version:"
                 " end them, or start with --vote-bootstrap=force"
             )
-        return Ballot(selected)
+        return Vote(selected)
 
-    def _own_removed(self, name: str, ballot: Ballot) -> Ballot:
+    def _own_removed(self, name: str, ballot: Vote) -> Vote:
         """The ballot without this server, if it serves the resource no more."""
         if name in self._hosted:
             return ballot
         own = self._membership.id
         return replace(ballot, candidates=tuple(c for c in ballot.candidates if c.server_id != own))
 
-    def _gone(self, before: Ballot, after: Ballot) -> tuple[Guard, ...]:
+    def _gone(self, before: Vote, after: Vote) -> tuple[Guard, ...]:
         """That the servers whose candidates are taken out have no key, but for this one's own."""
         left = {self._membership.id, *(candidate.server_id for candidate in after.candidates)}
         return tuple(
@@ -449,8 +455,8 @@ class VotePlanner(ReportPlanner):
         )
 
     def _counted(
-        self, ballot: Ballot, entries: tuple[StorageVersionEntry, ...], *, is_member: bool = False
-    ) -> Ballot:
+        self, ballot: Vote, entries: tuple[StorageVersionEntry, ...], *, is_member: bool = False
+    ) -> Vote:
         """The ballot without the dead, and what follows from it. `is_member`: this server is one,
         also if the mirror has not heard of it yet; the store is asked by the guard."""
         members = self._roster.servers()
@@ -488,7 +494,7 @@ class VotePlanner(ReportPlanner):
         )
 
     def _moved(
-        self, entries: tuple[StorageVersionEntry, ...], before: Ballot, after: Ballot
+        self, entries: tuple[StorageVersionEntry, ...], before: Vote, after: Vote
     ) -> tuple[StorageVersionEntry, ...]:
         """The entries after a change of the selection: those of strict voters go with it. Loose
         voters hear of it later, and go on in the old version until then: they may write both."""
@@ -504,7 +510,7 @@ class VotePlanner(ReportPlanner):
         return (_unchanged(key, selected), RevisionIs(item.key, item.revision))
 
     def _vote_writes(
-        self, name: str, item: Item | None, stored: StoredBallot | None, ballot: Ballot
+        self, name: str, item: Item | None, stored: StoredVote | None, ballot: Vote
     ) -> tuple[Write, ...]:
         """The ballot and the selected version, as far as they have changed."""
         selected = selected_key(name)
@@ -518,7 +524,7 @@ class VotePlanner(ReportPlanner):
             )
         else:
             key, metadata = item.key, stored.metadata
-        value = encode_ballot(StoredBallot(ballot, metadata))
+        value = encode_ballot(StoredVote(ballot, metadata))
         known, text = self._mirror.get(selected), ballot.selected.encode()
         writes: list[Write] = []
         if item is None or value != item.value:

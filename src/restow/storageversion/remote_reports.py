@@ -17,13 +17,18 @@ from typing import Final
 
 from restow.aio import Backoff, Runtime
 from restow.storage.interface import Absent, Done, Guard, Refused, Storage
-from restow.storageversion.changes import View, change
+from restow.storageversion.changes import MirrorView, change
 from restow.storageversion.errors import NotSettled, ReportRefused
 from restow.storageversion.identity import ServerId, server_key
 from restow.storageversion.mirror import Mirror
-from restow.storageversion.participants import Roster
+from restow.storageversion.participants import Participants
 from restow.storageversion.remote_registration import forget_advice
-from restow.storageversion.rules import Report, StorageVersionEntry, with_entry, without
+from restow.storageversion.rules import (
+    StorageVersionEntries,
+    StorageVersionEntry,
+    with_entry,
+    without,
+)
 
 ENTRIES_MAX: Final = 64
 """Servers that report one resource from another store: all of them are in one object."""
@@ -40,10 +45,12 @@ class RemoteReports:
     def __init__(self, storage: Storage, mirror: Mirror, runtime: Runtime) -> None:
         self._storage = storage
         self._mirror = mirror
-        self._roster = Roster(mirror)
+        self._roster = Participants(mirror)
         self._runtime = runtime
 
-    async def report(self, name: str, kind: str, entry: StorageVersionEntry) -> Report:
+    async def report(
+        self, name: str, kind: str, entry: StorageVersionEntry
+    ) -> StorageVersionEntries:
         """Note how a server writes a resource, whose objects are called `kind`.
 
         The same may be said again. Raises `ReportRefused`, `NotSettled` or a StorageError.
@@ -52,7 +59,7 @@ class RemoteReports:
         assert not entry.definition
         stranger = Absent(server_key(entry.server_id))
 
-        def entries_of(view: View) -> Entries:
+        def entries_of(view: MirrorView) -> Entries:
             check_report(view, kind, entry)
             return with_entry(view.report.entries, entry)
 
@@ -60,7 +67,7 @@ class RemoteReports:
 
     async def withdraw(
         self, name: str, *, server_id: ServerId, store: str, sequence: int
-    ) -> Report:
+    ) -> StorageVersionEntries:
         """Take out what a server has said, if it has said it up to then.
 
         Whoever asks for it has seen in that store that the server cannot write any more: neither
@@ -68,7 +75,7 @@ class RemoteReports:
         is taken out already. Raises `NotSettled` or a StorageError.
         """
 
-        def entries_of(view: View) -> Entries:
+        def entries_of(view: MirrorView) -> Entries:
             entries = view.report.entries
             known = _entry_of(entries, server_id)
             if known is None or known.store != store or known.sequence > sequence:
@@ -81,9 +88,9 @@ class RemoteReports:
         self,
         name: str,
         kind: str,
-        entries_of: Callable[[View], Entries],
+        entries_of: Callable[[MirrorView], Entries],
         guards: tuple[Guard, ...],
-    ) -> Report:
+    ) -> StorageVersionEntries:
         """Commit the entries that follow from those that are there."""
         # Nobody is refused because of what is long gone, or told of it that it is so.
         now = await self._storage.revision()
@@ -91,7 +98,7 @@ class RemoteReports:
             raise NotSettled("this server does not know what is reported now")
         clock = self._runtime.clock
         for failures in range(ATTEMPTS_MAX):
-            view = View.of(self._mirror, name)
+            view = MirrorView.of(self._mirror, name)
             entries = entries_of(view)
             noted = "" if view.epoch is None else view.epoch.kind
             made = change(
@@ -119,7 +126,7 @@ class RemoteReports:
         raise NotSettled(f"the report of {name} was overtaken {ATTEMPTS_MAX} times")
 
 
-def check_report(view: View, kind: str, entry: StorageVersionEntry) -> None:
+def check_report(view: MirrorView, kind: str, entry: StorageVersionEntry) -> None:
     """Whether a server may say so beside what others say. Raises `ReportRefused`."""
     entries = view.report.entries
     own = [other.server_id for other in entries if not other.store]

@@ -42,13 +42,13 @@ from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore
 from restow.storage.identity import IDENTITY_KEY, decode_record
 from restow.storage.interface import Span
-from restow.storageversion.foreground_load import Others
+from restow.storageversion.foreground_load import ForegroundLoad
 from restow.storageversion.object_codec import decode_report, report_key
 from restow.storageversion.records import decode_epoch, epoch_key, name_of
-from restow.storageversion.rewrite_page import PageWork, RewrittenPage, Source, Values
+from restow.storageversion.rewrite_page import PageSource, PageWork, RewrittenPage, Values
 from restow.storageversion.rewrite_plan import Aborted
 from restow.storageversion.rules import Agreement
-from restow.storageversion.verification import Pass, record_clean_pass, record_failures
+from restow.storageversion.verification import CleanPass, record_clean_pass, record_failures
 
 LIMIT_MAX: Final = 10_000
 """Values that one page looks at."""
@@ -81,7 +81,7 @@ class Rewriter:
         self._policy = policy
         self._clock = clock
         self._pages = 0
-        self.others = Others(clock.monotonic)
+        self.others = ForegroundLoad(clock.monotonic)
 
     def target(self, resource: Resource) -> str:
         """What this server writes now. Raises a 503 when it may not write."""
@@ -117,7 +117,7 @@ class Rewriter:
             page = RewrittenPage(
                 epoch=standing.epoch, report_uid=standing.report_uid, store_id=standing.store_id
             )
-            source = Source(
+            source = PageSource(
                 self._values,
                 Span.of_prefix(resource.root).starting_at(start_key),
                 page,
@@ -163,7 +163,7 @@ class Rewriter:
         if not is_clean or page.next_key is not None or not page.epoch:
             return False
         target = Agreement(target_version, self._policy.encoding(resource).key_id)
-        found = Pass(target, page.epoch, page.revision, migration_uid)
+        found = CleanPass(target, page.epoch, page.revision, migration_uid)
         return await record_clean_pass(self._storage, name, found)
 
     def _is_after(self, seconds: float) -> Callable[[], bool]:

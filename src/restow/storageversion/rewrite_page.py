@@ -47,7 +47,7 @@ READ_BYTES: Final = 2 * 1024 * 1024
 REASON_CHARACTERS_MAX: Final = 256
 
 
-class Failure(NamedTuple):
+class RewriteFailure(NamedTuple):
     """An object that could not be rewritten."""
 
     key: Key
@@ -72,7 +72,7 @@ class RewrittenPage:
     """Found in the target version, under the target key."""
     settled: int = 0
     """Changed by someone else meanwhile, and found in the target version then, or gone."""
-    failed: list[Failure] = field(default_factory=list)
+    failed: list[RewriteFailure] = field(default_factory=list)
 
     @property
     def is_clean(self) -> bool:
@@ -80,7 +80,7 @@ class RewrittenPage:
         return not self.rewritten and not self.failed
 
 
-class Found(NamedTuple):
+class StoredValue(NamedTuple):
     """A value, and the encryption key that it is stored under."""
 
     item: Item
@@ -96,24 +96,24 @@ class Values:
         self._storage = storage if sealed is None else sealed.storage
         self._keys = None if sealed is None else sealed.keys
 
-    async def range(self, span: Span, *, limit: int) -> tuple[StoredPage, list[Found]]:
+    async def range(self, span: Span, *, limit: int) -> tuple[StoredPage, list[StoredValue]]:
         page = await self._storage.range(span, limit=limit)
         return page, [await self._open(item) for item in page.items]
 
-    async def get(self, key: Key) -> Found | None:
+    async def get(self, key: Key) -> StoredValue | None:
         item = await self._storage.get(key)
         return None if item is None else await self._open(item)
 
-    async def _open(self, item: Item) -> Found:
+    async def _open(self, item: Item) -> StoredValue:
         try:
             value, key_id = await open_value(self._keys, item.key, item.value)
         except CannotOpen:  # whoever works it off says so
             is_plain = not item.value.startswith(SEALED_PREFIX)
-            return Found(item._replace(value=PLAIN_REFUSED) if is_plain else item, "")
-        return Found(item if value is item.value else item._replace(value=value), key_id)
+            return StoredValue(item._replace(value=PLAIN_REFUSED) if is_plain else item, "")
+        return StoredValue(item if value is item.value else item._replace(value=value), key_id)
 
 
-class Source:
+class PageSource:
     """The raw values of a page, in order of key; many may ask for the next."""
 
     def __init__(
@@ -134,14 +134,14 @@ class Source:
         self._bytes_left = bytes_max
         self._confirm = confirm
         self._is_late = is_late
-        self._read: deque[Found] = deque()
+        self._read: deque[StoredValue] = deque()
         self._next_items = READ_ITEMS_FIRST
         self._is_over = False
         self._reading = asyncio.Lock()
         self.prepare: Callable[[Sequence[Item]], Awaitable[None]] | None = None
         """Called with all values that were read together, before the first of them is given."""
 
-    async def next(self) -> Found | None:
+    async def next(self) -> StoredValue | None:
         """None when the page is over."""
         while not self._read:
             async with self._reading:
@@ -182,7 +182,7 @@ class Source:
         self._next_items = max(1, min(fitting, READ_ITEMS_MAX))
 
 
-class Pace:
+class RewritePace:
     """How many commits are under way, and how long whoever makes them rests in between.
 
     Alone: as many as are done within a time that others may wait, should one come. While commits
@@ -230,7 +230,7 @@ class PageWork:
         resource: Resource,
         target: Agreement,
         values: Values,
-        source: Source,
+        source: PageSource,
         page: RewrittenPage,
         is_alone: Callable[[], bool],
     ) -> None:
@@ -243,7 +243,7 @@ class PageWork:
         self._source = source
         self._page = page
         self._serve = store.splicer(resource).serve
-        self._pace = Pace(is_alone)
+        self._pace = RewritePace(is_alone)
         self._workers = 0
         self._prepared: dict[tuple[Key, int], Outcome] = {}
         """By key and revision, what somebody else has converted and nobody has taken yet."""
@@ -275,7 +275,7 @@ class PageWork:
             self._add_workers(group)
         self._workers -= 1
 
-    async def _settle(self, found: Found) -> None:
+    async def _settle(self, found: StoredValue) -> None:
         page = self._page
         plan = await self._plan(found)
         if plan is None:
@@ -303,7 +303,7 @@ class PageWork:
         await self._clock.sleep(seconds)
         self._pace.note_late(self._monotonic() - until)
 
-    async def _plan(self, found: Found) -> RewritePlan | None:
+    async def _plan(self, found: StoredValue) -> RewritePlan | None:
         """How to rewrite a value; None when it is in the target version, under the target key."""
         item = found.item
         _, version, _ = self._serve(item.value, item.revision)
@@ -339,7 +339,7 @@ class PageWork:
             return outcome
         raise outcome
 
-    async def _current(self, plan: RewritePlan, stopped: Refused | Unknown) -> Found | None:
+    async def _current(self, plan: RewritePlan, stopped: Refused | Unknown) -> StoredValue | None:
         # If its outcome is unknown, and it lands yet, it lands under its guards, and the next try
         # finds it done.
         if isinstance(stopped, Unknown) or stopped.guard is plan.guard:
@@ -350,7 +350,7 @@ class PageWork:
         )
 
     def _fail(self, key: Key, reason: str) -> None:
-        self._page.failed.append(Failure(key, reason[:REASON_CHARACTERS_MAX]))
+        self._page.failed.append(RewriteFailure(key, reason[:REASON_CHARACTERS_MAX]))
 
 
 def _foremost(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -90,7 +90,7 @@ class AgreementCondition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class StorageVersionEntries:
     """What is known of how one resource is written."""
 
     entries: tuple[StorageVersionEntry, ...] = ()
@@ -101,7 +101,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class PersistedVersions:
     """Which versions a resource may be stored in, as hashes, and under which encryption keys."""
 
     persisted: tuple[str, ...] = (UNKNOWN_HASH,)
@@ -184,12 +184,16 @@ def obstacle_to(
 
 
 def report_after(
-    before: Report, entries: tuple[StorageVersionEntry, ...], *, obstacle: Obstacle | None, now: str
-) -> Report:
+    before: StorageVersionEntries,
+    entries: tuple[StorageVersionEntry, ...],
+    *,
+    obstacle: Obstacle | None,
+    now: str,
+) -> StorageVersionEntries:
     """The report with other entries, and all that follows from them."""
     common = None if obstacle is not None else common_version(entries)
     agreement = agreement_of(entries, obstacle)
-    return Report(
+    return StorageVersionEntries(
         entries=entries,
         common_version=common,
         conditions=_conditions_after(before, entries, common, obstacle, now),
@@ -199,7 +203,7 @@ def report_after(
 
 
 def _conditions_after(
-    before: Report,
+    before: StorageVersionEntries,
     entries: tuple[StorageVersionEntry, ...],
     common: str | None,
     obstacle: Obstacle | None,
@@ -278,7 +282,7 @@ def _transition(
 
 
 def state_after(
-    before: State | None,
+    before: PersistedVersions | None,
     *,
     written: Iterable[str],
     agreed: str | None,
@@ -287,7 +291,7 @@ def state_after(
     is_unknown: bool = False,
     unreported: str = "",
     verifier: str = "",
-) -> State:
+) -> PersistedVersions:
     """The state when versions with the hashes `written` may be stored from now on, under `keys`.
 
     `agreed` is the hash of what all write, `epoch` that of the agreement. A state that is new
@@ -295,12 +299,12 @@ def state_after(
     (`is_unknown`) when somebody writes who does not say how, and when a server has done so that it
     does not take into account (`unreported`, the last one). An empty `verifier` keeps the old one.
     """
-    state = before or State()
+    state = before or PersistedVersions()
     if unreported and unreported != state.unreported:
         is_unknown = True
     if is_unknown and UNKNOWN_HASH not in state.persisted:
         state = replace(state, persisted=(UNKNOWN_HASH, *state.persisted))
-    return State(
+    return PersistedVersions(
         persisted=tuple(dict.fromkeys((*state.persisted, *written))),
         current=agreed or state.current,
         epoch=epoch,

@@ -41,7 +41,7 @@ from restow.registry.stored_bytes import load
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import CannotOpen, Compacted, StoreDamaged
 from restow.storage.interface import SEALED_PREFIX, Item, Key, Revision, Span, Storage
-from restow.storageversion.foreground_load import Others
+from restow.storageversion.foreground_load import ForegroundLoad
 from restow.storageversion.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
 from restow.storageversion.object_codec import (
     LEASES_PREFIX,
@@ -51,7 +51,7 @@ from restow.storageversion.object_codec import (
     root_of,
 )
 from restow.storageversion.read_bound import ReadBound
-from restow.storageversion.rules import UNKNOWN_HASH, State
+from restow.storageversion.rules import UNKNOWN_HASH, PersistedVersions
 
 PAGE_SECONDS_MAX: Final = 1.0
 """A page ends after this time, so that a client sees progress."""
@@ -98,7 +98,7 @@ class StoreScanner:
         storage: Storage,
         keys: Keys | None,
         clock: Clock,
-        others: Others,
+        others: ForegroundLoad,
         *,
         correct: Callable[[Sequence[Contradiction]], Awaitable[None]] | None = None,
     ) -> None:
@@ -244,7 +244,7 @@ class StoreScanner:
         that is missing or lists "Unknown" claims nothing.
         """
         found: list[Contradiction] = []
-        claims: dict[GroupResource, State | None] = {}
+        claims: dict[GroupResource, PersistedVersions | None] = {}
         for place, group in counter.groups.items():
             resource = name_of(place.root, place.stored.api_version)
             if resource is None:
@@ -268,7 +268,7 @@ class StoreScanner:
                 )
         return found
 
-    async def _claim(self, resource: GroupResource, revision: Revision) -> State | None:
+    async def _claim(self, resource: GroupResource, revision: Revision) -> PersistedVersions | None:
         """What a StorageState lists; None: it makes no claim."""
         item = await self._storage.get(Key(f"{STATES_PREFIX}{resource}"), revision=revision)
         if item is None:
@@ -384,7 +384,7 @@ def _key_of(place: ValueLocation) -> str:
     return place.key_id or ":".join(_key_parts(place))
 
 
-def _unlisted_key(place: ValueLocation, claimed: State) -> str:
+def _unlisted_key(place: ValueLocation, claimed: PersistedVersions) -> str:
     """The encryption key of values, if a state does not list it; empty: it does."""
     if place.stored in (UNREADABLE, UNREADABLE_SEAL):
         return ""  # not objects, or damaged before the name of a key

@@ -27,7 +27,7 @@ from restow.storage.interface import (
     Storage,
     Transaction,
 )
-from restow.storageversion.changes import View
+from restow.storageversion.changes import MirrorView
 from restow.storageversion.errors import MembershipLost
 from restow.storageversion.identity import ServerId, server_key
 from restow.storageversion.membership import Membership
@@ -64,7 +64,7 @@ async def mark_states(
 async def _mark_state(storage: Storage, mirror: Mirror, membership: Membership, name: str) -> None:
     own = membership.id
     for _ in range(MARK_ATTEMPTS_MAX):
-        transaction = _marking(View.of(mirror, name), own)
+        transaction = _marking(MirrorView.of(mirror, name), own)
         if transaction is None:
             return
         outcome = await storage.commit(transaction)
@@ -78,7 +78,7 @@ async def _mark_state(storage: Storage, mirror: Mirror, membership: Membership, 
     raise Unavailable(f"the StorageState of {name} was changed {MARK_ATTEMPTS_MAX} times")
 
 
-def _marking(view: View, own: ServerId) -> Transaction | None:
+def _marking(view: MirrorView, own: ServerId) -> Transaction | None:
     """None: there is nothing to mark. A state that lists "Unknown" is written all the same: a
     controller that would narrow it by what was read before must not succeed."""
     if view.state is None or view.state_item is None or are_remote(view.report.entries):

@@ -41,7 +41,7 @@ ATTEMPTS_MAX: Final = 16
 """The trigger and other servers write the state as well."""
 
 
-class Pass(NamedTuple):
+class CleanPass(NamedTuple):
     """A pass over all objects of a resource in which nothing was left to rewrite."""
 
     target: Agreement
@@ -52,7 +52,7 @@ class Pass(NamedTuple):
     migration_uid: str
 
 
-async def record_clean_pass(storage: Storage, name: str, found: Pass) -> bool:
+async def record_clean_pass(storage: Storage, name: str, found: CleanPass) -> bool:
     """Narrow the state of a resource to the target; whether its state says so now.
 
     False if the agreement has changed, the servers vote with the loose guarantee, or there is no
@@ -99,7 +99,7 @@ async def record_failures(storage: Storage, name: str) -> None:
             return
 
 
-def _narrowed(item: Item, found: Pass, target_hash: str) -> bytes:
+def _narrowed(item: Item, found: CleanPass, target_hash: str) -> bytes:
     """The state after the pass; as it is, if an earlier pass of the migration has narrowed it."""
     stored = decode_state(item)
     state = stored.state
@@ -132,4 +132,4 @@ def _is_recorded(text: object, record: dict[str, object]) -> bool:
     return isinstance(known, dict) and {**known, "revision": None} == {**record, "revision": None}
 
 
-__all__ = ["Pass", "record_clean_pass", "record_failures"]
+__all__ = ["CleanPass", "record_clean_pass", "record_failures"]

@@ -21,20 +21,20 @@ from restow.storageversion.identity import ServerId
 from restow.storageversion.mirror import Mirror
 from restow.storageversion.object_codec import root_of
 from restow.storageversion.records import CORE_GROUP, resource_of_name
-from restow.storageversion.voting import Ballot, Candidate
+from restow.storageversion.voting import Candidate, Vote
 
 BALLOTS_PREFIX: Final = root_of(wire.GROUP, wire.KIND)
 
 
 @dataclass(frozen=True, slots=True)
-class StoredBallot:
+class StoredVote:
     """A ballot with the metadata of its object."""
 
-    ballot: Ballot
+    ballot: Vote
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-class BallotIndex:
+class VoteIndex:
     """Where the ballot of each resource is."""
 
     def __init__(self, mirror: Mirror) -> None:
@@ -72,7 +72,7 @@ def ballot_key(name: str, selected: str) -> Key:
     return Key(f"{BALLOTS_PREFIX}{group or CORE_GROUP}.{version}.{resource}")
 
 
-def decode_ballot(item: Item) -> StoredBallot:
+def decode_ballot(item: Item) -> StoredVote:
     try:
         found = msgspec.json.decode(item.value, type=wire.StorageVersionVote)
     except msgspec.MsgspecError as error:
@@ -81,10 +81,10 @@ def decode_ballot(item: Item) -> StoredBallot:
         Candidate(ServerId(candidate.api_server_id), candidate.preferred_version)
         for candidate in found.candidate_versions
     )
-    return StoredBallot(Ballot(found.selected_version, candidates), found.metadata)
+    return StoredVote(Vote(found.selected_version, candidates), found.metadata)
 
 
-def encode_ballot(stored: StoredBallot) -> bytes:
+def encode_ballot(stored: StoredVote) -> bytes:
     found = wire.StorageVersionVote(
         metadata=dict(stored.metadata),
         selected_version=stored.ballot.selected,

@@ -25,7 +25,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ballot:
+class Vote:
     """The vote on one resource."""
 
     selected: str
@@ -36,7 +36,7 @@ Members = Mapping[ServerId, ServerRecord | None]
 """The servers that live; None stands for one that cannot be understood."""
 
 
-def with_candidate(ballot: Ballot, candidate: Candidate) -> Ballot:
+def with_candidate(ballot: Vote, candidate: Candidate) -> Vote:
     """The ballot with this candidate in place of its server's earlier one, or at the end."""
     others = ballot.candidates
     if any(other.server_id == candidate.server_id for other in others):
@@ -46,13 +46,13 @@ def with_candidate(ballot: Ballot, candidate: Candidate) -> Ballot:
     return replace(ballot, candidates=found)
 
 
-def without_strangers(ballot: Ballot, members: Collection[ServerId]) -> Ballot:
+def without_strangers(ballot: Vote, members: Collection[ServerId]) -> Vote:
     """The ballot without the candidates of servers that are gone."""
     found = tuple(candidate for candidate in ballot.candidates if candidate.server_id in members)
     return replace(ballot, candidates=found)
 
 
-def counted(ballot: Ballot, members: Members, entries: Iterable[StorageVersionEntry]) -> Ballot:
+def counted(ballot: Vote, members: Members, entries: Iterable[StorageVersionEntry]) -> Vote:
     """The ballot with the version selected that follows from its candidates."""
     wanted = {candidate.preferred for candidate in ballot.candidates}
     voters = {candidate.server_id for candidate in ballot.candidates}

@@ -25,7 +25,7 @@ from restow.storageversion.identity import ServerId
 from restow.storageversion.object_codec import decode_report, decode_state, report_key, state_key
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import ENCODERS_PREFIX, is_held, parse_encoder_key
-from restow.storageversion.rules import UNKNOWN_HASH, Report
+from restow.storageversion.rules import UNKNOWN_HASH, StorageVersionEntries
 from tests.e2e.custom.replaying import replay
 
 KIND: Final = "Part"
@@ -69,7 +69,7 @@ class Log:
     """Objects by the version they were written in."""
     openings: list[tuple[Revision, str, str]] = field(default_factory=list)
     """When which server could write which version from."""
-    reports: list[tuple[Revision, Report]] = field(default_factory=list)
+    reports: list[tuple[Revision, StorageVersionEntries]] = field(default_factory=list)
     """What was reported, and since when."""
     broken: list[str] = field(default_factory=list)
     _encoders: dict[ServerId, str] = field(default_factory=dict)
@@ -116,7 +116,11 @@ class Log:
         if event.key == state_key(self._name) and event.value is not None:
             self._persisted = decode_state(_item(event)).state.persisted
         elif event.key == report_key(self._name):
-            report = Report() if event.value is None else decode_report(_item(event)).report
+            report = (
+                StorageVersionEntries()
+                if event.value is None
+                else decode_report(_item(event)).report
+            )
             self.reports.append((event.revision, report))
         elif self._is_about_agreement(event.key):
             server_id = parse_encoder_key(event.key)[0]

@@ -6,7 +6,7 @@ from restow.storage.interface import Delete, Key, Put, Transaction, Write
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.object_codec import StoredState, encode_state
 from restow.storageversion.records import EpochRecord, encode_epoch
-from restow.storageversion.rules import State
+from restow.storageversion.rules import PersistedVersions
 from tests.e2e.coordination.clusters import V1, V2, WIDGETS_NAME
 from tests.e2e.migration.history import (
     EPOCH,
@@ -26,7 +26,9 @@ H1, H2 = HASHES[V1], HASHES[V2]
 
 
 def persisted(*hashes: str) -> Put:
-    state = StoredState(State(persisted=hashes, current=H2), {"name": "widgets.example.com"})
+    state = StoredState(
+        PersistedVersions(persisted=hashes, current=H2), {"name": "widgets.example.com"}
+    )
     return Put(STATE, encode_state(WIDGETS_NAME, state))
 
 

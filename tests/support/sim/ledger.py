@@ -42,7 +42,7 @@ from restow.storageversion.records import (
 )
 from restow.storageversion.rules import UNKNOWN_HASH, StorageVersionEntry
 from restow.storageversion.vote_objects import BALLOTS_PREFIX, decode_ballot, name_of_ballot
-from restow.storageversion.voting import Ballot
+from restow.storageversion.voting import Vote
 
 LATE_SECONDS: Final = 27.0
 """A write without a fence may be under way for so long."""
@@ -96,7 +96,7 @@ class Ledger:
     encoders: dict[tuple[str, str], bytes] = field(default_factory=dict)
     entries: dict[str, tuple[StorageVersionEntry, ...]] = field(default_factory=dict)
     epochs: dict[str, EpochRecord] = field(default_factory=dict)
-    ballots: dict[str, Ballot] = field(default_factory=dict)
+    ballots: dict[str, Vote] = field(default_factory=dict)
     selected: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
     persisted: dict[str, tuple[str, ...]] = field(default_factory=dict)
     history: dict[Key, list[Stored | None]] = field(default_factory=lambda: defaultdict(list))

@@ -29,7 +29,7 @@ from restow.storageversion.records import (
 )
 from restow.storageversion.remote_registration import Remote, ensure_store_id
 from restow.storageversion.remote_reports import RemoteReports
-from restow.storageversion.rules import Report, StorageVersionEntry
+from restow.storageversion.rules import StorageVersionEntries, StorageVersionEntry
 from tests.support.coordination_audit import AuditedStorage, PromiseBroken
 from tests.unit.storageversion.world import GROUP, Server, World
 
@@ -180,10 +180,10 @@ class RemoteWorld:
     async def run(self, work: Any, *, seconds_max: float = 60.0) -> Any:
         return await self.own.run(work, seconds_max=seconds_max)
 
-    async def report(self) -> Report:
+    async def report(self) -> StorageVersionEntries:
         """What the main servers say."""
         item = await self.main.storage.get(report_key(NAME))
-        return Report() if item is None else decode_report(item).report
+        return StorageVersionEntries() if item is None else decode_report(item).report
 
     async def said(self) -> dict[str, str]:
         return {e.server_id: e.encoding_version for e in (await self.report()).entries}

@@ -27,7 +27,7 @@ from restow.storageversion.object_codec import (
     report_key,
 )
 from restow.storageversion.records import Encoder, encode_encoder, encoder_key
-from restow.storageversion.rules import VERSIONS_EQUAL, Report, StorageVersionEntry
+from restow.storageversion.rules import VERSIONS_EQUAL, StorageVersionEntries, StorageVersionEntry
 from tests.scenarios.lossy import Fate, LossyStorage
 from tests.unit.storageversion.world import GROUP, write_release
 
@@ -59,7 +59,7 @@ class Rig:
             await self.storage.commit(Transaction((), (write,)))
         await self.clock.settle()
 
-    async def report(self) -> Report:
+    async def report(self) -> StorageVersionEntries:
         item = await self.storage.get(report_key(WIDGETS))
         assert item is not None
         return decode_report(item).report
@@ -75,7 +75,7 @@ class Rig:
         entry = StorageVersionEntry(
             server_id=server_id, encoding_version=version, decodable_versions=(version,)
         )
-        report = Report(
+        report = StorageVersionEntries(
             entries=(*stored.report.entries, entry),
             common_version=stored.report.common_version,
             conditions=stored.report.conditions,
@@ -241,6 +241,6 @@ async def test_a_server_never_collects_itself(tmp_path: Path) -> None:
 def test_the_rig_plants_what_a_reader_would_find() -> None:
     """A planted entry is an entry: the helpers of this file say what they mean."""
     entry = StorageVersionEntry(server_id=OTHER, encoding_version=V1, decodable_versions=(V1,))
-    value = encode_report(Report(entries=(entry,)), {"name": WIDGETS})
+    value = encode_report(StorageVersionEntries(entries=(entry,)), {"name": WIDGETS})
     item = Item(report_key(WIDGETS), value, Revision(2), Revision(2))
     assert decode_report(item).report.entries == (entry,)

@@ -32,17 +32,17 @@ from restow.storageversion.records import name_of, resource_of_name
 from restow.storageversion.rules import (
     Agreement,
     AgreementCondition,
-    Report,
-    State,
+    PersistedVersions,
+    StorageVersionEntries,
     StorageVersionEntry,
 )
 from restow.storageversion.vote_objects import (
-    StoredBallot,
+    StoredVote,
     ballot_key,
     decode_ballot,
     encode_ballot,
 )
-from restow.storageversion.voting import Ballot, Candidate
+from restow.storageversion.voting import Candidate, Vote
 
 NAME = "example.com.widgets"
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -105,7 +105,7 @@ def test_a_report_comes_back_with_what_others_have_written(
 ) -> None:
     """Entries with their keys, common version and conditions; foreign metadata is kept. The
     agreement has a key of its own, and is no part of it."""
-    report = Report(
+    report = StorageVersionEntries(
         entries=listed,
         common_version=common,
         conditions=told,
@@ -114,7 +114,9 @@ def test_a_report_comes_back_with_what_others_have_written(
     )
     value = encode_report(report, metadata)
     stored = decode_report(item(value))
-    assert stored.report == Report(entries=listed, common_version=common, conditions=told)
+    assert stored.report == StorageVersionEntries(
+        entries=listed, common_version=common, conditions=told
+    )
     assert stored.metadata["annotations"].items() >= metadata["annotations"].items()
     for name in ("name", "uid", "labels", "managedFields"):
         assert stored.metadata[name] == metadata[name]
@@ -128,12 +130,16 @@ def test_a_report_without_keys_forgets_the_old_ones() -> None:
     entry = StorageVersionEntry(
         server_id=ServerId("a"), encoding_version="v1", decodable_versions=("v1",), key_id="k"
     )
-    first = decode_report(item(encode_report(Report(entries=(entry,)), {"name": NAME})))
+    first = decode_report(
+        item(encode_report(StorageVersionEntries(entries=(entry,)), {"name": NAME}))
+    )
     assert first.report.entries == (entry,)
     without = StorageVersionEntry(
         server_id=ServerId("a"), encoding_version="v1", decodable_versions=("v1",)
     )
-    second = decode_report(item(encode_report(Report(entries=(without,)), first.metadata)))
+    second = decode_report(
+        item(encode_report(StorageVersionEntries(entries=(without,)), first.metadata))
+    )
     assert second.report.entries == (without,)
 
 
@@ -152,7 +158,7 @@ def test_a_state_comes_back(
     metadata: dict[str, Any],
 ) -> None:
     """Hashes in their order, the current one, the epoch, the heartbeat, foreign metadata."""
-    state = State(persisted=persisted, current=current, epoch=epoch)
+    state = PersistedVersions(persisted=persisted, current=current, epoch=epoch)
     value = encode_state(NAME, StoredState(state, metadata, heartbeat))
     stored = decode_state(item(value))
     assert (stored.state, stored.heartbeat) == (state, heartbeat)
@@ -193,7 +199,7 @@ def test_what_controllers_write_into_a_state_is_kept(
     }
     found = decode_state(item(orjson.dumps(obj)))
     assert (found.state.persisted, found.heartbeat) == (persisted, heartbeat)
-    state = State(persisted=("h", *persisted), current="h", epoch=7)
+    state = PersistedVersions(persisted=("h", *persisted), current="h", epoch=7)
     written = orjson.loads(encode_state(NAME, replace(found, state=state)))
     own = {"persistedStorageVersionHashes": ["h", *persisted], "currentStorageVersionHash": "h"}
     if heartbeat is not None:
@@ -209,7 +215,7 @@ def test_a_ballot_comes_back(
     selected: str, candidates: list[Candidate], metadata: dict[str, Any]
 ) -> None:
     """With its candidates in order, and all metadata as it was."""
-    stored = StoredBallot(Ballot(selected, tuple(candidates)), metadata)
+    stored = StoredVote(Vote(selected, tuple(candidates)), metadata)
     assert decode_ballot(item(encode_ballot(stored))) == stored
 
 

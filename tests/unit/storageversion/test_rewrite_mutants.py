@@ -12,7 +12,7 @@ import pytest
 from restow.apimachinery.status_error import StatusError
 from restow.registry.store import ResourceStore
 from restow.storage.interface import Guard, RevisionIs, ValueIs
-from restow.storageversion.rewrite_page import Found, PageWork
+from restow.storageversion.rewrite_page import PageWork, StoredValue
 from restow.storageversion.rewrite_plan import RewritePlan
 from tests.support.coordination_audit import PromiseBroken
 from tests.unit.storageversion.rewrite_checks import (
@@ -42,7 +42,7 @@ def _encodes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 def _skips_equal_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = PageWork._plan
 
-    async def plan_changes(self: PageWork, found: Found) -> RewritePlan | None:
+    async def plan_changes(self: PageWork, found: StoredValue) -> RewritePlan | None:
         made = await plan(self, found)
         if made is not None:
             old, new = orjson.loads(found.item.value), orjson.loads(made._value)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from restow.registry.store import ResourceStore
-from restow.storageversion.foreground_load import ALONE_SECONDS, Others
+from restow.storageversion.foreground_load import ALONE_SECONDS, ForegroundLoad
 from restow.storageversion.rewrite_page import (
     BESIDE_OTHERS_MAX,
     BESIDE_OTHERS_MIN,
@@ -16,7 +16,7 @@ from restow.storageversion.rewrite_page import (
     IN_FLIGHT_MAX,
     IN_FLIGHT_MIN,
     REST_SECONDS_MAX,
-    Pace,
+    RewritePace,
 )
 from restow.storageversion.rewrite_plan import RewritePlan
 from tests.unit.storageversion.rewriting import V1, V2, fill, rewriting
@@ -49,7 +49,7 @@ async def test_the_number_of_commits_under_way(
         assert page.rewritten >= 100
         assert await it.versions() == {V1: 200 - page.rewritten, V2: page.rewritten}
     is_alone = True
-    pace = Pace(lambda: is_alone)
+    pace = RewritePace(lambda: is_alone)
     for _ in range(1000):
         assert pace.note(1.0) == 0
     assert pace.in_flight == IN_FLIGHT_MIN
@@ -105,7 +105,7 @@ async def test_beside_others_it_goes_slowly(
 def test_who_others_are() -> None:
     """Requests for a rewrite are no others; others are forgotten a moment after the last."""
     now, requests = 0.0, 0
-    others = Others(lambda: now)
+    others = ForegroundLoad(lambda: now)
     others.asked = lambda: requests
     assert others.are_none()
     requests += 1

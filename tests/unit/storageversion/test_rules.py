@@ -16,8 +16,8 @@ from restow.storageversion.rules import (
     Agreement,
     AgreementCondition,
     Obstacle,
-    Report,
-    State,
+    PersistedVersions,
+    StorageVersionEntries,
     StorageVersionEntry,
     agreement_of,
     common_version,
@@ -92,7 +92,7 @@ def naive_since(old: Seen | None, now: tuple[str, str | None], at: str) -> str:
     return since
 
 
-def find(report: Report, kind: str) -> AgreementCondition | None:
+def find(report: StorageVersionEntries, kind: str) -> AgreementCondition | None:
     found = [condition for condition in report.conditions if condition.type == kind]
     assert len(found) <= 1
     return found[0] if found else None
@@ -100,9 +100,9 @@ def find(report: Report, kind: str) -> AgreementCondition | None:
 
 def history(
     drawn: list[tuple[StorageVersionEntry | None, ServerId, Obstacle | None]],
-) -> list[Report]:
+) -> list[StorageVersionEntries]:
     """What a report goes through: entries come, change and go."""
-    reports = [Report()]
+    reports = [StorageVersionEntries()]
     for number, (entry, gone, obstacle) in enumerate(drawn):
         before = reports[-1]
         entries = without(before.entries, [gone]) if entry is None else (
@@ -226,7 +226,7 @@ changes = st.lists(st.tuples(st.lists(hashes, max_size=3), st.none() | hashes), 
 def test_what_may_be_stored_only_grows(drawn: list[tuple[list[str], str | None]]) -> None:
     """A state begins as unknown, keeps all it lists, takes new hashes once and at the end, and
     remembers the last agreed one."""
-    state: State | None = None
+    state: PersistedVersions | None = None
     expected, current = [UNKNOWN_HASH], ""
     for epoch, (written, agreed) in enumerate(drawn):
         after = state_after(state, written=written, agreed=agreed, epoch=epoch)
@@ -257,7 +257,7 @@ def test_the_observed_generation_of_a_condition_is_kept() -> None:
     entry = StorageVersionEntry(
         server_id=ServerId("a"), encoding_version="v1", decodable_versions=("v1",)
     )
-    first = report_after(Report(), (entry,), obstacle=None, now="then")
+    first = report_after(StorageVersionEntries(), (entry,), obstacle=None, now="then")
     (condition,) = first.conditions
     observed = replace(first, conditions=(replace(condition, observed_generation=4),))
     other = replace(entry, server_id=ServerId("b"), encoding_version="v2")

@@ -22,7 +22,7 @@ from restow.registry.stored_bytes import Splicer
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
-from restow.storageversion.foreground_load import Others
+from restow.storageversion.foreground_load import ForegroundLoad
 from restow.storageversion.store_scan import StoreScanner
 from tests.unit.encryption.keys_for_tests import IDENTITY, SECRETS, keyring, local
 
@@ -100,7 +100,7 @@ async def scanned(value: bytes) -> tuple[StoredCount, bytes]:
     """The row of the only value in a store, and the value as servers read it."""
     storage, runtime = MemoryStorage(), Runtime.system()
     await storage.commit(Transaction(writes=(Put(KEY, value),)))
-    scanner = StoreScanner(storage, keys(), runtime.clock, Others(runtime.clock.monotonic))
+    scanner = StoreScanner(storage, keys(), runtime.clock, ForegroundLoad(runtime.clock.monotonic))
     page = await scanner.page()
     (row,) = page.status.counts
     item = await DecryptedStorage(storage, keys()).get(KEY)

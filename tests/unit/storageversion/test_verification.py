@@ -19,8 +19,13 @@ from restow.storage.interface import (
 from restow.storageversion import verification
 from restow.storageversion.identity import ServerId
 from restow.storageversion.object_codec import decode_state, edited_state, state_key
-from restow.storageversion.rules import Agreement, State, StorageVersionEntry, verifier_of
-from restow.storageversion.verification import Pass, record_clean_pass, record_failures
+from restow.storageversion.rules import (
+    Agreement,
+    PersistedVersions,
+    StorageVersionEntry,
+    verifier_of,
+)
+from restow.storageversion.verification import CleanPass, record_clean_pass, record_failures
 from tests.unit.storageversion.rewriting import NAME, V1, V2, Rewriting, rewriting
 from tests.unit.storageversion.world import Line
 
@@ -45,18 +50,18 @@ class Late(Line):
         return Unknown("lost") if self._is_lost and self.commits == 1 else outcome
 
 
-async def state_of(it: Rewriting) -> State:
+async def state_of(it: Rewriting) -> PersistedVersions:
     item = await it.world.storage.get(state_key(NAME))
     assert item is not None
     return decode_state(item).state
 
 
-async def clean_pass(it: Rewriting, **changes: object) -> Pass:
+async def clean_pass(it: Rewriting, **changes: object) -> CleanPass:
     epoch = (await it.world.epoch()).epoch
-    return Pass(Agreement(V2), epoch, 1, "uid")._replace(**changes)  # type: ignore[arg-type]
+    return CleanPass(Agreement(V2), epoch, 1, "uid")._replace(**changes)  # type: ignore[arg-type]
 
 
-async def record(it: Rewriting, found: Pass, line: Line | None = None) -> bool:
+async def record(it: Rewriting, found: CleanPass, line: Line | None = None) -> bool:
     return bool(await it.world.run(record_clean_pass(line or it.line, NAME, found)))
 
 

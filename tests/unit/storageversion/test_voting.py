@@ -11,7 +11,7 @@ from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Key, Outcome, Put, Refused, Span, Transaction
-from restow.storageversion.changes import View
+from restow.storageversion.changes import MirrorView
 from restow.storageversion.encoding_table import OLDER_WRITES_SECONDS
 from restow.storageversion.errors import ModeRefused
 from restow.storageversion.identity import SERVERS_PREFIX
@@ -19,7 +19,7 @@ from restow.storageversion.object_codec import state_key
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import SELECTED_PREFIX
 from restow.storageversion.vote_objects import BALLOTS_PREFIX, decode_ballot
-from restow.storageversion.voting import Ballot
+from restow.storageversion.voting import Vote
 from tests.unit.storageversion.custom_looks import Late
 from tests.unit.storageversion.world import GROUP, RELEASES, World, open_world
 
@@ -52,7 +52,7 @@ class Published:
         return await self._commit(transaction)
 
 
-async def ballot(world: World) -> Ballot:
+async def ballot(world: World) -> Vote:
     found = (await world.storage.range(Span.of_prefix(BALLOTS_PREFIX))).items
     (item,) = [item for item in found if item.key.endswith(".widgets")]
     return decode_ballot(item).ballot
@@ -392,7 +392,7 @@ async def test_what_was_computed_before_modes_changed_does_not_land(tmp_path: Pa
     """A server that is about to agree when one without a fence joins does not get through."""
     async with open_world(tmp_path) as world:
         first = await world.started("x+1")
-        view = View.of(first.coordinator.mirror, f"{GROUP}.widgets")
+        view = MirrorView.of(first.coordinator.mirror, f"{GROUP}.widgets")
         careless = world.server("x+1", mode="off", may_change_mode=True)
         await careless.caches.start()
         await world.run(careless.coordinator.join())

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from restow.storageversion.identity import Mode, ServerId, ServerRecord
 from restow.storageversion.rules import StorageVersionEntry
 from restow.storageversion.voting import (
-    Ballot,
     Candidate,
+    Vote,
     counted,
     first_selection,
     holding_back,
@@ -33,7 +33,7 @@ members_of = st.dictionaries(ids, st.none() | records)
 candidates = st.lists(
     st.builds(Candidate, ids, versions), max_size=4, unique_by=lambda candidate: candidate[0]
 )
-ballots = st.builds(Ballot, versions, candidates.map(tuple))
+ballots = st.builds(Vote, versions, candidates.map(tuple))
 entry_lists = st.lists(
     st.builds(
         lambda server_id, version: StorageVersionEntry(
@@ -50,7 +50,7 @@ entry_lists = st.lists(
 def naive_holds_back(
     server_id: ServerId,
     record: ServerRecord | None,
-    ballot: Ballot,
+    ballot: Vote,
     entries: list[StorageVersionEntry],
 ) -> bool:
     """A server without a vote that may want, or write, something else."""
@@ -69,7 +69,7 @@ def naive_holds_back(
 
 @given(ballots, members_of, entry_lists)
 def test_a_selection_changes_only_when_all_want_the_same(
-    ballot: Ballot, members: dict[ServerId, ServerRecord | None], entries: list[StorageVersionEntry]
+    ballot: Vote, members: dict[ServerId, ServerRecord | None], entries: list[StorageVersionEntry]
 ) -> None:
     """One other wish, or one server that has not said anything, keeps it as it is."""
     blockers = [
@@ -90,7 +90,7 @@ def test_a_selection_changes_only_when_all_want_the_same(
 
 @given(ballots, st.builds(Candidate, ids, versions), st.sets(ids))
 def test_each_server_has_one_vote_and_strangers_none(
-    ballot: Ballot, vote: Candidate, members: set[ServerId]
+    ballot: Vote, vote: Candidate, members: set[ServerId]
 ) -> None:
     """A later vote replaces the earlier one; the votes of the gone are removed, nothing else is."""
     voted = with_candidate(ballot, vote)
@@ -136,7 +136,7 @@ def test_the_first_voter_selects_what_the_others_write(
 
 @given(ballots, members_of, entry_lists)
 def test_counting_twice_changes_nothing(
-    ballot: Ballot, members: dict[ServerId, ServerRecord | None], entries: list[StorageVersionEntry]
+    ballot: Vote, members: dict[ServerId, ServerRecord | None], entries: list[StorageVersionEntry]
 ) -> None:
     """Whoever counts, and however often, finds the same."""
     once = counted(ballot, members, entries)

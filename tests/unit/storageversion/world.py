@@ -47,7 +47,7 @@ from restow.storageversion.membership import MembershipOptions
 from restow.storageversion.object_codec import decode_report, decode_state, report_key, state_key
 from restow.storageversion.records import EpochRecord, decode_epoch, epoch_key, name_of
 from restow.storageversion.remote_registration import Remote
-from restow.storageversion.rules import Report, State
+from restow.storageversion.rules import PersistedVersions, StorageVersionEntries
 from tests.support.coordination_audit import AuditedStorage
 from tests.unit.storageversion.named_keys import NamedKeys, open_any
 
@@ -320,7 +320,7 @@ class World:
     async def run(self, work: Any, *, seconds_max: float = 60.0) -> Any:
         return await self.clock.run_until_done(work, seconds_max=seconds_max)
 
-    async def report(self, kind: str = "Widget") -> Report | None:
+    async def report(self, kind: str = "Widget") -> StorageVersionEntries | None:
         item = await self.storage.get(report_key(self._name(kind)))
         return None if item is None else decode_report(item).report
 
@@ -328,7 +328,7 @@ class World:
         report = await self.report(kind)
         return None if report is None else report.common_version
 
-    async def state(self, kind: str = "Widget") -> State:
+    async def state(self, kind: str = "Widget") -> PersistedVersions:
         item = await self.storage.get(state_key(self._name(kind)))
         assert item is not None
         return decode_state(item).state

@@ -42,7 +42,7 @@ from restow.request.responses import respond_object
 from restow.storageversion.errors import NotSettled, ReportRefused
 from restow.storageversion.identity import ServerId
 from restow.storageversion.remote_reports import RemoteReports
-from restow.storageversion.rules import Report, StorageVersionEntry
+from restow.storageversion.rules import StorageVersionEntries, StorageVersionEntry
 
 BODY_BYTES_MAX: Final = 16 * 1024
 """Small, because the words of all servers are in one object."""
@@ -234,7 +234,7 @@ def _check_no_dry_run(context: Context) -> None:
         raise status.bad_request("a report has no dry run")
 
 
-async def _settled(context: Context, work: Awaitable[Report]) -> None:
+async def _settled(context: Context, work: Awaitable[StorageVersionEntries]) -> None:
     """Raises 409, or 503 for what may work the next time."""
     try:
         await work

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from restow.storageversion import changes, registrar, registration_planner
-from restow.storageversion.changes import View
+from restow.storageversion.changes import MirrorView
 from restow.storageversion.encoding_table import EncodingTable, LooseTable
 from restow.storageversion.registrar import Registrar
 from restow.storageversion.registration_planner import VotePlanner
@@ -57,7 +57,7 @@ def _records_nothing(patch: Patch) -> None:
 def _selects_by_a_stale_list(patch: Patch) -> None:
     patch(VotePlanner, "_vote_guards", lambda *_: ())
     patch(VotePlanner, "_gone", lambda *_: ())
-    patch(View, "guards", lambda _self: [])
+    patch(MirrorView, "guards", lambda _self: [])
 
 
 def _reads_what_it_cannot(patch: Patch) -> None:

@@ -18,13 +18,13 @@ from restow.storage.interface import (
     Transaction,
 )
 from restow.storageversion import changes, membership, registration_planner
-from restow.storageversion.changes import View
+from restow.storageversion.changes import MirrorView
 from restow.storageversion.coordinator import Coordinator
-from restow.storageversion.garbage_collector import Collector
+from restow.storageversion.garbage_collector import StorageVersionGarbageCollector
 from restow.storageversion.identity import SERVERS_PREFIX, server_key, server_of
 from restow.storageversion.membership import Membership
 from restow.storageversion.object_codec import lease_key
-from restow.storageversion.participants import Roster
+from restow.storageversion.participants import Participants
 from restow.storageversion.registration_planner import ReportPlanner
 from tests.support.sim.mutants.mutant import Mutant, Patch
 
@@ -44,14 +44,14 @@ def _collects_by_a_list(patch: Patch) -> None:
     changed = changes._encoder_changes
     lists: dict[int, tuple[int, set[str]]] = {}
 
-    def has(self: Roster, server_id: Any) -> bool:
+    def has(self: Participants, server_id: Any) -> bool:
         asked, known = lists.get(id(self), (0, set()))
         if asked % LIST_IS_GOOD_FOR == 0:
             known = {str(each) for each in self.servers()}
         lists[id(self)] = asked + 1, known
         return server_id in known
 
-    patch(Roster, "has", has)
+    patch(Participants, "has", has)
 
     def encoder_changes(*args: Any, **options: Any) -> Any:
         _, found = changed(*args, **options)
@@ -61,7 +61,7 @@ def _collects_by_a_list(patch: Patch) -> None:
 
 
 def _changes_without_precondition(patch: Patch) -> None:
-    patch(View, "guards", lambda _self: [])
+    patch(MirrorView, "guards", lambda _self: [])
 
 
 def _removes_reports_without_precondition(patch: Patch) -> None:
@@ -79,20 +79,20 @@ def _removes_reports_without_precondition(patch: Patch) -> None:
 def _ends_a_server_without_looking(patch: Patch) -> None:
     """A server that was silent for long is removed, even if it has shown itself just now."""
 
-    async def end(self: Collector, server_id: Any, _revision: Any) -> None:
+    async def end(self: StorageVersionGarbageCollector, server_id: Any, _revision: Any) -> None:
         writes = (Delete(server_key(server_id)), Delete(lease_key(server_id)))
         outcome = await self._storage.commit(Transaction((), writes))
         if isinstance(outcome, Done):
             await self._mirror.reach(outcome.revision, seconds=2.0)
 
-    patch(Collector, "_end", end)
+    patch(StorageVersionGarbageCollector, "_end", end)
 
 
 def _error_is_absence(patch: Patch) -> None:
     """A server whose key cannot be read is gone."""
-    step = Collector.step
+    step = StorageVersionGarbageCollector.step
 
-    async def looking(self: Collector) -> float:
+    async def looking(self: StorageVersionGarbageCollector) -> float:
         for item in list(self._mirror.under(SERVERS_PREFIX)):
             if server_of(item.key) == self._membership.id:
                 continue
@@ -105,11 +105,11 @@ def _error_is_absence(patch: Patch) -> None:
                 await self._storage.commit(Transaction((), (Delete(item.key), Delete(lease))))
         return await step(self)
 
-    patch(Collector, "step", looking)
+    patch(StorageVersionGarbageCollector, "step", looking)
 
 
 def _expiry_by_the_time_of_day(patch: Patch) -> None:
-    def expired(self: Collector) -> Any:
+    def expired(self: StorageVersionGarbageCollector) -> Any:
         found = []
         for key, (revision, _) in self._seen.items():
             item = self._mirror.get(lease_key(server_of(key)))
@@ -121,15 +121,15 @@ def _expiry_by_the_time_of_day(patch: Patch) -> None:
                 found.append((server_of(key), revision))
         return found
 
-    patch(Collector, "_expired", expired)
+    patch(StorageVersionGarbageCollector, "_expired", expired)
 
 
 def _dead_entries_stay(patch: Patch) -> None:
-    patch(Roster, "is_garbage", lambda *_: False)
+    patch(Participants, "is_garbage", lambda *_: False)
 
 
 def _leases_of_an_hour(patch: Patch) -> None:
-    patch(Collector, "_lease_seconds", lambda *_: 3600.0)
+    patch(StorageVersionGarbageCollector, "_lease_seconds", lambda *_: 3600.0)
 
 
 def _one_identity_for_a_host(patch: Patch) -> None:

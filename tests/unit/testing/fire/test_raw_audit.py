@@ -18,7 +18,7 @@ from restow.storageversion.records import (
     epoch_key,
     held_encoder,
 )
-from restow.storageversion.rules import UNKNOWN_HASH, State
+from restow.storageversion.rules import UNKNOWN_HASH, PersistedVersions
 from tests.support.fire.objects import WIDGETS
 from tests.support.fire.raw_audit import audit
 from tests.unit.testing.fire.stories import NAMESPACE, Story
@@ -49,7 +49,7 @@ def problems(story: Story, asked: dict[tuple[Key, int], int] | None = None) -> s
 
 def persists(story: Story, *hashes: str) -> None:
     """What the state says of what is stored."""
-    state = StoredState(State(persisted=hashes), {})
+    state = StoredState(PersistedVersions(persisted=hashes), {})
     story.put(state_key(WIDGETS.resource_name), encode_state(WIDGETS.resource_name, state))
 
 
