@@ -35,7 +35,7 @@ from restow.httpserver.head import Refused
 from restow.httpserver.limits import Budgets
 from restow.httpserver.reader import RequestReader
 from restow.kinds.types import load_types
-from restow.request import messages
+from restow.request import protobuf_messages
 from restow.request.negotiation import negotiate
 from restow.request.request_info import parse_request
 from tests.fuzz.seeds import DOCUMENT, FRAMES, HEADS, PATCHES, POD, POD_YAML, RULES, STRATEGIC
@@ -118,11 +118,11 @@ def _message(data: bytes) -> None:
         body = codec.encode(codec.decode(data).value)
     except ValueError:
         return  # no JSON that any server would have stored
-    message = messages.message_of(body)
+    message = protobuf_messages.message_of(body)
     if message is not None:
-        found = messages.read_message(message)
-        assert messages.message_of(codec.encode(found)) == message
-    assert messages.event_frame(b"ADDED", body)[messages.FRAME_LENGTH_BYTES :]
+        found = protobuf_messages.read_message(message)
+        assert protobuf_messages.message_of(codec.encode(found)) == message
+    assert protobuf_messages.event_frame(b"ADDED", body)[protobuf_messages.FRAME_LENGTH_BYTES :]
 
 
 def _protobuf_seeds() -> tuple[bytes, ...]:

@@ -18,7 +18,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.audit.lines import encode
 from restow.audit.redaction import without_managed_fields
 from restow.httpserver.response import Response
-from restow.request import messages
+from restow.request import protobuf_messages
 from restow.request.context import Context
 
 OBJECT_BYTES_MAX: Final = 256 * 1024
@@ -111,7 +111,7 @@ def _shown(value: Any, omits_managed_fields: bool) -> Body:  # noqa: FBT001
     return Body(encode(value), metadata if isinstance(metadata, dict) else None)
 
 
-STATUS_BEGIN: Final = (b'{"kind":"Status"', messages.STATUS_BEGIN)
+STATUS_BEGIN: Final = (b'{"kind":"Status"', protobuf_messages.STATUS_BEGIN)
 """How a body begins that says how it went."""
 
 
@@ -150,7 +150,11 @@ def _status_of(answer: Response) -> dict[str, Any]:
 
 
 def _read(body: bytes) -> Any:
-    return messages.read_message(body) if body.startswith(protobuf.MAGIC) else orjson.loads(body)
+    return (
+        protobuf_messages.read_message(body)
+        if body.startswith(protobuf.MAGIC)
+        else orjson.loads(body)
+    )
 
 
 def _length(answer: Response) -> int:
@@ -169,7 +173,7 @@ def name_in(answer: Response) -> str:
     if not isinstance(body, bytes):
         return ""
     if body.startswith(protobuf.MAGIC):
-        return messages.name_in(body)
+        return protobuf_messages.name_in(body)
     # As this server writes objects: the type, the metadata, and the name among its first fields.
     begin = body.find(_METADATA, 0, NAME_WITHIN_BYTES) + len(_METADATA)
     name = body.find(_NAME, begin, begin + NAME_WITHIN_BYTES) + len(_NAME)

@@ -15,8 +15,8 @@ from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.quota_usage import Number
 from restow.httpserver.request import Request
 from restow.registry.resource import Resource
-from restow.request.messages import has_messages
 from restow.request.negotiation import ANYTHING_OR_JSON, PLAIN, Form, Protobuf, Purpose, negotiate
+from restow.request.protobuf_messages import has_messages
 from restow.request.request_info import RequestInfo
 from restow.request.slots import Room, Seat
 

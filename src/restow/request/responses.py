@@ -20,8 +20,8 @@ from restow.apimachinery.status_error import StatusError
 from restow.httpserver.response import Answer, Response, header_block
 from restow.httpserver.stream import PullStream
 from restow.request.context import Context
-from restow.request.messages import message_of
 from restow.request.negotiation import PRETTY_AGENTS
+from restow.request.protobuf_messages import message_of
 
 GZIP_BYTES_MIN: Final = 128 * 1024
 PIECE_BYTES: Final = 128 * 1024

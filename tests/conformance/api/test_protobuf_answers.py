@@ -10,7 +10,7 @@ from restow.apimachinery.protobuf import encode, read_envelope, write_envelope
 from restow.apimachinery.protobuf_values import read_small
 from restow.endpoints.handlers.listing import MESSAGES_AT_ONCE
 from restow.registry.catalog import builtin_catalog
-from restow.request.messages import read_message, struct_of
+from restow.request.protobuf_messages import read_message, struct_of
 from restow.request.responses import PROTOBUF_BYTES_MAX
 from tests.conformance.api.conftest import StartServer
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map

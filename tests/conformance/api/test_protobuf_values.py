@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from restow.apimachinery.protobuf import MAGIC
-from restow.request.messages import message_of
+from restow.request.protobuf_messages import message_of
 from restow.storage.interface import Key
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.rewrite_plan import rewritten_form

@@ -11,7 +11,7 @@ import pytest
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.version_hash import storage_version_hash
-from restow.request.messages import message_of
+from restow.request.protobuf_messages import message_of
 from restow.storage.interface import Delete, Key, Put, Span, Transaction, Write
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.identity import SERVERS_PREFIX

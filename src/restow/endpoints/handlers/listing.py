@@ -32,7 +32,7 @@ from restow.registry.resource import Resource
 from restow.registry.watch_cache import CachedObjects as Slice
 from restow.registry.watch_cache import Entry, WatchCache
 from restow.request.context import Context
-from restow.request.messages import items_of, list_message
+from restow.request.protobuf_messages import items_of, list_message
 from restow.request.responses import Bodies, respond_list, respond_message, wants_message
 from restow.storage.errors import CannotOpen, Compacted, StorageError, StoreDamaged
 from restow.storage.interface import Revision, Span

@@ -33,8 +33,8 @@ from restow.request.bodies import (
     read_object,
 )
 from restow.request.context import Context
-from restow.request.messages import read_message
 from restow.request.parameters import is_dry_run
+from restow.request.protobuf_messages import read_message
 from restow.request.responses import respond
 
 REPLICAS_MAX: Final = 2**31 - 1

@@ -39,7 +39,7 @@ from restow.registry.committer import check_current
 from restow.registry.resource import Resource
 from restow.registry.watch_cache import Entry, WatchCache, WatchCacheEvent
 from restow.request.context import Context
-from restow.request.messages import FRAME_LENGTH_BYTES, event_frame
+from restow.request.protobuf_messages import FRAME_LENGTH_BYTES, event_frame
 from restow.request.responses import JSON_HEADERS, PROTOBUF_WATCH_HEADERS, warning_lines
 
 TIMEOUT_SECONDS_MAX: Final = 86_400

@@ -10,7 +10,7 @@ from restow.apimachinery.protobuf import decode, read_envelope, write_envelope
 from restow.audit.bodies import name_in as name_in_answer
 from restow.audit.bodies import response_body, status_part
 from restow.httpserver import Response
-from restow.request.messages import (
+from restow.request.protobuf_messages import (
     event_frame,
     items_of,
     list_message,
