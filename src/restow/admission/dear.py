@@ -25,7 +25,7 @@ from restow.admission.review import Attributes
 from restow.admission.turns import TOO_LATE, Line, LineSeat
 from restow.aio import Runtime
 from restow.apimachinery import status
-from restow.request.slots import Room
+from restow.request.slots import SlotPool
 
 COST_ON_LOOP_MAX: Final = 10_000
 """What one expression may cost, some milliseconds, before it is begun anew in a thread."""
@@ -46,7 +46,7 @@ class DearWork:
 
     def __init__(self, runtime: Runtime) -> None:
         self._clock = runtime.clock
-        room = Room(AT_ONCE_MAX, runtime.clock.monotonic, per_user_max=1)
+        room = SlotPool(AT_ONCE_MAX, runtime.clock.monotonic, per_user_max=1)
         self._line = Line(room, runtime, refusal=_TOO_MANY)
         self._threads: ThreadPoolExecutor | None = None
         self._is_closed = False

@@ -18,7 +18,7 @@ from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.request.context import User
-from restow.request.slots import Room, Seat
+from restow.request.slots import Slot, SlotPool
 
 WAITING_MAX: Final = 1_000
 """Who may wait in one line."""
@@ -34,7 +34,7 @@ class Line:
     __slots__ = ("_clock", "_count", "_masters", "_room", "_told", "_waiting", "_waiting_max")
 
     def __init__(
-        self, room: Room, runtime: Runtime, *, refusal: str, waiting_max: int = WAITING_MAX
+        self, room: SlotPool, runtime: Runtime, *, refusal: str, waiting_max: int = WAITING_MAX
     ) -> None:
         """`refusal`: what whoever is sent away is told."""
         self._room = room
@@ -64,13 +64,13 @@ class Line:
                 await waiter
         except BaseException as error:
             if waiter.done() and not waiter.cancelled():
-                LineSeat(self, Seat(room, name)).leave()
+                LineSeat(self, Slot(room, name)).leave()
             else:
                 self._remove(name, waiter)
             if isinstance(error, TimeoutError):
                 raise status.timeout(TOO_LATE) if left <= seconds_max else self._refusal() from None
             raise
-        return LineSeat(self, Seat(room, name))
+        return LineSeat(self, Slot(room, name))
 
     def left(self) -> None:
         """A seat is free: whose turn is it?"""
@@ -122,9 +122,9 @@ class LineSeat:
 
     __slots__ = ("_line", "_seat")
 
-    def __init__(self, line: Line, seat: Seat) -> None:
+    def __init__(self, line: Line, seat: Slot) -> None:
         self._line = line
-        self._seat: Seat | None = seat
+        self._seat: Slot | None = seat
 
     def leave(self) -> None:
         seat, self._seat = self._seat, None

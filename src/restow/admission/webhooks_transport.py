@@ -40,7 +40,7 @@ from restow.client.errors import ConfigInvalid, ConnectionFailed
 from restow.client.http1 import encode_passed_request
 from restow.registry.resource import Object
 from restow.request.context import User
-from restow.request.slots import Room
+from restow.request.slots import SlotPool
 
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 """A patch of the longest object, in base64, and something besides."""
@@ -255,7 +255,7 @@ class HookCalls:
             )
         except (ConfigInvalid, ValueError) as error:
             raise CallFailed(f"could not get REST client: {error}", code=500) from error
-        line = Line(Room(CALLS_MAX, self._clock.monotonic), self._runtime, refusal=_TOO_MANY)
+        line = Line(SlotPool(CALLS_MAX, self._clock.monotonic), self._runtime, refusal=_TOO_MANY)
         return _Way(pool, line, authority, target, shown, client.service, places)
 
 

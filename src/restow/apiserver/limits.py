@@ -9,7 +9,7 @@ from restow.httpserver import Limits
 from restow.request.limits import InFlight, InFlightOptions, RequestLimits
 from restow.request.metrics import Metrics
 from restow.request.parameters import WRITE_SECONDS_MAX, Deadlines
-from restow.request.slots import Room
+from restow.request.slots import SlotPool
 
 
 def request_limits(options: LimitOptions) -> RequestLimits:
@@ -44,7 +44,7 @@ def listener_limits(options: LimitOptions) -> Limits:
 def publish_limits(metrics: Metrics, in_flight: InFlight) -> None:
     """Show how many seats are taken, and how often there was none."""
 
-    def rooms() -> Iterator[tuple[str, Room]]:
+    def rooms() -> Iterator[tuple[str, SlotPool]]:
         yield "readOnly", in_flight.reads
         yield "mutating", in_flight.writes
 

@@ -18,7 +18,7 @@ from restow.registry.resource import Resource
 from restow.request.negotiation import ANYTHING_OR_JSON, PLAIN, Form, Protobuf, Purpose, negotiate
 from restow.request.protobuf_messages import has_messages
 from restow.request.request_info import RequestInfo
-from restow.request.slots import Room, Seat
+from restow.request.slots import Slot, SlotPool
 
 WARNINGS_MAX: Final = 64
 ANNOTATIONS_MAX: Final = 64
@@ -89,9 +89,9 @@ class Context:
         self.resource: Resource | None = None
         self.remote: GroupVersion | None = None
         """What another server serves, if the request is passed on to one."""
-        self.room: Room | None = None
+        self.room: SlotPool | None = None
         """Where it has been told that there is a seat for it."""
-        self.seat: Seat | None = None
+        self.seat: Slot | None = None
         """What it holds while it waits, if it is one of those that need a seat for that."""
         self.warnings: list[str] = []
         self.annotations: dict[str, str] | None = None

@@ -30,7 +30,7 @@ from restow.httpserver.tunnel import Tunnel, TunnelEnd
 from restow.request.context import Context, User
 from restow.request.parameters import DEADLINES, Deadlines
 from restow.request.request_info import RequestInfo
-from restow.request.slots import Room, Seat
+from restow.request.slots import Slot, SlotPool
 
 READS_MAX_DEFAULT: Final = 400
 WRITES_MAX_DEFAULT: Final = 200
@@ -69,9 +69,9 @@ class InFlight:
         self, monotonic: Callable[[], float], options: InFlightOptions | None = None
     ) -> None:
         options = options or InFlightOptions()
-        self.reads = Room(options.reads_max, monotonic)
-        self.writes = Room(options.writes_max, monotonic)
-        self.streams = Room(
+        self.reads = SlotPool(options.reads_max, monotonic)
+        self.writes = SlotPool(options.writes_max, monotonic)
+        self.streams = SlotPool(
             options.streams_max,
             monotonic,
             per_user_max=options.streams_per_user_max,
@@ -89,7 +89,7 @@ class InFlight:
             if room is not None and not room.has_seat_for(user.name):
                 raise refusal(room)
 
-    def take(self, context: Context) -> Seat | None:
+    def take(self, context: Context) -> Slot | None:
         """The seat of a request that has been checked in this moment and has to wait."""
         if context.seat is None and not context.user.is_master:
             room = context.room or self.room_of(context.info)
@@ -97,14 +97,14 @@ class InFlight:
                 context.seat = room.take(context.user.name)
         return context.seat
 
-    def _check_moved(self, seat: Seat, user: User) -> None:
+    def _check_moved(self, seat: Slot, user: User) -> None:
         """It has waited before it was known who asks: hold the seat as that user."""
         if user.is_master:
             seat.leave()
         elif not seat.move_to(user.name):
             raise status.too_many_requests(retry_after_seconds=RETRY_SECONDS)
 
-    def room_of(self, info: RequestInfo) -> Room | None:
+    def room_of(self, info: RequestInfo) -> SlotPool | None:
         """Where a request takes its seat; None: it needs none."""
         if info.is_long:
             return self.streams
@@ -122,7 +122,7 @@ def _is_election(info: RequestInfo) -> bool:
     return (info.group, info.resource, info.namespace) == _LEASES
 
 
-def refusal(room: Room) -> StatusError:
+def refusal(room: SlotPool) -> StatusError:
     """The 429 of a request that finds no seat."""
     if room.is_of_streams:
         return status.too_many_requests(
@@ -141,7 +141,7 @@ class Seated:
     __slots__ = ("_inner", "_seat", "_work")
 
     def __init__(
-        self, work: Awaitable[Answer], seat: Seat | None, inner: Awaitable[Answer] | None = None
+        self, work: Awaitable[Answer], seat: Slot | None, inner: Awaitable[Answer] | None = None
     ) -> None:
         """Without a seat it holds none. `inner` is what the work waits for: given up before it has
         begun, a coroutine does not know of the one in it."""
@@ -175,7 +175,7 @@ class Seated:
                 close()
 
 
-def _held_stream(stream: PushStream, seat: Seat) -> PushStream:
+def _held_stream(stream: PushStream, seat: Slot) -> PushStream:
     """The same stream; the seat is left when it is over, or nobody takes it."""
     start = stream.start
 
@@ -188,7 +188,7 @@ def _held_stream(stream: PushStream, seat: Seat) -> PushStream:
     return stream
 
 
-def _held_tunnel(tunnel: Tunnel, seat: Seat) -> Tunnel:
+def _held_tunnel(tunnel: Tunnel, seat: Slot) -> Tunnel:
     start = tunnel.start
 
     def begin(end: TunnelEnd) -> None:

@@ -14,13 +14,13 @@ RESERVED_SHARE: Final = 8
 """One of so many seats is kept for those below their share."""
 
 
-class Seat:
+class Slot:
     """One seat, held until `leave`. To leave twice is to leave once."""
 
     __slots__ = ("_room", "user")
 
-    def __init__(self, room: Room, user: str) -> None:
-        self._room: Room | None = room
+    def __init__(self, room: SlotPool, user: str) -> None:
+        self._room: SlotPool | None = room
         self.user = user
 
     @property
@@ -46,7 +46,7 @@ class Seat:
         return True
 
 
-class Room:
+class SlotPool:
     """Seats of one kind. Values in, values out; `held` has only those who hold some."""
 
     __slots__ = (
@@ -112,10 +112,10 @@ class Room:
             users += 1  # the one who comes next; but the only user of few seats may have them all
         return has < max(1, self.seats_max // users)
 
-    def take(self, user: str) -> Seat:
+    def take(self, user: str) -> Slot:
         """A seat for somebody who was told in this moment that there is one."""
         self.take_for(user)
-        return Seat(self, user)
+        return Slot(self, user)
 
     def take_for(self, user: str) -> None:
         self.taken += 1

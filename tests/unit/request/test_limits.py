@@ -18,7 +18,7 @@ from restow.httpserver.tunnel import TunnelEnd
 from restow.request.context import ANONYMOUS, Context, User
 from restow.request.limits import InFlight, InFlightOptions, Seated
 from restow.request.request_info import parse_request
-from restow.request.slots import SCARCE_SECONDS, Room, Seat
+from restow.request.slots import SCARCE_SECONDS, Slot, SlotPool
 
 ALICE, BOB = User("alice"), User("bob")
 MASTER = User("root", ("system:masters",))
@@ -42,7 +42,7 @@ def context_of(user: User, method: str, target: str) -> Context:
     return context
 
 
-def fill(room: Room, user: str, count: int) -> list[Seat]:
+def fill(room: SlotPool, user: str, count: int) -> list[Slot]:
     """Take so many seats, or as many as there are."""
     return [room.take(user) for _ in range(count) if room.has_seat_for(user)]
 
@@ -50,7 +50,7 @@ def fill(room: Room, user: str, count: int) -> list[Seat]:
 @pytest.mark.parametrize("seats", [1, 2, 7])
 def test_one_user_may_have_all_of_few_seats(seats: int) -> None:
     """Alone, a user gets as many as there are, and not one more; then there are as many again."""
-    room = Room(seats, Time())
+    room = SlotPool(seats, Time())
     held = fill(room, "alice", seats + 1)
     assert len(held) == seats
     for seat in held:
@@ -62,13 +62,13 @@ def test_one_user_may_have_all_of_few_seats(seats: int) -> None:
 
 def test_zero_is_no_limit() -> None:
     """Without a limit nobody is sent away."""
-    room = Room(0, Time())
+    room = SlotPool(0, Time())
     assert len(fill(room, "alice", 5_000)) == 5_000
 
 
 def test_a_flood_leaves_room_for_others() -> None:
     """One user takes most of many seats, and a hundred others still find one each, at once."""
-    room = Room(400, Time())
+    room = SlotPool(400, Time())
     assert len(fill(room, "flood", 1_000)) == 350
     assert all(len(fill(room, f"user-{number}", 1)) == 1 for number in range(50))
     assert room.taken == 400
@@ -77,7 +77,7 @@ def test_a_flood_leaves_room_for_others() -> None:
 def test_who_was_sent_away_is_next() -> None:
     """After a refusal the flood gets no more than its share, until nobody was refused for long."""
     time = Time()
-    room = Room(4, time)
+    room = SlotPool(4, time)
     flood = fill(room, "flood", 4)
     assert not room.has_seat_for("alice")
     flood.pop().leave()
@@ -100,8 +100,8 @@ def test_rules_of_rooms(seats: int, steps: list[tuple[str, bool, int]]) -> None:
     """Never more seats than there are; who holds none is sent away only when all are taken; and in
     the end all are given back."""
     time = Time()
-    room = Room(seats, time)
-    held: dict[str, list[Seat]] = {}
+    room = SlotPool(seats, time)
+    held: dict[str, list[Slot]] = {}
     for user, comes, seconds in steps:
         time.now += seconds
         if not comes and held.get(user):
@@ -205,7 +205,7 @@ async def _ended(work: Awaitable[Answer]) -> object:
 
 async def test_work_leaves_its_seat_however_it_ends() -> None:
     """Done, failed, cancelled, or given up before it began: the seat is free."""
-    room = Room(8, Time())
+    room = SlotPool(8, Time())
     await _ended(Seated(_given(Response(200)), room.take("alice")))
     await _ended(Seated(_failing(), room.take("alice")))
     task = asyncio.ensure_future(_ended(Seated(_waiting(), room.take("alice"))))
@@ -224,7 +224,7 @@ async def _within(work: Awaitable[Answer]) -> Answer:
 @pytest.mark.parametrize("has_seat", [True, False])
 async def test_work_in_work_is_given_up_with_it(has_seat: bool) -> None:
     """Given up before it has begun, it leaves no coroutine behind that nobody waits for."""
-    room = Room(8, Time())
+    room = SlotPool(8, Time())
     inner = _waiting()
     Seated(_within(inner), room.take("alice") if has_seat else None, inner).close()
     assert inspect.getcoroutinestate(inner) == inspect.CORO_CLOSED
@@ -255,7 +255,7 @@ class Channel:
 @pytest.mark.parametrize("end", ["close", "abort", "cut"])
 async def test_a_stream_holds_its_seat_until_its_end(end: str) -> None:
     """Whoever ends a watch or a tunnel, its seat is held until then, and free from then on."""
-    room = Room(8, Time(), is_of_streams=True)
+    room = SlotPool(8, Time(), is_of_streams=True)
     closed: list[str] = []
     stream = await Seated(_given(PushStream(200, lambda _: None)), room.take("alice"))
     assert isinstance(stream, PushStream)
@@ -277,7 +277,7 @@ async def test_a_stream_holds_its_seat_until_its_end(end: str) -> None:
 
 async def test_a_stream_that_nobody_takes() -> None:
     """Its producer is told, and the seat is free."""
-    room = Room(8, Time(), is_of_streams=True)
+    room = SlotPool(8, Time(), is_of_streams=True)
     dropped: list[str] = []
     stream = PushStream(200, lambda _: None, on_dropped=lambda: dropped.append("stream"))
     answer = await Seated(_given(stream), room.take("alice"))
