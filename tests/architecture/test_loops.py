@@ -18,7 +18,7 @@ ENDING = {
     "aggregator/proxy.py": "an answer that is passed on",
     "aggregator/upgrading.py": "a tunnel of one client",
     "endpoints/handlers/translating.py": "a conversion, for all who wait for it",
-    "httpserver/answering.py": "the answer to a request",
+    "httpserver/response_writer.py": "the answer to a request",
     "storage/etcd/reader.py": "one question, for all who wait for it",
 }
 """Where such a name is of a task that ends, and why."""

@@ -53,8 +53,8 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
     ),
     "time for a handshake: closed": (f"{LISTENER}/test_tls.py::test_a_handshake_has_a_deadline",),
     "time for all strangers together: they stand in line": (
-        f"{LISTENER}/test_turns.py::test_so_much_in_one_turn_of_the_loop",
-        f"{LISTENER}/test_turns.py::test_strangers_wait_for_each_other_alone",
+        f"{LISTENER}/test_unauthenticated_budget.py::test_so_much_in_one_turn_of_the_loop",
+        f"{LISTENER}/test_unauthenticated_budget.py::test_strangers_wait_for_each_other_alone",
     ),
     "connections: strangers make room, else 503": (
         f"{LISTENER}/test_scarce.py::test_strangers_make_room",

@@ -31,9 +31,9 @@ from restow.encryption.configuration import LocalKey
 from restow.encryption.providers import AesCbc, AesGcm, LocalCipher, Secretbox, WrongKey
 from restow.endpoints.continue_tokens import ContinueTokens, Place
 from restow.httpserver import Limits, Peer
-from restow.httpserver.head import Refused
 from restow.httpserver.limits import Budgets
 from restow.httpserver.reader import RequestReader
+from restow.httpserver.request_head import Refused
 from restow.kinds.types import load_types
 from restow.request import protobuf_messages
 from restow.request.negotiation import negotiate

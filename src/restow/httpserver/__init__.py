@@ -11,8 +11,8 @@ tls.py.
 Not here: paths, users, kinds, and what bodies mean. httptools is used in this package only.
 """
 
-from restow.httpserver.front import open_front_sockets
 from restow.httpserver.limits import Limits
+from restow.httpserver.listener_state import Counters
 from restow.httpserver.request import Headers, Peer, PeerCertificate, Request, RequestLine
 from restow.httpserver.response import (
     Answer,
@@ -28,7 +28,7 @@ from restow.httpserver.response import (
     header_block,
 )
 from restow.httpserver.server import Listener
-from restow.httpserver.shared import Counters
+from restow.httpserver.shared_port import open_front_sockets
 from restow.httpserver.stream import PullStream, PushStream, StreamWriter, encode_chunk
 from restow.httpserver.tls import (
     NamedPair,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from restow.httpserver.head import Refused
+from restow.httpserver.request_head import Refused
 
 _SIZE: Final = re.compile(rb"[0-9A-Fa-f]+")
 _SIZE_DIGITS_MAX: Final = 16

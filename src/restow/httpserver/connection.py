@@ -12,20 +12,7 @@ import math
 from typing import Final
 
 from restow.aio import InvariantViolation, Timer
-from restow.httpserver.answering import Answering
-from restow.httpserver.head import Refused
-from restow.httpserver.reader import HEAD, IDLE, Phase, RequestReader
-from restow.httpserver.request import Peer, Request
-from restow.httpserver.response import (
-    CONTINUE,
-    LENGTH_ENDS,
-    Promise,
-    Response,
-    encode_response,
-    length_end,
-)
-from restow.httpserver.shared import Shared
-from restow.httpserver.states import (
+from restow.httpserver.connection_states import (
     ANSWERING,
     CLOSED,
     ENDING,
@@ -34,7 +21,20 @@ from restow.httpserver.states import (
     TUNNELLING,
     State,
 )
-from restow.httpserver.wire import IN_LINE
+from restow.httpserver.connection_writer import IN_LINE
+from restow.httpserver.listener_state import Shared
+from restow.httpserver.reader import HEAD, IDLE, Phase, RequestReader
+from restow.httpserver.request import Peer, Request
+from restow.httpserver.request_head import Refused
+from restow.httpserver.response import (
+    CONTINUE,
+    LENGTH_ENDS,
+    Promise,
+    Response,
+    encode_response,
+    length_end,
+)
+from restow.httpserver.response_writer import Answering
 
 # In the words of kube-apiserver.
 OVERDUE: Final = "Timeout: request did not complete within the allotted timeout"

@@ -15,7 +15,9 @@ from enum import Enum
 from typing import Final
 
 from restow.httpserver.chunks import ChunkScanner
-from restow.httpserver.head import (
+from restow.httpserver.limits import AddressShare, Budget, Budgets, Limits
+from restow.httpserver.request import Peer, Request, RequestLine
+from restow.httpserver.request_head import (
     CHUNKED,
     LENGTH_DIGITS,
     LINE_BEGIN,
@@ -28,8 +30,6 @@ from restow.httpserver.head import (
     refuse_method,
     too_large,
 )
-from restow.httpserver.limits import AddressShare, Budget, Budgets, Limits
-from restow.httpserver.request import Peer, Request, RequestLine
 
 _END: Final = b"\r\n\r\n"
 LINES_KEPT_MAX: Final = 4_096

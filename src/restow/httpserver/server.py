@@ -14,8 +14,8 @@ from typing import Final
 
 from restow.aio import Runtime, Timer
 from restow.httpserver.connection import Connection
-from restow.httpserver.front import FrontDoor, open_sockets
 from restow.httpserver.limits import Limits
+from restow.httpserver.listener_state import Counters, Shared
 from restow.httpserver.reader import Lines
 from restow.httpserver.response import (
     App,
@@ -25,7 +25,7 @@ from restow.httpserver.response import (
     Quick,
     plain_error_body,
 )
-from restow.httpserver.shared import Counters, Shared
+from restow.httpserver.shared_port import FrontDoor, open_sockets
 from restow.httpserver.tls import TlsMaterial
 
 # Deadlines are late by at most this, and the Date header too.

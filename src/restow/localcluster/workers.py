@@ -20,7 +20,7 @@ from restow.aio import Runtime
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.apiserver.renewal import Renewal
-from restow.httpserver.front import open_front_sockets
+from restow.httpserver.shared_port import open_front_sockets
 from restow.localcluster.child import Launch, restow_command
 from restow.localcluster.ending import Ending
 from restow.localcluster.errors import ClusterFailed, ClusterRefused

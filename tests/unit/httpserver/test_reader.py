@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.httpserver import Limits, Peer
-from restow.httpserver.head import HeadParser, Refused
 from restow.httpserver.limits import Budgets
 from restow.httpserver.reader import RequestReader
+from restow.httpserver.request_head import HeadParser, Refused
 
 LIMITS = Limits(
     body_bytes_max=1000, head_bytes_max=2000, target_bytes_max=500, chunks_at_once_max=3

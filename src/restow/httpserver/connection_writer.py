@@ -11,9 +11,11 @@ import logging
 import math
 from typing import Final
 
-from restow.httpserver.head import Refused
+from restow.httpserver.connection_states import ENDING, READING
+from restow.httpserver.listener_state import Shared
 from restow.httpserver.reader import RequestReader
 from restow.httpserver.request import Peer, Request
+from restow.httpserver.request_head import Refused
 from restow.httpserver.response import (
     CLOSE_LINE,
     KEEP_LINE,
@@ -22,8 +24,6 @@ from restow.httpserver.response import (
     header_block,
     plain_error_body,
 )
-from restow.httpserver.shared import Shared
-from restow.httpserver.states import ENDING, READING
 
 RETRY_AFTER_SECONDS: Final = 1
 IN_LINE: Final = "restow_in_line"

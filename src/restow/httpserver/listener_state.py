@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from restow.aio import Clock, InvariantViolation, Tasks
+from restow.httpserver.connection_states import ANSWERING, STREAMING, State
 from restow.httpserver.limits import Budgets, Limits
 from restow.httpserver.reader import Lines
 from restow.httpserver.request import Peer
 from restow.httpserver.response import STATUS_LINES, App, ErrorBody, Gate, GivenUp, Quick
-from restow.httpserver.states import ANSWERING, STREAMING, State
-from restow.httpserver.turns import Turns
+from restow.httpserver.unauthenticated_budget import Turns
 
 ROOM_LOOKS_MAX: Final = 16
 """Connections that are looked at for one that makes room; those that do not are not asked again

@@ -21,7 +21,7 @@ from restow.httpserver import (
     TlsMaterial,
 )
 from restow.httpserver.connection import Connection
-from restow.httpserver.secured import (
+from restow.httpserver.tls_connection import (
     HELD_BYTES,
     RECORD_BYTES_MAX,
     SEALED_BYTES_MAX,

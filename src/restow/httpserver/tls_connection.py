@@ -30,9 +30,9 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from restow.httpserver.connection_writer import IN_LINE, Wire
 from restow.httpserver.limits import AddressShare, Budgets
-from restow.httpserver.turns import Turns
-from restow.httpserver.wire import IN_LINE, Wire
+from restow.httpserver.unauthenticated_budget import Turns
 
 RECORD_BYTES_MAX: Final = 16 * 1024
 """What TLS sends in one piece: a read of the library gives no more than that."""

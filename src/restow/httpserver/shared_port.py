@@ -25,10 +25,10 @@ from contextlib import suppress
 from typing import Final
 
 from restow.aio import Runtime, TasksClosed, TasksFull, Timer
+from restow.httpserver.connection_writer import Wire
 from restow.httpserver.limits import Budgets, Limits
-from restow.httpserver.secured import Secured
-from restow.httpserver.turns import Turns
-from restow.httpserver.wire import Wire
+from restow.httpserver.tls_connection import Secured
+from restow.httpserver.unauthenticated_budget import Turns
 
 BACKLOG: Final = 4_096
 NEIGHBOUR_SECONDS: Final = 0.05

@@ -6,8 +6,8 @@ import asyncio
 import time
 
 from restow.httpserver import TlsMaterial
-from restow.httpserver.secured import RECORDS_AT_ONCE_MAX, Secured
-from restow.httpserver.turns import Turns
+from restow.httpserver.tls_connection import RECORDS_AT_ONCE_MAX, Secured
+from restow.httpserver.unauthenticated_budget import Turns
 from tests.support.certificates import CertificateFiles
 from tests.unit.httpserver.conftest import (
     WAIT_SECONDS,
@@ -18,7 +18,7 @@ from tests.unit.httpserver.conftest import (
     until,
 )
 from tests.unit.httpserver.test_scarce import asked, known
-from tests.unit.httpserver.test_secured import GET, speaker
+from tests.unit.httpserver.test_tls_connection import GET, speaker
 
 
 class Costly:

@@ -14,6 +14,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from restow.aio import TaskHandle, TasksClosed, TasksFull, Timer
+from restow.httpserver.connection_states import ANSWERING, READING, STREAMING, TUNNELLING, State
+from restow.httpserver.connection_writer import Wire, connection_line
+from restow.httpserver.listener_state import Shared
 from restow.httpserver.request import Request
 from restow.httpserver.response import (
     Answer,
@@ -25,8 +28,6 @@ from restow.httpserver.response import (
     encode_response,
     encode_stream_head,
 )
-from restow.httpserver.shared import Shared
-from restow.httpserver.states import ANSWERING, READING, STREAMING, TUNNELLING, State
 from restow.httpserver.stream import (
     CHUNKED_LINE,
     LAST_CHUNK,
@@ -36,7 +37,6 @@ from restow.httpserver.stream import (
     encode_chunk,
 )
 from restow.httpserver.tunnel import SWITCHING, Tunnel, TunnelEnd
-from restow.httpserver.wire import Wire, connection_line
 
 TIMED_SECONDS_MAX: Final = 10.0
 # Timers count whole milliseconds, and one that comes too early would be of no use.
