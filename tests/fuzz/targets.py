@@ -33,7 +33,7 @@ from restow.endpoints.continue_tokens import ContinueTokens, Place
 from restow.httpserver import Limits, Peer
 from restow.httpserver.limits import Budgets
 from restow.httpserver.reader import RequestReader
-from restow.httpserver.request_head import Refused
+from restow.httpserver.request_head import RequestRefused
 from restow.kinds.types import load_types
 from restow.request import protobuf_messages
 from restow.request.negotiation import negotiate
@@ -243,7 +243,7 @@ def _read_requests(pieces: list[bytes]) -> tuple[list[Any], int]:
                     continue
                 headers = tuple(request.headers.items())
                 seen.append((request.method, request.path, request.query, headers, request.body))
-    except Refused as refused:
+    except RequestRefused as refused:
         refusal = refused.status
     reader.close()
     assert budgets.bytes_held == 0

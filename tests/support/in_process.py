@@ -15,30 +15,30 @@ from restow.client import InProcessResponse
 from restow.httpserver import (
     Deferred,
     Headers,
+    HttpRequest,
+    HttpResponse,
     Peer,
     PullStream,
     PushStream,
-    Request,
-    Response,
     Shielded,
     StreamWriter,
 )
 
-Answered = Response | PushStream | PullStream
+Answered = HttpResponse | PushStream | PullStream
 
 
 def request_of(
     method: str, target: str, headers: Mapping[str, str], body: bytes, *, token: str, peer: Peer
-) -> Callable[[float], Request]:
+) -> Callable[[float], HttpRequest]:
     """A request as it comes from a client, but for the moment at which it comes."""
     path, _, query = target.partition("?")
     lines = [*headers.items(), ("authorization", f"Bearer {token}")]
-    return partial(Request, method, path, query, Headers(lines), body, peer)
+    return partial(HttpRequest, method, path, query, Headers(lines), body, peer)
 
 
 async def kept(promise: Any) -> Answered:
     """The answer of a promise."""
-    while not isinstance(promise, Response | PushStream | PullStream):
+    while not isinstance(promise, HttpResponse | PushStream | PullStream):
         if isinstance(promise, Deferred):
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             promise.then(partial(tell, future))

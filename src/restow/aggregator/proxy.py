@@ -36,7 +36,7 @@ from restow.aio import Clock, Runtime, Tasks, TasksClosed, TasksFull
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.client.errors import ConnectionFailed
-from restow.httpserver import Answer, Promise, PullStream, PushStream, Response, StreamWriter
+from restow.httpserver import Answer, HttpResponse, Promise, PullStream, PushStream, StreamWriter
 from restow.request.context import Context
 
 # In the words of kube-apiserver.
@@ -163,13 +163,13 @@ class Proxy:
             raise _unreachable(f"its answer has a header that cannot be sent: {error}") from error
         if head.status == _RESET_CONTENT:
             exchange.end()  # such an answer has no body, whatever comes behind it
-            return Response(head.status, b"", headers)
+            return HttpResponse(head.status, b"", headers)
         if head.is_small:
             body = await exchange.whole()
             exchange.end()
             if question.method == "HEAD":
                 return PullStream(head.status, iter(()), headers, length=head.length)
-            return Response(head.status, body, headers)
+            return HttpResponse(head.status, body, headers)
         # A watch ends when its client or its backend wants that; all else has the time it has.
         by_seconds = math.inf if question.is_stream else context.request.answer_by_seconds
         sending = _Sending(exchange, self._tasks, self._clock, by_seconds=by_seconds, name=api.name)

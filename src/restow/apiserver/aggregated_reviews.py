@@ -21,7 +21,7 @@ from restow.apimachinery.names import GroupVersionResource
 from restow.apimachinery.status_error import StatusError
 from restow.authentication.tokens import bearer_token
 from restow.client import ApiClient, ClientError
-from restow.httpserver.request import Request
+from restow.httpserver.request import HttpRequest
 from restow.registry.errors import DoAgain
 from restow.request.context import ANONYMOUS, User
 from restow.request.request_info import RequestInfo
@@ -69,7 +69,7 @@ class Reviews:
 
     # Who it is.
 
-    def authenticate(self, request: Request) -> User | None:
+    def authenticate(self, request: HttpRequest) -> User | None:
         token = bearer_token(request)
         if token is None:
             return None

@@ -37,7 +37,7 @@ from restow.authentication.chain import Authenticator
 from restow.client import ApiClient, ClientError, Informer, ListOptions
 from restow.client.informer import ObjectChange
 from restow.httpserver import TlsError, TlsFiles, TlsMaterial
-from restow.httpserver.request import Request
+from restow.httpserver.request import HttpRequest
 from restow.request.context import User
 
 CONFIG_MAPS: Final = GroupVersionResource("", "v1", "configmaps")
@@ -162,7 +162,7 @@ class _Clients:
         if authorities is not None:
             self._inner = CertificateAuthenticator(self._runtime.clock, authorities)
 
-    def authenticate(self, request: Request) -> User | None:
+    def authenticate(self, request: HttpRequest) -> User | None:
         return None if self._inner is None else self._inner.authenticate(request)
 
 
@@ -172,7 +172,7 @@ class ForgetfulAuthentication(Authentication):
     def __init__(self, *authenticators: Authenticator) -> None:
         super().__init__(authenticators)
 
-    def authenticate(self, request: Request) -> User:
+    def authenticate(self, request: HttpRequest) -> User:
         return self._find(request)[0]
 
 

@@ -28,7 +28,7 @@ from restow.authentication.credentials import Credential
 from restow.authentication.sessions import Sessions, cookie_line
 from restow.dashboard import INDEX, SECURITY_LINES, load_assets
 from restow.endpoints.bundle import SECONDS_MAX, App, bundle
-from restow.httpserver import Promise, Request, Response, header_block
+from restow.httpserver import HttpRequest, HttpResponse, Promise, header_block
 from restow.request.context import ANONYMOUS, Context
 from restow.request.responses import respond_text
 
@@ -60,7 +60,7 @@ class DashboardPages:
         sessions: Sessions,
         used: UsedTickets,
         *,
-        credential_of: Callable[[Request], Credential],
+        credential_of: Callable[[HttpRequest], Credential],
         clock: Clock,
         tasks: Tasks,
     ) -> None:
@@ -98,16 +98,16 @@ class DashboardPages:
             return respond_text(405, "405 method not allowed\n")
         return respond_text(404, "404 page not found\n")
 
-    def _file(self, context: Context, path: str) -> Response:
+    def _file(self, context: Context, path: str) -> HttpResponse:
         found = self._assets.get(path)
         if found is None:
             return respond_text(404, "404 page not found\n")
         asset, lines = found
         if asset.is_known_to(context.request.headers.get("if-none-match")):
-            return Response(304, b"", lines)
-        return Response(200, asset.body, lines)
+            return HttpResponse(304, b"", lines)
+        return HttpResponse(200, asset.body, lines)
 
-    def _mint(self, context: Context) -> Response:
+    def _mint(self, context: Context) -> HttpResponse:
         """A link for the user who asks, who has shown a credential that is no cookie."""
         sender = context.impersonator or context.user
         if sender.name.startswith(_ACCOUNT) or context.user.name.startswith(_ACCOUNT):
@@ -121,7 +121,7 @@ class DashboardPages:
         url = f"https://{host}{path}" if _HOST.fullmatch(host) else path
         return _json(201, {"url": url, "ticket": ticket, "expires": expires.isoformat()})
 
-    async def _redeem(self, context: Context) -> Response:
+    async def _redeem(self, context: Context) -> HttpResponse:
         _refuse_strangers(context)
         ticket = _read_ticket(context)
         found = self._sessions.open_ticket(ticket)
@@ -136,7 +136,7 @@ class DashboardPages:
             cookie=cookie_line(cookie, seconds=seconds),
         )
 
-    def _tell_session(self, context: Context) -> Response:
+    def _tell_session(self, context: Context) -> HttpResponse:
         """Not an error for those who are not in: the page asks before it knows."""
         if context.user.name == ANONYMOUS.name:
             return _json(200, {"user": None})
@@ -177,6 +177,6 @@ def _refuse_strangers(context: Context) -> None:
         raise status.forbidden("requests of other sites are refused here")
 
 
-def _json(code: int, value: object, *, cookie: str = "") -> Response:
+def _json(code: int, value: object, *, cookie: str = "") -> HttpResponse:
     lines = [*_JSON_LINES, ("Set-Cookie", cookie)] if cookie else _JSON_LINES
-    return Response(code, orjson.dumps(value), header_block(lines))
+    return HttpResponse(code, orjson.dumps(value), header_block(lines))

@@ -63,7 +63,7 @@ from restow.audit.records import (
     when_over,
 )
 from restow.audit.redaction import shown_uri
-from restow.httpserver import PullStream, PushStream, Response, Tunnel
+from restow.httpserver import HttpResponse, PullStream, PushStream, Tunnel
 from restow.httpserver.request import Headers
 from restow.request.audit_ids import quoted_line
 from restow.request.context import Context, User
@@ -208,7 +208,7 @@ class Auditor:
             except Exception as error:  # noqa: BLE001 - logged inside
                 self._failed(context, error)
 
-    def complete(self, context: Context, answer: Response) -> None:
+    def complete(self, context: Context, answer: HttpResponse) -> None:
         """A request has its answer."""
         try:
             record: Record | None = context.audit
@@ -318,7 +318,7 @@ class Auditor:
         headers.audit_memo = sender
         return sender
 
-    def _complete(self, context: Context, record: Record, answer: Response) -> None:
+    def _complete(self, context: Context, record: Record, answer: HttpResponse) -> None:
         kind, info = record.kind, context.info
         assert kind is not None
         how = status_part(answer, is_secret=kind.is_secret)
@@ -341,7 +341,7 @@ class Auditor:
         self._write(context, record, stage, how, name=name, bodies=(sent, returned))
 
     def _complete_brief(
-        self, context: Context, record: Record, answer: Response, how: bytes
+        self, context: Context, record: Record, answer: HttpResponse, how: bytes
     ) -> None:
         """The same in fewer steps, for most requests: of their events parts are made later."""
         info, request, user = context.info, context.request, context.user

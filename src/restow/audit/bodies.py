@@ -17,7 +17,7 @@ from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError
 from restow.audit.lines import encode
 from restow.audit.redaction import without_managed_fields
-from restow.httpserver.response import Response
+from restow.httpserver.response import HttpResponse
 from restow.request import protobuf_messages
 from restow.request.context import Context
 
@@ -86,7 +86,7 @@ def _decoded(context: Context, body: bytes, media: str) -> Any:
     return orjson.loads(body)
 
 
-def response_body(answer: Response, *, omits_managed_fields: bool) -> Body:
+def response_body(answer: HttpResponse, *, omits_managed_fields: bool) -> Body:
     """What was answered."""
     length = _length(answer)
     if not length:
@@ -115,7 +115,7 @@ STATUS_BEGIN: Final = (b'{"kind":"Status"', protobuf_messages.STATUS_BEGIN)
 """How a body begins that says how it went."""
 
 
-def status_part(answer: Response, *, is_secret: bool) -> bytes:
+def status_part(answer: HttpResponse, *, is_secret: bool) -> bytes:
     """How it went."""
     code = answer.status
     if code < _FAILED and not (
@@ -135,7 +135,7 @@ def status_part(answer: Response, *, is_secret: bool) -> bytes:
         return b',"responseStatus":{"metadata":{},"code":%d}' % code
 
 
-def _status_of(answer: Response) -> dict[str, Any]:
+def _status_of(answer: HttpResponse) -> dict[str, Any]:
     if _length(answer) > STATUS_BYTES_MAX or _GZIP in answer.headers:
         return {}
     body = _whole(answer)
@@ -157,17 +157,17 @@ def _read(body: bytes) -> Any:
     )
 
 
-def _length(answer: Response) -> int:
+def _length(answer: HttpResponse) -> int:
     """How long a body is; a long list is not put together to find out."""
     body = answer.body
     return len(body) if isinstance(body, bytes) else sum(map(len, body))
 
 
-def _whole(answer: Response) -> bytes:
+def _whole(answer: HttpResponse) -> bytes:
     return answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
 
 
-def name_in(answer: Response) -> str:
+def name_in(answer: HttpResponse) -> str:
     """The name of the object that an answer holds; nothing if it is not easily found."""
     body = answer.body
     if not isinstance(body, bytes):

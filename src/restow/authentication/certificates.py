@@ -10,7 +10,7 @@ from restow.apimachinery import status
 from restow.authentication.authorities import Authorities
 from restow.authentication.credentials import Credential
 from restow.authentication.tokens import shows_token
-from restow.httpserver.request import Request
+from restow.httpserver.request import HttpRequest
 from restow.request.context import User
 
 CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
@@ -29,7 +29,7 @@ class CertificateAuthenticator:
         self._clock = clock
         self.authorities = authorities
 
-    def authenticate(self, request: Request) -> User | None:
+    def authenticate(self, request: HttpRequest) -> User | None:
         certificate = request.peer.certificate
         if certificate is None:
             return None
@@ -51,7 +51,7 @@ class CertificateAuthenticator:
             extra=((CREDENTIAL_ID, (f"X509SHA256={fingerprint}",)),),
         )
 
-    def credential_of(self, request: Request) -> Credential:
+    def credential_of(self, request: HttpRequest) -> Credential:
         certificate = request.peer.certificate
         assert certificate is not None
         return Credential(certificate.not_after_epoch_seconds)

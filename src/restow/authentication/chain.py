@@ -21,7 +21,7 @@ from restow.authentication.credentials import (
 )
 from restow.authentication.impersonation import is_wished_for
 from restow.authentication.tokens import shows_token
-from restow.httpserver.request import Request
+from restow.httpserver.request import HttpRequest
 from restow.request.context import ANONYMOUS, Sender, User
 from restow.request.negotiation import PLAIN_ACCEPTS, PRETTY_AGENTS
 
@@ -30,7 +30,7 @@ UNAUTHENTICATED = "system:unauthenticated"
 USERS_MAX: Final = 1_024
 
 
-def _is_plain(request: Request) -> bool:
+def _is_plain(request: HttpRequest) -> bool:
     """Whether answers go out as they are stored: JSON, not for a person to read, and with an id
     that is the server's."""
     headers = request.headers
@@ -50,7 +50,7 @@ class Authenticator(Protocol):
         """How long what it says of a request holds for others of the same connection with the
         same header lines; nothing: it depends on more than these."""
 
-    def authenticate(self, request: Request) -> User | None:
+    def authenticate(self, request: HttpRequest) -> User | None:
         """The user; None when the request carries nothing that this one looks at.
 
         Raises a 401 for a credential that is wrong.
@@ -80,7 +80,7 @@ class Authentication:
         self._users: dict[int, tuple[User, User]] = {}
         """By who was named: that, and as whom it is known. So that it is the same each time."""
 
-    def authenticate(self, request: Request) -> User:
+    def authenticate(self, request: HttpRequest) -> User:
         """Who sent a request. Raises 401."""
         # Requests of one connection usually repeat their header lines byte for byte, and then
         # share one Headers object: what was found out about them holds for all.
@@ -110,7 +110,7 @@ class Authentication:
                 return _known(user)
         return None
 
-    def credential_of(self, request: Request) -> Credential:
+    def credential_of(self, request: HttpRequest) -> Credential:
         """By what the sender of a request is known, whom it may speak for besides. Raises 401, and
         may raise `DoAgain`."""
         for authenticator, _ in self._authenticators:
@@ -120,7 +120,7 @@ class Authentication:
                 return WITHOUT_END
         raise status.unauthorized()
 
-    def _find(self, request: Request) -> tuple[User, float]:
+    def _find(self, request: HttpRequest) -> tuple[User, float]:
         for authenticator, keeps_seconds in self._authenticators:
             user = authenticator.authenticate(request)
             if user is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
-from restow.httpserver.request import Request
+from restow.httpserver.request import HttpRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +31,5 @@ WITHOUT_END: Final = Credential()
 class TellsOfCredentials(Protocol):
     """An authenticator that knows more of its credentials."""
 
-    def credential_of(self, request: Request) -> Credential:
+    def credential_of(self, request: HttpRequest) -> Credential:
         """Of a request that it has just found to be good."""

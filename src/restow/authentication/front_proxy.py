@@ -24,7 +24,7 @@ from restow.aio import Clock
 from restow.apimachinery import status
 from restow.authentication.authorities import Authorities
 from restow.authentication.credentials import Credential
-from restow.httpserver.request import Headers, Request
+from restow.httpserver.request import Headers, HttpRequest
 from restow.request.context import User
 
 USERNAME_HEADERS: Final = ("X-Remote-User",)
@@ -99,7 +99,7 @@ class FrontProxyAuthenticator:
         self._authorities = None if trust is None else Authorities(trust.ca_pem.encode())
         self._trust = trust
 
-    def authenticate(self, request: Request) -> User | None:
+    def authenticate(self, request: HttpRequest) -> User | None:
         trust, authorities = self._trust, self._authorities
         certificate = request.peer.certificate
         if trust is None or authorities is None or certificate is None:
@@ -119,7 +119,7 @@ class FrontProxyAuthenticator:
             _extra(headers, trust.extra_prefixes),
         )
 
-    def credential_of(self, request: Request) -> Credential:
+    def credential_of(self, request: HttpRequest) -> Credential:
         """The proxy's: what it was shown itself is not known here."""
         certificate = request.peer.certificate
         assert certificate is not None

@@ -22,7 +22,7 @@ from restow.authentication.oidc_claims import user_of_claims
 from restow.authentication.oidc_config import ALGORITHMS, JwtAuthenticator
 from restow.authentication.oidc_keys import IssuerKeys
 from restow.authentication.tokens import bearer_token
-from restow.httpserver.request import Request
+from restow.httpserver.request import HttpRequest
 from restow.request.context import User
 
 KEPT_SECONDS: Final = 10.0
@@ -117,7 +117,7 @@ class OidcAuthenticator:
             await each.keys.close()
         await self._tasks.close()
 
-    def authenticate(self, request: Request) -> User | None:
+    def authenticate(self, request: HttpRequest) -> User | None:
         if not self._issuers:
             return None
         token = bearer_token(request)
@@ -137,7 +137,7 @@ class OidcAuthenticator:
         issuer = self._issuers.get(named) if isinstance(named, str) else None
         return None if issuer is None else issuer.user_of(found)
 
-    def credential_of(self, request: Request) -> Credential:
+    def credential_of(self, request: HttpRequest) -> Credential:
         token = bearer_token(request)
         with suppress(JwtInvalid):
             if token is not None:

@@ -38,7 +38,7 @@ from restow.authentication.service_accounts_claims import (
 )
 from restow.authentication.service_accounts_objects import AccountObjects
 from restow.authentication.tokens import bearer_token
-from restow.httpserver.request import Request
+from restow.httpserver.request import HttpRequest
 from restow.registry.watch_cache import Entry
 from restow.request.context import User
 
@@ -106,7 +106,7 @@ class AccountAuthenticator:
         self._known: dict[bytes, _Known] = {}
         """By hash of the token; the oldest first."""
 
-    def authenticate(self, request: Request) -> User | None:
+    def authenticate(self, request: HttpRequest) -> User | None:
         token = bearer_token(request)
         return None if token is None else self.user_of(token)
 

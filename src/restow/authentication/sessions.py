@@ -26,7 +26,7 @@ import msgspec
 
 from restow.aio import Runtime
 from restow.authentication.credentials import WITHOUT_END, Credential
-from restow.httpserver.request import Request
+from restow.httpserver.request import HttpRequest
 from restow.request.context import User
 
 TICKET_SECONDS: Final = 15 * 60.0
@@ -114,7 +114,7 @@ class Sessions:
         """Who a cookie's value is for; None if it is none, or too late."""
         return self._open("session", text)
 
-    def session_of(self, request: Request) -> Pass | None:
+    def session_of(self, request: HttpRequest) -> Pass | None:
         """The session that a request may use: for reading, and in the absence of anything else."""
         if request.method not in _SAFE_METHODS or "authorization" in request.headers:
             return None
@@ -188,7 +188,7 @@ class SessionAuthenticator:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
-    def authenticate(self, request: Request) -> User | None:
+    def authenticate(self, request: HttpRequest) -> User | None:
         headers = request.headers
         if "cookie" not in headers or "upgrade" in headers:
             return None
@@ -196,7 +196,7 @@ class SessionAuthenticator:
         return None if found is None else found.user
 
 
-def cookie_of(request: Request) -> str | None:
+def cookie_of(request: HttpRequest) -> str | None:
     """The value of the session's cookie, if a request carries one."""
     for line in request.headers.get_all("cookie"):
         for pair in line.split(";"):

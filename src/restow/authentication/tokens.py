@@ -22,7 +22,7 @@ from typing import Final
 
 from restow.apimachinery import status
 from restow.authentication.credentials import Credential
-from restow.httpserver.request import Request
+from restow.httpserver.request import HttpRequest
 from restow.request.context import User
 from restow.storage.private_files import read_kept
 
@@ -50,7 +50,7 @@ class TokenAuthenticator:
         """Know these from now on."""
         self._users = {_hash(token): user for token, user in tokens.items()}
 
-    def authenticate(self, request: Request) -> User | None:
+    def authenticate(self, request: HttpRequest) -> User | None:
         token = bearer_token(request)
         return None if token is None else self.user_of(token)
 
@@ -58,7 +58,7 @@ class TokenAuthenticator:
         """The user of a token, or None."""
         return self._users.get(_hash(token))
 
-    def credential_of(self, request: Request) -> Credential:
+    def credential_of(self, request: HttpRequest) -> Credential:
         return Credential(token_hash=_hash(bearer_token(request) or ""))
 
     @property
@@ -67,7 +67,7 @@ class TokenAuthenticator:
         return self._users
 
 
-def bearer_token(request: Request) -> str | None:
+def bearer_token(request: HttpRequest) -> str | None:
     """The token of a request, if it has one. Raises 401 for one that cannot be read."""
     line = request.headers.get("authorization")
     if line is None:
@@ -78,19 +78,19 @@ def bearer_token(request: Request) -> str | None:
     return token if 0 < len(token) <= TOKEN_LENGTH_MAX else None
 
 
-def shows_token(request: Request) -> bool:
+def shows_token(request: HttpRequest) -> bool:
     """Whether a request means to say who it is, well or badly."""
     return request.headers.get("authorization") is not None or _shows_protocol(request)
 
 
-def _shows_protocol(request: Request) -> bool:
+def _shows_protocol(request: HttpRequest) -> bool:
     headers = request.headers
     return (headers.get("upgrade") or "").lower() == "websocket" and any(
         BEARER_PROTOCOL in line for line in headers.get_all("sec-websocket-protocol")
     )
 
 
-def _protocol_token(request: Request) -> str | None:
+def _protocol_token(request: HttpRequest) -> str | None:
     """The token among the protocols of a WebSocket. There must be another protocol, since the one
     that is chosen is told back."""
     if not _shows_protocol(request):

@@ -38,7 +38,7 @@ from restow.endpoints.nonresource import NonResources, no_such_version
 from restow.endpoints.outcomes import Outcomes
 from restow.endpoints.short_gets import ShortGets, may_be_short
 from restow.endpoints.waiting import Waiting
-from restow.httpserver import Promise, Quick, Request, Response
+from restow.httpserver import HttpRequest, HttpResponse, Promise, Quick
 from restow.registry.errors import DoAgain
 from restow.registry.resource import Resource
 from restow.request.context import ANONYMOUS, Context
@@ -135,7 +135,7 @@ class App:
         if aggregation is not None:
             aggregation.listeners.append(self._routes.forget)
 
-    def __call__(self, request: Request) -> Promise:
+    def __call__(self, request: HttpRequest) -> Promise:
         context: Context | None = None
         if not request.answer_lines:  # or the gate has met it
             request.answer_lines = self._audit_ids.line_for(request)
@@ -153,11 +153,11 @@ class App:
             return self._waiting.again(context, lack)
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is, it is answered
             return self._counted(context, request, self._failed(context, error))
-        if isinstance(answer, Response):
+        if isinstance(answer, HttpResponse):
             return self._counted(context, request, answer)
         return self._waiting.begin(context, answer)
 
-    def gate(self, request: Request) -> Response | None:
+    def gate(self, request: HttpRequest) -> HttpResponse | None:
         """The refusal of a request whose body is still to come, so that nobody reads it for
         nothing; None lets it in."""
         context: Context | None = None
@@ -172,7 +172,7 @@ class App:
             return self._counted(context, request, self._failed(context, error))
         return None
 
-    def given_up(self, request: Request, answer: Response) -> Response:
+    def given_up(self, request: HttpRequest, answer: HttpResponse) -> HttpResponse:
         """The answer to a request whose body is read no further, as it is too large or too slow.
         Who may not make it is told that instead."""
         context: Context | None = None

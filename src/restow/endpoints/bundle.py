@@ -23,10 +23,10 @@ from restow.apimachinery.status_error import StatusError
 from restow.endpoints.waiting import awaited
 from restow.httpserver import (
     Headers,
+    HttpRequest,
+    HttpResponse,
     Promise,
     PushStream,
-    Request,
-    Response,
     StreamWriter,
     close_unused,
     header_block,
@@ -53,7 +53,7 @@ _HOP_BY_HOP: Final = ("connection", "upgrade", "sec-websocket-")
 
 logger = logging.getLogger(__name__)
 
-App = Callable[[Request], Promise]
+App = Callable[[HttpRequest], Promise]
 
 
 def bundle(
@@ -79,14 +79,16 @@ def _inner_headers(outer: Headers) -> Headers:
     return Headers([line for line in outer.items() if not line[0].startswith(_HOP_BY_HOP)])
 
 
-def _request(context: Context, target: str, headers: Headers) -> Request:
+def _request(context: Context, target: str, headers: Headers) -> HttpRequest:
     """One of the watches, as the request that it would be alone."""
     info = parse_request("GET", target)
     if not info.is_resource or info.verb != "watch":
         raise status.bad_request(f"{target[:64]!r} is not the path of a watch")
     path, _, query = target.partition("?")
     outer = context.request
-    return Request("GET", path, query, headers, b"", outer.peer, outer.received_seconds, 1, True)
+    return HttpRequest(
+        "GET", path, query, headers, b"", outer.peer, outer.received_seconds, 1, True
+    )
 
 
 class _Bundle:
@@ -100,7 +102,7 @@ class _Bundle:
         self._channels: list[_Channel] = []
         self._timer: Timer | None = None
 
-    def open(self, requests: Sequence[Request], seconds: float) -> None:
+    def open(self, requests: Sequence[HttpRequest], seconds: float) -> None:
         self._outer.on_close = self._closed
         self._outer.on_writable = self._writable
         self._timer = self._clock.call_later(seconds, self._timed_out)
@@ -111,7 +113,7 @@ class _Bundle:
             except (TasksFull, TasksClosed):
                 channel.fail(status.unavailable("too many requests wait", retry_after_seconds=1))
 
-    async def _begin(self, channel: _Channel, request: Request) -> None:
+    async def _begin(self, channel: _Channel, request: HttpRequest) -> None:
         answer = await awaited(self._app(request))
         if self._outer.closed:
             close_unused(answer)
@@ -121,7 +123,7 @@ class _Bundle:
             except Exception:  # lines are out already: the client must see a broken end
                 logger.exception("watch %d of a bundle failed", channel.number)
                 self._outer.abort()
-        elif isinstance(answer, Response):
+        elif isinstance(answer, HttpResponse):
             body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
             channel.fail(status_from_response(answer.status, body))
         else:

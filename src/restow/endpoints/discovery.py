@@ -27,7 +27,7 @@ from restow.aggregator.documents_known import (
     merged_groups,
 )
 from restow.apimachinery.names import GroupVersion
-from restow.httpserver.response import Response, header_block
+from restow.httpserver.response import HttpResponse, header_block
 from restow.kinds.kind import Subresource
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Resource
@@ -139,7 +139,7 @@ class Discovery:
         """The aggregated document at `/api` or `/apis`."""
         return self._aggregated(path).body
 
-    def answer(self, context: Context, path: str) -> Response | None:
+    def answer(self, context: Context, path: str) -> HttpResponse | None:
         """The answer to a request for one of these documents."""
         if path in ("/api", "/apis") and context.form.discovery:
             return _cacheable(context, self._aggregated(path), AGGREGATED_TYPE)
@@ -367,7 +367,7 @@ def _aggregated_resource(resource: Resource, version: str) -> dict[str, Any]:
     return entry
 
 
-def _cacheable(context: Context, document: _Document, content_type: str) -> Response:
+def _cacheable(context: Context, document: _Document, content_type: str) -> HttpResponse:
     lines = [
         ("Content-Type", content_type),
         ("ETag", document.tag),
@@ -375,8 +375,8 @@ def _cacheable(context: Context, document: _Document, content_type: str) -> Resp
         ("Cache-Control", "public"),
     ]
     if context.request.headers.get("if-none-match") == document.tag:
-        return Response(304, b"", header_block(lines))
+        return HttpResponse(304, b"", header_block(lines))
     if len(document.body) > GZIP_BYTES_MIN and takes_gzip(context):
         lines += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
-        return Response(200, document.compressed, header_block(lines))
-    return Response(200, document.body, header_block(lines))
+        return HttpResponse(200, document.compressed, header_block(lines))
+    return HttpResponse(200, document.body, header_block(lines))

@@ -15,7 +15,7 @@ from restow.apimachinery.names import GroupKind
 from restow.endpoints.partial import partial_list_bytes, partial_object_bytes
 from restow.endpoints.tables.document import INCLUDE_OBJECT, IncludeObject, table_document
 from restow.endpoints.tables.registry import columns_of
-from restow.httpserver.response import Response
+from restow.httpserver.response import HttpResponse
 from restow.request.context import Context
 from restow.request.responses import respond
 
@@ -36,7 +36,7 @@ def object_in_form(context: Context, body: bytes, *, clock: Clock) -> bytes:
 
 def list_in_form(
     context: Context, bodies: list[bytes], metadata: dict[str, Any], *, clock: Clock
-) -> Response:
+) -> HttpResponse:
     """A list as the form of the request asks."""
     if context.form.as_kind == "Table":
         objects = [orjson.loads(body) for body in bodies]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from restow.httpserver.response import Response
+from restow.httpserver.response import HttpResponse
 from restow.request.context import Context
 from restow.request.responses import respond_text
 
@@ -43,7 +43,7 @@ class Health:
         """Each check's name, probe and outcome, and how often a probe has found it so."""
         yield from self._asked.items()
 
-    def answer(self, context: Context, probe: Probe, name: str) -> Response:
+    def answer(self, context: Context, probe: Probe, name: str) -> HttpResponse:
         """The answer to `/livez`, `/livez?verbose`, `/livez?exclude=x` or `/livez/x`."""
         if name:
             return self._detail(probe, name)
@@ -69,7 +69,7 @@ class Health:
             return respond_text(200, "\n".join(lines) + "\n")
         return respond_text(200, "ok")
 
-    def _detail(self, probe: Probe, name: str) -> Response:
+    def _detail(self, probe: Probe, name: str) -> HttpResponse:
         """One check, with its reason: only who may see more than the probe comes here."""
         check = self.checks[probe].get(name)
         if check is None:

@@ -16,7 +16,7 @@ from restow.apimachinery import status
 from restow.endpoints.discovery import Discovery
 from restow.endpoints.health import Health, Probe
 from restow.endpoints.openapi_paths import OpenApi
-from restow.httpserver.response import Promise, Response, header_block
+from restow.httpserver.response import HttpResponse, Promise, header_block
 from restow.kinds.builtin import has_group
 from restow.request.context import Context
 from restow.request.metrics import CONTENT_TYPE, HealthMetrics, Metrics
@@ -83,9 +83,9 @@ class NonResources:
         if path == "/version":
             return respond_object(context, 200, self._version)
         if path == "/metrics":
-            return Response(200, self._metrics.document(), _METRICS_HEADERS)
+            return HttpResponse(200, self._metrics.document(), _METRICS_HEADERS)
         if path == "/metrics/slis":
-            return Response(200, self._health_metrics.document(), _METRICS_HEADERS)
+            return HttpResponse(200, self._health_metrics.document(), _METRICS_HEADERS)
         if first in ("api", "apis"):
             return self._discovery.answer(context, path) or not_found_text()
         if first == "openapi":
@@ -120,7 +120,7 @@ class NonResources:
         return sorted(known)
 
 
-def no_such_version(groups: Container[str], group: str) -> Response:
+def no_such_version(groups: Container[str], group: str) -> HttpResponse:
     """The answer for objects in a version that is not hosted. Of groups that are built in, and are
     hosted, it is a Status. Raises 404."""
     if group in groups and has_group(group):
@@ -128,5 +128,5 @@ def no_such_version(groups: Container[str], group: str) -> Response:
     return not_found_text()
 
 
-def not_found_text() -> Response:
+def not_found_text() -> HttpResponse:
     return respond_text(404, "404 page not found\n")

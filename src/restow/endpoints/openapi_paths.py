@@ -16,7 +16,7 @@ from typing import Final
 
 from restow.aggregator.documents_known import NoRemotes, Remotes, RemoteVersion
 from restow.apimachinery import status
-from restow.httpserver.response import Promise, Response, header_block
+from restow.httpserver.response import HttpResponse, Promise, header_block
 from restow.kinds.derived_types import all_types
 from restow.kinds.kind import Kind, Subresource, type_name
 from restow.openapi import (
@@ -195,7 +195,7 @@ class OpenApi:
         prepare: Callable[[], Callable[[], Document]],
         lock: asyncio.Lock,
         content_type: str = _JSON,
-    ) -> Response:
+    ) -> HttpResponse:
         """Answer with a document that is made in a thread, unless it was made while we waited."""
         async with lock:
             # Looked up only now: what was hosted when the request came may be so no more.
@@ -351,11 +351,11 @@ def _served_subresource(kind: Kind, version: str, sub: Subresource) -> ServedSub
 
 def _answer(
     context: Context, document: Document, content_type: str
-) -> Response | Awaitable[Response]:
+) -> HttpResponse | Awaitable[HttpResponse]:
     wanted = context.info.parameter("hash")
     if wanted and wanted != document.etag:
         place = f"{context.info.path}?hash={document.etag}"
-        return Response(301, b"", header_block([("Location", place), ("Vary", "Accept")]))
+        return HttpResponse(301, b"", header_block([("Location", place), ("Vary", "Accept")]))
     lines = [
         ("Content-Type", content_type),
         ("ETag", f'"{document.etag}"'),
@@ -365,14 +365,14 @@ def _answer(
     if wanted:
         lines[-1] = ("Cache-Control", "public, immutable, max-age=31536000")
     if context.request.headers.get("if-none-match") == f'"{document.etag}"':
-        return Response(304, b"", header_block(lines))
+        return HttpResponse(304, b"", header_block(lines))
     if takes_gzip(context):
         lines += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
-        return Response(200, document.compressed, header_block(lines))
+        return HttpResponse(200, document.compressed, header_block(lines))
     if len(document.compressed) > UNPACKED_AT_ONCE_MAX:
         return _unpacked(document, header_block(lines))
-    return Response(200, document.body, header_block(lines))
+    return HttpResponse(200, document.body, header_block(lines))
 
 
-async def _unpacked(document: Document, headers: bytes) -> Response:
-    return Response(200, await asyncio.to_thread(document.pieces), headers)
+async def _unpacked(document: Document, headers: bytes) -> HttpResponse:
+    return HttpResponse(200, await asyncio.to_thread(document.pieces), headers)

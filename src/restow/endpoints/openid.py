@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from restow.apimachinery.jwt_keys import KeySet
-from restow.httpserver.response import Response, header_block
+from restow.httpserver.response import HttpResponse, header_block
 from restow.request.context import Context
 from restow.request.responses import respond_text
 
@@ -41,15 +41,15 @@ class OpenIdDocuments:
         # Only such an issuer can be found by what it is called.
         self.is_public: Final = parts.scheme == "https" and not (parts.query or parts.fragment)
 
-    def __call__(self, context: Context) -> Response:
+    def __call__(self, context: Context) -> HttpResponse:
         path = context.info.path
         if not self.is_public or path not in (CONFIGURATION_PATH, KEYS_PATH):
             return respond_text(404, "404 page not found\n")
         if context.info.method not in ("GET", "HEAD"):
             return respond_text(405, "405 method not allowed\n")
         if path == KEYS_PATH:
-            return Response(200, orjson.dumps(self._keys.as_jwks()), _KEYS_HEADERS)
-        return Response(200, self._configuration(), _CONFIGURATION_HEADERS)
+            return HttpResponse(200, orjson.dumps(self._keys.as_jwks()), _KEYS_HEADERS)
+        return HttpResponse(200, self._configuration(), _CONFIGURATION_HEADERS)
 
     @property
     def paths(self) -> tuple[str, ...]:

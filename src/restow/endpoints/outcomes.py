@@ -15,7 +15,7 @@ from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status import of_machinery_error
 from restow.apimachinery.status_error import StatusError
 from restow.audit import Auditor
-from restow.httpserver import Request, Response
+from restow.httpserver import HttpRequest, HttpResponse
 from restow.registry.errors import translate
 from restow.request.context import Context
 from restow.request.metrics import Metrics
@@ -36,13 +36,15 @@ class Outcomes:
         self._metrics = metrics
         self._audit = audit
 
-    def failed(self, context: Context | None, error: Exception) -> Response:
+    def failed(self, context: Context | None, error: Exception) -> HttpResponse:
         """The answer to what went wrong."""
         if context is not None and self._audit is not None and not isinstance(error, _EXPECTED):
             self._audit.panicked(context)
         return error_answer(context, as_status(error))
 
-    def counted(self, context: Context | None, request: Request, answer: Response) -> Response:
+    def counted(
+        self, context: Context | None, request: HttpRequest, answer: HttpResponse
+    ) -> HttpResponse:
         """The same answer, once it stands in the metrics and the audit log."""
         seconds = self._clock.monotonic() - request.received_seconds
         if context is not None and context.remote is not None:
@@ -67,7 +69,7 @@ class Outcomes:
         return answer
 
 
-def too_many(context: Context, why: str) -> Response:
+def too_many(context: Context, why: str) -> HttpResponse:
     """The answer when no task can be had that is needed for one."""
     error = status.unavailable(why, retry_after_seconds=RETRY_SECONDS)
     return error_answer(context, error)

@@ -18,7 +18,7 @@ from restow.audit import AuditIds, Auditor
 from restow.audit.records import Noted
 from restow.authorization.rules import Authorizer, Lasting
 from restow.endpoints.handlers.server import Server
-from restow.httpserver import Deferred, Headers, Request, RequestLine, Response
+from restow.httpserver import Deferred, Headers, HttpRequest, HttpResponse, RequestLine
 from restow.registry.watch_cache import WatchCache
 from restow.request.context import Context, Sender
 from restow.request.limits import InFlight
@@ -132,7 +132,7 @@ class ShortGets:
         """Roles, or what is to be written down, have changed."""
         self._epoch = object()
 
-    def when_fresh(self, request: Request, route: Route, short: ShortGet) -> Deferred | None:
+    def when_fresh(self, request: HttpRequest, route: Route, short: ShortGet) -> Deferred | None:
         """Answer a get when memory has all that was acknowledged before it, without a task; None
         if that is not what it lacks."""
         sender: Sender | None = request.headers.memo
@@ -167,7 +167,7 @@ class ShortGets:
                     if self._audit is not None and noted is not None:
                         at, now = request.received_seconds, self._monotonic()
                         self._audit.note_short(noted, request.answer_lines, at, now)
-                    deferred.resolve(Response(200, body, JSON_HEADERS))
+                    deferred.resolve(HttpResponse(200, body, JSON_HEADERS))
                     return
             context = Context(request, route.info)
             context.user, context.resource = user, route.resource

@@ -26,8 +26,8 @@ from restow.endpoints.outcomes import RETRY_SECONDS, Outcomes, too_many
 from restow.httpserver import (
     Answer,
     Deferred,
+    HttpResponse,
     Promise,
-    Response,
     Shielded,
     close_unused,
 )
@@ -75,7 +75,7 @@ class Waiting:
             return Shielded(self._seated(context, answer.awaitable))
         if isinstance(answer, Awaitable):
             return self._seated(context, answer)
-        if self._audit is not None and not isinstance(answer, Response | Deferred):
+        if self._audit is not None and not isinstance(answer, HttpResponse | Deferred):
             self._audit.stream(context, answer)
         return answer
 
@@ -134,7 +134,7 @@ class Waiting:
                 if isinstance(begun, Committing):
                     self._when_committed(context, begun, deferred)
                     return
-                if isinstance(begun, Response):
+                if isinstance(begun, HttpResponse):
                     self._keep(context, deferred, begun)
                     return
                 later = self._resolve_later(context, waiting, deferred)
@@ -151,7 +151,7 @@ class Waiting:
         self._server.store.caches.when_fresh(begin)
         return deferred
 
-    def _keep(self, context: Context, deferred: Deferred, answer: Response) -> None:
+    def _keep(self, context: Context, deferred: Deferred, answer: HttpResponse) -> None:
         """Keep the promise of an answer."""
         if context.seat is not None:
             context.seat.leave()
@@ -230,7 +230,7 @@ class Waiting:
             raise
         except Exception as error:  # noqa: BLE001 - the edge, for answers that had to wait
             answer = self._outcomes.failed(context, error)
-        if isinstance(answer, Response):
+        if isinstance(answer, HttpResponse):
             return self._outcomes.counted(context, context.request, answer)
         if self._audit is not None:
             self._audit.stream(context, answer)

@@ -13,16 +13,16 @@ Not here: paths, users, kinds, and what bodies mean. httptools is used in this p
 
 from restow.httpserver.limits import Limits
 from restow.httpserver.listener_state import Counters
-from restow.httpserver.request import Headers, Peer, PeerCertificate, Request, RequestLine
+from restow.httpserver.request import Headers, HttpRequest, Peer, PeerCertificate, RequestLine
 from restow.httpserver.response import (
     Answer,
     App,
     Deferred,
     ErrorBody,
     Gate,
+    HttpResponse,
     Promise,
     Quick,
-    Response,
     Shielded,
     close_unused,
     header_block,
@@ -49,6 +49,8 @@ __all__ = [
     "ErrorBody",
     "Gate",
     "Headers",
+    "HttpRequest",
+    "HttpResponse",
     "Limits",
     "Listener",
     "NamedPair",
@@ -58,9 +60,7 @@ __all__ = [
     "PullStream",
     "PushStream",
     "Quick",
-    "Request",
     "RequestLine",
-    "Response",
     "Shielded",
     "StreamWriter",
     "TlsError",

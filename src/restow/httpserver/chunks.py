@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from restow.httpserver.request_head import Refused
+from restow.httpserver.request_head import RequestRefused
 
 _SIZE: Final = re.compile(rb"[0-9A-Fa-f]+")
 _SIZE_DIGITS_MAX: Final = 16
@@ -60,7 +60,7 @@ class ChunkScanner:
         """The size line is whole."""
         digits = _SIZE.match(self._line)
         if digits is None or digits.end() > _SIZE_DIGITS_MAX:
-            raise Refused(400, "malformed request: Invalid character in chunk size")
+            raise RequestRefused(400, "malformed request: Invalid character in chunk size")
         self._line = b""
         size = int(digits[0], 16)
         if size:

@@ -19,22 +19,22 @@ from restow.httpserver.connection_states import (
     READING,
     STREAMING,
     TUNNELLING,
-    State,
+    ConnectionState,
 )
 from restow.httpserver.connection_writer import IN_LINE
-from restow.httpserver.listener_state import Shared
-from restow.httpserver.reader import HEAD, IDLE, Phase, RequestReader
-from restow.httpserver.request import Peer, Request
-from restow.httpserver.request_head import Refused
+from restow.httpserver.listener_state import ListenerState
+from restow.httpserver.reader import HEAD, IDLE, ReaderPhase, RequestReader
+from restow.httpserver.request import HttpRequest, Peer
+from restow.httpserver.request_head import RequestRefused
 from restow.httpserver.response import (
     CONTINUE,
     LENGTH_ENDS,
+    HttpResponse,
     Promise,
-    Response,
     encode_response,
     length_end,
 )
-from restow.httpserver.response_writer import Answering
+from restow.httpserver.response_writer import ResponseWriter
 
 # In the words of kube-apiserver.
 OVERDUE: Final = "Timeout: request did not complete within the allotted timeout"
@@ -43,7 +43,7 @@ OUTCOME_UNKNOWN: Final = f"{OVERDUE}; whether it was done is not known"
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class Connection(Answering):
+class ServerConnection(ResponseWriter):
     """The protocol object of one connection."""
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Connection(Answering):
         "_turn_timer",
     )
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ListenerState) -> None:
         super().__init__(shared)
         self._phase = IDLE
         self._idle_seconds = shared.limits.idle_seconds
@@ -64,7 +64,7 @@ class Connection(Answering):
         self._turn_timer: Timer | None = None
         self._dropped_bytes = 0
         # The request whose body is awaited, once the gate has seen it.
-        self._met: Request | None = None
+        self._met: HttpRequest | None = None
 
     # --- called by the event loop ------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class Connection(Answering):
         self.deadline_seconds = self._monotonic() + shared.limits.head_seconds
         if not shared.add(self):
             counters.connections_refused += 1
-            self._refuse(Refused(503, "too many connections, please try again"))
+            self._refuse(RequestRefused(503, "too many connections, please try again"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         shared = self._shared
@@ -107,7 +107,7 @@ class Connection(Answering):
         if self.turn_pending and self._turn_timer is None:
             self.take_turn()  # it stood in line, and what it asked was whole
         if self.state is READING and self._reader.phase is not IDLE:
-            self._refuse(Refused(400, "the request ended early"))
+            self._refuse(RequestRefused(400, "the request ended early"))
         self._abandon(ENDING)
         self.deadline_seconds = self._monotonic() + self._shared.limits.stall_seconds
 
@@ -190,7 +190,7 @@ class Connection(Answering):
         answer: Promise
         try:
             answer = shared.app(request)
-            if answer.__class__ is Response and not answer.close and not shared.stopping:
+            if answer.__class__ is HttpResponse and not answer.close and not shared.stopping:
                 head_only = request.method == "HEAD"
                 lines = request.answer_lines
                 encoded = encode_response(answer, shared.date_line, lines, head_only=head_only)
@@ -217,7 +217,7 @@ class Connection(Answering):
         self._direct = False
         try:
             self._reader.feed(data)
-        except Refused as refused:
+        except RequestRefused as refused:
             self._refuse(refused)
             return
         if self.peer.is_known:
@@ -235,7 +235,7 @@ class Connection(Answering):
         answered = 0
         try:
             answered = self._answer_all(now)
-        except Refused as refused:
+        except RequestRefused as refused:
             self._refuse(refused)
         finally:
             self._advancing = False
@@ -295,7 +295,7 @@ class Connection(Answering):
             self._wait_for_turn(0)
         return False
 
-    def _ask(self, request: Request) -> Promise:
+    def _ask(self, request: HttpRequest) -> Promise:
         try:
             return self._shared.app(request)
         except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
@@ -304,10 +304,10 @@ class Connection(Answering):
             self._shared.fatal(violation)
             raise
 
-    def _give(self, answer: Promise, request: Request, out: list[bytes]) -> None:
+    def _give(self, answer: Promise, request: HttpRequest, out: list[bytes]) -> None:
         """Put an answer into `out`, or do what else it needs."""
         try:
-            if isinstance(answer, Response):
+            if isinstance(answer, HttpResponse):
                 self._respond(answer, request, out)
                 return
             # What is older must be out before anything else writes.
@@ -354,7 +354,7 @@ class Connection(Answering):
             return
         try:
             self._reader.feed(data)
-        except Refused as refused:
+        except RequestRefused as refused:
             self._refuse(refused)
             return
         if self.state is not STREAMING:
@@ -363,7 +363,7 @@ class Connection(Answering):
             # Reading goes on during a stream, because it alone shows that the client left.
             self._transport.abort()
 
-    def _meet(self, request: Request) -> None:
+    def _meet(self, request: HttpRequest) -> None:
         """A head whose body is still to come: refuse it now, or ask for the body."""
         self._met = request
         gate = self._shared.gate
@@ -378,7 +378,7 @@ class Connection(Answering):
         if self._reader.expects_continue:
             self._write(CONTINUE)
 
-    def _set_deadline(self, now: float, phase: Phase) -> None:
+    def _set_deadline(self, now: float, phase: ReaderPhase) -> None:
         self._phase = phase
         limits = self._shared.limits
         if phase is IDLE:
@@ -404,10 +404,10 @@ class Connection(Answering):
     def busy(self) -> bool:
         """Whether a request is half-read or being answered."""
         match self.state:
-            case State.READING:
+            case ConnectionState.READING:
                 has_begun = self._reader.phase is not IDLE or self._reader.unread_bytes > 0
                 return has_begun or self._is_in_line
-            case State.STREAMING:
+            case ConnectionState.STREAMING:
                 return self._pull is not None or not self._may_end
             case state:
                 return state is ANSWERING
@@ -430,25 +430,27 @@ class Connection(Answering):
 
     def _overdue(self) -> None:
         match self.state:
-            case State.READING if self._writing_paused:
+            case ConnectionState.READING if self._writing_paused:
                 pass  # its client does not read: that has a limit of its own
-            case State.READING if self._reader.phase is IDLE and self._is_in_line:
+            case ConnectionState.READING if self._reader.phase is IDLE and self._is_in_line:
                 pass  # it has asked in time, and waits for others
-            case State.READING if self._reader.phase is IDLE:
+            case ConnectionState.READING if self._reader.phase is IDLE:
                 self._close_transport()
-            case State.READING:
-                self._refuse(Refused(408, f"{self._reader.phase.value} did not come in time"))
-            case State.ANSWERING:
+            case ConnectionState.READING:
+                self._refuse(
+                    RequestRefused(408, f"{self._reader.phase.value} did not come in time")
+                )
+            case ConnectionState.ANSWERING:
                 request = self._request
                 self._abandon(READING)
                 is_safe = request is None or request.method in _SAFE_METHODS
                 response = self._error(504, OVERDUE if is_safe else OUTCOME_UNKNOWN)
                 self._respond_and_end(response, request)
-            case State.ENDING if not self._transport.is_closing():
+            case ConnectionState.ENDING if not self._transport.is_closing():
                 # Not before: who is sent away should not come back at once.
                 self._transport.close()
                 self.deadline_seconds += self._shared.limits.linger_seconds
-            case State.ENDING:
+            case ConnectionState.ENDING:
                 self._transport.abort()
             case _:
                 pass

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """What a connection is doing."""
 
     READING = "reading"
@@ -18,9 +18,9 @@ class State(Enum):
 
 
 # Plain names: reading a member through its class costs more than the comparison.
-READING: Final = State.READING
-ANSWERING: Final = State.ANSWERING
-STREAMING: Final = State.STREAMING
-TUNNELLING: Final = State.TUNNELLING
-ENDING: Final = State.ENDING
-CLOSED: Final = State.CLOSED
+READING: Final = ConnectionState.READING
+ANSWERING: Final = ConnectionState.ANSWERING
+STREAMING: Final = ConnectionState.STREAMING
+TUNNELLING: Final = ConnectionState.TUNNELLING
+ENDING: Final = ConnectionState.ENDING
+CLOSED: Final = ConnectionState.CLOSED

@@ -12,14 +12,14 @@ import math
 from typing import Final
 
 from restow.httpserver.connection_states import ENDING, READING
-from restow.httpserver.listener_state import Shared
+from restow.httpserver.listener_state import ListenerState
 from restow.httpserver.reader import RequestReader
-from restow.httpserver.request import Peer, Request
-from restow.httpserver.request_head import Refused
+from restow.httpserver.request import HttpRequest, Peer
+from restow.httpserver.request_head import RequestRefused
 from restow.httpserver.response import (
     CLOSE_LINE,
     KEEP_LINE,
-    Response,
+    HttpResponse,
     encode_response,
     header_block,
     plain_error_body,
@@ -32,7 +32,7 @@ IN_LINE: Final = "restow_in_line"
 logger = logging.getLogger(__name__)
 
 
-class Wire(asyncio.Protocol):
+class ConnectionWriter(asyncio.Protocol):
     """A transport, what is written to it, and how it ends."""
 
     __slots__ = (
@@ -54,7 +54,7 @@ class Wire(asyncio.Protocol):
     _transport: asyncio.Transport
     _reader: RequestReader
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ListenerState) -> None:
         self._shared = shared
         self._counters = shared.counters
         # Whether nothing is half-read, owed, paused or ending: the short way is open.
@@ -82,7 +82,7 @@ class Wire(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def _error(self, status: int, message: str) -> Response:
+    def _error(self, status: int, message: str) -> HttpResponse:
         try:
             content_type, body = self._shared.error_body(status, message)
         except Exception:  # a refusal must go out, in whatever form
@@ -91,13 +91,13 @@ class Wire(asyncio.Protocol):
         lines = [("Content-Type", content_type)]
         if status == 503:
             lines.append(("Retry-After", str(RETRY_AFTER_SECONDS)))
-        return Response(status, body, header_block(lines))
+        return HttpResponse(status, body, header_block(lines))
 
-    def _internal_error(self, request: Request, error: BaseException) -> Response:
+    def _internal_error(self, request: HttpRequest, error: BaseException) -> HttpResponse:
         logger.error("no answer for %r", request, exc_info=error)
         return self._error(500, "Internal Server Error")
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: RequestRefused) -> None:
         """Say why, read no further, and close."""
         response = self._error(refused.status, refused.message)
         request, given_up = self._reader.half_read, self._shared.given_up
@@ -108,7 +108,7 @@ class Wire(asyncio.Protocol):
                 response = self._internal_error(request, error)
         self._respond_and_end(response, request)
 
-    def _respond_and_end(self, response: Response, request: Request | None) -> None:
+    def _respond_and_end(self, response: HttpResponse, request: HttpRequest | None) -> None:
         self._shared.counters.requests_refused += 1
         head_only = request is not None and request.method == "HEAD"
         date_line = self._shared.date_line
@@ -147,7 +147,7 @@ class Wire(asyncio.Protocol):
             self._transport.close()
 
 
-def connection_line(request: Request, *, keep: bool) -> bytes:
+def connection_line(request: HttpRequest, *, keep: bool) -> bytes:
     """What an answer says of its connection, with the lines that the request wants in it."""
     if not keep:
         return request.answer_lines + CLOSE_LINE

@@ -11,26 +11,26 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from restow.aio import Clock, InvariantViolation, Tasks
-from restow.httpserver.connection_states import ANSWERING, STREAMING, State
+from restow.httpserver.connection_states import ANSWERING, STREAMING, ConnectionState
 from restow.httpserver.limits import Budgets, Limits
-from restow.httpserver.reader import Lines
+from restow.httpserver.reader import RequestLineCache
 from restow.httpserver.request import Peer
 from restow.httpserver.response import STATUS_LINES, App, ErrorBody, Gate, GivenUp, Quick
-from restow.httpserver.unauthenticated_budget import Turns
+from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
 
 ROOM_LOOKS_MAX: Final = 16
 """Connections that are looked at for one that makes room; those that do not are not asked again
 before the others."""
 
 
-class Connection(Protocol):
+class TrackedConnection(Protocol):
     """A connection, as the listener and the others see it."""
 
     @property
     def peer(self) -> Peer: ...
 
     @property
-    def state(self) -> State: ...
+    def state(self) -> ConnectionState: ...
 
     @property
     def busy(self) -> bool:
@@ -67,7 +67,7 @@ class Counters:
 
 
 @dataclass(slots=True, kw_only=True)
-class Shared:
+class ListenerState:
     """One per listener, known to each of its connections."""
 
     app: App
@@ -86,29 +86,31 @@ class Shared:
     """Each answer of a connection is its last."""
     refusing: bool = False
     """New connections are sent away."""
-    lines: Lines = field(default_factory=Lines)
+    lines: RequestLineCache = field(default_factory=RequestLineCache)
     counters: Counters = field(default_factory=Counters)
-    connections: set[Connection] = field(default_factory=set)
-    strangers: dict[Connection, None] = field(default_factory=dict)
+    connections: set[TrackedConnection] = field(default_factory=set)
+    strangers: dict[TrackedConnection, None] = field(default_factory=dict)
     """Those that may not have shown yet who they are, in the order in which they make room."""
     addresses: dict[str, int] = field(default_factory=dict)
     """How many connections each address has."""
 
-    turns: Turns = field(init=False)
+    turns: UnauthenticatedBudget = field(init=False)
     """Work for strangers."""
 
     budgets: Budgets = field(init=False)
     """Bytes of unfinished requests."""
 
-    streams_budget: Turns = field(init=False)
+    streams_budget: UnauthenticatedBudget = field(init=False)
     """Work for pulled streams, such as long lists."""
 
     def __post_init__(self) -> None:
         self.budgets = Budgets(self.limits)
-        self.turns = Turns(self.clock.monotonic, self.limits.strangers_seconds)
-        self.streams_budget = Turns(self.clock.monotonic, self.limits.streams_seconds)
+        self.turns = UnauthenticatedBudget(self.clock.monotonic, self.limits.strangers_seconds)
+        self.streams_budget = UnauthenticatedBudget(
+            self.clock.monotonic, self.limits.streams_seconds
+        )
 
-    def add(self, connection: Connection) -> bool:
+    def add(self, connection: TrackedConnection) -> bool:
         """Take in a connection; whether there is room for it."""
         address = connection.peer.address
         self.connections.add(connection)
@@ -124,7 +126,7 @@ class Shared:
         self.strangers[connection] = None
         return True
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: TrackedConnection) -> None:
         """A connection is over."""
         self.connections.discard(connection)
         self.strangers.pop(connection, None)

@@ -16,7 +16,7 @@ from typing import Final
 
 from restow.httpserver.chunks import ChunkScanner
 from restow.httpserver.limits import AddressShare, Budget, Budgets, Limits
-from restow.httpserver.request import Peer, Request, RequestLine
+from restow.httpserver.request import HttpRequest, Peer, RequestLine
 from restow.httpserver.request_head import (
     CHUNKED,
     LENGTH_DIGITS,
@@ -25,7 +25,7 @@ from restow.httpserver.request_head import (
     REQUEST_LINE,
     HeaderBlock,
     HeadParser,
-    Refused,
+    RequestRefused,
     refuse_line,
     refuse_method,
     too_large,
@@ -41,7 +41,7 @@ BLOCK_BYTES_KEPT_MAX: Final = 16 * 1024
 _LINE_EXTRA_BYTES: Final = 64
 
 
-class Phase(Enum):
+class ReaderPhase(Enum):
     """What the reader waits for."""
 
     IDLE = "a request"
@@ -50,12 +50,12 @@ class Phase(Enum):
 
 
 # Plain names: reading a member through its class costs more than the comparison.
-IDLE: Final = Phase.IDLE
-HEAD: Final = Phase.HEAD
-BODY: Final = Phase.BODY
+IDLE: Final = ReaderPhase.IDLE
+HEAD: Final = ReaderPhase.HEAD
+BODY: Final = ReaderPhase.BODY
 
 
-class Lines:
+class RequestLineCache:
     """Request lines seen before, as bytes: all connections of a listener share them.
 
     `keeps` says of which lines it is of use to be known; without it, of all.
@@ -106,10 +106,10 @@ class RequestReader:
     )
 
     def __init__(
-        self, limits: Limits, *, budgets: Budgets, peer: Peer, lines: Lines | None = None
+        self, limits: Limits, *, budgets: Budgets, peer: Peer, lines: RequestLineCache | None = None
     ) -> None:
         self._limits = limits
-        self._lines = Lines() if lines is None else lines
+        self._lines = RequestLineCache() if lines is None else lines
         self._budgets = budgets
         # Where what is held is counted: it stays there until it is given back.
         self._holder: Budget | AddressShare = budgets.authenticated
@@ -127,7 +127,7 @@ class RequestReader:
         self.head_bytes = 0
         self._other: HeaderBlock | None = None
         # The request whose body is not complete.
-        self._request: Request | None = None
+        self._request: HttpRequest | None = None
         self._length = 0
         self._body = bytearray()
         self._chunks: HeadParser | None = None
@@ -156,7 +156,7 @@ class RequestReader:
         return self._request is None
 
     @property
-    def half_read(self) -> Request | None:
+    def half_read(self) -> HttpRequest | None:
         """A request whose body is still to come."""
         return self._request
 
@@ -179,7 +179,7 @@ class RequestReader:
             self._data = data
             self._position = 0
 
-    def whole_request(self, data: bytes, now_seconds: float) -> Request | None:
+    def whole_request(self, data: bytes, now_seconds: float) -> HttpRequest | None:
         """The short way: data that is one request with the same header lines as the one before.
 
         Only for a reader that waits for a request and holds nothing. None says nothing about the
@@ -191,7 +191,7 @@ class RequestReader:
         known = self._lines.known.get(data[: -block.raw_bytes])
         if known is not None:
             asked = (known.method, known.path, known.query)
-            return Request(*asked, block.headers, b"", self._peer, now_seconds)
+            return HttpRequest(*asked, block.headers, b"", self._peer, now_seconds)
         line = REQUEST_LINE.fullmatch(data, 0, len(data) - block.raw_bytes)
         if line is None:
             return None
@@ -201,9 +201,9 @@ class RequestReader:
             return None
         path, _, query = target.decode().partition("?")
         self._lines.note(data[: -block.raw_bytes], RequestLine(name, path, query))
-        return Request(name, path, query, block.headers, b"", self._peer, now_seconds)
+        return HttpRequest(name, path, query, block.headers, b"", self._peer, now_seconds)
 
-    def next_request(self, now_seconds: float) -> Request | None:
+    def next_request(self, now_seconds: float) -> HttpRequest | None:
         """The next whole request, or None if more bytes are needed; raises Refused.
 
         None also when a head is read and its body is not whole, and when much of a body was read:
@@ -238,9 +238,11 @@ class RequestReader:
         if name is None:
             raise refuse_method(method)
         if len(target) > self._limits.target_bytes_max:
-            raise Refused(414, f"the request target is over {self._limits.target_bytes_max} bytes")
+            raise RequestRefused(
+                414, f"the request target is over {self._limits.target_bytes_max} bytes"
+            )
         path, _, query = target.decode().partition("?")
-        request = Request(
+        request = HttpRequest(
             name,
             path,
             query,
@@ -311,7 +313,9 @@ class RequestReader:
     def _parse_block(self, head: bytes, *, raw: bytes, line: re.Match[bytes]) -> HeaderBlock:
         method, target, minor = line.groups()
         if len(target) > self._limits.target_bytes_max:
-            raise Refused(414, f"the request target is over {self._limits.target_bytes_max} bytes")
+            raise RequestRefused(
+                414, f"the request target is over {self._limits.target_bytes_max} bytes"
+            )
         if len(head) > self._head_bytes_max:
             raise self._head_too_large()
         if method not in METHODS:
@@ -330,7 +334,7 @@ class RequestReader:
             block.minor = b""
         return block
 
-    def _no_line(self, now_seconds: float) -> Request | None:
+    def _no_line(self, now_seconds: float) -> HttpRequest | None:
         # One empty line in front of a request is tolerated, as the standard asks.
         if self._data.startswith(b"\r\n", self._position):
             self._skip_line()
@@ -342,7 +346,7 @@ class RequestReader:
     def _skip_line(self) -> None:
         """Let an empty line pass, unless one did before; however the two were cut."""
         if self._skipped:
-            raise Refused(400, "malformed request line")
+            raise RequestRefused(400, "malformed request line")
         self._skipped = True
 
     def _hold_head(self) -> None:
@@ -383,7 +387,7 @@ class RequestReader:
             self._give_back()
             return
         if lone:
-            raise Refused(400, "a line ends without a carriage return")
+            raise RequestRefused(400, "a line ends without a carriage return")
         if len(partial) > self._head_bytes_max:
             raise self._head_too_large()
         if not self._line_checked:
@@ -396,9 +400,11 @@ class RequestReader:
                 raise refuse_line(bytes(partial[:end]))
             self._line_checked = True
         elif len(partial) >= self._limits.target_bytes_max + _LINE_EXTRA_BYTES:
-            raise Refused(414, f"the request target is over {self._limits.target_bytes_max} bytes")
+            raise RequestRefused(
+                414, f"the request target is over {self._limits.target_bytes_max} bytes"
+            )
         elif LINE_BEGIN.match(partial) is None and partial != b"\r":  # half an empty line
-            raise Refused(400, "malformed request line")
+            raise RequestRefused(400, "malformed request line")
 
     @property
     def _head_bytes_max(self) -> int:
@@ -407,13 +413,13 @@ class RequestReader:
             return limits.head_bytes_max
         return min(limits.unauthenticated_head_bytes_max, limits.head_bytes_max)
 
-    def _head_too_large(self) -> Refused:
+    def _head_too_large(self) -> RequestRefused:
         why = "" if self._peer.is_known else ", the limit until a request is authenticated"
-        return Refused(431, f"the header lines are over {self._head_bytes_max} bytes{why}")
+        return RequestRefused(431, f"the header lines are over {self._head_bytes_max} bytes{why}")
 
     # --- bodies ------------------------------------------------------------------------------
 
-    def _begin_body(self, request: Request, length: int) -> Request | None:
+    def _begin_body(self, request: HttpRequest, length: int) -> HttpRequest | None:
         if length > self._limits.body_bytes_max:
             self._request = request  # who refuses it should know who has sent it
             raise too_large(self._limits.body_bytes_max)
@@ -435,7 +441,7 @@ class RequestReader:
             self._drop_data()
         return None
 
-    def _read_body(self) -> Request | None:
+    def _read_body(self) -> HttpRequest | None:
         if self._chunks is not None:
             return self._read_chunks(self._chunks)
         position = self._position
@@ -448,7 +454,7 @@ class RequestReader:
             return None
         return self._end_body(self._body)
 
-    def _read_chunks(self, parser: HeadParser) -> Request | None:
+    def _read_chunks(self, parser: HeadParser) -> HttpRequest | None:
         """Feed some chunks, and nothing behind the body."""
         begin = self._position
         if begin == len(self._data):
@@ -458,20 +464,20 @@ class RequestReader:
         end = scanner.scan(self._data, begin, chunks_max=self._limits.chunks_at_once_max)
         parser.feed(self._data[begin:end])
         if collector.complete != scanner.complete:
-            raise Refused(400, "the message has no clear end")
+            raise RequestRefused(400, "the message has no clear end")
         self._position = end
         self._chunks_bytes += end - begin
         self._hold(len(collector.body) - body_bytes)
         overhead_bytes = self._chunks_bytes - len(collector.body)
         if overhead_bytes > self._limits.chunk_overhead_bytes_max:
-            raise Refused(400, "the chunks of the body have too little in them")
+            raise RequestRefused(400, "the chunks of the body have too little in them")
         if collector.complete:
             return self._end_body(collector.body)
         if not self.has_unread_body:
             self._drop_data()
         return None
 
-    def _end_body(self, body: bytearray) -> Request:
+    def _end_body(self, body: bytearray) -> HttpRequest:
         request = self._request
         assert request is not None
         request.body = bytes(body)
@@ -489,7 +495,7 @@ class RequestReader:
             known = peer.is_known
             self._holder = budgets.authenticated if known else budgets.share_of(peer.address)
         if not self._holder.take(nbytes):
-            raise Refused(503, "too many requests are being read, please try again")
+            raise RequestRefused(503, "too many requests are being read, please try again")
         self._held_bytes += nbytes
 
     def _give_back(self) -> None:

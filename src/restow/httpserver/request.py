@@ -147,7 +147,7 @@ class RequestLine:
         self.memo: Any = None
 
 
-class Request:
+class HttpRequest:
     """One request. Path and query are percent-encoded as received, without the question mark.
 
     `answer_by_seconds` is the application's to set, in the time of `received_seconds`: an answer

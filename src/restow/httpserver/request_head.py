@@ -45,7 +45,7 @@ _NAMES = {
 }
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not passed on. The answer is sent and the connection closed."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -71,7 +71,7 @@ class HeaderBlock:
         "version_minor",
     )
 
-    def __init__(self, raw: bytes, collector: Collector, *, minor: bytes) -> None:
+    def __init__(self, raw: bytes, collector: HeaderCollector, *, minor: bytes) -> None:
         headers = Headers(collector.lines)
         self.raw = raw
         self.raw_bytes = len(raw)
@@ -92,7 +92,7 @@ class HeaderBlock:
         _check_host(headers, version_minor=version_minor)
 
 
-class Collector:
+class HeaderCollector:
     """What httptools calls back while it parses one message. Knows limits, no connection."""
 
     __slots__ = (
@@ -117,18 +117,18 @@ class Collector:
         self.body = bytearray()
         self.in_body = False
         self.complete = False
-        self.refused: Refused | None = None
+        self.refused: RequestRefused | None = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.in_body:
             # Trailers: nothing here reads them, and they must not overwrite a header.
             self._trailers += 1
             if self._trailers > self._headers_max:
-                self._refuse(Refused(431, f"more than {self._headers_max} trailer lines"))
+                self._refuse(RequestRefused(431, f"more than {self._headers_max} trailer lines"))
             return
         lines = self.lines
         if len(lines) >= self._headers_max:
-            self._refuse(Refused(431, f"more than {self._headers_max} header lines"))
+            self._refuse(RequestRefused(431, f"more than {self._headers_max} header lines"))
         key = _NAMES.get(name) or name.decode().lower()
         # llhttp leaves the space behind a value.
         text = value.decode("latin-1").rstrip(" \t")
@@ -148,7 +148,7 @@ class Collector:
     def on_message_complete(self) -> None:
         self.complete = True
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: RequestRefused) -> None:
         self.refused = refused
         raise refused  # stops the parser, which hides it
 
@@ -159,7 +159,7 @@ class HeadParser:
     __slots__ = ("_parser", "collector")
 
     def __init__(self, limits: Limits) -> None:
-        self.collector = Collector(limits)
+        self.collector = HeaderCollector(limits)
         self._parser = httptools.HttpRequestParser(self.collector)
 
     def parse_head(self, head: bytes, *, raw: bytes, minor: bytes) -> HeaderBlock:
@@ -169,9 +169,9 @@ class HeadParser:
         block = HeaderBlock(raw, collector, minor=minor)
         if upgrade and block.length != 0:
             # llhttp takes no body here, others may: exactly what request smuggling needs.
-            raise Refused(400, "an upgrade cannot have a body")
+            raise RequestRefused(400, "an upgrade cannot have a body")
         if not collector.in_body or collector.complete != (block.length == 0):
-            raise Refused(400, "the message has no clear end")
+            raise RequestRefused(400, "the message has no clear end")
         return block
 
     def feed(self, data: bytes) -> bool:
@@ -181,53 +181,55 @@ class HeadParser:
         except httptools.HttpParserUpgrade:
             return True
         except httptools.HttpParserError as error:
-            raise self.collector.refused or Refused(400, f"malformed request: {error}") from None
+            raise self.collector.refused or RequestRefused(
+                400, f"malformed request: {error}"
+            ) from None
         return False
 
 
-def too_large(body_bytes_max: int) -> Refused:
-    return Refused(413, f"Request entity too large: limit is {body_bytes_max}")
+def too_large(body_bytes_max: int) -> RequestRefused:
+    return RequestRefused(413, f"Request entity too large: limit is {body_bytes_max}")
 
 
-def refuse_line(line: bytes) -> Refused:
+def refuse_line(line: bytes) -> RequestRefused:
     """Why a request line was not accepted."""
     shape = _LINE_SHAPE.fullmatch(line)
     if shape is None:
-        return Refused(400, "malformed request line")
+        return RequestRefused(400, "malformed request line")
     method, target, version = shape.groups()
     if version not in {b"HTTP/1.0", b"HTTP/1.1"}:
         if version.startswith(b"HTTP/0"):
-            return Refused(400, "malformed request line")
-        return Refused(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+            return RequestRefused(400, "malformed request line")
+        return RequestRefused(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
     if method not in METHODS:
         return refuse_method(method)
     if not target.startswith(b"/"):
-        return Refused(400, "the request target must be a path")
-    return Refused(400, "the request target has characters that a path cannot have")
+        return RequestRefused(400, "the request target must be a path")
+    return RequestRefused(400, "the request target has characters that a path cannot have")
 
 
-def refuse_method(method: bytes) -> Refused:
+def refuse_method(method: bytes) -> RequestRefused:
     name = method.decode("ascii", "replace")
     if method in METHODS_REFUSED:
-        return Refused(405, f"method {name} is not allowed")
-    return Refused(501, f"method {name} is not known")
+        return RequestRefused(405, f"method {name} is not allowed")
+    return RequestRefused(501, f"method {name} is not known")
 
 
 def _length_of(headers: Headers, lengths: list[str], *, version_minor: int) -> int:
     coding = headers.get("transfer-encoding")
     if coding is not None:
         if lengths or version_minor == 0:
-            raise Refused(400, "the length of the body is not clear")
+            raise RequestRefused(400, "the length of the body is not clear")
         if len(headers.get_all("transfer-encoding")) > 1 or coding.lower() != "chunked":
-            raise Refused(501, "the only transfer coding known here is chunked")
+            raise RequestRefused(501, "the only transfer coding known here is chunked")
         return CHUNKED
     if not lengths:
         return 0
     length = lengths[0]
     if len(lengths) > 1 or not (length.isascii() and length.isdigit()):
-        raise Refused(400, "the length of the body is not clear")
+        raise RequestRefused(400, "the length of the body is not clear")
     if len(length) > LENGTH_DIGITS_MAX:
-        raise Refused(413, "Request entity too large")
+        raise RequestRefused(413, "Request entity too large")
     return int(length)
 
 
@@ -249,13 +251,13 @@ def _expects_continue(headers: Headers) -> bool:
     if expected is None:
         return False
     if expected.lower() != "100-continue":
-        raise Refused(417, "the only expectation known here is 100-continue")
+        raise RequestRefused(417, "the only expectation known here is 100-continue")
     return True
 
 
 def _check_host(headers: Headers, *, version_minor: int) -> None:
     hosts = headers.get_all("host")
     if len(hosts) > 1 or (not hosts and version_minor == 1):
-        raise Refused(400, "a request has exactly one Host header")
+        raise RequestRefused(400, "a request has exactly one Host header")
     if hosts and _HOST.fullmatch(hosts[0]) is None:
-        raise Refused(400, "malformed Host header")
+        raise RequestRefused(400, "malformed Host header")

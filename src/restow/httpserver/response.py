@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from restow.httpserver.request import Headers, Request, RequestLine
+    from restow.httpserver.request import Headers, HttpRequest, RequestLine
     from restow.httpserver.stream import PullStream, PushStream
     from restow.httpserver.tunnel import Tunnel
 
@@ -54,7 +54,7 @@ def header_block(lines: Iterable[tuple[str, str]]) -> bytes:
     return "".join(made).encode("latin-1")
 
 
-class Response:
+class HttpResponse:
     """A whole answer. `headers` is a finished block of lines, from `header_block`.
 
     The listener adds the status line, Date, Content-Length and Connection, and nothing else.
@@ -131,16 +131,16 @@ class Shielded:
 def close_unused(answer: Answer) -> None:
     """Close an answer that will not be sent. A stream or a tunnel may hold an in-flight slot or a
     connection, and releases them only when it ends or is closed."""
-    if not isinstance(answer, Response):
+    if not isinstance(answer, HttpResponse):
         answer.close()
 
 
-Answer: TypeAlias = "Response | PushStream | PullStream | Tunnel"
+Answer: TypeAlias = "HttpResponse | PushStream | PullStream | Tunnel"
 Promise: TypeAlias = "Answer | Deferred | Shielded | Awaitable[Answer]"
-App: TypeAlias = "Callable[[Request], Promise]"
+App: TypeAlias = "Callable[[HttpRequest], Promise]"
 # Asked when a head is complete and its body is not: an answer here spares reading the body.
-Gate: TypeAlias = "Callable[[Request], Response | None]"
-GivenUp: TypeAlias = "Callable[[Request, Response], Response]"
+Gate: TypeAlias = "Callable[[HttpRequest], HttpResponse | None]"
+GivenUp: TypeAlias = "Callable[[HttpRequest, HttpResponse], HttpResponse]"
 """Told of a request that is read no further, and of the answer that it would get; the answer that
 it gets."""
 
@@ -169,7 +169,7 @@ def plain_error_body(status: int, message: str) -> tuple[str, bytes]:
 
 
 def encode_response(
-    response: Response, date_line: bytes, connection_line: bytes, *, head_only: bool
+    response: HttpResponse, date_line: bytes, connection_line: bytes, *, head_only: bool
 ) -> bytes:
     """The bytes of an answer, in one piece: one write, one TLS record where it fits."""
     body = response.body

@@ -14,15 +14,21 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from restow.aio import TaskHandle, TasksClosed, TasksFull, Timer
-from restow.httpserver.connection_states import ANSWERING, READING, STREAMING, TUNNELLING, State
-from restow.httpserver.connection_writer import Wire, connection_line
-from restow.httpserver.listener_state import Shared
-from restow.httpserver.request import Request
+from restow.httpserver.connection_states import (
+    ANSWERING,
+    READING,
+    STREAMING,
+    TUNNELLING,
+    ConnectionState,
+)
+from restow.httpserver.connection_writer import ConnectionWriter, connection_line
+from restow.httpserver.listener_state import ListenerState
+from restow.httpserver.request import HttpRequest
 from restow.httpserver.response import (
     Answer,
     Deferred,
+    HttpResponse,
     Promise,
-    Response,
     Shielded,
     close_unused,
     encode_response,
@@ -52,7 +58,7 @@ REFUSAL_BYTES: Final = 64 * 1024
 logger = logging.getLogger(__name__)
 
 
-class Answering(Wire):
+class ResponseWriter(ConnectionWriter):
     """The half of a connection that has a request and owes an answer."""
 
     __slots__ = (
@@ -60,10 +66,10 @@ class Answering(Wire):
         *("_unbegun", "_waiting_for", "_writer", "turn_pending"),
     )
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ListenerState) -> None:
         super().__init__(shared)
         # The request being answered, and its number: a late answer has an old number.
-        self._request: Request | None = None
+        self._request: HttpRequest | None = None
         self._ticket = 0
         # How many answers in a row were refusals.
         self._refusals = 0
@@ -84,7 +90,7 @@ class Answering(Wire):
         """An answer is out: look at what came meanwhile."""
         raise NotImplementedError
 
-    def _respond(self, response: Response, request: Request, out: list[bytes]) -> None:
+    def _respond(self, response: HttpResponse, request: HttpRequest, out: list[bytes]) -> None:
         shared = self._shared
         keep = request.keep_alive and not response.close and not shared.stopping
         out.append(
@@ -129,10 +135,10 @@ class Answering(Wire):
 
     # --- answers that take time --------------------------------------------------------------
 
-    def _take(self, promise: Promise, request: Request) -> None:
+    def _take(self, promise: Promise, request: HttpRequest) -> None:
         """Begin to wait for an answer, or to send one."""
         match promise:
-            case Response():
+            case HttpResponse():
                 out: list[bytes] = []
                 self._respond(promise, request, out)
                 self._flush(out)
@@ -151,7 +157,7 @@ class Answering(Wire):
             case _:
                 raise TypeError(f"not an answer: {type(promise).__name__}")
 
-    def _begin_wait(self, request: Request) -> int:
+    def _begin_wait(self, request: HttpRequest) -> int:
         self.state = ANSWERING
         self._request = request
         self._counters.answers_pending += 1
@@ -167,7 +173,7 @@ class Answering(Wire):
         """A deadline may have passed."""
         raise NotImplementedError
 
-    def _await_deferred(self, deferred: Deferred, request: Request) -> None:
+    def _await_deferred(self, deferred: Deferred, request: HttpRequest) -> None:
         if deferred.answer is not None:
             self._take(deferred.answer, request)
             return
@@ -176,7 +182,7 @@ class Answering(Wire):
         deferred.then(lambda answer: self._deliver(answer, ticket))
 
     def _await_task(
-        self, awaitable: Awaitable[Answer], request: Request, *, shielded: bool
+        self, awaitable: Awaitable[Answer], request: HttpRequest, *, shielded: bool
     ) -> None:
         ticket = self._begin_wait(request)
         name = f"{request.method}-{self.peer.connection_id}"
@@ -191,7 +197,7 @@ class Answering(Wire):
             self._waiting_for = handle
             self._unbegun = awaitable
 
-    async def _run(self, awaitable: Awaitable[Answer], request: Request, ticket: int) -> None:
+    async def _run(self, awaitable: Awaitable[Answer], request: HttpRequest, ticket: int) -> None:
         answer: Answer
         if ticket == self._ticket:
             self._unbegun = None
@@ -220,7 +226,7 @@ class Answering(Wire):
             self._take(self._internal_error(request, error), request)
         self._go_on()
 
-    def _stop_waiting(self, state: State) -> Deferred | TaskHandle | None:
+    def _stop_waiting(self, state: ConnectionState) -> Deferred | TaskHandle | None:
         self.state = state
         self._request = None
         self._counters.answers_pending -= 1
@@ -233,7 +239,7 @@ class Answering(Wire):
             _give_up(unbegun)
         return waiting_for
 
-    def _abandon(self, state: State) -> None:
+    def _abandon(self, state: ConnectionState) -> None:
         """Nobody will read what is being made: tell its makers."""
         before, self.state = self.state, state
         self._direct = False
@@ -251,7 +257,7 @@ class Answering(Wire):
 
     # --- streams -----------------------------------------------------------------------------
 
-    def _start_push(self, stream: PushStream, request: Request) -> None:
+    def _start_push(self, stream: PushStream, request: HttpRequest) -> None:
         if not self._begin_stream(stream, request, length=None):
             stream.close()
             return
@@ -265,7 +271,7 @@ class Answering(Wire):
             logger.exception("the stream of %r failed", request)
             self._transport.abort()
 
-    def _start_pull(self, stream: PullStream, request: Request) -> None:
+    def _start_pull(self, stream: PullStream, request: HttpRequest) -> None:
         if self._begin_stream(stream, request, length=stream.length):
             self._pull = stream
             self._pump()
@@ -273,7 +279,7 @@ class Answering(Wire):
             stream.close()
 
     def _begin_stream(
-        self, stream: PushStream | PullStream, request: Request, *, length: int | None
+        self, stream: PushStream | PullStream, request: HttpRequest, *, length: int | None
     ) -> bool:
         """Send the head; whether anything is to follow it."""
         keep = request.keep_alive and not self._shared.stopping
@@ -361,7 +367,7 @@ class Answering(Wire):
 
     # --- tunnels -----------------------------------------------------------------------------
 
-    def _start_tunnel(self, tunnel: Tunnel, request: Request) -> None:
+    def _start_tunnel(self, tunnel: Tunnel, request: HttpRequest) -> None:
         if self._shared.stopping or not request.version_minor:
             tunnel.close()
             self._take(self._error(503, "the connection cannot be switched now"), request)

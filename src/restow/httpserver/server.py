@@ -13,10 +13,10 @@ from email.utils import format_datetime
 from typing import Final
 
 from restow.aio import Runtime, Timer
-from restow.httpserver.connection import Connection
+from restow.httpserver.connection import ServerConnection
 from restow.httpserver.limits import Limits
-from restow.httpserver.listener_state import Counters, Shared
-from restow.httpserver.reader import Lines
+from restow.httpserver.listener_state import Counters, ListenerState
+from restow.httpserver.reader import RequestLineCache
 from restow.httpserver.response import (
     App,
     ErrorBody,
@@ -25,7 +25,7 @@ from restow.httpserver.response import (
     Quick,
     plain_error_body,
 )
-from restow.httpserver.shared_port import FrontDoor, open_sockets
+from restow.httpserver.shared_port import SharedPort, open_sockets
 from restow.httpserver.tls import TlsMaterial
 
 # Deadlines are late by at most this, and the Date header too.
@@ -52,11 +52,11 @@ logger = logging.getLogger(__name__)
 class Listener:
     """A running HTTP server. Made by `start`."""
 
-    def __init__(self, shared: Shared, *, tls: TlsMaterial | None) -> None:
+    def __init__(self, shared: ListenerState, *, tls: TlsMaterial | None) -> None:
         self._shared = shared
         self._tls = tls
-        self._doors: list[FrontDoor] = []
-        self._front: FrontDoor | None = None
+        self._doors: list[SharedPort] = []
+        self._front: SharedPort | None = None
         self._timer: Timer | None = None
         self._sweep_seconds = min(
             SWEEP_SECONDS_MAX, max(SWEEP_SECONDS_MIN, shared.limits.shortest_seconds / 4)
@@ -81,12 +81,12 @@ class Listener:
     ) -> Listener:
         """Listen, and answer from now on. Port 0 is any free one; `port` then tells which."""
         limits = limits or Limits()
-        shared = Shared(
+        shared = ListenerState(
             app=app,
             gate=gate,
             given_up=given_up,
             quick=quick,
-            lines=Lines(None if quick is None else quick.may_answer),
+            lines=RequestLineCache(None if quick is None else quick.may_answer),
             error_body=error_body,
             limits=limits,
             clock=runtime.clock,
@@ -123,14 +123,14 @@ class Listener:
 
     def _open_door(
         self, sockets: Sequence[socket.socket], runtime: Runtime, *, is_shared: bool
-    ) -> FrontDoor:
+    ) -> SharedPort:
         for listening in sockets:
             # Inherited by every connection: a peer that vanished without a word is found out.
             for level, option, value in KEEP_ALIVE:
                 listening.setsockopt(level, option, value)
-        door = FrontDoor(
+        door = SharedPort(
             sockets,
-            make=lambda: Connection(self._shared),
+            make=lambda: ServerConnection(self._shared),
             tls=self._tls.context if self._tls else None,
             limits=self._shared.limits,
             turns=self._shared.turns,

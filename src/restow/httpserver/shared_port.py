@@ -25,10 +25,10 @@ from contextlib import suppress
 from typing import Final
 
 from restow.aio import Runtime, TasksClosed, TasksFull, Timer
-from restow.httpserver.connection_writer import Wire
+from restow.httpserver.connection_writer import ConnectionWriter
 from restow.httpserver.limits import Budgets, Limits
-from restow.httpserver.tls_connection import Secured
-from restow.httpserver.unauthenticated_budget import Turns
+from restow.httpserver.tls_connection import TlsConnection
+from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
 
 BACKLOG: Final = 4_096
 NEIGHBOUR_SECONDS: Final = 0.05
@@ -106,17 +106,17 @@ def open_front_sockets(bind: str, port: int, *, count: int) -> list[socket.socke
     return opened
 
 
-class FrontDoor:
+class SharedPort:
     """Accepts on shared sockets. The first is this server's own."""
 
     def __init__(
         self,
         sockets: Sequence[socket.socket],
         *,
-        make: Callable[[], Wire],
+        make: Callable[[], ConnectionWriter],
         tls: ssl.SSLContext | None,
         limits: Limits,
-        turns: Turns,
+        turns: UnauthenticatedBudget,
         budgets: Budgets,
         runtime: Runtime,
         is_shared: bool,
@@ -228,7 +228,7 @@ class FrontDoor:
             if self._tls is None:
                 await connect(self._make, accepted)
                 return
-            secured = Secured(
+            secured = TlsConnection(
                 self._tls,
                 self._make,
                 turns=self._turns,

@@ -30,9 +30,9 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from restow.httpserver.connection_writer import IN_LINE, Wire
+from restow.httpserver.connection_writer import IN_LINE, ConnectionWriter
 from restow.httpserver.limits import AddressShare, Budgets
-from restow.httpserver.unauthenticated_budget import Turns
+from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
 
 RECORD_BYTES_MAX: Final = 16 * 1024
 """What TLS sends in one piece: a read of the library gives no more than that."""
@@ -49,7 +49,7 @@ RECORDS_AT_ONCE_MAX: Final = 16
 logger = logging.getLogger(__name__)
 
 
-class Secured(asyncio.Transport, asyncio.Protocol):
+class TlsConnection(asyncio.Transport, asyncio.Protocol):
     """One connection that speaks TLS. `make` makes its protocol when both sides know each other."""
 
     __slots__ = (
@@ -89,9 +89,9 @@ class Secured(asyncio.Transport, asyncio.Protocol):
     def __init__(
         self,
         context: ssl.SSLContext,
-        make: Callable[[], Wire],
+        make: Callable[[], ConnectionWriter],
         *,
-        turns: Turns,
+        turns: UnauthenticatedBudget,
         budgets: Budgets,
         dropped_bytes_max: int,
     ) -> None:
@@ -102,7 +102,7 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._decrypt, self._encrypt = self._ssl.read, self._ssl.write
-        self._protocol: Wire | None = None
+        self._protocol: ConnectionWriter | None = None
         # Whether what comes is decrypted at once: its sender is known, and nothing is ending.
         self._is_direct = False
         # What came before it is its turn, and whether it is read no further until then.

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 
-class Turns:
+class UnauthenticatedBudget:
     """The strangers of one listener."""
 
     __slots__ = (

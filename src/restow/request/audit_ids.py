@@ -15,7 +15,7 @@ from typing import Final
 import orjson
 
 from restow.aio import Ids
-from restow.httpserver.request import Request
+from restow.httpserver.request import HttpRequest
 
 HEADER: Final = "audit-id"
 ID_LENGTH_MAX: Final = 64
@@ -62,7 +62,7 @@ class AuditIds:
         self._count = count + 1
         return self._begin + _ENDS[count]
 
-    def line_for(self, request: Request) -> bytes:
+    def line_for(self, request: HttpRequest) -> bytes:
         """The header line of a request's id: the client's own, if it has one that is fit."""
         said = request.headers.get(HEADER)
         if said is not None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.quota_usage import Number
-from restow.httpserver.request import Request
+from restow.httpserver.request import HttpRequest
 from restow.registry.resource import Resource
 from restow.request.negotiation import ANYTHING_OR_JSON, PLAIN, Form, Protobuf, Purpose, negotiate
 from restow.request.protobuf_messages import has_messages
@@ -80,7 +80,7 @@ class Context:
         "warnings",
     )
 
-    def __init__(self, request: Request, info: RequestInfo) -> None:
+    def __init__(self, request: HttpRequest, info: RequestInfo) -> None:
         self.request = request
         self.info = info
         self.user: User = ANONYMOUS

@@ -17,7 +17,7 @@ from isal import isal_zlib
 from restow.apimachinery import status, yaml_encoder
 from restow.apimachinery.status_decoder import status_from_response
 from restow.apimachinery.status_error import StatusError
-from restow.httpserver.response import Answer, Response, header_block
+from restow.httpserver.response import Answer, HttpResponse, header_block
 from restow.httpserver.stream import PullStream
 from restow.request.context import Context
 from restow.request.negotiation import PRETTY_AGENTS
@@ -47,7 +47,7 @@ TEXT_HEADERS: Final = header_block(
 _GZIP_LINES: Final = header_block([("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")])
 
 
-def respond(context: Context, code: int, body: bytes) -> Response:
+def respond(context: Context, code: int, body: bytes) -> HttpResponse:
     """An answer whose body is this JSON."""
     headers = JSON_HEADERS
     if context.info.query or context.form.media != "json" or _is_person(context):
@@ -55,17 +55,17 @@ def respond(context: Context, code: int, body: bytes) -> Response:
     return _finished(context, code, body, headers)
 
 
-def respond_message(context: Context, body: bytes) -> Response:
+def respond_message(context: Context, body: bytes) -> HttpResponse:
     """An answer whose body is this message."""
     return _finished(context, 200, body, _PROTOBUF_HEADERS)
 
 
-def _finished(context: Context, code: int, body: bytes, headers: bytes) -> Response:
+def _finished(context: Context, code: int, body: bytes, headers: bytes) -> HttpResponse:
     if context.warnings:
         headers += warning_lines(context.warnings)
     if len(body) > GZIP_BYTES_MIN and takes_gzip(context):
-        return Response(code, compress(body), headers + _GZIP_LINES)
-    return Response(code, body, headers)
+        return HttpResponse(code, compress(body), headers + _GZIP_LINES)
+    return HttpResponse(code, body, headers)
 
 
 def wants_message(context: Context, size: int) -> bool:
@@ -74,16 +74,16 @@ def wants_message(context: Context, size: int) -> bool:
     return form.media == "protobuf" and (size <= PROTOBUF_BYTES_MAX or not form.or_json)
 
 
-def respond_object(context: Context, code: int, value: Any) -> Response:
+def respond_object(context: Context, code: int, value: Any) -> HttpResponse:
     """An answer whose body is this value as JSON."""
     return respond(context, code, orjson.dumps(value))
 
 
-def respond_text(code: int, text: str) -> Response:
-    return Response(code, text.encode(), TEXT_HEADERS)
+def respond_text(code: int, text: str) -> HttpResponse:
+    return HttpResponse(code, text.encode(), TEXT_HEADERS)
 
 
-def error_answer(context: Context | None, error: StatusError) -> Response:
+def error_answer(context: Context | None, error: StatusError) -> HttpResponse:
     """The Status of an error, in the form the client reads, if it said which."""
     body, headers = error.to_bytes(), JSON_HEADERS
     if context is not None:
@@ -93,7 +93,7 @@ def error_answer(context: Context | None, error: StatusError) -> Response:
             headers += warning_lines(context.warnings)
     if error.retry_after_seconds:
         headers += header_block([("Retry-After", str(error.retry_after_seconds))])
-    return Response(error.code, body, headers)
+    return HttpResponse(error.code, body, headers)
 
 
 class Bodies(NamedTuple):
@@ -124,7 +124,7 @@ def respond_list(context: Context, head: bytes, bodies: Bodies, tail: bytes) -> 
         pieces = _compressed(list_pieces(head, bodies, tail))
         return PullStream(200, pieces, headers + _GZIP_LINES)
     if size < GZIP_BYTES_MIN:
-        return Response(200, b"".join((head, b",".join(items), tail)), headers)
+        return HttpResponse(200, b"".join((head, b",".join(items), tail)), headers)
     return PullStream(200, list_pieces(head, bodies, tail), headers, length=size)
 
 

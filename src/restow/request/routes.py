@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.httpserver import Request, RequestLine
+from restow.httpserver import HttpRequest, RequestLine
 from restow.registry.resource import Resource
 from restow.request.metrics import Metrics
 from restow.request.parameters import DEADLINES, Deadlines, seconds_of
@@ -96,7 +96,7 @@ class Routes:
         route = self._routes.get((line.method, line.path, line.query))
         return None if route is None else route.short
 
-    def of(self, request: Request) -> Route:
+    def of(self, request: HttpRequest) -> Route:
         key = (request.method, request.path, request.query)
         route = self._routes.get(key)
         if route is None and request.method in _WRITING_METHODS:
@@ -112,7 +112,7 @@ class Routes:
             self._routes[key] = route
         return route
 
-    def _sibling(self, request: Request) -> Route | None:
+    def _sibling(self, request: HttpRequest) -> Route | None:
         """The route of a write to an object, from that of another beside it; None: read it.
 
         Objects are many and each is seldom written, so that their routes are not worth keeping.

@@ -28,7 +28,7 @@ from restow.endpoints.health import Health
 from restow.endpoints.nonresource import NonResources
 from restow.endpoints.openapi_paths import OpenApi
 from restow.httpserver.request import Headers, Peer
-from restow.httpserver.request import Request as Received
+from restow.httpserver.request import HttpRequest as Received
 from restow.openapi import ApiInfo
 from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
 from restow.registry.resource import Resource
@@ -103,9 +103,9 @@ class Site:
         return orjson.loads(answer.body)
 
 
-async def _kept(promise: Any) -> listener.Response:
+async def _kept(promise: Any) -> listener.HttpResponse:
     answer = await promise if isinstance(promise, Awaitable) else promise
-    assert isinstance(answer, listener.Response)
+    assert isinstance(answer, listener.HttpResponse)
     return answer
 
 
@@ -207,10 +207,10 @@ class World:
         self.forwarded.append((context.info.path, api.name))
         return self._passed(context, api)
 
-    async def _passed(self, context: Context, api: RemoteApi) -> listener.Response:
+    async def _passed(self, context: Context, api: RemoteApi) -> listener.HttpResponse:
         request = ClientRequest(method="GET", target=context.info.path)
         async with self.backends.send(api, request) as response:
-            return listener.Response(response.status, await response.read(bytes_max=1_000_000))
+            return listener.HttpResponse(response.status, await response.read(bytes_max=1_000_000))
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Let tasks and threads run until something is so; no simulated time passes."""

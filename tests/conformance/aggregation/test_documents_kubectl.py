@@ -15,7 +15,7 @@ import pytest
 from restow.aio import Runtime
 from restow.client.transport import InProcessResponse
 from restow.httpserver import Listener
-from restow.httpserver.request import Request
+from restow.httpserver.request import HttpRequest
 from restow.registry.catalog import Catalog
 from restow.request.context import Context
 from restow.request.request_info import parse_request
@@ -73,7 +73,7 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.fixture
 async def kubectl(world: World, tmp_path: Path) -> AsyncIterator[Kubectl]:
-    def app(request: Request) -> Any:
+    def app(request: HttpRequest) -> Any:
         target = f"{request.path}?{request.query}" if request.query else request.path
         info = parse_request(request.method, target)
         return world.site.parts.answer(Context(request, info))

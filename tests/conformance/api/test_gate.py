@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from restow.apiserver.assembly import Doors
 from restow.authentication import Authentication
-from restow.httpserver import Headers, Peer, Request, Response
+from restow.httpserver import Headers, HttpRequest, HttpResponse, Peer
 from restow.request.context import User
 from restow.request.request_info import RequestInfo
 from restow.storage.errors import Unavailable
@@ -35,11 +35,11 @@ async def test_an_error_is_the_same_as_with_a_body() -> None:
         for error, code in ((Unavailable("the disk is gone"), 503), (KeyError("name"), 500)):
             authorizer.error = error
             early, whole = (
-                ask(Request("POST", CONFIG_MAPS, "", Headers([]), b"{}", Peer(1), 0.0))
+                ask(HttpRequest("POST", CONFIG_MAPS, "", Headers([]), b"{}", Peer(1), 0.0))
                 for ask in (app.gate, app)
             )
-            assert isinstance(early, Response)
-            assert isinstance(whole, Response)
+            assert isinstance(early, HttpResponse)
+            assert isinstance(whole, HttpResponse)
             assert (early.status, early.body) == (whole.status, whole.body)
             assert early.status == code
     finally:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from restow.client import InProcessResponse
-from restow.httpserver import Peer, PushStream, Request
+from restow.httpserver import HttpRequest, Peer, PushStream
 from tests.support.in_process import PushedStream, as_answer, fail, kept, request_of, tell
 from tests.support.sim.loop import Process
 from tests.support.sim.network import Link
@@ -28,7 +28,7 @@ class Listening(Protocol):
     def is_open(self) -> bool:
         """Whether it takes connections."""
 
-    def answer(self, request: Request) -> Any:
+    def answer(self, request: HttpRequest) -> Any:
         """Called in its own process; an answer, or a promise of one."""
 
     @property
@@ -92,7 +92,7 @@ class Door:
     async def _carry_out(
         self,
         server: Listening,
-        asked: Callable[[float], Request],
+        asked: Callable[[float], HttpRequest],
         answer: asyncio.Future[InProcessResponse],
         exchange: Exchange,
     ) -> None:

@@ -21,7 +21,7 @@ from restow.apiserver.store_guard import StoreGuard, keep_guard
 from restow.apiserver.taking_part import take_part
 from restow.controllers import ControllerManager, ControllerManagerOptions, CrdControllerOptions
 from restow.endpoints.barrier import WriteBarrier
-from restow.httpserver import Request, Response
+from restow.httpserver import HttpRequest, HttpResponse
 from restow.registry.catalog import Catalog, version_hash_of
 from restow.registry.committer import Sealed
 from restow.request.context import User
@@ -162,12 +162,12 @@ class SimServer:
     def id(self) -> str:
         return "" if self.coordinator is None else str(self.coordinator.membership.id)
 
-    def answer(self, request: Request) -> Any:
+    def answer(self, request: HttpRequest) -> Any:
         assert self.assembly is not None
         answer = self.assembly.app(request)
         if request.path.endswith("/rewrite") and not self._asked_for(request.path):
             return self._unwanted(request.path, answer)
-        if request.path in _SHOWN and isinstance(answer, Response) and answer.status == 200:
+        if request.path in _SHOWN and isinstance(answer, HttpResponse) and answer.status == 200:
             self._check_shown(answer)
         return answer
 
@@ -178,7 +178,7 @@ class SimServer:
             self._broken(f"M16: {self.name} has rewritten a page of {path}, which is gone")
         return answer
 
-    def _check_shown(self, answer: Response) -> None:
+    def _check_shown(self, answer: HttpResponse) -> None:
         """The hash that discovery shows is that of what is written, in the same step."""
         assert self.coordinator is not None
         assert isinstance(answer.body, bytes)

@@ -9,7 +9,7 @@ import pytest
 from restow.admission import Asked, Attributes, Chain, WriteOf
 from restow.admission import chain as chain_module
 from restow.apimachinery.status_error import StatusError
-from restow.httpserver.request import Request
+from restow.httpserver.request import HttpRequest
 from restow.registry.catalog import builtin_catalog
 from restow.request.context import Context
 from restow.request.request_info import parse_request
@@ -26,7 +26,7 @@ CONFIG_MAP: Object = {
 
 def context_of(method: str = "POST", plural: str = "configmaps") -> Context:
     info = parse_request(method, f"/api/v1/namespaces/default/{plural}")
-    context = Context(Request.__new__(Request), info)
+    context = Context(HttpRequest.__new__(HttpRequest), info)
     context.resource = CATALOG.find("", "v1", plural)
     return context
 

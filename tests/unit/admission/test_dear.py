@@ -18,7 +18,7 @@ from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
 from restow.apimachinery.structural.cel.library_authorizer import AuthorizerValue
 from restow.apimachinery.structural.cel.run import Trial
 from restow.apimachinery.structural.cel.values import TrialOver
-from restow.httpserver import Headers, Request
+from restow.httpserver import Headers, HttpRequest
 from restow.httpserver.request import Peer
 from restow.registry.catalog import builtin_catalog
 from restow.request.context import Context, User
@@ -35,7 +35,7 @@ async def dear() -> AsyncIterator[DearWork]:
 
 
 def write_of(name: str, *groups: str) -> Attributes:
-    request = Request("POST", "/", "", Headers([]), b"", Peer(1), 0.0)
+    request = HttpRequest("POST", "/", "", Headers([]), b"", Peer(1), 0.0)
     resource = builtin_catalog().of_kind("", "ConfigMap")
     assert resource is not None
     return Attributes(

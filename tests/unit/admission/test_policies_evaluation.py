@@ -15,7 +15,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
 from restow.apimachinery.structural.cel.library_authorizer import AuthorizerValue
 from restow.apimachinery.structural.cel.program import EvaluationOutcome
-from restow.httpserver import Headers, Request
+from restow.httpserver import Headers, HttpRequest
 from restow.httpserver.request import Peer
 from restow.registry.catalog import builtin_catalog
 from restow.request.context import ANONYMOUS, Context
@@ -170,7 +170,7 @@ def test_what_cannot_be_read_is_kept_as_an_error() -> None:
 
 
 def _context() -> Context:
-    request = Request("POST", "/", "", Headers([]), b"", Peer(1), 0.0)
+    request = HttpRequest("POST", "/", "", Headers([]), b"", Peer(1), 0.0)
     return Context(request, RequestInfo("POST", "/", "create"))
 
 

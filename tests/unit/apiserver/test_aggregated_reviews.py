@@ -13,7 +13,7 @@ from restow.aio import Runtime
 from restow.apimachinery.status import ServiceUnavailable
 from restow.apiserver.aggregated_reviews import Reviews
 from restow.client import NO_RETRY, ApiClient, InProcessResponse, InProcessTransport
-from restow.httpserver.request import Headers, Peer, Request
+from restow.httpserver.request import Headers, HttpRequest, Peer
 from restow.registry.errors import DoAgain
 from restow.request.context import ANONYMOUS, User
 from restow.request.request_info import RequestInfo
@@ -46,9 +46,9 @@ class Main:
         return InProcessResponse(201, orjson.dumps(body))
 
 
-def request(token: str = "") -> Request:
+def request(token: str = "") -> HttpRequest:
     lines = [("authorization", f"Bearer {token}")] if token else []
-    return Request(
+    return HttpRequest(
         method="GET",
         path="/",
         query="",

@@ -24,7 +24,7 @@ from restow.apiserver.authentication_options import AuthenticationOptions
 from restow.apiserver.pki import Pki, PkiError, PkiOptions, ensure_pki
 from restow.apiserver.renewal import Renewal, make_material
 from restow.apiserver.tls_options import NamedCertificate, TlsOptions, parse_named
-from restow.httpserver import Listener, Request, Response
+from restow.httpserver import HttpRequest, HttpResponse, Listener
 from restow.httpserver.tls import CIPHER_SUITES
 from restow.request.metrics import Metrics
 from tests.support.certificates import CertificateFiles, make_certificate, sign_certificate
@@ -33,9 +33,9 @@ DAY_SECONDS = 86_400.0
 WAIT_SECONDS = 10.0
 
 
-def answer(request: Request) -> Response:
+def answer(request: HttpRequest) -> HttpResponse:
     certificate = request.peer.certificate
-    return Response(200, (certificate.common_name if certificate else "nobody").encode())
+    return HttpResponse(200, (certificate.common_name if certificate else "nobody").encode())
 
 
 @dataclass(slots=True)

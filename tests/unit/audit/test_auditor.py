@@ -13,11 +13,11 @@ from restow.audit import AuditIds, Auditor, parse_policy
 from restow.audit.lines import Event, Stamps
 from restow.httpserver import (
     Headers,
+    HttpRequest,
+    HttpResponse,
     Peer,
     PullStream,
     PushStream,
-    Request,
-    Response,
     StreamWriter,
 )
 from restow.request.context import Context, User
@@ -61,7 +61,7 @@ class Bench:
 
     def context(self, method: str, target: str, body: bytes = b"") -> Context:
         path, _, query = target.partition("?")
-        request = Request(method, path, query, Headers([]), body, Peer(1, address="::1"), 0.0)
+        request = HttpRequest(method, path, query, Headers([]), body, Peer(1, address="::1"), 0.0)
         request.answer_lines = self._ids.line()
         context = Context(request, parse_request(method, target))
         context.user = JANE
@@ -107,7 +107,7 @@ def test_notes() -> None:
     context = bench.context("GET", PODS)
     bench.auditor.begin(context)
     context.annotate("policy.example/warning", "a\nb")
-    bench.auditor.complete(context, Response(200))
+    bench.auditor.complete(context, HttpResponse(200))
     (event,) = bench.sink.events()
     assert event["annotations"] == {
         "authorization.k8s.io/decision": "allow",
@@ -195,7 +195,7 @@ def test_odd_bodies(body: bytes) -> None:
     bench = Bench("RequestResponse")
     context = bench.context("POST", PODS, body)
     bench.auditor.begin(context)
-    bench.auditor.complete(context, Response(400, body))
+    bench.auditor.complete(context, HttpResponse(400, body))
     (event,) = bench.sink.events()
     assert event["responseStatus"]["code"] == 400
     assert bench.auditor.failures == 0
@@ -211,6 +211,6 @@ def test_failure_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     bench.auditor.reason = broken
     context = bench.context("GET", PODS)
     bench.auditor.begin(context)
-    bench.auditor.complete(context, Response(200))
+    bench.auditor.complete(context, HttpResponse(200))
     assert (bench.auditor.failures, bench.sink.lines) == (1, [])
     assert "could not be written" in caplog.text

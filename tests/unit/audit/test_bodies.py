@@ -7,7 +7,7 @@ import tracemalloc
 import orjson
 
 from restow.audit.bodies import OBJECT_BYTES_MAX, response_body, status_part
-from restow.httpserver import Response
+from restow.httpserver import HttpResponse
 from restow.request.responses import JSON_HEADERS
 
 PIECE = b"x" * OBJECT_BYTES_MAX
@@ -15,7 +15,7 @@ PIECE = b"x" * OBJECT_BYTES_MAX
 
 def test_a_long_list_is_left_out_without_a_copy() -> None:
     """An answer in many pieces is left out by its length: nobody waits until it is put together."""
-    answer = Response(200, [PIECE] * 64, JSON_HEADERS)
+    answer = HttpResponse(200, [PIECE] * 64, JSON_HEADERS)
     tracemalloc.start()
     try:
         found = response_body(answer, omits_managed_fields=False)
@@ -31,7 +31,7 @@ def test_an_answer_in_pieces() -> None:
     """A short answer in pieces is written down whole, and so is the status of a refusal."""
     sent = {"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}
     text = orjson.dumps(sent)
-    answer = Response(409, [text[:9], text[9:]], JSON_HEADERS)
+    answer = HttpResponse(409, [text[:9], text[9:]], JSON_HEADERS)
     assert orjson.loads(response_body(answer, omits_managed_fields=False).text) == sent
     assert b'"reason":"Conflict"' in status_part(answer, is_secret=False)
-    assert not response_body(Response(200, [], JSON_HEADERS), omits_managed_fields=False).is_cut
+    assert not response_body(HttpResponse(200, [], JSON_HEADERS), omits_managed_fields=False).is_cut

@@ -29,7 +29,7 @@ from restow.audit.redaction import (
     shown_uri,
     without_managed_fields,
 )
-from restow.httpserver import Headers, Peer, Request
+from restow.httpserver import Headers, HttpRequest, Peer
 from restow.request.audit_ids import AuditIds, id_in, quoted_line
 from restow.request.context import User
 from restow.request.request_info import parse_request
@@ -37,8 +37,8 @@ from restow.request.request_info import parse_request
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
-def request_of(*lines: tuple[str, str]) -> Request:
-    return Request("GET", "/", "", Headers(lines), b"", Peer(1), 0.0)
+def request_of(*lines: tuple[str, str]) -> HttpRequest:
+    return HttpRequest("GET", "/", "", Headers(lines), b"", Peer(1), 0.0)
 
 
 def test_own_ids() -> None:

@@ -13,8 +13,8 @@ from restow.aio import Runtime
 from restow.apimachinery.jwt import encode_base64
 from restow.apimachinery.jwt_keys import SigningKey
 from restow.httpserver import Listener, TlsFiles, TlsMaterial, header_block
-from restow.httpserver.request import Request
-from restow.httpserver.response import Deferred, Promise, Response
+from restow.httpserver.request import HttpRequest
+from restow.httpserver.response import Deferred, HttpResponse, Promise
 from tests.support.certificates import CertificateFiles
 
 DISCOVERY = "/.well-known/openid-configuration"
@@ -24,12 +24,14 @@ AUDIENCE = "restow"
 Answer = Callable[[], Promise]
 
 
-def json(value: Any, *, code: int = 200) -> Response:
-    return Response(code, orjson.dumps(value), header_block([("Content-Type", "application/json")]))
+def json(value: Any, *, code: int = 200) -> HttpResponse:
+    return HttpResponse(
+        code, orjson.dumps(value), header_block([("Content-Type", "application/json")])
+    )
 
 
-def redirect(to: str) -> Response:
-    return Response(302, b"", header_block([("Location", to)]))
+def redirect(to: str) -> HttpResponse:
+    return HttpResponse(302, b"", header_block([("Location", to)]))
 
 
 class FakeIssuer:
@@ -73,11 +75,11 @@ class FakeIssuer:
         """Sign with another key from now on."""
         self.key = SigningKey(ec.generate_private_key(ec.SECP256R1()))
 
-    def _answer(self, request: Request) -> Promise:
+    def _answer(self, request: HttpRequest) -> Promise:
         self.asked.append(request.path)
         self.asked_something.set()
         answer = self.answers.get(request.path)
-        return Response(404) if answer is None else answer()
+        return HttpResponse(404) if answer is None else answer()
 
 
 def never() -> Promise:

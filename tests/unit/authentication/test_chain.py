@@ -19,7 +19,7 @@ from restow.authentication import (
     TokenAuthenticator,
 )
 from restow.authentication.tokens import TOKEN_LENGTH_MAX
-from restow.httpserver.request import Headers, Peer, PeerCertificate, Request
+from restow.httpserver.request import Headers, HttpRequest, Peer, PeerCertificate
 from restow.request.context import Sender, User
 
 GOOD = "a-good-token"
@@ -32,11 +32,11 @@ def encoded(token: str) -> str:
 
 def request(
     *lines: tuple[str, str], path: str = "/api", peer: Peer | None = None, at: float = 0.0
-) -> Request:
-    return Request("GET", path, "", Headers(lines), b"", peer or Peer(1), at)
+) -> HttpRequest:
+    return HttpRequest("GET", path, "", Headers(lines), b"", peer or Peer(1), at)
 
 
-def websocket(*protocols: str) -> Request:
+def websocket(*protocols: str) -> HttpRequest:
     lines = [("sec-websocket-protocol", each) for each in protocols]
     return request(("upgrade", "websocket"), ("connection", "upgrade"), *lines)
 
@@ -148,7 +148,7 @@ class _Silent:
     def __init__(self, error: StatusError) -> None:
         self._error = error
 
-    def authenticate(self, request: Request) -> User | None:
+    def authenticate(self, request: HttpRequest) -> User | None:
         raise self._error
 
     def user_of(self, token: str) -> User | None:

@@ -26,7 +26,7 @@ from restow.authentication import (
     read_trust,
 )
 from restow.httpserver import TlsFiles, TlsMaterial
-from restow.httpserver.request import Headers, Peer, PeerCertificate, Request
+from restow.httpserver.request import Headers, HttpRequest, Peer, PeerCertificate
 from restow.request.context import User
 from tests.support.certificates import CertificateFiles, make_certificate
 
@@ -114,8 +114,8 @@ def after_handshake(
     return Peer(1, certificate=certificate)
 
 
-def request(peer: Peer, *lines: tuple[str, str]) -> Request:
-    return Request("GET", "/api", "", Headers(lines), b"", peer, 0.0)
+def request(peer: Peer, *lines: tuple[str, str]) -> HttpRequest:
+    return HttpRequest("GET", "/api", "", Headers(lines), b"", peer, 0.0)
 
 
 def chain(proxy: CertificateFiles, person: CertificateFiles, *names: str) -> Authentication:

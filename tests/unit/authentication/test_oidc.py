@@ -34,8 +34,8 @@ from restow.authentication.oidc_keys import (
     FRESH_SECONDS,
     RETRY_SECONDS,
 )
-from restow.httpserver.request import Headers, Peer, Request
-from restow.httpserver.response import Response
+from restow.httpserver.request import Headers, HttpRequest, Peer
+from restow.httpserver.response import HttpResponse
 from restow.registry.errors import DoAgain
 from restow.request.context import User
 from tests.support.certificates import CertificateFiles, make_certificate
@@ -229,8 +229,8 @@ BAD_ISSUERS: dict[str, tuple[str, Callable[[FakeIssuer], Any], str]] = {
         DISCOVERY, lambda it: json({"issuer": it.url, "jwks_uri": "http://localhost/keys"}),
         "names no jwks_uri"),
     "a document too large": (
-        DISCOVERY, lambda _: Response(200, b" " * (DOCUMENT_BYTES_MAX + 1)), "more than"),
-    "no JSON": (JWKS, lambda _: Response(200, b"{"), "no JSON object"),
+        DISCOVERY, lambda _: HttpResponse(200, b" " * (DOCUMENT_BYTES_MAX + 1)), "more than"),
+    "no JSON": (JWKS, lambda _: HttpResponse(200, b"{"), "no JSON object"),
     "a list": (JWKS, lambda _: json([]), "no JSON object"),
     "no keys": (JWKS, lambda _: json({"keys": []}), "none of its keys is good"),
     "keys that are none": (JWKS, lambda _: json({"keys": [7, {}, {"kty": "oct", "k": "AA"}]}),
@@ -355,6 +355,6 @@ async def test_issuers_can_come_change_and_go(world: World) -> None:
     assert await world.refused(token)
 
 
-def _request(token: str) -> Request:
+def _request(token: str) -> HttpRequest:
     lines = [("authorization", f"Bearer {token}")]
-    return Request("GET", "/api", "", Headers(lines), b"", Peer(1), 0.0)
+    return HttpRequest("GET", "/api", "", Headers(lines), b"", Peer(1), 0.0)

@@ -18,7 +18,7 @@ from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.used_tickets import KEPT, PREFIX, UsedTickets
 from restow.authentication.sessions import COOKIE, TICKET_SECONDS
 from restow.dashboard import load_assets
-from restow.httpserver import Request
+from restow.httpserver import HttpRequest
 from restow.registry.errors import DoAgain
 from restow.request.context import User
 from restow.storage.drivers import open_storage
@@ -471,7 +471,7 @@ async def test_bundled_watches_that_are_retried(
     authenticate = authentication.authenticate
     attempts = Counter[str]()
 
-    def authenticate_late(request: Request) -> User:
+    def authenticate_late(request: HttpRequest) -> User:
         attempts[request.path] += 1
         if request.path == CONFIG_MAPS and attempts[request.path] == 1:
             raise NotYet

@@ -25,7 +25,7 @@ from restow.authentication.sessions import (
     Sessions,
     cookie_line,
 )
-from restow.httpserver.request import Headers, Peer, PeerCertificate, Request
+from restow.httpserver.request import Headers, HttpRequest, Peer, PeerCertificate
 from restow.request.context import User
 
 KEY = b"a key that the servers of a cluster share"
@@ -42,8 +42,8 @@ def sessions(clock: SimulatedClock) -> Sessions:
     return Sessions(KEY, Runtime.simulated("sessions", clock=clock))
 
 
-def request(method: str = "GET", **headers: str) -> Request:
-    return Request(method, "/api", "", Headers(list(headers.items())), b"", Peer(1), 0.0)
+def request(method: str = "GET", **headers: str) -> HttpRequest:
+    return HttpRequest(method, "/api", "", Headers(list(headers.items())), b"", Peer(1), 0.0)
 
 
 def test_a_ticket_is_for_who_asked_for_it(sessions: Sessions) -> None:
@@ -123,7 +123,7 @@ def test_what_ends_a_credential(clock: SimulatedClock) -> None:
         not_after_epoch_seconds=ends,
         der=b"der",
     )
-    asked = Request("POST", "/", "", Headers([]), b"", Peer(1, certificate=certificate), 0.0)
+    asked = HttpRequest("POST", "/", "", Headers([]), b"", Peer(1, certificate=certificate), 0.0)
     chain = Authentication([CertificateAuthenticator(clock)])
     assert chain.credential_of(asked) == Credential(ends)
     with pytest.raises(status.Unauthorized):

@@ -27,8 +27,8 @@ from restow.endpoints.handlers.server import Server
 from restow.endpoints.health import Health
 from restow.endpoints.nonresource import NonResources
 from restow.endpoints.openapi_paths import OpenApi
-from restow.httpserver import Response
-from restow.httpserver.request import Headers, Peer, Request
+from restow.httpserver import HttpResponse
+from restow.httpserver.request import Headers, HttpRequest, Peer
 from restow.kinds.kind import VERBS_ALL
 from restow.openapi import ApiInfo
 from restow.registry.caches import Caches
@@ -84,15 +84,15 @@ def passes(barrier: WriteBarrier, resource: Resource, verb: str, subresource: st
     return True
 
 
-def said(answer: Response) -> dict[str, Any]:
+def said(answer: HttpResponse) -> dict[str, Any]:
     assert isinstance(answer.body, bytes)
     told: dict[str, Any] = orjson.loads(answer.body)
     return told
 
 
-def request(method: str, path: str, query: str = "", accept: str = "*/*") -> Request:
+def request(method: str, path: str, query: str = "", accept: str = "*/*") -> HttpRequest:
     headers = Headers([("authorization", f"Bearer {TOKEN}"), ("accept", accept)])
-    return Request(method, path, query, headers, b"{}", Peer(1), 0.0)
+    return HttpRequest(method, path, query, headers, b"{}", Peer(1), 0.0)
 
 
 class World:
@@ -129,18 +129,18 @@ class World:
             actions={key: partial(self._act, key[1]) for key in ACTIONS},
         )
 
-    def ask(self, asked: Request, pending: set[str]) -> Response:
+    def ask(self, asked: HttpRequest, pending: set[str]) -> HttpResponse:
         """The answer while some roots are pending; `reached` has the handlers it came to."""
         self.reached.clear()
         self.reported.roots = pending
         answer = self.app(asked)
-        assert isinstance(answer, Response)
+        assert isinstance(answer, HttpResponse)
         return answer
 
-    def _act(self, verb: str, _server: Server, context: Context) -> Response:
+    def _act(self, verb: str, _server: Server, context: Context) -> HttpResponse:
         return self.note(verb, context)
 
-    def note(self, handler: str, context: Context) -> Response:
+    def note(self, handler: str, context: Context) -> HttpResponse:
         assert context.resource is not None
         if context.resource.plural == "bindings":
             self.reached.append(("create", found("", "v1", "pods")))

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from restow.endpoints.discovery import Discovery
-from restow.httpserver.request import Headers, Peer, Request
+from restow.httpserver.request import Headers, HttpRequest, Peer
 from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
 from restow.registry.resource import Resource
 from restow.request.context import Context
@@ -128,7 +128,7 @@ def test_the_tag_changes_with_the_document(catalog: Catalog) -> None:
 
     def ask(tag: str) -> tuple[int, bytes]:
         headers = Headers([("if-none-match", tag)] if tag else [])
-        request = Request("GET", "/apis", "", headers, b"", Peer(1), 0.0)
+        request = HttpRequest("GET", "/apis", "", headers, b"", Peer(1), 0.0)
         answer = discovery.answer(Context(request, parse_request("GET", "/apis")), "/apis")
         assert answer is not None
         return answer.status, answer.headers

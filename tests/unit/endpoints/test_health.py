@@ -12,7 +12,7 @@ from restow.endpoints.hooks import (
     STORAGE_VERSION_UPDATER,
     Hooks,
 )
-from restow.httpserver.request import Headers, Peer, Request
+from restow.httpserver.request import Headers, HttpRequest, Peer
 from restow.request.context import Context
 from restow.request.metrics import HealthMetrics, Metrics
 from restow.request.request_info import parse_request
@@ -22,7 +22,7 @@ UPDATER = f"poststarthook/{STORAGE_VERSION_UPDATER}"
 
 
 def ask(health: Health, probe: Probe, name: str = "", query: str = "") -> tuple[int, str]:
-    request = Request("GET", f"/{probe}", query, Headers([]), b"", Peer(1), 0.0)
+    request = HttpRequest("GET", f"/{probe}", query, Headers([]), b"", Peer(1), 0.0)
     answer = health.answer(Context(request, parse_request("GET", f"/{probe}?{query}")), probe, name)
     assert isinstance(answer.body, bytes)
     return answer.status, answer.body.decode()

@@ -11,8 +11,8 @@ from restow.endpoints.discovery import Discovery, no_version_hash
 from restow.endpoints.health import Health
 from restow.endpoints.nonresource import NonResources
 from restow.endpoints.openapi_paths import OpenApi
-from restow.httpserver import Response
-from restow.httpserver.request import Headers, Peer, Request
+from restow.httpserver import HttpResponse
+from restow.httpserver.request import Headers, HttpRequest, Peer
 from restow.openapi import ApiInfo
 from restow.registry.catalog import builtin_catalog, version_hash_of
 from restow.registry.resource import Resource
@@ -28,9 +28,9 @@ def _preferred_hash(resource: Resource) -> str:
 
 
 def ask(parts: NonResources, path: str) -> tuple[int, bytes]:
-    request = Request("GET", path, "", Headers([]), b"", Peer(1), 0.0)
+    request = HttpRequest("GET", path, "", Headers([]), b"", Peer(1), 0.0)
     answer = parts.answer(Context(request, parse_request("GET", path)))
-    assert isinstance(answer, Response)
+    assert isinstance(answer, HttpResponse)
     assert isinstance(answer.body, bytes)
     return answer.status, answer.body
 

@@ -13,8 +13,8 @@ import pytest
 
 from restow.endpoints import openapi_paths
 from restow.endpoints.openapi_paths import OpenApi
-from restow.httpserver import Response
-from restow.httpserver.request import Headers, Peer, Request
+from restow.httpserver import HttpResponse
+from restow.httpserver.request import Headers, HttpRequest, Peer
 from restow.openapi import ApiInfo, Document, V2Assembly, v3_document
 from restow.registry.catalog import Catalog, builtin_catalog
 from restow.request.context import Context
@@ -25,7 +25,7 @@ INFO = ApiInfo(version="v1.36.0")
 KIND = "com.example.test.v1.Gadget"
 
 
-def _whole(answer: Response) -> bytes:
+def _whole(answer: HttpResponse) -> bytes:
     return answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
 
 
@@ -36,14 +36,14 @@ class Asking:
         self.catalog: Catalog = builtin_catalog()
         self.openapi = OpenApi(self.catalog, INFO)
 
-    async def __call__(self, path: str, query: str = "", **headers: str) -> Response | None:
+    async def __call__(self, path: str, query: str = "", **headers: str) -> HttpResponse | None:
         lines = [(name.replace("_", "-"), value) for name, value in headers.items()]
-        request = Request("GET", path, query, Headers(lines), b"", Peer(1), 0.0)
+        request = HttpRequest("GET", path, query, Headers(lines), b"", Peer(1), 0.0)
         target = f"{path}?{query}" if query else path
         answer = self.openapi.answer(Context(request, parse_request("GET", target)), path)
         if isinstance(answer, Awaitable):
             answer = await answer
-        assert answer is None or isinstance(answer, Response)
+        assert answer is None or isinstance(answer, HttpResponse)
         return answer
 
     async def document(self, path: str) -> Any:

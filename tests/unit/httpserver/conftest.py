@@ -15,14 +15,14 @@ import uvloop
 from restow.aio import Runtime
 from restow.httpserver import (
     App,
+    HttpRequest,
+    HttpResponse,
     Limits,
     Listener,
-    Request,
-    Response,
     TlsFiles,
     TlsMaterial,
 )
-from restow.httpserver.connection import Connection
+from restow.httpserver.connection import ServerConnection
 from tests.support.certificates import CertificateFiles, make_certificate
 
 WAIT_SECONDS = 10.0
@@ -126,15 +126,15 @@ class Recorder:
     """An application that remembers its requests and echoes them, or does as it is told."""
 
     def __init__(self) -> None:
-        self.seen: list[Request] = []
-        self.paths: dict[str, Callable[[Request], Any]] = {}
+        self.seen: list[HttpRequest] = []
+        self.paths: dict[str, Callable[[HttpRequest], Any]] = {}
 
-    def __call__(self, request: Request) -> Any:
+    def __call__(self, request: HttpRequest) -> Any:
         self.seen.append(request)
         act = self.paths.get(request.path)
         if act is not None:
             return act(request)
-        return Response(200, request.path.encode() + b"|" + request.body)
+        return HttpResponse(200, request.path.encode() + b"|" + request.body)
 
     def lines(self) -> list[str]:
         return [f"{request.method} {request.path}" for request in self.seen]
@@ -174,10 +174,10 @@ class Harness:
         return client
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> ServerConnection:
         """The only connection of the last listener."""
         (found,) = self.listeners[-1]._shared.connections
-        assert isinstance(found, Connection)
+        assert isinstance(found, ServerConnection)
         return found
 
     async def ask(self, data: bytes) -> tuple[Answered, bytes]:

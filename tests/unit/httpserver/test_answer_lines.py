@@ -10,10 +10,10 @@ import pytest
 
 from restow.httpserver import (
     Deferred,
+    HttpRequest,
+    HttpResponse,
     PullStream,
     PushStream,
-    Request,
-    Response,
     StreamWriter,
     Tunnel,
     TunnelEnd,
@@ -21,16 +21,16 @@ from restow.httpserver import (
 from tests.unit.httpserver.conftest import Harness, request_bytes
 
 
-def _fail(_request: Request) -> Any:
+def _fail(_request: HttpRequest) -> Any:
     raise RuntimeError("no")
 
 
-def _overdue(request: Request) -> Any:
+def _overdue(request: HttpRequest) -> Any:
     request.answer_by_seconds = request.received_seconds
     return Deferred()
 
 
-def _push(_request: Request) -> Any:
+def _push(_request: HttpRequest) -> Any:
     def start(writer: StreamWriter) -> None:
         writer.write(b"x")
         writer.close()
@@ -38,22 +38,22 @@ def _push(_request: Request) -> Any:
     return PushStream(200, start)
 
 
-def _tunnel(_request: Request) -> Any:
+def _tunnel(_request: HttpRequest) -> Any:
     def start(end: TunnelEnd) -> None:
         end.close()
 
     return Tunnel(start, b"Upgrade: websocket\r\n")
 
 
-async def _later() -> Response:
+async def _later() -> HttpResponse:
     await asyncio.sleep(0)
-    return Response(200)
+    return HttpResponse(200)
 
 
-ACTS: list[tuple[Callable[[Request], Any], int]] = [
-    (lambda _: Response(200), 200),
-    (lambda _: Response(204), 204),
-    (lambda _: Response(200, close=True), 200),
+ACTS: list[tuple[Callable[[HttpRequest], Any], int]] = [
+    (lambda _: HttpResponse(200), 200),
+    (lambda _: HttpResponse(204), 204),
+    (lambda _: HttpResponse(200, close=True), 200),
     (lambda _: _later(), 200),
     (lambda _: PullStream(200, iter([b"x"]), length=1), 200),
     (_push, 200),
@@ -65,11 +65,11 @@ ACTS: list[tuple[Callable[[Request], Any], int]] = [
 
 @pytest.mark.parametrize(("act", "status"), ACTS)
 async def test_all_answers_have_them(
-    harness: Harness, act: Callable[[Request], Any], status: int
+    harness: Harness, act: Callable[[HttpRequest], Any], status: int
 ) -> None:
     """Whole answers, streams, tunnels, and the listener's own refusals carry the lines, once."""
 
-    def marked(request: Request) -> Any:
+    def marked(request: HttpRequest) -> Any:
         request.answer_lines = b"X-Mark: 1\r\n"
         return act(request)
 

@@ -7,19 +7,19 @@ import socket
 
 import pytest
 
-from restow.httpserver import Deferred, PushStream, Request, Response, Shielded, Tunnel
+from restow.httpserver import Deferred, HttpRequest, HttpResponse, PushStream, Shielded, Tunnel
 from tests.unit.httpserver.conftest import Harness, request_bytes, short, until
 
 
-async def later(body: bytes, seconds: float = 0.01) -> Response:
+async def later(body: bytes, seconds: float = 0.01) -> HttpResponse:
     await asyncio.sleep(seconds)
-    return Response(200, body)
+    return HttpResponse(200, body)
 
 
-def deferred_answer(request: Request) -> Deferred:
+def deferred_answer(request: HttpRequest) -> Deferred:
     deferred = Deferred()
     body = request.path.encode()
-    asyncio.get_running_loop().call_later(0.01, deferred.resolve, Response(200, body))
+    asyncio.get_running_loop().call_later(0.01, deferred.resolve, HttpResponse(200, body))
     return deferred
 
 
@@ -28,13 +28,13 @@ async def test_pipelined_answers_keep_their_order(harness: Harness) -> None:
     await harness.start()
     app = harness.app
 
-    def known(request: Request) -> Deferred:
+    def known(request: HttpRequest) -> Deferred:
         deferred = Deferred()
-        deferred.resolve(Response(200, request.path.encode()))
+        deferred.resolve(HttpResponse(200, request.path.encode()))
         return deferred
 
     kinds = {
-        "now": lambda request: Response(200, request.path.encode()),
+        "now": lambda request: HttpResponse(200, request.path.encode()),
         "task": lambda request: later(request.path.encode()),
         "shield": lambda request: Shielded(later(request.path.encode())),
         "deferred": deferred_answer,
@@ -58,7 +58,7 @@ async def test_one_request_at_a_time(harness: Harness) -> None:
     await harness.start()
     waiting: list[Deferred] = []
 
-    def wait(_: Request) -> Deferred:
+    def wait(_: HttpRequest) -> Deferred:
         waiting.append(Deferred())
         return waiting[-1]
 
@@ -69,8 +69,8 @@ async def test_one_request_at_a_time(harness: Harness) -> None:
         await until(lambda: len(waiting) > number)  # noqa: B023  (used at once)
         await asyncio.sleep(0.02)
         assert len(harness.app.seen) == number + 1
-        waiting[number].resolve(Response(200, b"%d" % number))
-        waiting[number].resolve(Response(500, b"ignored"))
+        waiting[number].resolve(HttpResponse(200, b"%d" % number))
+        waiting[number].resolve(HttpResponse(500, b"ignored"))
         assert (await client.answer()).body == b"%d" % number
     assert len((await client.answer()).body) == 300_002
 
@@ -90,7 +90,7 @@ async def test_many_pipelined_requests(harness: Harness) -> None:
 async def test_a_client_that_does_not_read_is_not_served_on(harness: Harness) -> None:
     """Unread answers stop the requests behind them; when they are read, the rest follows."""
     await harness.start(limits=short(write_high_water_bytes=100_000, write_bytes_max=100_000))
-    harness.app.paths["/"] = lambda _: Response(200, b"x" * 1_000_000)
+    harness.app.paths["/"] = lambda _: HttpResponse(200, b"x" * 1_000_000)
     client = await harness.connect()
     count = 60
     client.send(request_bytes("GET", "/") * count)
@@ -106,13 +106,13 @@ async def test_a_client_that_leaves_ends_its_work(harness: Harness, half: bool) 
     listener = await harness.start()
     ended: list[str] = []
 
-    async def work() -> Response:
+    async def work() -> HttpResponse:
         try:
             await asyncio.sleep(30)
         except asyncio.CancelledError:
             ended.append("task")
             raise
-        return Response(200)
+        return HttpResponse(200)
 
     harness.app.paths["/task"] = lambda _: work()
     harness.app.paths["/deferred"] = lambda _: Deferred(lambda: ended.append("deferred"))
@@ -133,10 +133,10 @@ async def test_shielded_work_is_finished(harness: Harness) -> None:
     listener = await harness.start()
     done = asyncio.Event()
 
-    async def write() -> Response:
+    async def write() -> HttpResponse:
         await asyncio.sleep(0.05)
         done.set()
-        return Response(201)
+        return HttpResponse(201)
 
     harness.app.paths["/"] = lambda _: Shielded(write())
     client = await harness.connect()
@@ -167,7 +167,7 @@ async def test_a_forgotten_answer(harness: Harness) -> None:
     forgotten: list[Deferred] = []
     abandoned: list[bool] = []
 
-    def forget(_: Request) -> Deferred:
+    def forget(_: HttpRequest) -> Deferred:
         forgotten.append(Deferred(lambda: abandoned.append(True)))
         return forgotten[-1]
 
@@ -176,7 +176,7 @@ async def test_a_forgotten_answer(harness: Harness) -> None:
     client.get()
     assert (await client.answer()).status == 504
     assert abandoned == [True]
-    forgotten[0].resolve(Response(200))
+    forgotten[0].resolve(HttpResponse(200))
     assert await client.rest() == b""
 
 
@@ -257,11 +257,11 @@ async def test_work_that_was_cancelled_elsewhere(
     """If what a task waits for is cancelled by somebody else, the client is told at once."""
     await harness.start()
 
-    async def work() -> Response:
+    async def work() -> HttpResponse:
         future = asyncio.get_running_loop().create_future()
         future.cancel()
         await future
-        return Response(200)
+        return HttpResponse(200)
 
     harness.app.paths["/"] = lambda _: work()
     client = await harness.connect()
@@ -301,27 +301,27 @@ async def test_an_answer_can_have_a_deadline_of_its_own(harness: Harness, second
     await harness.start()
     ended: list[str] = []
 
-    async def work(name: str) -> Response:
+    async def work(name: str) -> HttpResponse:
         try:
             await asyncio.sleep(0.3)
             ended.append(f"{name} done")
         except asyncio.CancelledError:
             ended.append(f"{name} cancelled")
             raise
-        return Response(200)
+        return HttpResponse(200)
 
-    def due(request: Request) -> None:
+    def due(request: HttpRequest) -> None:
         request.answer_by_seconds = request.received_seconds + seconds
 
-    def task(request: Request) -> object:
+    def task(request: HttpRequest) -> object:
         due(request)
         return work("task")
 
-    def shielded(request: Request) -> object:
+    def shielded(request: HttpRequest) -> object:
         due(request)
         return Shielded(work("shielded"))
 
-    def deferred(request: Request) -> object:
+    def deferred(request: HttpRequest) -> object:
         due(request)
         return Deferred(lambda: ended.append("deferred abandoned"))
 
@@ -338,7 +338,7 @@ async def test_an_answer_in_time_is_not_disturbed(harness: Harness) -> None:
     """A deadline that was met does not touch what comes after it."""
     await harness.start()
 
-    def act(request: Request) -> object:
+    def act(request: HttpRequest) -> object:
         request.answer_by_seconds = request.received_seconds + 0.2
         return later(b"in time")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from restow.httpserver import Request, Response
+from restow.httpserver import HttpRequest, HttpResponse
 from tests.unit.httpserver.conftest import Harness, request_bytes, short
 
 NEXT = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -197,9 +197,9 @@ async def test_a_large_head(harness: Harness) -> None:
     """A header block below a mebibyte passes, one above does not: 431. Before a request of the
     connection was authenticated, 64 KiB is the limit."""
 
-    def authenticated(request: Request) -> Response:
+    def authenticated(request: HttpRequest) -> HttpResponse:
         request.peer.is_known = True
-        return Response(200)
+        return HttpResponse(200)
 
     harness.app.paths["/known"] = authenticated
     await harness.start()

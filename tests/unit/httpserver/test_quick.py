@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from restow.aio import InvariantViolation
-from restow.httpserver import Headers, Quick, Request, RequestLine
-from restow.httpserver.reader import LINE_BYTES_KEPT_MAX, LINES_KEPT_MAX, Lines
+from restow.httpserver import Headers, HttpRequest, Quick, RequestLine
+from restow.httpserver.reader import LINE_BYTES_KEPT_MAX, LINES_KEPT_MAX, RequestLineCache
 from tests.unit.httpserver.conftest import Client, Harness, Recorder, request_bytes, until
 
 HEADERS = b"Content-Type: text/plain\r\n"
@@ -34,7 +34,7 @@ class Quickly:
 class Knowing(Recorder):
     """An application that knows every client."""
 
-    def __call__(self, request: Request) -> Any:
+    def __call__(self, request: HttpRequest) -> Any:
         request.peer.is_known = True
         return super().__call__(request)
 
@@ -147,7 +147,7 @@ async def test_a_stopping_listener_answers_nothing_quickly(harness: Harness) -> 
 
 def test_the_memory_of_lines_is_bounded() -> None:
     """Neither many lines nor long ones fill it."""
-    lines = Lines()
+    lines = RequestLineCache()
     for number in range(2 * LINES_KEPT_MAX + 1):
         lines.note(b"%d" % number, RequestLine("GET", "/", ""))
         assert len(lines.known) <= LINES_KEPT_MAX

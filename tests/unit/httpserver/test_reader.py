@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from restow.httpserver import Limits, Peer
 from restow.httpserver.limits import Budgets
 from restow.httpserver.reader import RequestReader
-from restow.httpserver.request_head import HeadParser, Refused
+from restow.httpserver.request_head import HeadParser, RequestRefused
 
 LIMITS = Limits(
     body_bytes_max=1000, head_bytes_max=2000, target_bytes_max=500, chunks_at_once_max=3
@@ -50,7 +50,7 @@ def read(pieces: list[bytes], *, short_way: bool = False) -> tuple[list[Seen], i
                 lines = tuple(request.headers.items())
                 body = request.body
                 seen.append((request.method, request.path, request.query, lines, body))
-    except Refused as refused:
+    except RequestRefused as refused:
         refusal = refused.status
     reader.close()
     assert budgets.bytes_held == 0
@@ -193,7 +193,7 @@ def parsed_by_bytes(data: bytes) -> tuple[bytes, bytes] | None:
             parser.feed(data[end - 1 : end])
             if parser.collector.complete:
                 return bytes(parser.collector.body), data[end:]
-    except Refused:
+    except RequestRefused:
         pass
     return None
 
@@ -225,7 +225,7 @@ def test_the_scanner_agrees_with_the_parser(data: bytes, chunks_max: int, size: 
                 if request is not None:
                     found = request.body, reader.take_rest() + data[begin + size :]
                     raise StopIteration
-    except (Refused, StopIteration):
+    except (RequestRefused, StopIteration):
         pass
     assert found == parsed_by_bytes(data)
 
@@ -242,7 +242,7 @@ def test_half_read_bodies_share_a_budget() -> None:
     assert (first.has_unread_body, budgets.authenticated.bytes_held) == (False, 60)
     second.feed(head + b"x" * 60)
     assert second.next_request(0.0) is None
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         second.next_request(0.0)
     assert refused.value.status == 503
     first.feed(b"x" * 30)
@@ -261,7 +261,7 @@ def test_half_read_heads_share_it() -> None:
     assert first.next_request(0.0) is None
     assert budgets.authenticated.bytes_held == 68
     second.feed(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 40)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         second.next_request(0.0)
     assert refused.value.status == 503
     first.feed(b"\r\n\r\n")
@@ -275,7 +275,7 @@ def refusal_of(reader: RequestReader, pieces: list[bytes]) -> tuple[int, str] | 
         for piece in pieces:
             reader.feed(piece)
             reader.next_request(0.0)
-    except Refused as refused:
+    except RequestRefused as refused:
         return refused.status, refused.message
     return None
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from restow.aio import InvariantViolation
-from restow.httpserver import Headers, Request, Response, encode_chunk, header_block
+from restow.httpserver import Headers, HttpRequest, HttpResponse, encode_chunk, header_block
 from restow.httpserver.chunks import ChunkScanner
 from tests.unit.httpserver.conftest import Client, Harness, request_bytes, short, until
 
@@ -113,7 +113,7 @@ async def test_the_gate_comes_before_the_chunks(
         return scan(self, data, begin, chunks_max=chunks_max)
 
     monkeypatch.setattr(ChunkScanner, "scan", scan_noted)
-    await harness.start(gate=lambda request: Response(403) if request.path == "/no" else None)
+    await harness.start(gate=lambda request: HttpResponse(403) if request.path == "/no" else None)
     chunks = chunk_bytes(body, 20)
     no, yes = (
         request_bytes("POST", path, "Transfer-Encoding: chunked") for path in ("/no", "/yes")
@@ -131,7 +131,7 @@ async def test_others_are_served_while_chunks_are_read(harness: Harness, *, know
     """A body of very many chunks is read a few at a time, and others are answered meanwhile."""
     steps = 0
 
-    def gate(request: Request) -> None:
+    def gate(request: HttpRequest) -> None:
         request.peer.is_known = known
 
     await harness.start(gate=gate, limits=short(chunks_at_once_max=10, strangers_seconds=1e-9))
@@ -151,7 +151,7 @@ async def test_unfinished_heads_leave_authenticated_clients_alone(harness: Harne
     """When unauthenticated connections hold all that they may, a long body is read whose sender is
     authenticated, by its first request or before; and short requests of others."""
 
-    def gate(request: Request) -> None:
+    def gate(request: HttpRequest) -> None:
         request.peer.is_known = "authorization" in request.headers
 
     limits = short(unauthenticated_bytes_max=200_000, unauthenticated_address_bytes_max=100_000)
@@ -179,8 +179,8 @@ async def test_unfinished_heads_leave_authenticated_clients_alone(harness: Harne
 async def test_the_gate_spares_the_body(harness: Harness) -> None:
     """A request that may not pass is answered before its body is read, each time anew."""
 
-    def gate(request: Request) -> Response | None:
-        return None if request.path == "/ok" else Response(401, b"no")
+    def gate(request: HttpRequest) -> HttpResponse | None:
+        return None if request.path == "/ok" else HttpResponse(401, b"no")
 
     await harness.start(gate=gate)
     client = await harness.connect()
@@ -225,7 +225,7 @@ async def test_nothing_after_close_is_answered(harness: Harness) -> None:
 async def test_answers_without_a_body(harness: Harness) -> None:
     """HEAD has the length but not the body; 204 and 304 have neither; all keep the connection."""
     await harness.start()
-    harness.app.paths["/304"] = lambda _: Response(304, headers=header_block([("ETag", '"x"')]))
+    harness.app.paths["/304"] = lambda _: HttpResponse(304, headers=header_block([("ETag", '"x"')]))
     client = await harness.connect()
     client.send(request_bytes("HEAD", "/abc"))
     answer = await client.answer(head_only=True)
@@ -241,7 +241,7 @@ async def test_answers_without_a_body(harness: Harness) -> None:
 async def test_a_body_of_pieces_is_joined(harness: Harness) -> None:
     """An answer may come as several pieces of bytes."""
     await harness.start()
-    harness.app.paths["/"] = lambda _: Response(200, [b"a", b"b" * 10, b"c"])
+    harness.app.paths["/"] = lambda _: HttpResponse(200, [b"a", b"b" * 10, b"c"])
     client = await harness.connect()
     client.get()
     assert (await client.answer()).body == b"a" + b"b" * 10 + b"c"
@@ -266,16 +266,16 @@ async def test_an_application_that_fails(
     await harness.start()
     client = await harness.connect()
 
-    def fail(_: Request) -> Response:
+    def fail(_: HttpRequest) -> HttpResponse:
         raise RuntimeError("secret detail")
 
-    async def fail_later() -> Response:
+    async def fail_later() -> HttpResponse:
         raise RuntimeError("secret detail")
 
     harness.app.paths["/now"] = fail
     harness.app.paths["/later"] = lambda _: fail_later()
     harness.app.paths["/type"] = lambda _: 42
-    harness.app.paths["/status"] = lambda _: Response(42)
+    harness.app.paths["/status"] = lambda _: HttpResponse(42)
     for path in ("/now", "/later", "/type", "/status", "/now"):
         client.get(path)
         answer = await client.answer()
@@ -294,7 +294,7 @@ async def test_a_broken_invariant_is_fatal() -> None:
 
     broken: list[InvariantViolation] = []
 
-    def app(_: Request) -> Response:
+    def app(_: HttpRequest) -> HttpResponse:
         raise InvariantViolation("cannot be")
 
     runtime = replace(Runtime.system(), fatal=broken.append)
@@ -328,16 +328,16 @@ def test_a_request_shows_no_secrets() -> None:
     from restow.httpserver import Peer
 
     headers = Headers([("authorization", "Bearer secret")])
-    request = Request("GET", "/a", "token=secret", headers, b"", Peer(1), 0.0)
+    request = HttpRequest("GET", "/a", "token=secret", headers, b"", Peer(1), 0.0)
     assert "secret" not in repr(request)
 
 
 async def test_connections_beyond_the_limit_are_told_so(harness: Harness) -> None:
     """One more than allowed gets 503 with Retry-After; when one leaves, there is room again."""
 
-    def known(request: Request) -> Response:
+    def known(request: HttpRequest) -> HttpResponse:
         request.peer.is_known = True
-        return Response(200)
+        return HttpResponse(200)
 
     harness.app.paths["/known"] = known
     listener = await harness.start(limits=short(connections_max=2))

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from restow.httpserver import PushStream, Request, Response, StreamWriter
+from restow.httpserver import HttpRequest, HttpResponse, PushStream, StreamWriter
 from tests.unit.httpserver.conftest import Client, Harness, request_bytes, short, until
 
 
-def known(request: Request) -> Response:
+def known(request: HttpRequest) -> HttpResponse:
     request.peer.is_known = True
-    return Response(200, b"known")
+    return HttpResponse(200, b"known")
 
 
 async def asked(client: Client, path: str) -> int:
@@ -58,9 +58,9 @@ async def test_who_is_being_served_does_not_make_room(harness: Harness) -> None:
     writers: list[StreamWriter] = []
     done = asyncio.Event()
 
-    async def work() -> Response:
+    async def work() -> HttpResponse:
         await done.wait()
-        return Response(200, b"done")
+        return HttpResponse(200, b"done")
 
     harness.app.paths["/watch"] = lambda _: PushStream(200, writers.append)
     harness.app.paths["/work"] = lambda _: work()
@@ -102,7 +102,7 @@ async def test_who_is_refused_again_and_again_is_slowed_down(
     harness: Harness, status: int, pipelined: bool
 ) -> None:
     """After some refusals a connection is read no more for a while; the others are, meanwhile."""
-    harness.app.paths["/no"] = lambda _: Response(status)
+    harness.app.paths["/no"] = lambda _: HttpResponse(status)
     limits = short(refusals_free=3, refusal_seconds=60, refusal_seconds_max=60)
     listener = await harness.start(limits=limits)
     client, other = await harness.connect(), await harness.connect()
@@ -122,7 +122,7 @@ async def test_who_is_refused_again_and_again_is_slowed_down(
 
 async def test_who_is_slowed_down_is_answered_in_the_end(harness: Harness) -> None:
     """Its requests are answered one by one, in their order, and then as quickly as before."""
-    harness.app.paths["/no"] = lambda _: Response(401)
+    harness.app.paths["/no"] = lambda _: HttpResponse(401)
     limits = short(refusals_free=1, refusal_seconds=0.001, refusal_seconds_max=0.01)
     listener = await harness.start(limits=limits)
     client = await harness.connect()
@@ -135,7 +135,7 @@ async def test_who_is_slowed_down_is_answered_in_the_end(harness: Harness) -> No
 
 async def test_a_good_request_is_the_end_of_it(harness: Harness) -> None:
     """Refusals count only in a row."""
-    harness.app.paths["/no"] = lambda _: Response(403)
+    harness.app.paths["/no"] = lambda _: HttpResponse(403)
     listener = await harness.start(limits=short(refusals_free=2))
     client = await harness.connect()
     for path, status in (("/no", 403), ("/no", 403), ("/", 200)) * 4:
@@ -149,9 +149,9 @@ async def test_who_is_known_may_be_refused_often(
 ) -> None:
     """Rights that somebody lacks slow down nobody; only a credential that has become bad does."""
 
-    def refuse(request: Request) -> Response:
+    def refuse(request: HttpRequest) -> HttpResponse:
         request.peer.is_known = True
-        return Response(status)
+        return HttpResponse(status)
 
     harness.app.paths["/no"] = refuse
     limits = short(refusals_free=1, refusal_seconds=0.001, refusal_seconds_max=0.01)
@@ -165,7 +165,7 @@ async def test_who_is_known_may_be_refused_often(
 
 async def test_a_slowed_connection_ends_with_the_listener(harness: Harness) -> None:
     """Nobody waits for the turn of one that is slowed down."""
-    harness.app.paths["/no"] = lambda _: Response(401)
+    harness.app.paths["/no"] = lambda _: HttpResponse(401)
     limits = short(refusals_free=1, refusal_seconds=60, refusal_seconds_max=60)
     listener = await harness.start(limits=limits)
     client = await harness.connect()

@@ -10,8 +10,8 @@ import pytest
 
 from restow.aio import Runtime
 from restow.httpserver import (
+    HttpResponse,
     PushStream,
-    Response,
     StreamWriter,
     TlsMaterial,
     open_front_sockets,
@@ -179,7 +179,7 @@ async def test_a_server_alone_answers_its_queue_before_it_closes(harness: Harnes
 
 async def test_the_own_port_is_served_until_the_stop(harness: Harness, front: Front) -> None:
     """Leaving the front does not close the port that is the server's own."""
-    listener = await harness.start(app=lambda _: Response(200, b"own"))
+    listener = await harness.start(app=lambda _: HttpResponse(200, b"own"))
     listener.open_front(front.for_server(0), Runtime.system(), is_shared=True)
     leaving = asyncio.create_task(listener.retire(seconds=0.2))
     assert await ask(listener.port) == (200, "close")

@@ -6,7 +6,14 @@ import asyncio
 
 import pytest
 
-from restow.httpserver import Deferred, PushStream, Request, Response, Shielded, StreamWriter
+from restow.httpserver import (
+    Deferred,
+    HttpRequest,
+    HttpResponse,
+    PushStream,
+    Shielded,
+    StreamWriter,
+)
 from tests.unit.httpserver.conftest import Harness, request_bytes, until
 
 
@@ -15,9 +22,9 @@ async def test_a_stop_finishes_what_was_begun(harness: Harness) -> None:
     listener = await harness.start()
     ended: list[str] = []
 
-    async def slow() -> Response:
+    async def slow() -> HttpResponse:
         await asyncio.sleep(0.2)
-        return Response(200, b"slow")
+        return HttpResponse(200, b"slow")
 
     def start(writer: StreamWriter) -> None:
         writer.write(b"event")
@@ -55,12 +62,12 @@ async def test_a_stop_does_not_wait_for_ever(harness: Harness) -> None:
     listener = await harness.start()
     ended: list[str] = []
 
-    async def stuck(name: str) -> Response:
+    async def stuck(name: str) -> HttpResponse:
         try:
             await asyncio.sleep(60)
         finally:
             ended.append(name)
-        return Response(200)
+        return HttpResponse(200)
 
     harness.app.paths["/task"] = lambda _: stuck("task")
     harness.app.paths["/shield"] = lambda _: Shielded(stuck("shield"))
@@ -80,9 +87,9 @@ async def test_a_stop_does_not_wait_for_ever(harness: Harness) -> None:
 async def test_streams_can_be_ended_before_the_stop(harness: Harness) -> None:
     """Watches can be sent away early; their connections stay usable."""
     listener = await harness.start()
-    ended: list[Request] = []
+    ended: list[HttpRequest] = []
 
-    def watch(request: Request) -> PushStream:
+    def watch(request: HttpRequest) -> PushStream:
         def start(writer: StreamWriter) -> None:
             writer.on_close = lambda: ended.append(request)
 
@@ -123,10 +130,10 @@ def test_the_standard_loop_serves_too() -> None:
     from restow.httpserver import Listener, PullStream
     from tests.unit.httpserver.conftest import Client
 
-    def app(request: Request) -> Response | PullStream:
+    def app(request: HttpRequest) -> HttpResponse | PullStream:
         if request.path == "/list":
             return PullStream(200, iter([b"x" * 100_000] * 50))
-        return Response(200, b"ok")
+        return HttpResponse(200, b"ok")
 
     async def run() -> None:
         listener = await Listener.start(app, bind="127.0.0.1", port=0, runtime=Runtime.system())

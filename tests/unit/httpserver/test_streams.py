@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from restow.httpserver import (
+    HttpRequest,
+    HttpResponse,
     PullStream,
     PushStream,
-    Request,
-    Response,
     StreamWriter,
     encode_chunk,
     header_block,
@@ -32,7 +32,7 @@ class Watchers:
         self.writers: list[StreamWriter] = []
         self.closed: list[StreamWriter] = []
 
-    def __call__(self, _: Request) -> PushStream:
+    def __call__(self, _: HttpRequest) -> PushStream:
         return PushStream(200, self._start, JSON)
 
     def _start(self, writer: StreamWriter) -> None:
@@ -170,7 +170,7 @@ async def test_a_stalled_client_is_cut(harness: Harness) -> None:
     """Whoever reads nothing for too long loses the connection, streaming or not."""
     watchers = Watchers()
     harness.app.paths["/watch"] = watchers
-    harness.app.paths["/large"] = lambda _: Response(200, b"x" * 20_000_000)
+    harness.app.paths["/large"] = lambda _: HttpResponse(200, b"x" * 20_000_000)
     listener = await harness.start(limits=short(stall_seconds=0.2))
     watcher, reader = await harness.connect(), await harness.connect()
     await open_watch(watcher)

@@ -13,19 +13,19 @@ import pytest
 
 from restow.httpserver import (
     Deferred,
+    HttpRequest,
+    HttpResponse,
     PullStream,
     PushStream,
-    Request,
-    Response,
     StreamWriter,
     TlsMaterial,
 )
-from restow.httpserver.connection import Connection
+from restow.httpserver.connection import ServerConnection
 from restow.httpserver.tls_connection import (
     HELD_BYTES,
     RECORD_BYTES_MAX,
     SEALED_BYTES_MAX,
-    Secured,
+    TlsConnection,
 )
 from tests.support.certificates import CertificateFiles
 from tests.unit.httpserver.conftest import (
@@ -114,7 +114,7 @@ def open_count(harness: Harness) -> int:
 
 def connections() -> list[object]:
     """All that are in memory, of whatever test."""
-    kinds = (Secured, Connection)
+    kinds = (TlsConnection, ServerConnection)
     return [each for each in gc.get_objects() if isinstance(each, kinds)]
 
 
@@ -174,7 +174,7 @@ async def test_answers_of_any_length(
 ) -> None:
     """What is longer than a record, or than is handed on at once, comes whole and in order."""
     body = b"".join(b"%07x\n" % number for number in range(length // 8 + 1))[:length]
-    harness.app.paths["/"] = lambda _: Response(200, body, b"")
+    harness.app.paths["/"] = lambda _: HttpResponse(200, body, b"")
     await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet() + client.sealed(GET))
@@ -378,7 +378,9 @@ async def test_what_is_held_comes_later(
     for is_known in (True, False):
         promised = Deferred()
 
-        def first(request: Request, promised: Deferred = promised, known: bool = is_known) -> Any:
+        def first(
+            request: HttpRequest, promised: Deferred = promised, known: bool = is_known
+        ) -> Any:
             request.peer.is_known = known
             return promised
 
@@ -393,7 +395,7 @@ async def test_what_is_held_comes_later(
             client.writer.write(client.sealed(second[begin : begin + RECORD_BYTES_MAX]))
         await asyncio.sleep(0.05)
         assert harness.app.lines() == ["GET /"]
-        promised.resolve(Response(200, b"one"))
+        promised.resolve(HttpResponse(200, b"one"))
         got = b""
         while not got.endswith(b"/second|" + body):
             got += await client.answer()
@@ -406,13 +408,13 @@ async def test_the_library_keeps_little(
 ) -> None:
     """A long answer is encrypted in parts, so that an idle connection keeps the memory of one."""
     sizes: list[int] = []
-    harness.app.paths["/"] = lambda _: Response(200, b"x" * 2_000_000)
+    harness.app.paths["/"] = lambda _: HttpResponse(200, b"x" * 2_000_000)
     await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet())
     await until(lambda: open_count(harness) == 1)
     secured = harness.connection._transport
-    assert isinstance(secured, Secured)
+    assert isinstance(secured, TlsConnection)
     send = secured._send
 
     def watched(data: bytes) -> None:
@@ -459,7 +461,7 @@ async def test_a_body_is_not_kept(
     while not got.endswith(b"/|" + b"x" * 100_000):
         got += await client.answer()
     harness.app.seen.clear()
-    kept = [each for each in gc.get_objects() if isinstance(each, Request)]
+    kept = [each for each in gc.get_objects() if isinstance(each, HttpRequest)]
     assert [each for each in kept if len(each.body) == 100_000] == []
 
 
@@ -478,9 +480,9 @@ async def test_what_is_over_does_not_begin_again(
     await until(lambda: connection._reading_paused)
     client.writer.write(client.sealed(GET))
     secured = connection._transport
-    assert isinstance(secured, Secured)
+    assert isinstance(secured, TlsConnection)
     await until(lambda: bool(secured._held))
-    promised.resolve(Response(200))
+    promised.resolve(HttpResponse(200))
     assert secured._is_in_line
     secured.connection_lost(None)  # as the loop says it when it looks at sockets
     await asyncio.sleep(0.01)

@@ -6,8 +6,8 @@ import asyncio
 import time
 
 from restow.httpserver import TlsMaterial
-from restow.httpserver.tls_connection import RECORDS_AT_ONCE_MAX, Secured
-from restow.httpserver.unauthenticated_budget import Turns
+from restow.httpserver.tls_connection import RECORDS_AT_ONCE_MAX, TlsConnection
+from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
 from tests.support.certificates import CertificateFiles
 from tests.unit.httpserver.conftest import (
     WAIT_SECONDS,
@@ -26,7 +26,7 @@ class Costly:
 
     def __init__(self, seconds: float) -> None:
         self.now = 0.0
-        self.turns = Turns(self.monotonic, seconds)
+        self.turns = UnauthenticatedBudget(self.monotonic, seconds)
         self.done: list[str] = []
 
     def monotonic(self) -> float:
@@ -83,7 +83,7 @@ async def test_the_new_and_the_others() -> None:
 
 async def test_a_part_of_what_has_its_turn() -> None:
     """Work that is asked for by work does not stand in line once more."""
-    turns = Turns(time.monotonic, 1e-9)
+    turns = UnauthenticatedBudget(time.monotonic, 1e-9)
     done: list[str] = []
 
     def outer() -> None:
@@ -193,7 +193,7 @@ async def test_short_records(
     client.writer.write(await client.greet())
     await until(lambda: listener.counters.connections_open == 1)
     secured = harness.connection._transport
-    assert isinstance(secured, Secured)
+    assert isinstance(secured, TlsConnection)
     sizes: list[int] = []
     hand_on = secured._hand_on
 

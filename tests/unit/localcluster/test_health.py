@@ -10,14 +10,14 @@ from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.pki import PkiOptions, ensure_pki
 from restow.apiserver.renewal import make_material
 from restow.apiserver.tls_options import TlsOptions
-from restow.httpserver import Listener, Request, Response
+from restow.httpserver import HttpRequest, HttpResponse, Listener
 from restow.localcluster.health import ServerProbe
 
 HOST = "127.0.0.1"
 
 
-def answer(_request: Request) -> Response:
-    return Response(200, b"ok")
+def answer(_request: HttpRequest) -> HttpResponse:
+    return HttpResponse(200, b"ok")
 
 
 async def test_new_keys_are_shown(tmp_path: Path) -> None:

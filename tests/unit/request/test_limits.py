@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.apimachinery.status_error import StatusError
-from restow.httpserver import Headers, Peer, PushStream, Request, Response, Tunnel
+from restow.httpserver import Headers, HttpRequest, HttpResponse, Peer, PushStream, Tunnel
 from restow.httpserver.response import Answer
 from restow.httpserver.stream import StreamWriter
 from restow.httpserver.tunnel import TunnelEnd
@@ -36,7 +36,7 @@ class Time:
 
 def context_of(user: User, method: str, target: str) -> Context:
     path, _, query = target.partition("?")
-    request = Request(method, path, query, Headers([]), b"", Peer(1), 0.0)
+    request = HttpRequest(method, path, query, Headers([]), b"", Peer(1), 0.0)
     context = Context(request, parse_request(method, target))
     context.user = user
     return context
@@ -193,7 +193,7 @@ async def _failing() -> Answer:
 
 async def _waiting() -> Answer:
     await asyncio.Event().wait()
-    return Response(200)
+    return HttpResponse(200)
 
 
 async def _ended(work: Awaitable[Answer]) -> object:
@@ -206,7 +206,7 @@ async def _ended(work: Awaitable[Answer]) -> object:
 async def test_work_leaves_its_seat_however_it_ends() -> None:
     """Done, failed, cancelled, or given up before it began: the seat is free."""
     room = SlotPool(8, Time())
-    await _ended(Seated(_given(Response(200)), room.take("alice")))
+    await _ended(Seated(_given(HttpResponse(200)), room.take("alice")))
     await _ended(Seated(_failing(), room.take("alice")))
     task = asyncio.ensure_future(_ended(Seated(_waiting(), room.take("alice"))))
     await asyncio.sleep(0)
@@ -229,9 +229,9 @@ async def test_work_in_work_is_given_up_with_it(has_seat: bool) -> None:
     Seated(_within(inner), room.take("alice") if has_seat else None, inner).close()
     assert inspect.getcoroutinestate(inner) == inspect.CORO_CLOSED
     assert room.taken == 0
-    inner = _given(Response(200))
+    inner = _given(HttpResponse(200))
     answer = await Seated(_within(inner), room.take("alice") if has_seat else None, inner)
-    assert isinstance(answer, Response)
+    assert isinstance(answer, HttpResponse)
     assert room.taken == 0
 
 

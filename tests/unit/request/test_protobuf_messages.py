@@ -9,7 +9,7 @@ import orjson
 from restow.apimachinery.protobuf import decode, read_envelope, write_envelope
 from restow.audit.bodies import name_in as name_in_answer
 from restow.audit.bodies import response_body, status_part
-from restow.httpserver import Response
+from restow.httpserver import HttpResponse
 from restow.request.protobuf_messages import (
     event_frame,
     items_of,
@@ -98,13 +98,13 @@ def test_the_audit_log_reads_messages() -> None:
     message = message_of(orjson.dumps(status | {"details": {"name": "a"}}))
     assert message is not None
     assert b'"details":{"name":"a"}' in status_part(
-        Response(200, message, JSON_HEADERS), is_secret=False
+        HttpResponse(200, message, JSON_HEADERS), is_secret=False
     )
     message = message_of(body(metadata={"name": "made-up", "namespace": "n"}))
     assert message is not None
-    answer = Response(201, message, JSON_HEADERS)
+    answer = HttpResponse(201, message, JSON_HEADERS)
     assert name_in_answer(answer) == name_in(message) == "made-up"
     found = orjson.loads(response_body(answer, omits_managed_fields=False).text)
     assert found["metadata"] == {"name": "made-up", "namespace": "n"}
-    broken = Response(200, write_envelope("v1", "Unheard", b"\x01"), JSON_HEADERS)
+    broken = HttpResponse(200, write_envelope("v1", "Unheard", b"\x01"), JSON_HEADERS)
     assert not response_body(broken, omits_managed_fields=False).text

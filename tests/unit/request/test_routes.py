@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable
 
 import pytest
 
-from restow.httpserver import Headers, Limits, Peer, PushStream, Request
+from restow.httpserver import Headers, HttpRequest, Limits, Peer, PushStream
 from restow.httpserver.limits import Budgets
-from restow.httpserver.reader import Lines, RequestReader
+from restow.httpserver.reader import RequestLineCache, RequestReader
 from restow.registry.catalog import builtin_catalog
 from restow.request.routes import ROUTES_MAX, Routes
 from restow.storage.memory import MemoryStorage
@@ -36,12 +36,12 @@ async def server() -> AsyncIterator[RunningServer]:
     await storage.close()
 
 
-def _request(method: str, target: str) -> Request:
+def _request(method: str, target: str) -> HttpRequest:
     path, _, query = target.partition("?")
-    return Request(method, path, query, Headers([]), b"", Peer(1), 0.0)
+    return HttpRequest(method, path, query, Headers([]), b"", Peer(1), 0.0)
 
 
-def _lines_of(server: RunningServer) -> Lines:
+def _lines_of(server: RunningServer) -> RequestLineCache:
     return server.listener._shared.lines
 
 

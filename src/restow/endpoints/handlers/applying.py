@@ -29,7 +29,7 @@ from restow.endpoints.handlers.updating import (
     written_answer,
 )
 from restow.endpoints.managers import manager_of
-from restow.httpserver.response import Promise, Response, Shielded
+from restow.httpserver.response import HttpResponse, Promise, Shielded
 from restow.kinds.types import load_types
 from restow.registry.custom.replicas import names_of
 from restow.registry.resource import Object
@@ -63,12 +63,12 @@ def apply(server: Server, context: Context) -> Promise | Writing:
     )
 
 
-async def _read_and_apply(server: Server, context: Context) -> Response:
+async def _read_and_apply(server: Server, context: Context) -> HttpResponse:
     wish = await asyncio.to_thread(read_wish, context)
     return await _apply(server, context, replace(wish, is_long=True))
 
 
-async def _apply(server: Server, context: Context, wish: Apply) -> Response:
+async def _apply(server: Server, context: Context, wish: Apply) -> HttpResponse:
     resource, info = resource_of(context), context.info
     asked = server.admission.asked(context, "UPDATE")
     for _ in range(ATTEMPTS_MAX):
@@ -97,7 +97,7 @@ async def _apply(server: Server, context: Context, wish: Apply) -> Response:
     raise status.server_timeout(resource.kind.group_resource, "patch")
 
 
-async def _create(server: Server, context: Context, wish: Apply) -> Response:
+async def _create(server: Server, context: Context, wish: Apply) -> HttpResponse:
     """An object that is not there yet. Raises 409 when another one is meant, that was there."""
     resource, info = resource_of(context), context.info
     obj = await server.store.applied(resource, info.version, wish)

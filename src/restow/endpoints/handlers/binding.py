@@ -21,7 +21,7 @@ from restow.apimachinery.names import GroupResource
 from restow.endpoints.handlers.conditions import with_condition
 from restow.endpoints.handlers.sent import SentKind, done
 from restow.endpoints.handlers.server import Server
-from restow.httpserver.response import Promise, Response, Shielded
+from restow.httpserver.response import HttpResponse, Promise, Shielded
 from restow.kinds.validation.pod_parts import BINDING
 from restow.registry.resource import Object, Resource
 from restow.registry.strategy import timestamp
@@ -41,7 +41,7 @@ def bind(server: Server, context: Context) -> Promise:
     return Shielded(_bind(server, context))
 
 
-async def _bind(server: Server, context: Context) -> Response:
+async def _bind(server: Server, context: Context) -> HttpResponse:
     dry_run = is_dry_run(context.info)
     obj = await _SENT.read(context)
     name = obj["metadata"].get("name") or ""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
-from restow.httpserver.response import Answer, Response
+from restow.httpserver.response import Answer, HttpResponse
 from restow.registry.store import Begun, Written
 
 
@@ -21,7 +21,7 @@ class Committing(NamedTuple):
     """A write under way. It runs to its end even if the client goes away."""
 
     begun: Begun
-    answer: Callable[[Written], Response]
+    answer: Callable[[Written], HttpResponse]
     again: Callable[[], Awaitable[Answer]]
     """The whole write anew, for when something had changed and nothing was done."""
 
@@ -29,7 +29,7 @@ class Committing(NamedTuple):
 class Freshening(NamedTuple):
     """A write of which nothing was begun, as memory may lack what was acknowledged before it."""
 
-    begin: Callable[[], Response | Committing | None]
+    begin: Callable[[], HttpResponse | Committing | None]
     """To be called when memory has that; None: nothing was begun all the same."""
     again: Callable[[], Awaitable[Answer]]
     """The whole write in the patient way, for then."""

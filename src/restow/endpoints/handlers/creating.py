@@ -14,7 +14,7 @@ from restow.endpoints.handlers.committing import Committing
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.managers import manager_of
-from restow.httpserver.response import Promise, Response, Shielded
+from restow.httpserver.response import HttpResponse, Promise, Shielded
 from restow.registry.resource import Object, Resource
 from restow.registry.store import Begun, PlaceMoved, Written
 from restow.request.bodies import must_wait, read_later, read_object
@@ -72,20 +72,20 @@ def _known_place(server: Server, namespace: str) -> RevisionIs | None:
     return RevisionIs(namespaces.key_of(namespace), Revision(entry[0]))
 
 
-async def _read_and_create(server: Server, context: Context, resource: Resource) -> Response:
+async def _read_and_create(server: Server, context: Context, resource: Resource) -> HttpResponse:
     return await create_object(server, context, await read_later(server.store, context, resource))
 
 
 async def create_object(
     server: Server, context: Context, obj: Object, *, is_tracked: bool = False
-) -> Response:
+) -> HttpResponse:
     """Store a new object and answer with it. `is_tracked`: it says itself who manages it."""
     manager = None if is_tracked else manager_of(context)
     written = await _store(server, context, resource_of(context), obj, manager)
     return _created(server, context, written)
 
 
-def _created(server: Server, context: Context, written: Written) -> Response:
+def _created(server: Server, context: Context, written: Written) -> HttpResponse:
     kind = resource_of(context).kind
     if kind.behaviour_missing:
         context.warn(f"{kind.group_resource} are stored, but nothing acts on them in this release")

@@ -16,7 +16,7 @@ from restow.endpoints.handlers.listing import list_answer, read_wish
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.selection import ListSelectors
-from restow.httpserver.response import Answer, Promise, Response, Shielded
+from restow.httpserver.response import Answer, HttpResponse, Promise, Shielded
 from restow.registry.store import DeleteOptions, Written
 from restow.registry.watch_cache import Entry
 from restow.request.bodies import needs_thread
@@ -42,7 +42,7 @@ def delete(server: Server, context: Context) -> Promise:
     return Shielded(_delete(server, context))
 
 
-async def _delete(server: Server, context: Context) -> Response:
+async def _delete(server: Server, context: Context) -> HttpResponse:
     resource, info = resource_of(context), context.info
     wish, stays_code = await _wishes(server, context)
     if resource.kind.plural == "namespaces" and not resource.group and info.name in _UNDELETABLE:

@@ -28,7 +28,7 @@ from restow.endpoints.handlers.conditions import condition_of, with_condition
 from restow.endpoints.handlers.deleting import as_possible, wish_of
 from restow.endpoints.handlers.sent import SentKind, done, stored_object
 from restow.endpoints.handlers.server import Server
-from restow.httpserver.response import Promise, Response, Shielded
+from restow.httpserver.response import HttpResponse, Promise, Shielded
 from restow.kinds.validation.fields import selects
 from restow.kinds.validation.pod_parts import EVICTION
 from restow.registry.resource import Object, Resource
@@ -53,7 +53,7 @@ def evict(server: Server, context: Context) -> Promise:
     return Shielded(_evict(server, context))
 
 
-async def _evict(server: Server, context: Context) -> Response:
+async def _evict(server: Server, context: Context) -> HttpResponse:
     obj = await _SENT.read(context)
     if obj["metadata"].get("name") != context.info.name:
         raise status.bad_request("name in URL does not match name in Eviction object")

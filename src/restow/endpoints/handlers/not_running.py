@@ -20,7 +20,7 @@ from restow.apimachinery.status_error import StatusCause
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.sent import stored_object
 from restow.endpoints.handlers.server import Server
-from restow.httpserver.response import Response
+from restow.httpserver.response import HttpResponse
 from restow.registry.resource import Object
 from restow.request.context import Context
 from restow.request.responses import JSON_HEADERS
@@ -31,33 +31,33 @@ _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _LOG_OPTIONS: Final = GroupKind("", "PodLogOptions")
 
 
-def log(server: Server, context: Context) -> Awaitable[Response]:
+def log(server: Server, context: Context) -> Awaitable[HttpResponse]:
     """GET of what a container has written."""
     return _log(server, context)
 
 
-def connect(server: Server, context: Context) -> Awaitable[Response]:
+def connect(server: Server, context: Context) -> Awaitable[HttpResponse]:
     """GET or POST of exec, attach or portforward."""
     return _connect(server, context)
 
 
-def proxy(server: Server, context: Context) -> Awaitable[Response]:
+def proxy(server: Server, context: Context) -> Awaitable[HttpResponse]:
     """Any method, of a pod, a service or a node."""
     return _proxy(server, context)
 
 
-async def _log(server: Server, context: Context) -> Response:
+async def _log(server: Server, context: Context) -> HttpResponse:
     info = context.info
     _check_log_options(context)
     pod = await stored_object(server, resource_of(context), info.namespace, info.name)
     _container(pod, info.parameter("container"))
     if not (pod.get("spec") or {}).get("nodeName"):
-        return Response(204, b"", JSON_HEADERS)
+        return HttpResponse(204, b"", JSON_HEADERS)
     await _check_node(server, pod)
     raise _nothing_runs(f"pod {info.name} has written no log")
 
 
-async def _connect(server: Server, context: Context) -> Response:
+async def _connect(server: Server, context: Context) -> HttpResponse:
     info = context.info
     pod = await stored_object(server, resource_of(context), info.namespace, info.name)
     if info.subresource != "portforward":
@@ -68,7 +68,7 @@ async def _connect(server: Server, context: Context) -> Response:
     raise _nothing_runs(f"{info.subresource} of pod {info.name} is not possible")
 
 
-async def _proxy(server: Server, context: Context) -> Response:
+async def _proxy(server: Server, context: Context) -> HttpResponse:
     info, resource = context.info, resource_of(context)
     name = _name_of(info.name)
     await stored_object(server, resource, info.namespace, name)

@@ -23,7 +23,7 @@ from restow.endpoints.handlers.updating import (
     written_answer,
 )
 from restow.endpoints.managers import manager_of
-from restow.httpserver.response import Promise, Response, Shielded
+from restow.httpserver.response import HttpResponse, Promise, Shielded
 from restow.kinds.types import load_types
 from restow.registry.resource import Object
 from restow.request.bodies import (
@@ -63,11 +63,11 @@ def patch(server: Server, context: Context) -> Promise | Writing:
     )
 
 
-async def _read_and_patch(server: Server, context: Context) -> Response:
+async def _read_and_patch(server: Server, context: Context) -> HttpResponse:
     return await _patch(server, context, await asyncio.to_thread(read_patch, context))
 
 
-async def _patch(server: Server, context: Context, change: Patch) -> Response:
+async def _patch(server: Server, context: Context, change: Patch) -> HttpResponse:
     resource, info = resource_of(context), context.info
     if info.subresource == "scale":
         return await change_scale(server, context, change, is_patch=True)

@@ -13,7 +13,7 @@ import orjson
 from restow.apimachinery import status
 from restow.endpoints.forms import object_in_form
 from restow.endpoints.handlers.server import Server
-from restow.httpserver.response import Promise, Response
+from restow.httpserver.response import HttpResponse, Promise
 from restow.registry.committer import check_current
 from restow.registry.resource import Resource
 from restow.registry.scales import scale_of_object
@@ -36,7 +36,7 @@ def get(server: Server, context: Context) -> Promise:
     return answer_from(server, context, cache)
 
 
-async def _get_later(server: Server, context: Context, asked: int | None) -> Response:
+async def _get_later(server: Server, context: Context, asked: int | None) -> HttpResponse:
     resource, info = resource_of(context), context.info
     cache = await fresh_enough(server, resource, asked)
     if resource.remote is not None:
@@ -46,7 +46,7 @@ async def _get_later(server: Server, context: Context, asked: int | None) -> Res
     return answer_from(server, context, cache)
 
 
-def answer_from(server: Server, context: Context, cache: WatchCache) -> Response:
+def answer_from(server: Server, context: Context, cache: WatchCache) -> HttpResponse:
     """The answer to a get, from a cache that is as fresh as it must be.
 
     Raises `ConversionNeeded` when somebody else must convert the object first.

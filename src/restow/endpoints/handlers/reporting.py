@@ -35,7 +35,7 @@ from restow.apis.storage_version_report import (
 )
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
-from restow.httpserver.response import Response
+from restow.httpserver.response import HttpResponse
 from restow.request.context import Context
 from restow.request.parameters import is_dry_run
 from restow.request.responses import respond_object
@@ -64,11 +64,11 @@ class Reporting:
     def __init__(self, reports: RemoteReports) -> None:
         self._reports = reports
 
-    def __call__(self, _server: Server, context: Context) -> Awaitable[Response]:
+    def __call__(self, _server: Server, context: Context) -> Awaitable[HttpResponse]:
         _check_no_dry_run(context)
         return self._report(context, read_report(context))
 
-    async def _report(self, context: Context, said: StorageVersionReport) -> Response:
+    async def _report(self, context: Context, said: StorageVersionReport) -> HttpResponse:
         entry = StorageVersionEntry(
             server_id=ServerId(said.server_id),
             encoding_version=said.encoding_version,
@@ -91,7 +91,7 @@ class Withdrawing:
     def __init__(self, reports: RemoteReports) -> None:
         self._reports = reports
 
-    def __call__(self, _server: Server, context: Context) -> Awaitable[Response]:
+    def __call__(self, _server: Server, context: Context) -> Awaitable[HttpResponse]:
         _check_no_dry_run(context)
         info, causes = context.info, _name_causes(context.info.name)
         server_id, store = info.parameter(SERVER_PARAMETER), info.parameter(STORE_PARAMETER)
@@ -109,7 +109,7 @@ class Withdrawing:
 
     async def _withdraw(
         self, context: Context, server_id: ServerId, store: str, sequence: int
-    ) -> Response:
+    ) -> HttpResponse:
         name = context.info.name
         taken = self._reports.withdraw(name, server_id=server_id, store=store, sequence=sequence)
         await _settled(context, taken)

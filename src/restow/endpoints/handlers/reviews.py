@@ -16,7 +16,7 @@ from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.review_checks import check_access, selector_errors
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.token_review import review_token
-from restow.httpserver.response import Promise, Response
+from restow.httpserver.response import HttpResponse, Promise
 from restow.registry.resource import Object, Resource
 from restow.registry.strategy import place
 from restow.request.bodies import must_wait, read_later, read_object
@@ -33,11 +33,11 @@ def review(server: Server, context: Context) -> Promise:
     return _answered(server, context, read_object(context, resource))
 
 
-async def _read_and_review(server: Server, context: Context, resource: Resource) -> Response:
+async def _read_and_review(server: Server, context: Context, resource: Resource) -> HttpResponse:
     return _answered(server, context, await read_later(server.store, context, resource))
 
 
-def _answered(server: Server, context: Context, obj: Object) -> Response:
+def _answered(server: Server, context: Context, obj: Object) -> HttpResponse:
     resource, spec = resource_of(context), obj.get("spec") or {}
     match resource.plural:
         case "selfsubjectreviews":

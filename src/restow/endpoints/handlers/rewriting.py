@@ -34,7 +34,7 @@ from restow.apimachinery.status_error import StatusCause
 from restow.endpoints.continue_tokens import Place
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
-from restow.httpserver.response import Response
+from restow.httpserver.response import HttpResponse
 from restow.registry.resource import Object, Resource
 from restow.request.context import Context
 from restow.request.parameters import is_dry_run
@@ -74,13 +74,13 @@ class Rewriting:
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter = rewriter
 
-    def __call__(self, server: Server, context: Context) -> Awaitable[Response]:
+    def __call__(self, server: Server, context: Context) -> Awaitable[HttpResponse]:
         self._rewriter.others.note_own()
         if is_dry_run(context.info):
             raise status.bad_request("a rewrite has no dry run")
         return self._rewrite(server, context, read_wish(context))
 
-    async def _rewrite(self, server: Server, context: Context, wish: Wish) -> Response:
+    async def _rewrite(self, server: Server, context: Context, wish: Wish) -> HttpResponse:
         # Not shielded: who goes away needs no more pages, and each object is rewritten or not.
         migration = await _find_migration(server, context)
         resource = _find_resource(server, context, migration)

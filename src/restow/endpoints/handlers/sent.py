@@ -14,7 +14,7 @@ from typing import Any
 from restow.apimachinery import body_codec, codec, protobuf
 from restow.apimachinery.conversion import Converter
 from restow.endpoints.handlers.server import Server
-from restow.httpserver.response import Response
+from restow.httpserver.response import HttpResponse
 from restow.kinds.kind import Kind
 from restow.registry.resource import Object, Resource
 from restow.registry.shapes import BuiltinShape
@@ -94,7 +94,7 @@ async def stored_object(server: Server, resource: Resource, namespace: str, name
     return server.store.object_of(resource, entry, resource.api_version("v1"))
 
 
-def done(context: Context) -> Response:
+def done(context: Context) -> HttpResponse:
     """The answer to what was done, and has nothing to show for it."""
     body = {
         "kind": "Status",

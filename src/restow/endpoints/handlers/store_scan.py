@@ -23,7 +23,7 @@ from restow.apis.storage_scan import LIMIT_MAX
 from restow.endpoints.continue_tokens import Place
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
-from restow.httpserver.response import Response
+from restow.httpserver.response import HttpResponse
 from restow.registry.resource import Object
 from restow.request.bodies import read_object
 from restow.request.context import Context
@@ -39,7 +39,7 @@ RETRY_SECONDS: Final = 1
 BODY_BYTES_MAX: Final = 16 * 1024
 
 
-def scan_store(server: Server, context: Context) -> Awaitable[Response]:
+def scan_store(server: Server, context: Context) -> Awaitable[HttpResponse]:
     """Scan one page."""
     resource = resource_of(context)
     if server.scanner is None:
@@ -50,7 +50,9 @@ def scan_store(server: Server, context: Context) -> Awaitable[Response]:
     return _scan(server, server.scanner, context, read_object(context, resource))
 
 
-async def _scan(server: Server, scanner: StoreScanner, context: Context, obj: Object) -> Response:
+async def _scan(
+    server: Server, scanner: StoreScanner, context: Context, obj: Object
+) -> HttpResponse:
     prefix, limit, token = _read_spec(context, obj)
     bound_to = f"storagescan\0{prefix}"
     revision, start = None, ""

@@ -30,7 +30,7 @@ from restow.authentication.service_accounts import AccountTrust
 from restow.endpoints.handlers.creating import check_namespace
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
-from restow.httpserver.response import Response
+from restow.httpserver.response import HttpResponse
 from restow.kinds.kind import Kind
 from restow.registry.resource import Object, Resource
 from restow.registry.shapes import BuiltinShape
@@ -76,11 +76,11 @@ class TokenRequesting:
         self._limits = limits
         self._resource = _token_requests()
 
-    def __call__(self, server: Server, context: Context) -> Awaitable[Response]:
+    def __call__(self, server: Server, context: Context) -> Awaitable[HttpResponse]:
         dry_run = is_dry_run(context.info)
         return self._request(server, context, dry_run=dry_run)
 
-    async def _request(self, server: Server, context: Context, *, dry_run: bool) -> Response:
+    async def _request(self, server: Server, context: Context, *, dry_run: bool) -> HttpResponse:
         accounts, info = resource_of(context), context.info
         obj = await self._read(server, context)
         await check_namespace(server, accounts, info.namespace, info.name)

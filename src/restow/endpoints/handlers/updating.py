@@ -20,7 +20,7 @@ from restow.endpoints.handlers.creating import create_object
 from restow.endpoints.handlers.reading import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.managers import manager_of
-from restow.httpserver.response import Promise, Response, Shielded
+from restow.httpserver.response import HttpResponse, Promise, Shielded
 from restow.registry.resource import Object, Resource
 from restow.registry.scales import API_VERSION, scale_of_object, scale_paths, with_replicas
 from restow.registry.store import Change, Written
@@ -64,9 +64,9 @@ def begin_change(
     context: Context,
     change: Change,
     *,
-    again: Callable[[], Coroutine[Any, Any, Response]],
+    again: Callable[[], Coroutine[Any, Any, HttpResponse]],
     is_patch: bool = False,
-) -> Response | Shielded | Writing:
+) -> HttpResponse | Shielded | Writing:
     """Hand a change to the store if nothing must be waited for but memory; otherwise do it
     `again`."""
     begin = partial(_begin_change, server, context, change, again=again, is_patch=is_patch)
@@ -88,10 +88,10 @@ def _begin_change(
     context: Context,
     change: Change,
     *,
-    again: Callable[[], Coroutine[Any, Any, Response]],
+    again: Callable[[], Coroutine[Any, Any, HttpResponse]],
     is_patch: bool,
     is_caught_up: bool,
-) -> Response | Committing | None:
+) -> HttpResponse | Committing | None:
     """Hand a change to the store; None: nothing was begun."""
     info, resource = context.info, resource_of(context)
     if _is_patient(server, context):
@@ -119,11 +119,11 @@ def part_of(subresource: str) -> str:
     return "" if subresource == "scale" else subresource
 
 
-async def _read_and_update(server: Server, context: Context, resource: Resource) -> Response:
+async def _read_and_update(server: Server, context: Context, resource: Resource) -> HttpResponse:
     return await _update(server, context, await read_later(server.store, context, resource))
 
 
-async def _update(server: Server, context: Context, obj: Object) -> Response:
+async def _update(server: Server, context: Context, obj: Object) -> HttpResponse:
     resource, info = resource_of(context), context.info
     check_identity(context, obj)
     asked = server.admission.asked(context, "UPDATE")
@@ -197,7 +197,7 @@ def check_name(context: Context, obj: Object) -> None:
         )
 
 
-def written_answer(server: Server, context: Context, written: Written) -> Response:
+def written_answer(server: Server, context: Context, written: Written) -> HttpResponse:
     """The answer to an update or patch."""
     body = written.body
     if context.info.subresource == "scale":
@@ -209,7 +209,7 @@ def written_answer(server: Server, context: Context, written: Written) -> Respon
     return respond(context, 201 if written.created else 200, body)
 
 
-async def _update_scale(server: Server, context: Context) -> Response:
+async def _update_scale(server: Server, context: Context) -> HttpResponse:
     if needs_thread(context):
         scale = await asyncio.to_thread(_read_scale, context)
     else:
@@ -226,7 +226,7 @@ def _read_scale(context: Context) -> Any:
 
 async def change_scale(
     server: Server, context: Context, change: Callable[[Object], Any], *, is_patch: bool
-) -> Response:
+) -> HttpResponse:
     """Change an object's replicas by a change of its Scale."""
     resource, info = resource_of(context), context.info
 

@@ -33,7 +33,7 @@ from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.translating import Translation
 from restow.endpoints.selection import ListSelectors
 from restow.endpoints.websocket import agreed_headers, as_websocket, asks_for_websocket
-from restow.httpserver.response import Answer, Promise, Response
+from restow.httpserver.response import Answer, HttpResponse, Promise
 from restow.httpserver.stream import PushStream, StreamWriter, encode_chunk
 from restow.registry.committer import check_current
 from restow.registry.resource import Resource
@@ -59,7 +59,7 @@ def watch(server: Server, context: Context) -> Promise:
 
 async def _watch(server: Server, context: Context) -> Answer:
     switching = agreed_headers(context.request) if asks_for_websocket(context.request) else b""
-    if isinstance(switching, Response):
+    if isinstance(switching, HttpResponse):
         return switching
     resource, info = resource_of(context), context.info
     selection = ListSelectors(resource, info)

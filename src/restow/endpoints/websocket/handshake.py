@@ -17,7 +17,7 @@ from typing import Final
 
 from restow.apimachinery import status
 from restow.authentication.tokens import BEARER_PROTOCOL
-from restow.httpserver import Headers, Request, Response, header_block
+from restow.httpserver import Headers, HttpRequest, HttpResponse, header_block
 from restow.request.responses import JSON_HEADERS
 
 VERSION: Final = "13"
@@ -28,7 +28,7 @@ _ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S*")
 _PROTOCOL: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
-def asks_for_websocket(request: Request) -> bool:
+def asks_for_websocket(request: HttpRequest) -> bool:
     """Whether a request would rather have a WebSocket. In HTTP/1.0 there is no such question."""
     headers = request.headers
     upgrade = headers.get("upgrade")
@@ -41,13 +41,13 @@ def asks_for_websocket(request: Request) -> bool:
     )
 
 
-def agreed_headers(request: Request) -> bytes | Response:
+def agreed_headers(request: HttpRequest) -> bytes | HttpResponse:
     """The header lines of the answer that agrees; or the refusal. Raises 400 or 403."""
     headers = request.headers
     if headers.get("sec-websocket-version") != VERSION:
         error = status.bad_request("missing or bad WebSocket Version")
         version_line = header_block([("Sec-WebSocket-Version", VERSION)])
-        return Response(error.code, error.to_bytes(), JSON_HEADERS + version_line)
+        return HttpResponse(error.code, error.to_bytes(), JSON_HEADERS + version_line)
     key = headers.get("sec-websocket-key")
     if not key:
         raise status.bad_request("mismatch challenge/response: there is no Sec-WebSocket-Key")
