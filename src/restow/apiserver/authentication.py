@@ -42,7 +42,7 @@ from restow.authentication.oidc_config import (
     AuthenticationConfig,
     ClaimMappings,
     ClaimRule,
-    Issuer,
+    IssuerConfiguration,
     JwtAuthenticator,
     Mapped,
     check_issuers,
@@ -215,7 +215,7 @@ def _read_config(
 
 def _of_flags(oidc: OidcOptions) -> JwtAuthenticator:
     return JwtAuthenticator(
-        issuer=Issuer(
+        issuer=IssuerConfiguration(
             url=oidc.issuer_url,
             audiences=(oidc.client_id,),
             certificate_authority=""

@@ -58,7 +58,7 @@ class Authenticator(Protocol):
 
 
 @runtime_checkable
-class KnowsTokens(Protocol):
+class TokenIdentifier(Protocol):
     """An authenticator that can also say whose a token is that came in another way."""
 
     def user_of(self, token: str) -> User | None:
@@ -100,7 +100,7 @@ class Authentication:
         """Whose a token is, as TokenReview asks; None if nobody's. May raise `DoAgain`, and a 503
         when it cannot be known now: that is no word about the token."""
         for authenticator, _ in self._authenticators:
-            if not isinstance(authenticator, KnowsTokens):
+            if not isinstance(authenticator, TokenIdentifier):
                 continue
             try:
                 user = authenticator.user_of(token)

@@ -82,7 +82,7 @@ class UserRule(_Part, frozen=True):
     message: str = ""
 
 
-class Issuer(_Part, frozen=True):
+class IssuerConfiguration(_Part, frozen=True):
     url: str = ""
     discovery_url: str = field(default="", name="discoveryURL")
     certificate_authority: str = ""
@@ -99,7 +99,7 @@ class Issuer(_Part, frozen=True):
 class JwtAuthenticator(_Part, frozen=True):
     """One issuer."""
 
-    issuer: Issuer = Issuer()
+    issuer: IssuerConfiguration = IssuerConfiguration()
     claim_validation_rules: tuple[ClaimRule, ...] = ()
     claim_mappings: ClaimMappings = ClaimMappings()
     user_validation_rules: tuple[UserRule, ...] = ()
@@ -194,7 +194,9 @@ def _problems(issuers: tuple[JwtAuthenticator, ...], own_issuers: tuple[str, ...
         yield from _user_rule_problems(each, f"{at}.userValidationRules")
 
 
-def _issuer_problems(issuer: Issuer, at: str, own_issuers: tuple[str, ...]) -> Iterator[str]:
+def _issuer_problems(
+    issuer: IssuerConfiguration, at: str, own_issuers: tuple[str, ...]
+) -> Iterator[str]:
     if not issuer.url:
         yield f"{at}.url: Required value"
     else:

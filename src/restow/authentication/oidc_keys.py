@@ -21,7 +21,7 @@ import orjson
 from restow.aio import Runtime, TaskHandle
 from restow.apimachinery import status
 from restow.apimachinery.jwt_keys import KEYS_MAX, KeySet, VerifyingKey, read_jwk
-from restow.authentication.oidc_config import Issuer
+from restow.authentication.oidc_config import IssuerConfiguration
 from restow.client.config import ClientConfig
 from restow.client.connections import ConnectionLimits
 from restow.client.errors import ClientError
@@ -53,7 +53,9 @@ class _FetchFailed(Exception):
 class IssuerKeys:
     """`start` it, `close` it. `current` is what is known."""
 
-    def __init__(self, issuer: Issuer, algorithms: tuple[str, ...], runtime: Runtime) -> None:
+    def __init__(
+        self, issuer: IssuerConfiguration, algorithms: tuple[str, ...], runtime: Runtime
+    ) -> None:
         self._issuer = issuer
         self._algorithms = algorithms
         self._clock = runtime.clock

@@ -33,8 +33,8 @@ from restow.authentication import service_accounts_claims as account_claims
 from restow.authentication.service_accounts_claims import (
     LEEWAY_SECONDS,
     LEGACY_ISSUER,
-    Bound,
-    Claims,
+    BoundObject,
+    TokenClaims,
 )
 from restow.authentication.service_accounts_objects import AccountObjects
 from restow.authentication.tokens import bearer_token
@@ -89,9 +89,9 @@ class _Known:
 
     __slots__ = ("claims", "seen")
 
-    def __init__(self, claims: Claims) -> None:
+    def __init__(self, claims: TokenClaims) -> None:
         self.claims = claims
-        self.seen: dict[Bound, _Seen] = {}
+        self.seen: dict[BoundObject, _Seen] = {}
 
 
 class AccountAuthenticator:
@@ -156,7 +156,7 @@ class AccountAuthenticator:
         self._known[digest] = known
         return known
 
-    def _good_for(self, claims: Claims, wanted: Sequence[str]) -> tuple[str, ...]:
+    def _good_for(self, claims: TokenClaims, wanted: Sequence[str]) -> tuple[str, ...]:
         named = self._trust.audiences if claims.is_legacy else claims.audiences
         good_for = tuple(each for each in named if each in wanted)
         if not good_for:
@@ -168,7 +168,7 @@ class AccountAuthenticator:
 
     def _check_objects(self, known: _Known, now: float, digest: bytes) -> None:
         claims = known.claims
-        account = Bound("ServiceAccount", claims.name, claims.uid)
+        account = BoundObject("ServiceAccount", claims.name, claims.uid)
         seen = self._look(known, account)
         if seen is None:
             raise TokenRefused(f'serviceaccounts "{claims.name}" not found')
@@ -192,7 +192,7 @@ class AccountAuthenticator:
                     f" ({bound.uid})"
                 )
 
-    def _look(self, known: _Known, bound: Bound) -> _Seen | None:
+    def _look(self, known: _Known, bound: BoundObject) -> _Seen | None:
         """What there is of an object; it is read anew only if it has changed."""
         namespace = "" if bound.kind == "Node" else known.claims.namespace
         entry = self._objects.find(bound.kind, namespace, bound.name)

@@ -30,7 +30,7 @@ _LEGACY: Final = "kubernetes.io/serviceaccount"
 _EXTRA: Final = "authentication.kubernetes.io"
 
 
-class Bound(NamedTuple):
+class BoundObject(NamedTuple):
     """An object that a token is good as long as."""
 
     kind: str
@@ -39,7 +39,7 @@ class Bound(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
+class TokenClaims:
     """What a token says, once it is known who has signed it."""
 
     namespace: str
@@ -50,7 +50,7 @@ class Claims:
     expires: float | None
     not_before: float | None
     issued: float | None
-    bound: tuple[Bound, ...]
+    bound: tuple[BoundObject, ...]
     """Objects besides the account that must be there, by these uids."""
     user: User
     is_legacy: bool = False
@@ -112,7 +112,7 @@ def make_legacy(*, namespace: str, account: tuple[str, str], secret: str) -> dic
     }
 
 
-def read(claims: dict[str, Any]) -> Claims:
+def read(claims: dict[str, Any]) -> TokenClaims:
     """The claims of a token of limited time. Raises JwtInvalid for what lacks one."""
     own = _section(claims, _OWN)
     account = _section(own, "serviceaccount")
@@ -137,7 +137,7 @@ def read(claims: dict[str, Any]) -> Claims:
             extra[f"{_EXTRA}/node-uid"] = node.uid
     if token_id := jwt.text(claims, "jti"):
         extra[f"{_EXTRA}/credential-id"] = credential_id(token_id)
-    return Claims(
+    return TokenClaims(
         namespace=namespace,
         name=name,
         uid=uid,
@@ -150,7 +150,7 @@ def read(claims: dict[str, Any]) -> Claims:
     )
 
 
-def read_legacy(claims: dict[str, Any]) -> Claims:
+def read_legacy(claims: dict[str, Any]) -> TokenClaims:
     """The same of a token that a Secret holds."""
     namespace, secret, name, uid = (
         _needed(claims, f"{_LEGACY}/{each}")
@@ -158,7 +158,7 @@ def read_legacy(claims: dict[str, Any]) -> Claims:
     )
     if jwt.text(claims, "sub") != user_name(namespace, name):
         raise JwtInvalid("sub claim is invalid")
-    return Claims(
+    return TokenClaims(
         namespace=namespace,
         name=name,
         uid=uid,
@@ -166,7 +166,7 @@ def read_legacy(claims: dict[str, Any]) -> Claims:
         expires=jwt.moment(claims, "exp"),
         not_before=jwt.moment(claims, "nbf"),
         issued=jwt.moment(claims, "iat"),
-        bound=(Bound("Secret", secret, ""),),
+        bound=(BoundObject("Secret", secret, ""),),
         user=account_user(namespace, name, uid, {}),
         is_legacy=True,
     )
@@ -198,10 +198,10 @@ def _needed(claims: dict[str, Any], name: str) -> str:
     return found
 
 
-def _reference(own: dict[str, Any], name: str) -> Bound | None:
+def _reference(own: dict[str, Any], name: str) -> BoundObject | None:
     if name not in own:
         return None
     found = _section(own, name)
     # The node of a pod may be gone when the token is made; then it has no uid.
     uid = jwt.text(found, "uid") if name == "node" and "pod" in own else _needed(found, "uid")
-    return Bound(name.capitalize(), _needed(found, "name"), uid)
+    return BoundObject(name.capitalize(), _needed(found, "name"), uid)

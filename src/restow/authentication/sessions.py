@@ -44,7 +44,7 @@ _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 Purpose = Literal["ticket", "session"]
 
 
-class Bound(NamedTuple):
+class SessionBinding(NamedTuple):
     """What a ticket or a session depends on."""
 
     ends_epoch_seconds: float | None = None
@@ -53,7 +53,7 @@ class Bound(NamedTuple):
     """Tells a token that must still be known, to those who have the key; empty: it was none."""
 
 
-UNBOUND: Final = Bound()
+UNBOUND: Final = SessionBinding()
 
 
 class _Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -63,17 +63,17 @@ class _Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     uid: str
     expires_epoch_seconds: float
     nonce: str
-    bound: Bound
+    bound: SessionBinding
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class SessionPass:
     """Who may come in, until when. The nonce tells one from every other."""
 
     user: User
     expires: datetime
     nonce: str
-    bound: Bound
+    bound: SessionBinding
 
 
 class Sessions:
@@ -98,23 +98,23 @@ class Sessions:
     def ticket_for(self, user: User, credential: Credential = WITHOUT_END) -> tuple[str, datetime]:
         """A ticket for a user who has shown a credential, and when it ends."""
         mark = self._token_mark(credential.token_hash) if credential.token_hash else ""
-        bound = Bound(credential.ends_epoch_seconds, mark)
+        bound = SessionBinding(credential.ends_epoch_seconds, mark)
         return self._seal("ticket", user, TICKET_SECONDS, bound)
 
-    def session_for(self, user: User, bound: Bound = UNBOUND) -> tuple[str, datetime]:
+    def session_for(self, user: User, bound: SessionBinding = UNBOUND) -> tuple[str, datetime]:
         """A cookie's value for the user of a ticket, bound as that is, and when it ends."""
         return self._seal("session", user, SESSION_SECONDS, bound)
 
-    def open_ticket(self, text: str) -> Pass | None:
+    def open_ticket(self, text: str) -> SessionPass | None:
         """Who a ticket is for; None if it is none, or too late. Whether it was used is not known
         here."""
         return self._open("ticket", text)
 
-    def open_session(self, text: str) -> Pass | None:
+    def open_session(self, text: str) -> SessionPass | None:
         """Who a cookie's value is for; None if it is none, or too late."""
         return self._open("session", text)
 
-    def session_of(self, request: HttpRequest) -> Pass | None:
+    def session_of(self, request: HttpRequest) -> SessionPass | None:
         """The session that a request may use: for reading, and in the absence of anything else."""
         if request.method not in _SAFE_METHODS or "authorization" in request.headers:
             return None
@@ -122,7 +122,7 @@ class Sessions:
         return None if value is None else self.open_session(value)
 
     def _seal(
-        self, purpose: Purpose, user: User, seconds: float, bound: Bound
+        self, purpose: Purpose, user: User, seconds: float, bound: SessionBinding
     ) -> tuple[str, datetime]:
         expires = self._clock.wall() + timedelta(seconds=seconds)
         ends = bound.ends_epoch_seconds
@@ -140,7 +140,7 @@ class Sessions:
         body = _encode(msgspec.json.encode(sealed))
         return f"{body}.{_encode(self._mark(body))}", expires
 
-    def _open(self, purpose: Purpose, text: str) -> Pass | None:
+    def _open(self, purpose: Purpose, text: str) -> SessionPass | None:
         if len(text) > SEALED_LENGTH_MAX or not text.isascii():
             return None
         body, _, mark = text.partition(".")
@@ -156,7 +156,7 @@ class Sessions:
         if sealed.bound.token_mark and not self._is_known(sealed.bound.token_mark):
             return None
         user = User(sealed.name, sealed.groups, sealed.uid)
-        return Pass(user, expires, sealed.nonce, sealed.bound)
+        return SessionPass(user, expires, sealed.nonce, sealed.bound)
 
     def _is_known(self, token_mark: str) -> bool:
         """Whether the token of a mark is still good. They are marked anew when others are good."""

@@ -22,7 +22,7 @@ from restow.authentication.oidc_config import (
     ClaimMappings,
     ClaimRule,
     ExtraMapping,
-    Issuer,
+    IssuerConfiguration,
     JwtAuthenticator,
     Mapped,
     UserRule,
@@ -69,7 +69,7 @@ class World:
         )
 
     def trust(self, mappings: ClaimMappings = NAMES, **more: Any) -> None:
-        issuer = Issuer(
+        issuer = IssuerConfiguration(
             url=self.issuer.url,
             audiences=(AUDIENCE,),
             certificate_authority=more.pop("ca_pem", self.issuer.ca_pem),

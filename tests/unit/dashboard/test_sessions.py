@@ -20,8 +20,8 @@ from restow.authentication.sessions import (
     COOKIE,
     SESSION_SECONDS,
     TICKET_SECONDS,
-    Bound,
     SessionAuthenticator,
+    SessionBinding,
     Sessions,
     cookie_line,
 )
@@ -87,7 +87,7 @@ async def test_neither_outlives_its_credential(sessions: Sessions, clock: Simula
     assert sessions.open_ticket(text) is None
     # Longer than that lasts nothing.
     ends = clock.wall().timestamp() + 2 * SESSION_SECONDS
-    bound = Bound(ends_epoch_seconds=ends)
+    bound = SessionBinding(ends_epoch_seconds=ends)
     assert sessions.session_for(JANE, bound)[1].timestamp() == ends - SESSION_SECONDS
 
 
