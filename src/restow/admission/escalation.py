@@ -22,7 +22,7 @@ from restow.apimachinery.names import GroupResource
 from restow.apimachinery.rbac import PolicyRule
 from restow.apimachinery.rbac_objects import GROUP, RoleRef, rules_of
 from restow.authorization.rbac import Rbac
-from restow.authorization.role_book import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES
+from restow.authorization.role_index import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES
 from restow.registry.resource import Object
 from restow.request.request_info import RequestInfo
 

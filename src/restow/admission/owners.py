@@ -20,7 +20,7 @@ from restow.apimachinery import status
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.status_error import StatusError
-from restow.authorization.rules import Authorizer
+from restow.authorization.authorizer import Authorizer
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
 from restow.request.context import Context

@@ -53,7 +53,7 @@ from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel import admission as cel
-from restow.authorization.rules import Authorizer
+from restow.authorization.authorizer import Authorizer
 from restow.registry.catalog import Catalog
 from restow.registry.errors import DoAgain
 from restow.registry.resource import Object, Resource

@@ -17,7 +17,7 @@ from restow.apimachinery.structural.cel.library_authorizer import (
     ResourceCheck,
 )
 from restow.apimachinery.structural.cel.library_authorizer import AuthorizerValue as CelAuthorizer
-from restow.authorization.rules import Authorizer
+from restow.authorization.authorizer import Authorizer
 from restow.request.context import User
 from restow.request.request_info import RequestInfo
 

@@ -18,7 +18,7 @@ from restow.admission.review import Attributes, WriteOf
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.names import GroupVersion
-from restow.authorization.rules import Authorizer
+from restow.authorization.authorizer import Authorizer
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object
 from restow.registry.store import ResourceStore

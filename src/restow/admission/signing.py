@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from restow.admission.review import Attributes, WriteOf, forbidden
 from restow.apimachinery.certificate_signing_requests import decoded, parse_request
-from restow.authorization.rules import Authorizer
+from restow.authorization.authorizer import Authorizer
 from restow.registry.resource import Object
 from restow.request.request_info import RequestInfo
 

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from restow.apimachinery import status
 from restow.apimachinery.name_formats import dns_label_problem, subdomain_problem
-from restow.authorization.rules import Authorizer, refusal
+from restow.authorization.authorizer import Authorizer, refusal
 from restow.httpserver.request import Headers
 from restow.request.context import ANONYMOUS, User
 from restow.request.request_info import RequestInfo

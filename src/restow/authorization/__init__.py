@@ -3,6 +3,6 @@
 Not here: who a user is, and how a request is answered.
 """
 
-from restow.authorization.rules import Authorizer, MastersOnly
+from restow.authorization.authorizer import Authorizer, MastersOnly
 
 __all__ = ["Authorizer", "MastersOnly"]

@@ -20,8 +20,8 @@ from restow.apimachinery.rbac import PolicyRule
 from restow.apimachinery.rbac_objects import GROUP, RoleRef
 from restow.apimachinery.selectors import parse_field_selector
 from restow.apimachinery.status_error import StatusError
-from restow.authorization.role_book import PLURALS, RoleBook
-from restow.authorization.rules import always_allowed
+from restow.authorization.authorizer import always_allowed
+from restow.authorization.role_index import PLURALS, RoleBook
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object
 from restow.registry.store import ResourceStore

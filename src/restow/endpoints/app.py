@@ -20,7 +20,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.audit import AuditIds, Auditor
 from restow.authentication import Authentication
 from restow.authentication.impersonation import impersonated, wish_of
-from restow.authorization.rules import Authorizer, refusal
+from restow.authorization.authorizer import Authorizer, refusal
 from restow.endpoints.actions import ACTIONS, UNSTORED, WRITTEN_TO
 from restow.endpoints.forms import check_form
 from restow.endpoints.handlers.committing import Writing

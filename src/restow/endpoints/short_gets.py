@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from restow.audit import AuditIds, Auditor
 from restow.audit.records import Noted
-from restow.authorization.rules import Authorizer, Lasting
+from restow.authorization.authorizer import Authorizer, Lasting
 from restow.endpoints.handlers.server import Server
 from restow.httpserver import Deferred, Headers, HttpRequest, HttpResponse, RequestLine
 from restow.registry.watch_cache import WatchCache

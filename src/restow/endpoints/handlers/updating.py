@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from restow.apimachinery import body_codec, codec, field_errors, status
 from restow.apimachinery.metadata_rules import check_types
 from restow.apimachinery.names import GroupKind, GroupResource
-from restow.authorization.rules import refusal
+from restow.authorization.authorizer import refusal
 from restow.endpoints.forms import object_in_form
 from restow.endpoints.handlers.committing import Committing, Freshening, Writing
 from restow.endpoints.handlers.creating import create_object

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from restow.authorization import rbac as decisions
 from restow.authorization.rbac import Rbac
-from restow.authorization.role_book import RoleBook
+from restow.authorization.role_index import RoleBook
 from restow.registry.catalog import builtin_catalog
 from restow.request.context import ANONYMOUS, User
 from restow.request.request_info import RequestInfo, parse_request
