@@ -21,7 +21,7 @@ from restow.apimachinery.rbac_objects import GROUP, RoleRef
 from restow.apimachinery.selectors import parse_field_selector
 from restow.apimachinery.status_error import StatusError
 from restow.authorization.authorizer import always_allowed
-from restow.authorization.role_index import PLURALS, RoleBook
+from restow.authorization.role_index import PLURALS, RoleIndex
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object
 from restow.registry.store import ResourceStore
@@ -62,7 +62,7 @@ class Rbac:
         *,
         defaults: Iterable[tuple[str, str, Object]] = (),
     ) -> None:
-        self._book = RoleBook(defaults)
+        self._book = RoleIndex(defaults)
         self.listeners: Final[list[Callable[[], None]]] = []
         """Called when a role or binding has changed."""
         self._decisions: dict[_Asked, _Decision] = {}

@@ -34,7 +34,7 @@ Place = tuple[str, bool, str]
 """A namespace or none, whether it is a group, and the name of who has something there."""
 
 
-class Source(NamedTuple):
+class RuleSource(NamedTuple):
     """Where rules come from."""
 
     binding: RbacBinding
@@ -47,13 +47,13 @@ class Source(NamedTuple):
 class Grant(NamedTuple):
     """What one binding gives somebody."""
 
-    source: Source
+    source: RuleSource
     rules: tuple[PolicyRule, ...]
     lack: str = ""
     """Why it gives nothing."""
 
 
-class RoleBook:
+class RoleIndex:
     """Roles and bindings of a cluster."""
 
     def __init__(self, defaults: Iterable[tuple[str, str, Object]] = ()) -> None:
@@ -61,7 +61,7 @@ class RoleBook:
         self._rules: dict[tuple[str, str], tuple[PolicyRule, ...]] = {}
         """By plural and path of a role."""
         self._bindings: dict[tuple[str, str], RbacBinding] = {}
-        self._given: dict[Place, dict[str, Source]] = {}
+        self._given: dict[Place, dict[str, RuleSource]] = {}
         """By who has something where: the bindings, by path."""
         for plural, path, obj in defaults:
             self.put(plural, path, obj)
@@ -84,7 +84,7 @@ class RoleBook:
             return
         self._bindings[plural, path] = binding
         for place, subject in _places(binding).items():
-            self._given.setdefault(place, {})[path] = Source(binding, subject)
+            self._given.setdefault(place, {})[path] = RuleSource(binding, subject)
 
     def _withdraw(self, place: Place, path: str) -> None:
         given = self._given[place]
@@ -95,14 +95,14 @@ class RoleBook:
     def grants(self, user: User, namespace: str) -> Iterator[Grant]:
         """What a user has: in the whole cluster, then in a namespace; each binding once."""
         for place in ("", namespace) if namespace else ("",):
-            found: dict[str, Source] = {}
+            found: dict[str, RuleSource] = {}
             for group in reversed(user.groups):
                 found |= self._given.get((place, True, group), {})
             found |= self._given.get((place, False, user.name), {})
             for path in sorted(found):
                 yield self._grant(found[path])
 
-    def _grant(self, source: Source) -> Grant:
+    def _grant(self, source: RuleSource) -> Grant:
         rules = self.rules_of(source.binding.role, source.binding.namespace)
         if rules is not None:
             return Grant(source, rules)

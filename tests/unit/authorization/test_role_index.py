@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from restow.authorization import rbac as decisions
 from restow.authorization.rbac import Rbac
-from restow.authorization.role_index import RoleBook
+from restow.authorization.role_index import RoleIndex
 from restow.registry.catalog import builtin_catalog
 from restow.request.context import ANONYMOUS, User
 from restow.request.request_info import RequestInfo, parse_request
@@ -28,14 +28,14 @@ def binding(name: str = "b", **fields: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, "roleRef": REF, "subjects": [SUBJECT], **fields}
 
 
-def held(book: RoleBook, namespace: str = "") -> list[str]:
+def held(book: RoleIndex, namespace: str = "") -> list[str]:
     """The bindings from which jane has something."""
     return [each.source.binding.name for each in book.grants(JANE, namespace) if each.rules]
 
 
 def test_what_cannot_be_read_gives_nothing() -> None:
     """An object that is broken is as if it were not there; a later one counts."""
-    book = RoleBook([("clusterroles", "r", role())])
+    book = RoleIndex([("clusterroles", "r", role())])
     for broken in (
         binding(subjects="jane"),
         binding(subjects=[{"kind": "User", "name": 1}]),
@@ -59,7 +59,7 @@ def test_what_cannot_be_read_gives_nothing() -> None:
 
 def test_each_binding_once() -> None:
     """Who is meant several times over has a binding once, as the one who is named first by it."""
-    book = RoleBook([("clusterroles", "r", role())])
+    book = RoleIndex([("clusterroles", "r", role())])
     group = {"kind": "Group", "name": "developers"}
     book.put("clusterrolebindings", "b", binding(subjects=[group, SUBJECT, SUBJECT]))
     local = binding("a", metadata={"name": "a", "namespace": "n"}, subjects=[group])
@@ -73,7 +73,7 @@ def test_each_binding_once() -> None:
 
 def test_a_binding_counts_by_its_path() -> None:
     """An object that says it has the name of another is one of its own, and can go."""
-    book = RoleBook([("clusterroles", "r", role())])
+    book = RoleIndex([("clusterroles", "r", role())])
     book.put("clusterrolebindings", "b", binding())
     book.put("clusterrolebindings", "c", binding())
     assert held(book) == ["b", "b"]
