@@ -28,7 +28,7 @@ from restow.audit.bodies import (
     response_body,
     status_part,
 )
-from restow.audit.lines import (
+from restow.audit.event_parts import (
     ALLOWED,
     NO_ANNOTATIONS,
     Event,

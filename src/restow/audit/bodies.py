@@ -15,7 +15,7 @@ import orjson
 from restow.apimachinery import codec, protobuf, yaml_codec
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError
-from restow.audit.lines import encode
+from restow.audit.event_parts import encode
 from restow.audit.redaction import without_managed_fields
 from restow.httpserver.response import HttpResponse
 from restow.request import protobuf_messages

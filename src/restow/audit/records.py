@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from restow.audit.lines import HEADS, About, Parts, encode, encode_text, parts_of
+from restow.audit.event_parts import HEADS, About, Parts, encode, encode_text, parts_of
 from restow.audit.policy import COMPLETE, METADATA, STAGES, Decision, Level, Policy, RuleSet
 from restow.audit.redaction import holds_secrets
 from restow.httpserver import PushStream, Tunnel

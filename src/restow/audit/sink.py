@@ -17,7 +17,7 @@ import logging
 from typing import Final
 
 from restow.aio import Clock, Tasks, TasksClosed, TasksFull, Timer
-from restow.audit.lines import Event, Stamps
+from restow.audit.event_parts import Event, Stamps
 from restow.audit.log_file import LogFile
 
 BATCH_SECONDS: Final = 0.2

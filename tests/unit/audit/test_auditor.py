@@ -10,7 +10,7 @@ import pytest
 from restow.aio import Clock, Runtime, SimulatedClock
 from restow.apimachinery import status
 from restow.audit import AuditIds, Auditor, parse_policy
-from restow.audit.lines import Event, Stamps
+from restow.audit.event_parts import Event, Stamps
 from restow.httpserver import (
     Headers,
     HttpRequest,

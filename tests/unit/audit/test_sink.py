@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from restow.aio import Runtime, SimulatedClock, SystemClock
-from restow.audit.lines import Event, parts_of
+from restow.audit.event_parts import Event, parts_of
 from restow.audit.log_file import LogFile, LogRefused, Rotation
 from restow.audit.sink import EVENT_BYTES, TEXT_BYTES, BatchSink, BlockingSink
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.aio import Runtime, SimulatedClock
-from restow.audit.lines import (
+from restow.audit.event_parts import (
     AGENT_LENGTH_MAX,
     About,
     Stamps,
