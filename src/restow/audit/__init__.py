@@ -9,18 +9,18 @@ The form is Kubernetes' audit.k8s.io/v1. Not here: who composes it (`restow.apis
 anything that decides about a request.
 """
 
-from restow.audit.auditor import Auditor, Sink
-from restow.audit.policy import LEVEL_NAMES, Policy, default_policy
+from restow.audit.auditor import Auditor, AuditSink
+from restow.audit.policy import LEVEL_NAMES, AuditPolicy, default_policy
 from restow.audit.policy_file import PolicyError, parse_policy, read_policy
 from restow.request.audit_ids import AuditIds
 
 __all__ = [
     "LEVEL_NAMES",
     "AuditIds",
+    "AuditPolicy",
+    "AuditSink",
     "Auditor",
-    "Policy",
     "PolicyError",
-    "Sink",
     "default_policy",
     "parse_policy",
     "read_policy",

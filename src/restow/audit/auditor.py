@@ -49,15 +49,15 @@ from restow.audit.policy import (
     REQUEST,
     REQUEST_RESPONSE,
     STARTED,
-    Policy,
+    AuditPolicy,
     RuleSet,
 )
 from restow.audit.records import (
     SILENT,
-    Kind,
+    AuditRecord,
+    AuditSender,
     Noted,
-    Record,
-    Sender,
+    RecordTemplate,
     Short,
     kind_of,
     when_over,
@@ -97,7 +97,7 @@ Reason: TypeAlias = "Callable[[User, RequestInfo], str]"
 """Why somebody may do something."""
 
 
-class Sink(Protocol):
+class AuditSink(Protocol):
     """Where events go."""
 
     def put(self, event: Event, own_bytes: int) -> None:
@@ -109,7 +109,7 @@ class Auditor:
     """Writes requests down."""
 
     def __init__(
-        self, policy: Policy, sink: Sink, clock: Clock, *, reason: Reason | None = None
+        self, policy: AuditPolicy, sink: AuditSink, clock: Clock, *, reason: Reason | None = None
     ) -> None:
         self.listeners: Final[list[Callable[[], None]]] = []
         """Called when other things are to be written than before."""
@@ -128,11 +128,11 @@ class Auditor:
         """Events that could not be made."""
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> AuditPolicy:
         return self._policy
 
     @policy.setter
-    def policy(self, policy: Policy) -> None:
+    def policy(self, policy: AuditPolicy) -> None:
         """From now on by these rules."""
         self._policy = policy
         self._nobody = policy.rules_for(None)
@@ -144,7 +144,7 @@ class Auditor:
     def short(self, short: ShortGet, headers: Headers, user: User) -> Noted | None:
         """What is to be written of such gets, until a role or the policy changes; None: that is
         found out on the long way."""
-        sender: Sender | None = headers.audit_memo
+        sender: AuditSender | None = headers.audit_memo
         if sender is None or sender.user is not user or sender.policy is not self._policy:
             return None
         found: Short | None = short.audited.get(sender.rules)
@@ -211,7 +211,7 @@ class Auditor:
     def complete(self, context: Context, answer: HttpResponse) -> None:
         """A request has its answer."""
         try:
-            record: Record | None = context.audit
+            record: AuditRecord | None = context.audit
             if record is None:
                 record = self._refused(context, answer.status)
             kind = record.kind
@@ -236,7 +236,7 @@ class Auditor:
     def stream(self, context: Context, stream: Stream) -> None:
         """A request has an answer that is not whole."""
         try:
-            record: Record | None = context.audit
+            record: AuditRecord | None = context.audit
             if record is None:
                 record = self._begin(context, is_allowed=True)
             if record.kind is not None:
@@ -246,7 +246,7 @@ class Auditor:
 
     def given_up(self, context: Context) -> None:
         """Nobody waits for the answer any longer: the client has left, or it took too long."""
-        record: Record | None = context.audit
+        record: AuditRecord | None = context.audit
         if record is None or record.kind is None:
             return
         is_late = self._monotonic() >= context.request.answer_by_seconds
@@ -260,13 +260,13 @@ class Auditor:
 
     def panicked(self, context: Context) -> None:
         """An error has come up that nobody expected."""
-        record: Record | None = context.audit
+        record: AuditRecord | None = context.audit
         if record is not None and record is not SILENT:
             record.has_panicked = True
 
     def _begin(
         self, context: Context, *, is_allowed: bool | None, user_known: bool = True
-    ) -> Record:
+    ) -> AuditRecord:
         info, request = context.info, context.request
         sender = self._sender(context) if user_known else None
         kind = kind_of(self._nobody if sender is None else sender.rules, info)
@@ -275,7 +275,7 @@ class Auditor:
             context.audit = SILENT
             return SILENT
         uri = shown_uri(request.path, request.query)
-        record = context.audit = Record(kind, sender, uri, is_allowed=is_allowed)
+        record = context.audit = AuditRecord(kind, sender, uri, is_allowed=is_allowed)
         stage = kind.stages.get(RECEIVED)
         if sender is not None and stage is not None:
             at, line = request.received_seconds, quoted_line(request.answer_lines)
@@ -285,16 +285,16 @@ class Auditor:
             self.put((parts, line, at, at), len(parts[1]))
         return record
 
-    def _refused(self, context: Context, code: int) -> Record:
+    def _refused(self, context: Context, code: int) -> AuditRecord:
         """Somebody was sent away before anything was done."""
         if code == _UNAUTHORIZED:
             return self._begin(context, is_allowed=None, user_known=False)
         is_allowed = False if code == _FORBIDDEN else None
         return self._begin(context, is_allowed=is_allowed)
 
-    def _sender(self, context: Context) -> Sender:
+    def _sender(self, context: Context) -> AuditSender:
         headers, user, impersonator = context.request.headers, context.user, context.impersonator
-        known: Sender | None = headers.audit_memo
+        known: AuditSender | None = headers.audit_memo
         if (
             known is not None
             and known.user is user
@@ -306,7 +306,7 @@ class Auditor:
         asker = full = user_part(asking)
         if impersonator is not None:
             full += b',"impersonatedUser":' + user_part(user)
-        sender = Sender(
+        sender = AuditSender(
             user,
             impersonator,
             self._policy,
@@ -318,7 +318,7 @@ class Auditor:
         headers.audit_memo = sender
         return sender
 
-    def _complete(self, context: Context, record: Record, answer: HttpResponse) -> None:
+    def _complete(self, context: Context, record: AuditRecord, answer: HttpResponse) -> None:
         kind, info = record.kind, context.info
         assert kind is not None
         how = status_part(answer, is_secret=kind.is_secret)
@@ -341,7 +341,7 @@ class Auditor:
         self._write(context, record, stage, how, name=name, bodies=(sent, returned))
 
     def _complete_brief(
-        self, context: Context, record: Record, answer: HttpResponse, how: bytes
+        self, context: Context, record: AuditRecord, answer: HttpResponse, how: bytes
     ) -> None:
         """The same in fewer steps, for most requests: of their events parts are made later."""
         info, request, user = context.info, context.request, context.user
@@ -354,7 +354,7 @@ class Auditor:
         at, now = request.received_seconds, self._monotonic()
         self.put((record, quoted_line(request.answer_lines), at, now), len(record.uri))
 
-    def _stream(self, context: Context, record: Record, stream: Stream) -> None:
+    def _stream(self, context: Context, record: AuditRecord, stream: Stream) -> None:
         kind = record.kind
         assert kind is not None
         if isinstance(stream, Tunnel):
@@ -380,7 +380,7 @@ class Auditor:
     def _write(
         self,
         context: Context,
-        record: Record,
+        record: AuditRecord,
         stage: str,
         how: bytes,
         *,
@@ -409,7 +409,7 @@ class Auditor:
         own_bytes = len(parts[1]) + len(notes)
         self.put((parts, line, request.received_seconds, self._monotonic()), own_bytes)
 
-    def _notes(self, context: Context, record: Record, *, is_cut: bool) -> bytes:
+    def _notes(self, context: Context, record: AuditRecord, *, is_cut: bool) -> bytes:
         noted, reason = context.annotations, ""
         if record.is_allowed is not None and not context.user.is_master and self.reason is not None:
             reason = self.reason(context.user, context.info)
@@ -426,7 +426,7 @@ class Auditor:
         logger.error(FAILED, exc_info=error)
 
 
-def _about(kind: Kind, name: str, sent: Body) -> bytes:
+def _about(kind: RecordTemplate, name: str, sent: Body) -> bytes:
     """What a request is about, with what its body says of that."""
     metadata = sent.metadata or {}
     return kind.about.part(

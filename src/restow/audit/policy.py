@@ -70,7 +70,7 @@ def _resource_fits(pattern: str, info: RequestInfo) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class AuditDecision:
     """What is written down of a request."""
 
     level: Level
@@ -83,7 +83,7 @@ class Decision:
 class AuditPolicyRule:
     """Which requests, and what of them. What is empty fits everything."""
 
-    decision: Decision
+    decision: AuditDecision
     users: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     verbs: frozenset[str] = frozenset()
@@ -125,23 +125,23 @@ class RuleSet:
 
     __slots__ = ("_otherwise", "_rules", "kinds", "names_objects")
 
-    def __init__(self, rules: Sequence[AuditPolicyRule], otherwise: Decision) -> None:
+    def __init__(self, rules: Sequence[AuditPolicyRule], otherwise: AuditDecision) -> None:
         self._rules = tuple(rules)
         self._otherwise = otherwise
         self.names_objects = any(rule.names_objects for rule in rules)
         """Whether requests that differ in the name of an object alone can differ in the rule."""
         self.kinds: dict[tuple[str, ...], Any] = {}
 
-    def decide(self, info: RequestInfo) -> Decision:
+    def decide(self, info: RequestInfo) -> AuditDecision:
         return next((rule.decision for rule in self._rules if rule.fits(info)), self._otherwise)
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class AuditPolicy:
     """All rules, in order. What none of them fits is not written down."""
 
     rules: tuple[AuditPolicyRule, ...]
-    otherwise: Decision = Decision(level=NONE)
+    otherwise: AuditDecision = AuditDecision(level=NONE)
     _sets: dict[tuple[int, ...], RuleSet] = field(default_factory=dict, compare=False, repr=False)
 
     def rules_for(self, user: User | None) -> RuleSet:
@@ -156,16 +156,16 @@ class Policy:
 
 
 _READS: Final = frozenset({"get", "list", "watch", "head", "options"})
-_DEFAULT: Final = Decision(level=METADATA, omitted=frozenset({RECEIVED}))
+_DEFAULT: Final = AuditDecision(level=METADATA, omitted=frozenset({RECEIVED}))
 
 
-def default_policy() -> Policy:
+def default_policy() -> AuditPolicy:
     """Every write, and every look at a secret; no bodies. Once, when it has been answered."""
     secrets = GroupResources(resources=("secrets", "secrets/*"))
-    return Policy(
+    return AuditPolicy(
         (
             AuditPolicyRule(decision=_DEFAULT, verbs=_READS, resources=(secrets,)),
-            AuditPolicyRule(decision=Decision(level=NONE), verbs=_READS),
+            AuditPolicyRule(decision=AuditDecision(level=NONE), verbs=_READS),
             AuditPolicyRule(decision=_DEFAULT),
         )
     )

@@ -16,10 +16,10 @@ from restow.audit.policy import (
     LEVELS,
     NONE,
     STAGES,
+    AuditDecision,
+    AuditPolicy,
     AuditPolicyRule,
-    Decision,
     GroupResources,
-    Policy,
 )
 from restow.storage.private_files import FileExposed, read_kept
 
@@ -43,7 +43,7 @@ class PolicyError(ValueError):
     """A policy that cannot be followed. Says where and why."""
 
 
-def read_policy(path: Path) -> Policy:
+def read_policy(path: Path) -> AuditPolicy:
     """The policy in a file. Raises PolicyError, which names the file."""
     try:
         text = read_kept(path, bytes_max=FILE_BYTES_MAX)
@@ -57,7 +57,7 @@ def read_policy(path: Path) -> Policy:
         raise PolicyError(f"--audit-policy-file {path}: {error}") from error
 
 
-def parse_policy(text: bytes) -> Policy:
+def parse_policy(text: bytes) -> AuditPolicy:
     """The policy that a file says. Raises PolicyError."""
     try:
         decoded = yaml_codec.decode(text, size_max=FILE_BYTES_MAX)
@@ -78,8 +78,8 @@ def parse_policy(text: bytes) -> Policy:
     if len(rules) > RULES_MAX:
         raise PolicyError(f"rules: more than {RULES_MAX}")
     found = [_rule(rule, f"rules[{n}]", omitted, omits_managed) for n, rule in enumerate(rules)]
-    otherwise = Decision(level=NONE, omitted=omitted, omits_managed_fields=omits_managed)
-    return Policy(tuple(found), otherwise)
+    otherwise = AuditDecision(level=NONE, omitted=omitted, omits_managed_fields=omits_managed)
+    return AuditPolicy(tuple(found), otherwise)
 
 
 def _rule(rule: Any, where: str, omitted: frozenset[str], omits_managed: bool) -> AuditPolicyRule:  # noqa: FBT001
@@ -102,7 +102,7 @@ def _rule(rule: Any, where: str, omitted: frozenset[str], omits_managed: bool) -
         )
     own = _flag(rule, "omitManagedFields", f"{where}.")
     return AuditPolicyRule(
-        decision=Decision(
+        decision=AuditDecision(
             level=LEVELS[level],
             omitted=omitted | _stages(rule, "omitStages", f"{where}."),
             omits_managed_fields=omits_managed if own is None else own,

@@ -9,7 +9,15 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from restow.audit.event_parts import HEADS, About, Parts, encode, encode_text, parts_of
-from restow.audit.policy import COMPLETE, METADATA, STAGES, Decision, Level, Policy, RuleSet
+from restow.audit.policy import (
+    COMPLETE,
+    METADATA,
+    STAGES,
+    AuditDecision,
+    AuditPolicy,
+    Level,
+    RuleSet,
+)
 from restow.audit.redaction import holds_secrets
 from restow.httpserver import PushStream, Tunnel
 from restow.request.context import User
@@ -19,12 +27,12 @@ KINDS_MAX: Final = 4_096
 """Kinds of requests that are remembered, for each set of rules."""
 
 
-class Sender(NamedTuple):
+class AuditSender(NamedTuple):
     """What is written of all requests with the same header lines; kept with those lines."""
 
     user: User
     impersonator: User | None
-    policy: Policy
+    policy: AuditPolicy
     rules: RuleSet
     asker: bytes
     """The user who has sent it, before anything was found out about a wish to be another."""
@@ -51,7 +59,7 @@ class Noted(NamedTuple):
     complete: Parts | None
 
 
-class Kind:
+class RecordTemplate:
     """What is written of all requests that differ in nothing but the object and its content."""
 
     __slots__ = (
@@ -59,7 +67,7 @@ class Kind:
         *("omits_managed_fields", "stages", "verb"),
     )
 
-    def __init__(self, info: RequestInfo, decision: Decision) -> None:
+    def __init__(self, info: RequestInfo, decision: AuditDecision) -> None:
         self.is_secret = holds_secrets(info)
         self.is_long = info.is_long
         # Of what holds secrets no bodies are written, whatever the policy says.
@@ -79,7 +87,7 @@ class Kind:
         self.verb = b',"verb":%b,"user":' % encode(info.verb)
 
 
-def kind_of(rules: RuleSet, info: RequestInfo) -> Kind:
+def kind_of(rules: RuleSet, info: RequestInfo) -> RecordTemplate:
     """What the rules say of a request."""
     key: tuple[str, ...]
     if info.is_resource:
@@ -87,22 +95,27 @@ def kind_of(rules: RuleSet, info: RequestInfo) -> Kind:
         key = (info.verb, *place, info.name if rules.names_objects else "")
     else:
         key = (info.verb, info.path)
-    found: Kind | None = rules.kinds.get(key)
+    found: RecordTemplate | None = rules.kinds.get(key)
     if found is None:
-        found = Kind(info, rules.decide(info))
+        found = RecordTemplate(info, rules.decide(info))
         if len(rules.kinds) >= KINDS_MAX:
             rules.kinds.clear()
         rules.kinds[key] = found
     return found
 
 
-class Record:
+class AuditRecord:
     """One request that is being written down; without a kind it is not."""
 
     __slots__ = ("has_panicked", "how", "is_allowed", "kind", "name", "notes", "sender", "uri")
 
     def __init__(
-        self, kind: Kind | None, sender: Sender | None, uri: str, *, is_allowed: bool | None
+        self,
+        kind: RecordTemplate | None,
+        sender: AuditSender | None,
+        uri: str,
+        *,
+        is_allowed: bool | None,
     ) -> None:
         self.kind = kind
         self.sender = sender
@@ -123,7 +136,7 @@ class Record:
         return parts_of(kind.head, (*what, sender.full, sender.origin, *about), self.notes)
 
 
-SILENT: Final = Record(None, None, "", is_allowed=None)
+SILENT: Final = AuditRecord(None, None, "", is_allowed=None)
 """Of a request that is not written down."""
 
 

@@ -13,7 +13,7 @@ from restow.audit.policy import (
     METADATA,
     NONE,
     RULE_SETS_MAX,
-    Policy,
+    AuditPolicy,
     default_policy,
 )
 from restow.audit.policy_file import (
@@ -31,12 +31,12 @@ JANE = User("jane", ("devs", "system:authenticated"))
 PODS = "/api/v1/namespaces/a/pods"
 
 
-def policy_of(*rules: dict[str, Any], **fields: Any) -> Policy:
+def policy_of(*rules: dict[str, Any], **fields: Any) -> AuditPolicy:
     document = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": list(rules), **fields}
     return parse_policy(orjson.dumps(document))
 
 
-def level_of(policy: Policy, method: str, target: str, user: User | None = JANE) -> str:
+def level_of(policy: AuditPolicy, method: str, target: str, user: User | None = JANE) -> str:
     info = parse_request(method, target)
     return LEVEL_NAMES[kind_of(policy.rules_for(user), info).level]
 
