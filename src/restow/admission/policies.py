@@ -21,8 +21,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from restow.admission.dear import DearWork
-from restow.admission.matching import (
+from restow.admission.matchers import (
     ADMISSION_GROUP,
     Hosted,
     Namespaces,
@@ -30,6 +29,7 @@ from restow.admission.matching import (
     is_exempt,
     is_namespace,
 )
+from restow.admission.offload import DearWork
 from restow.admission.policies_authorizer import authorizer_values
 from restow.admission.policies_compiled import (
     Binding,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from restow.admission.matching import Matcher
+from restow.admission.matchers import Matcher
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.selectors import LabelSelector, label_selector_of

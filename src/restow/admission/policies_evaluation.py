@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from restow.admission.dear import COST_ON_LOOP_MAX
+from restow.admission.offload import COST_ON_LOOP_MAX
 from restow.admission.policies_compiled import Compiled, Policy, Validation
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel.admission import (

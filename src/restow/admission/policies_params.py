@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from restow.admission.matching import labels_of
+from restow.admission.matchers import labels_of
 from restow.admission.policies_compiled import (
     ConfigurationError,
     ParamKind,

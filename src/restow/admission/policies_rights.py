@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from restow.admission.matching import ADMISSION_GROUP
+from restow.admission.matchers import ADMISSION_GROUP
 from restow.admission.policies import BINDINGS, POLICIES
 from restow.admission.review import Attributes, WriteOf
 from restow.apimachinery import field_errors, status

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.admission.matching import Hosted, is_namespace
+from restow.admission.matchers import Hosted, is_namespace
 from restow.admission.review import Attributes, has_own_kind, kind_of
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status import of_machinery_error

@@ -23,17 +23,17 @@ from typing import Any, Final
 
 import orjson
 
-from restow.admission.dear import DearWork
-from restow.admission.matching import Hosted, Namespaces
+from restow.admission.matchers import Hosted, Namespaces
+from restow.admission.offload import DearWork
 from restow.admission.request_values import request_values
 from restow.admission.review import Attributes, WriteOf, renamed
-from restow.admission.turns import TOO_LATE
+from restow.admission.slot_queue import TOO_LATE
 from restow.admission.webhooks_conditions import (
     AuthorizerValues,
     conditions_hold,
     no_authorizer,
 )
-from restow.admission.webhooks_known import Concerned, Hook, KnownHooks
+from restow.admission.webhooks_index import Concerned, Hook, KnownHooks
 from restow.admission.webhooks_metrics import Type, WebhookMetrics
 from restow.admission.webhooks_objects import back_in_version, completed, in_version
 from restow.admission.webhooks_transport import CallFailed, HookCalls

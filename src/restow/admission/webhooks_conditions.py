@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from restow.admission.dear import COST_ON_LOOP_MAX, DearWork
-from restow.admission.matching import Hosted
+from restow.admission.matchers import Hosted
+from restow.admission.offload import COST_ON_LOOP_MAX, DearWork
 from restow.admission.request_values import request_values
 from restow.admission.review import Attributes
-from restow.admission.webhooks_known import Hook
+from restow.admission.webhooks_index import Hook
 from restow.apimachinery import status
 from restow.apimachinery.structural.cel.admission import (
     NAMESPACE,

@@ -8,7 +8,7 @@ Not here: the rest of what they are told (`request_values`), who is told, and wh
 
 from __future__ import annotations
 
-from restow.admission.matching import Hosted
+from restow.admission.matchers import Hosted
 from restow.admission.request_values import converted_at_once
 from restow.admission.review import Attributes, has_own_kind
 from restow.apimachinery import status

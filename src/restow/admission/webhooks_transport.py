@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from restow.admission.turns import TOO_LATE, Line
+from restow.admission.slot_queue import TOO_LATE, Line
 from restow.aggregator.exchanges import Question
 from restow.aggregator.interface import ServiceRef
 from restow.aggregator.pools import BackendBusy, BackendLimits, Pool

@@ -4,7 +4,7 @@ they can be read at all.
 Nobody may read another block of a text than we do: what is checked here is signed elsewhere. So a
 request is one block, in front of which there may be notes.
 
-Not here: who may ask for what, and who signs (`restow.admission.signing`).
+Not here: who may ask for what, and who signs (`restow.admission.certificate_signing`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A LimitRange lists limits for containers, for pods as a whole, and for claims of
 annotation are those that clients know. What stands in a map is gone through by name, so the same
 object is always refused in the same words.
 
-Pure. Not here: when it is asked (`restow.admission.limits`).
+Pure. Not here: when it is asked (`restow.admission.limit_ranger`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The names, the path and the texts are those that clients and programs in pods know. Mirror pods
 stand for what a node runs by itself: they are left as they are, and may refer to no secret.
 
-Pure. Not here: where accounts are found (`restow.admission.accounts`).
+Pure. Not here: where accounts are found (`restow.admission.service_account`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A quota names what it limits, and how much of it there may be in its namespace. 
 some pods, or to claims by the class of their attributes; what else has no scopes.
 
 Pure. Not here: what objects use (`quota_usage`), who charges a quota
-(`restow.admission.quota`), and who counts anew (`restow.controllers.quotas`).
+(`restow.admission.resource_quota`), and who counts anew (`restow.controllers.quotas`).
 """
 
 from __future__ import annotations

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from restow.admission import Admission, AtOnce, Chain, Mutation
-from restow.admission.accounts import PodAccounts
-from restow.admission.dear import DearWork
+from restow.admission.certificate_signing import RequesterStamp, SigningRights
 from restow.admission.defaults import ClaimDefaults, PodDefaults
-from restow.admission.limits import LimitChecks, LimitDefaults, LimitRanges
-from restow.admission.matching import Namespaces
+from restow.admission.limit_ranger import LimitChecks, LimitDefaults, LimitRanges
+from restow.admission.matchers import Namespaces
+from restow.admission.offload import DearWork
 from restow.admission.policies import Policies
 from restow.admission.policies_authorizer import authorizer_values
 from restow.admission.policies_rights import ParamRights
-from restow.admission.quota import QuotaAdmission, quota_resource
-from restow.admission.signing import RequesterStamp, SigningRights
+from restow.admission.resource_quota import QuotaAdmission, quota_resource
+from restow.admission.service_account import PodAccounts
 from restow.admission.webhooks import Asking, MutatingWebhooks, ValidatingWebhooks
-from restow.admission.webhooks_known import KnownHooks
+from restow.admission.webhooks_index import KnownHooks
 from restow.admission.webhooks_metrics import WebhookMetrics
 from restow.admission.webhooks_transport import HookCalls
 from restow.aggregator.services import StoredServices

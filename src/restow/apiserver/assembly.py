@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from restow.admission import Admission
-from restow.admission.owners import OwnerCheck
+from restow.admission.owner_references import OwnerCheck
 from restow.aio import Runtime, Tasks
 from restow.apimachinery.rbac import PolicyRule
 from restow.apiserver.admission import AdmissionParts, OwnPlugins

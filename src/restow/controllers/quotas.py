@@ -1,6 +1,6 @@
 """What quotas have charged is counted anew: when objects go, when a quota changes, now and then.
 
-Creates charge a quota before their object is there (`restow.admission.quota`). So what is
+Creates charge a quota before their object is there (`restow.admission.resource_quota`). So what is
 counted may miss objects that are on their way, and a count alone must not take their charge back:
 
 - what has gone, by the changes that were seen, is taken off what was charged;

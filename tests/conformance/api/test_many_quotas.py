@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from restow.admission.quota import QUOTAS_AT_ONCE_MAX
+from restow.admission.resource_quota import QUOTAS_AT_ONCE_MAX
 from restow.storage.interface import Outcome, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from restow.admission.owners import OwnerCheck
+from restow.admission.owner_references import OwnerCheck
 from restow.registry.resource import Object
 from restow.request.context import Context
 from tests.conformance.api.rights import client_of, give, rule

@@ -2,7 +2,7 @@
 
 What is stored already is not held against a request again: only what a write changes is looked at.
 
-Not here: who may decide (`restow.admission.signing`).
+Not here: who may decide (`restow.admission.certificate_signing`).
 """
 
 from __future__ import annotations

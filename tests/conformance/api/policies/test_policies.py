@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from restow.admission import Attributes
-from restow.admission.dear import DearWork
+from restow.admission.offload import DearWork
 from tests.conformance.api.policies.cases import (
     BINDINGS,
     GROUP,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from restow.admission.matching import (
+from restow.admission.matchers import (
     ADMISSION_GROUP,
     Hosted,
     Matcher,
