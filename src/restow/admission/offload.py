@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from restow.admission.review import Attributes
-from restow.admission.slot_queue import TOO_LATE, Line, LineSeat
+from restow.admission.slot_queue import TOO_LATE, QueuedSlot, SlotQueue
 from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.request.slots import SlotPool
@@ -41,13 +41,13 @@ T = TypeVar("T")
 Q = TypeVar("Q")
 
 
-class DearWork:
+class OffloadedEvaluations:
     """The threads of one server. Made when first needed; `close` it."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._clock = runtime.clock
         room = SlotPool(AT_ONCE_MAX, runtime.clock.monotonic, per_user_max=1)
-        self._line = Line(room, runtime, refusal=_TOO_MANY)
+        self._line = SlotQueue(room, runtime, refusal=_TOO_MANY)
         self._threads: ThreadPoolExecutor | None = None
         self._is_closed = False
 
@@ -70,7 +70,7 @@ class DearWork:
             raise status.timeout(TOO_LATE)
         return found
 
-    def _begin(self, work: Callable[[], T], seat: LineSeat) -> Future[T]:
+    def _begin(self, work: Callable[[], T], seat: QueuedSlot) -> Future[T]:
         if self._is_closed:
             seat.leave()
             raise _stopping()
@@ -111,7 +111,7 @@ def asked_on_loop(ask: Callable[[Q], T]) -> Callable[[Q], T]:
     return asked
 
 
-def _leave_when_done(seat: LineSeat, pending: Future[T]) -> None:
+def _leave_when_done(seat: QueuedSlot, pending: Future[T]) -> None:
     loop = asyncio.get_running_loop()
 
     def leave(_done: Future[T]) -> None:

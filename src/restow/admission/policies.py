@@ -29,19 +29,19 @@ from restow.admission.matchers import (
     is_exempt,
     is_namespace,
 )
-from restow.admission.offload import DearWork
+from restow.admission.offload import OffloadedEvaluations
 from restow.admission.policies_authorizer import authorizer_values
 from restow.admission.policies_compiled import (
-    Binding,
+    CompiledPolicy,
     ConfigurationError,
-    Policy,
+    PolicyBinding,
     read_binding,
     read_policy,
     unusable_policy,
 )
-from restow.admission.policies_evaluation import Dear, Steps, evaluate
+from restow.admission.policies_evaluation import NeedsOffload, Steps, evaluate
 from restow.admission.policies_params import NO_PARAMS, Lack, Params
-from restow.admission.policies_result import Result
+from restow.admission.policies_result import PolicyResult
 from restow.admission.request_values import (
     is_shown_at_once,
     request_values,
@@ -77,8 +77,8 @@ class _Hook(NamedTuple):
     """A policy that is about a kind of writes, with all its bindings."""
 
     name: str
-    policy: Policy
-    bindings: list[Binding]
+    policy: CompiledPolicy
+    bindings: list[PolicyBinding]
 
 
 class _Hooks(NamedTuple):
@@ -99,7 +99,7 @@ class Policies:
         runtime: Runtime,
         *,
         authorizer: Authorizer,
-        dear_work: DearWork,
+        dear_work: OffloadedEvaluations,
         on_changed: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_changed` is called when other writes may concern it than before."""
@@ -110,11 +110,11 @@ class Policies:
         self._on_changed = on_changed
         self._namespaces = Namespaces(store, catalog)
         self._params = Params(store, catalog)
-        self._policies: dict[str, Policy] = {}
+        self._policies: dict[str, CompiledPolicy] = {}
         self._states: dict[str, tuple[str, int] | None] = {}
         """By policy, what it was compiled from."""
-        self._bindings: dict[str, Binding] = {}
-        self._bound: dict[str, list[Binding]] = {}
+        self._bindings: dict[str, PolicyBinding] = {}
+        self._bound: dict[str, list[PolicyBinding]] = {}
         """By policy, in the order of their names."""
         self._known: dict[tuple[str, str, str, str, str], _Hooks] = {}
         self._following = [
@@ -176,7 +176,7 @@ class Policies:
         steps, spent = self._judge(asked), 0
         try:
             for step in steps:
-                if isinstance(step, Dear):
+                if isinstance(step, NeedsOffload):
                     return self._go_on(asked, steps, step)
                 spent += step
                 if spent > COST_AT_ONCE:
@@ -189,7 +189,7 @@ class Policies:
         self,
         asked: _Asked,
         steps: Steps[None],
-        step: int | Dear = 0,
+        step: int | NeedsOffload = 0,
         *,
         lack: DoAgain | None = None,
     ) -> None:
@@ -207,12 +207,12 @@ class Policies:
             "what policies need to know is changing; try again", retry_after_seconds=RETRY_SECONDS
         )
 
-    async def _in_turns(self, asked: _Asked, steps: Steps[None], step: int | Dear) -> None:
+    async def _in_turns(self, asked: _Asked, steps: Steps[None], step: int | NeedsOffload) -> None:
         """All steps after the one that is given, which is still to be looked at."""
         spent = 0
         while True:
             outcome = None
-            if isinstance(step, Dear):
+            if isinstance(step, NeedsOffload):
                 outcome = await self._dear_work.run(step.run, asked.attributes)
                 spent = 0
             else:
@@ -249,13 +249,13 @@ class Policies:
     def _judge(self, asked: _Asked) -> Steps[None]:
         """Raise what refuses a write; warn and note what does not."""
         _, ways, hooks = self._hooks(asked.attributes.write)
-        result = Result(asked.attributes)
+        result = PolicyResult(asked.attributes)
         for hook in hooks:
             yield from self._apply(hook, ways, asked, result)
         result.finish()
 
     def _apply(
-        self, hook: _Hook, ways: tuple[Hosted, ...], asked: _Asked, result: Result
+        self, hook: _Hook, ways: tuple[Hosted, ...], asked: _Asked, result: PolicyResult
     ) -> Steps[None]:
         policy = hook.policy
         hosted = policy.matcher.matches(asked.attributes, ways, self._namespace(asked, policy))
@@ -280,13 +280,13 @@ class Policies:
 
     def _apply_binding(
         self,
-        policy: Policy,
-        binding: Binding,
+        policy: CompiledPolicy,
+        binding: PolicyBinding,
         hosted: Hosted,
         ways: tuple[Hosted, ...],
         *,
         asked: _Asked,
-        result: Result,
+        result: PolicyResult,
     ) -> Steps[None]:
         if binding.error:
             raise ConfigurationError(binding.error)
@@ -310,7 +310,7 @@ class Policies:
             verdict = yield from evaluate(policy, {**values, cel.PARAMS: params})
             result.add(policy, binding, verdict)
 
-    def _values(self, policy: Policy, hosted: Hosted, asked: _Asked) -> dict[str, Any]:
+    def _values(self, policy: CompiledPolicy, hosted: Hosted, asked: _Asked) -> dict[str, Any]:
         """The variables that the expressions of a policy read."""
         attributes, used = asked.attributes, policy.used
         obj, old = asked.objects(hosted)
@@ -325,7 +325,7 @@ class Policies:
             values |= authorizer_values(self._authorizer, attributes)
         return values
 
-    def _namespace(self, asked: _Asked, matching: Policy | Binding) -> Object | None:
+    def _namespace(self, asked: _Asked, matching: CompiledPolicy | PolicyBinding) -> Object | None:
         """The namespace of an object, if a selector asks for it."""
         matcher = matching.matcher
         if matcher is None or not matcher.has_namespace_selector:
@@ -393,7 +393,7 @@ def _state_of(obj: Object | None) -> tuple[str, int] | None:
     return (uid, generation) if isinstance(uid, str) and isinstance(generation, int) else None
 
 
-def _read(obj: Object) -> Policy:
+def _read(obj: Object) -> CompiledPolicy:
     try:
         return read_policy(obj)
     except Exception:

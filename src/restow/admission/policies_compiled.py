@@ -80,7 +80,7 @@ class ParamRef(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class CompiledPolicy:
     """A policy, compiled."""
 
     name: str
@@ -99,7 +99,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
+class PolicyBinding:
     """A binding: to which of the requests a policy is applied, and to what effect."""
 
     name: str
@@ -111,7 +111,7 @@ class Binding:
     """Why it cannot be used."""
 
 
-def read_policy(obj: Object) -> Policy:
+def read_policy(obj: Object) -> CompiledPolicy:
     """A policy as it is stored."""
     spec = _part(obj, "spec")
     matcher, param_kind, error = _about(spec)
@@ -143,7 +143,7 @@ def read_policy(obj: Object) -> Policy:
         *(each.message_compiled for each in validations if each.message_compiled),
     ]
     used = [each.expression.used for each in compiled if each.expression is not None]
-    return Policy(
+    return CompiledPolicy(
         name=_part(obj, "metadata").get("name") or "",
         fails_open=spec.get("failurePolicy") == "Ignore",
         matcher=matcher,
@@ -157,10 +157,10 @@ def read_policy(obj: Object) -> Policy:
     )
 
 
-def unusable_policy(obj: Object, why: str) -> Policy:
+def unusable_policy(obj: Object, why: str) -> CompiledPolicy:
     """A policy of which nothing can be told but what it is about: better closed than open."""
     spec = _part(obj, "spec")
-    return Policy(
+    return CompiledPolicy(
         name=_part(obj, "metadata").get("name") or "",
         fails_open=spec.get("failurePolicy") == "Ignore",
         matcher=_rules_only(spec),
@@ -180,7 +180,7 @@ def _rules_only(spec: Object) -> Matcher:
     return Matcher(_listed(_part(spec, "matchConstraints"), "resourceRules") or None)
 
 
-def read_binding(obj: Object) -> Binding:
+def read_binding(obj: Object) -> PolicyBinding:
     """A binding as it is stored."""
     spec, error, matcher, reference = _part(obj, "spec"), "", None, None
     try:
@@ -190,7 +190,7 @@ def read_binding(obj: Object) -> Binding:
             reference = _param_ref(_part(spec, "paramRef"))
     except ConfigurationError as problem:
         error = str(problem)
-    return Binding(
+    return PolicyBinding(
         name=_part(obj, "metadata").get("name") or "",
         policy=spec.get("policyName") or "",
         matcher=matcher,

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from restow.admission.offload import COST_ON_LOOP_MAX
-from restow.admission.policies_compiled import Compiled, Policy, Validation
+from restow.admission.policies_compiled import Compiled, CompiledPolicy, Validation
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel.admission import (
     ASKED,
@@ -46,13 +46,13 @@ logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 
-class Dear(NamedTuple):
+class NeedsOffload(NamedTuple):
     """An expression to be run where it may take long; safe to be run in a thread."""
 
     run: Callable[[], EvaluationOutcome]
 
 
-Steps = Generator[int | Dear, EvaluationOutcome | None, _Result]
+Steps = Generator[int | NeedsOffload, EvaluationOutcome | None, _Result]
 """Something that is done expression by expression, each with what it has cost; or, for its outcome,
 one to be run elsewhere."""
 
@@ -112,7 +112,7 @@ class _Evaluation:
         try:
             outcome = self._run(compiled.expression, Trial(COST_ON_LOOP_MAX))
         except TrialOver:
-            outcome = yield Dear(partial(self._run, compiled.expression, None))
+            outcome = yield NeedsOffload(partial(self._run, compiled.expression, None))
             assert outcome is not None
         cost = outcome.cost + self._named.take_cost()
         self.cost_left -= cost
@@ -137,7 +137,7 @@ class _Evaluation:
             return EvaluationOutcome(None, 0, f"internal error: {type(error).__name__}")
 
 
-def evaluate(policy: Policy, values: Mapping[str, Any]) -> Steps[PolicyVerdict]:
+def evaluate(policy: CompiledPolicy, values: Mapping[str, Any]) -> Steps[PolicyVerdict]:
     """What a policy says; `values` are those of all variables that it uses. Raises `DoAgain`."""
     applies, problem = yield from _applies(policy, values)
     if not applies:
@@ -151,7 +151,7 @@ def evaluate(policy: Policy, values: Mapping[str, Any]) -> Steps[PolicyVerdict]:
     return PolicyVerdict(denials, annotations, failures)
 
 
-def _applies(policy: Policy, values: Mapping[str, Any]) -> Steps[tuple[bool, str]]:
+def _applies(policy: CompiledPolicy, values: Mapping[str, Any]) -> Steps[tuple[bool, str]]:
     """Whether all conditions are true; if one cannot be told and none is false, why."""
     if not policy.conditions:
         return True, ""
@@ -174,7 +174,7 @@ def _aggregate(problems: list[str]) -> str:
     return f"[{', '.join(distinct)}]" if len(distinct) > 1 else "".join(distinct)
 
 
-def _validate(policy: Policy, values: Mapping[str, Any]) -> Steps[list[Denial]]:
+def _validate(policy: CompiledPolicy, values: Mapping[str, Any]) -> Steps[list[Denial]]:
     evaluation = _Evaluation(policy.variables, values, COST_MAX)
     denials: list[Denial] = []
     failed: list[tuple[int, Validation]] = []
@@ -192,7 +192,7 @@ def _validate(policy: Policy, values: Mapping[str, Any]) -> Steps[list[Denial]]:
 
 
 def _denials(
-    policy: Policy,
+    policy: CompiledPolicy,
     values: Mapping[str, Any],
     failed: list[tuple[int, Validation]],
     *,
@@ -222,7 +222,7 @@ def _message(evaluation: _Evaluation, validation: Validation) -> Steps[str]:
 
 
 def _annotate(
-    policy: Policy, values: Mapping[str, Any]
+    policy: CompiledPolicy, values: Mapping[str, Any]
 ) -> Steps[tuple[list[tuple[str, str]], list[str]]]:
     found: list[tuple[str, str]] = []
     failures: list[str] = []

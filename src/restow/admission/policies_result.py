@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from restow.admission.policies_compiled import Binding, ConfigurationError, Policy
+from restow.admission.policies_compiled import CompiledPolicy, ConfigurationError, PolicyBinding
 from restow.admission.policies_evaluation import Denial, PolicyVerdict
 from restow.admission.review import Attributes
 from restow.apimachinery import status
@@ -35,7 +35,7 @@ class _Denied(NamedTuple):
     denial: Denial
 
 
-class Result:
+class PolicyResult:
     """What all policies say of one write."""
 
     def __init__(self, attributes: Attributes) -> None:
@@ -47,7 +47,7 @@ class Result:
         self._noted: dict[str, str] = {}
 
     def misconfigured(
-        self, policy: Policy, binding: Binding | None, error: ConfigurationError
+        self, policy: CompiledPolicy, binding: PolicyBinding | None, error: ConfigurationError
     ) -> None:
         """A policy or binding cannot be used."""
         if not policy.fails_open:
@@ -56,7 +56,7 @@ class Result:
             name = "" if binding is None else binding.name
             self._denied.append(_Denied(policy.name, name, denial))
 
-    def add(self, policy: Policy, binding: Binding, verdict: PolicyVerdict) -> None:
+    def add(self, policy: CompiledPolicy, binding: PolicyBinding, verdict: PolicyVerdict) -> None:
         """What a policy says, to the effect that a binding gives it."""
         for denial in verdict.denials:
             for action in binding.actions:
@@ -68,7 +68,9 @@ class Result:
             if value not in values:
                 values.append(value)
 
-    def _act(self, action: str, policy: Policy, binding: Binding, denial: Denial) -> None:
+    def _act(
+        self, action: str, policy: CompiledPolicy, binding: PolicyBinding, denial: Denial
+    ) -> None:
         match action:
             case "Deny":
                 self._denied.append(_Denied(policy.name, binding.name, denial))
@@ -88,7 +90,7 @@ class Result:
                     }
                 )
 
-    def note(self, policy: Policy) -> None:
+    def note(self, policy: CompiledPolicy) -> None:
         """All bindings of a policy were asked: its notes are complete."""
         for key, values in self._notes.items():
             self._noted[f"{policy.name}/{key}"] = ", ".join(values)

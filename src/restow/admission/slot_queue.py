@@ -28,7 +28,7 @@ TOO_LATE: Final = "request did not complete within requested timeout"
 _Waiter = asyncio.Future[None]
 
 
-class Line:
+class SlotQueue:
     """Those who wait for a seat of a room. All seats of the room are taken through it."""
 
     __slots__ = ("_clock", "_count", "_masters", "_room", "_told", "_waiting", "_waiting_max")
@@ -47,11 +47,11 @@ class Line:
         """Those of them who are first."""
         self._count = 0
 
-    async def enter(self, user: User, *, seconds_max: float, by_seconds: float) -> LineSeat:
+    async def enter(self, user: User, *, seconds_max: float, by_seconds: float) -> QueuedSlot:
         """A seat, to be left. Raises a 429 after so many seconds, a 504 once it is too late."""
         name, room = user.name, self._room
         if not self._waiting and room.has_seat_for(name):
-            return LineSeat(self, room.take(name))
+            return QueuedSlot(self, room.take(name))
         if self._count >= self._waiting_max:
             raise self._refusal()
         waiter: _Waiter = asyncio.get_running_loop().create_future()
@@ -64,13 +64,13 @@ class Line:
                 await waiter
         except BaseException as error:
             if waiter.done() and not waiter.cancelled():
-                LineSeat(self, Slot(room, name)).leave()
+                QueuedSlot(self, Slot(room, name)).leave()
             else:
                 self._remove(name, waiter)
             if isinstance(error, TimeoutError):
                 raise status.timeout(TOO_LATE) if left <= seconds_max else self._refusal() from None
             raise
-        return LineSeat(self, Slot(room, name))
+        return QueuedSlot(self, Slot(room, name))
 
     def left(self) -> None:
         """A seat is free: whose turn is it?"""
@@ -117,12 +117,12 @@ class Line:
         return status.too_many_requests(self._told, retry_after_seconds=RETRY_SECONDS)
 
 
-class LineSeat:
+class QueuedSlot:
     """A seat for which others may wait. To leave twice is to leave once."""
 
     __slots__ = ("_line", "_seat")
 
-    def __init__(self, line: Line, seat: Slot) -> None:
+    def __init__(self, line: SlotQueue, seat: Slot) -> None:
         self._line = line
         self._seat: Slot | None = seat
 

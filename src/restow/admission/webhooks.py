@@ -24,7 +24,7 @@ from typing import Any, Final
 import orjson
 
 from restow.admission.matchers import Hosted, Namespaces
-from restow.admission.offload import DearWork
+from restow.admission.offload import OffloadedEvaluations
 from restow.admission.request_values import request_values
 from restow.admission.review import Attributes, WriteOf, renamed
 from restow.admission.slot_queue import TOO_LATE
@@ -33,10 +33,10 @@ from restow.admission.webhooks_conditions import (
     conditions_hold,
     no_authorizer,
 )
-from restow.admission.webhooks_index import Concerned, Hook, KnownHooks
+from restow.admission.webhooks_index import AdmissionWebhook, Concerned, KnownHooks
 from restow.admission.webhooks_metrics import Type, WebhookMetrics
 from restow.admission.webhooks_objects import back_in_version, completed, in_version
-from restow.admission.webhooks_transport import CallFailed, HookCalls
+from restow.admission.webhooks_transport import HookCalls, WebhookCallFailed
 from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.admission_review import (
@@ -65,7 +65,7 @@ class Asking:
     namespaces: Namespaces
     metrics: WebhookMetrics
     runtime: Runtime
-    dear_work: DearWork
+    dear_work: OffloadedEvaluations
     authorizer: AuthorizerValues = no_authorizer
 
 
@@ -83,8 +83,8 @@ class MutatingWebhooks:
         """The object as webhooks want it, None if they leave it."""
         before = attributes.obj
         concerned = self._known.concerned(attributes.write)
-        asked_before: set[Hook] = set()
-        again: set[Hook] = set()
+        asked_before: set[AdmissionWebhook] = set()
+        again: set[AdmissionWebhook] = set()
         for number in range(ROUNDS):
             for index, each in enumerate(concerned):
                 hook = each.hook
@@ -123,7 +123,7 @@ class MutatingWebhooks:
         return changed
 
     async def _patched(
-        self, hook: Hook, attributes: Attributes, hosted: Hosted, verdict: ReviewAnswer
+        self, hook: AdmissionWebhook, attributes: Attributes, hosted: Hosted, verdict: ReviewAnswer
     ) -> Object | None:
         shown = await in_version(attributes, hosted, attributes.obj)
         assert verdict.patch is not None
@@ -217,14 +217,14 @@ class _Asker:
         return hosted if holds else None
 
     async def ask(
-        self, hook: Hook, attributes: Attributes, hosted: Hosted, *, failed_open: str
+        self, hook: AdmissionWebhook, attributes: Attributes, hosted: Hosted, *, failed_open: str
     ) -> ReviewAnswer | None:
         """What a webhook says; None: it failed, and that does not matter. Raises a StatusError:
         a refusal, or a 500 for a webhook that failed."""
         began = self._clock.monotonic()
         try:
             verdict = await self._call(hook, attributes, hosted)
-        except CallFailed as failed:
+        except WebhookCallFailed as failed:
             self._failed(hook, attributes, began, failed=failed, failed_open=failed_open)
             return None
         except StatusError as error:
@@ -240,11 +240,11 @@ class _Asker:
 
     def _failed(
         self,
-        hook: Hook,
+        hook: AdmissionWebhook,
         attributes: Attributes,
         began: float,
         *,
-        failed: CallFailed,
+        failed: WebhookCallFailed,
         failed_open: str,
     ) -> None:
         operation, metrics = attributes.operation, self._asking.metrics
@@ -276,7 +276,7 @@ class _Asker:
 
     def _count(
         self,
-        hook: Hook,
+        hook: AdmissionWebhook,
         attributes: Attributes,
         began: float,
         *,
@@ -293,14 +293,16 @@ class _Asker:
         if is_rejected:
             metrics.rejected(hook.name, self._type, operation, error_type=error_type, code=code)
 
-    async def _call(self, hook: Hook, attributes: Attributes, hosted: Hosted) -> ReviewAnswer:
+    async def _call(
+        self, hook: AdmissionWebhook, attributes: Attributes, hosted: Hosted
+    ) -> ReviewAnswer:
         if attributes.dry_run and not hook.allows_dry_run:
             raise status.bad_request(f'admission webhook "{hook.name}" does not support dry run')
         if hook.problem:
-            raise CallFailed(hook.problem)
+            raise WebhookCallFailed(hook.problem)
         if not hook.review_version:
             known = "webhook does not accept known AdmissionReview versions (v1, v1beta1)"
-            raise CallFailed(f"could not create admission objects: {known}", code=400)
+            raise WebhookCallFailed(f"could not create admission objects: {known}", code=400)
         if self._seconds_left(attributes) <= 0:
             raise status.timeout(TOO_LATE)
         uid = self._asking.runtime.ids.uid()
@@ -331,7 +333,7 @@ class _Asker:
                 may_patch=self._type == "admit",
             )
         except AnswerInvalid as error:
-            raise CallFailed(f"received invalid webhook response: {error}") from None
+            raise WebhookCallFailed(f"received invalid webhook response: {error}") from None
         for name, value in verdict.annotations:
             attributes.context.annotate(f"{hook.name}/{name}", value)
         for warning in verdict.warnings:

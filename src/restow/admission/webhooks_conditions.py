@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any, Final
 
 from restow.admission.matchers import Hosted
-from restow.admission.offload import COST_ON_LOOP_MAX, DearWork
+from restow.admission.offload import COST_ON_LOOP_MAX, OffloadedEvaluations
 from restow.admission.request_values import request_values
 from restow.admission.review import Attributes
-from restow.admission.webhooks_index import Hook
+from restow.admission.webhooks_index import AdmissionWebhook
 from restow.apimachinery import status
 from restow.apimachinery.structural.cel.admission import (
     NAMESPACE,
@@ -44,14 +44,14 @@ def no_authorizer(_attributes: Attributes) -> dict[str, Any]:
 
 
 async def conditions_hold(
-    hook: Hook,
+    hook: AdmissionWebhook,
     attributes: Attributes,
     hosted: Hosted,
     *,
     obj: Object | None,
     old: Object | None,
     authorizer: AuthorizerValues,
-    dear_work: DearWork,
+    dear_work: OffloadedEvaluations,
 ) -> bool:
     """Whether it is asked. Raises a 403 when that cannot be said and it does not fail open."""
     if not hook.conditions:

@@ -19,7 +19,7 @@ from restow.admission.matchers import (
     is_exempt,
 )
 from restow.admission.review import WriteOf
-from restow.admission.webhooks_transport import CallFailed, HookClient
+from restow.admission.webhooks_transport import HookClient, WebhookCallFailed
 from restow.aio import Runtime
 from restow.apimachinery.admission_review import review_version
 from restow.apimachinery.status_error import StatusError
@@ -46,7 +46,7 @@ class WebhookMatchCondition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Hook:
+class AdmissionWebhook:
     """One webhook."""
 
     name: str
@@ -68,7 +68,7 @@ class Hook:
 class Concerned(NamedTuple):
     """A webhook that may have a say in a kind of writes."""
 
-    hook: Hook
+    hook: AdmissionWebhook
     ways: tuple[Hosted, ...]
     """All ways to do such a write; the first is the one that was chosen."""
 
@@ -87,7 +87,7 @@ class KnownHooks:
     ) -> None:
         self._catalog = catalog
         self._on_changed = on_changed
-        self._by_configuration: dict[str, tuple[Hook, ...]] = {}
+        self._by_configuration: dict[str, tuple[AdmissionWebhook, ...]] = {}
         self._concerned: dict[tuple[str, str, str, str, str], tuple[Concerned, ...]] = {}
         resource = catalog.of_kind(ADMISSION_GROUP, kind)
         self._following: StoreInformer | None = None
@@ -151,12 +151,12 @@ class KnownHooks:
         self._on_changed()
 
 
-def read_hook(configuration: str, webhook: Object) -> Hook:
+def read_hook(configuration: str, webhook: Object) -> AdmissionWebhook:
     """A webhook as its configuration has it. What is no good in it fails when it is asked."""
     problem, client = "", HookClient()
     try:
         client = HookClient.of(webhook.get("clientConfig") or {})
-    except CallFailed as error:
+    except WebhookCallFailed as error:
         problem = str(error)
     rules: list[Object] = [each for each in webhook.get("rules") or () if isinstance(each, dict)]
     policy = str(webhook.get("matchPolicy") or "Equivalent")
@@ -170,7 +170,7 @@ def read_hook(configuration: str, webhook: Object) -> Hook:
     except StatusError as error:  # then it is about all that its rules name
         problem, matcher = error.message, Matcher(rules, match_policy=policy)
     seconds = webhook.get("timeoutSeconds") or SECONDS_DEFAULT
-    return Hook(
+    return AdmissionWebhook(
         name=str(webhook.get("name") or ""),
         configuration=configuration,
         matcher=matcher,

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from restow.admission.slot_queue import TOO_LATE, Line
+from restow.admission.slot_queue import TOO_LATE, SlotQueue
 from restow.aggregator.exchanges import Question
 from restow.aggregator.interface import ServiceRef
 from restow.aggregator.pools import BackendBusy, BackendLimits, Pool
@@ -57,7 +57,7 @@ _TOO_MANY: Final = "too many requests wait for an admission webhook, please try 
 LIMITS: Final = BackendLimits(requests_max=CALLS_MAX + MASTERS_MAX, streams_max=1, kept_max=8)
 
 
-class CallFailed(Exception):
+class WebhookCallFailed(Exception):
     """A webhook has not answered, or nothing that is an answer; why."""
 
     def __init__(self, why: str, *, code: int = UNAVAILABLE) -> None:
@@ -88,7 +88,7 @@ class HookClient:
             )
             return cls(service=found, path=_path(str(service.get("path") or "")), ca_bundle=bundle)
         if not config.get("url"):
-            raise CallFailed("webhook configuration must have either service or URL")
+            raise WebhookCallFailed("webhook configuration must have either service or URL")
         return cls(url=str(config["url"]), ca_bundle=bundle)
 
 
@@ -203,7 +203,7 @@ class HookCalls:
         try:
             head = exchange.head
             if not 200 <= head.status < 300:
-                raise CallFailed(_refusal(head.status), code=head.status)
+                raise WebhookCallFailed(_refusal(head.status), code=head.status)
             if head.headers.get("content-encoding", "identity") not in {"", "identity"}:
                 raise way.failed(target, "its answer is compressed, unasked")
             pieces, length = [], 0
@@ -254,8 +254,10 @@ class HookCalls:
                 allows_loopback=client.service is None or self._allows_loopback,
             )
         except (ConfigInvalid, ValueError) as error:
-            raise CallFailed(f"could not get REST client: {error}", code=500) from error
-        line = Line(SlotPool(CALLS_MAX, self._clock.monotonic), self._runtime, refusal=_TOO_MANY)
+            raise WebhookCallFailed(f"could not get REST client: {error}", code=500) from error
+        line = SlotQueue(
+            SlotPool(CALLS_MAX, self._clock.monotonic), self._runtime, refusal=_TOO_MANY
+        )
         return _Way(pool, line, authority, target, shown, client.service, places)
 
 
@@ -264,7 +266,7 @@ class _Way:
     """One webhook, ready to be asked."""
 
     pool: Pool
-    line: Line
+    line: SlotQueue
     authority: str
     target: str
     shown: str
@@ -273,8 +275,8 @@ class _Way:
     users_count: int = 0
     """Calls under way, and those that wait for their turn."""
 
-    def failed(self, target: str, why: str) -> CallFailed:
-        return CallFailed(f'failed to call webhook: Post "{self.shown}{target}": {why}')
+    def failed(self, target: str, why: str) -> WebhookCallFailed:
+        return WebhookCallFailed(f'failed to call webhook: Post "{self.shown}{target}": {why}')
 
 
 def _stopping() -> StatusError:
@@ -287,9 +289,9 @@ def _place_of(url: str) -> tuple[Place, str]:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or PORT_DEFAULT
     except ValueError as error:
-        raise CallFailed(f"Unparsable URL: {error}") from error
+        raise WebhookCallFailed(f"Unparsable URL: {error}") from error
     if parts.scheme != "https" or not host:
-        raise CallFailed("Unparsable URL: it is no https://host[/path]")
+        raise WebhookCallFailed("Unparsable URL: it is no https://host[/path]")
     return Place(host, port), _path(parts.path)
 
 

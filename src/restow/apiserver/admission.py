@@ -15,7 +15,7 @@ from restow.admission.certificate_signing import RequesterStamp, SigningRights
 from restow.admission.defaults import ClaimDefaults, PodDefaults
 from restow.admission.limit_ranger import LimitChecks, LimitDefaults, LimitRanges
 from restow.admission.matchers import Namespaces
-from restow.admission.offload import DearWork
+from restow.admission.offload import OffloadedEvaluations
 from restow.admission.policies import Policies
 from restow.admission.policies_authorizer import authorizer_values
 from restow.admission.policies_rights import ParamRights
@@ -66,7 +66,7 @@ class AdmissionParts:
         self._calls = HookCalls(
             StoredServices(store, catalog), runtime, allows_loopback=allows_loopback
         )
-        self._dear_work = DearWork(runtime)
+        self._dear_work = OffloadedEvaluations(runtime)
         self._metrics = WebhookMetrics()
         mutating, validating = (
             KnownHooks(kind, store, catalog, runtime, on_changed=self._hooks_changed)

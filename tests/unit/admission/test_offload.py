@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 
-from restow.admission.offload import COST_ON_LOOP_MAX, DearWork, asked_on_loop
+from restow.admission.offload import COST_ON_LOOP_MAX, OffloadedEvaluations, asked_on_loop
 from restow.admission.review import Attributes
 from restow.aio import Runtime
 from restow.apimachinery import status
@@ -28,8 +28,8 @@ WAIT_SECONDS = 10.0
 
 
 @pytest_asyncio.fixture
-async def dear() -> AsyncIterator[DearWork]:
-    made = DearWork(Runtime.system())
+async def dear() -> AsyncIterator[OffloadedEvaluations]:
+    made = OffloadedEvaluations(Runtime.system())
     yield made
     made.close()
 
@@ -80,7 +80,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_turns(dear: DearWork) -> None:
+async def test_turns(dear: OffloadedEvaluations) -> None:
     """Two at once, one of each user; masters first, then who has waited longest. A turn lasts until
     the work is done, also when nobody waits for it any more."""
     log: list[str] = []
@@ -106,7 +106,7 @@ async def test_turns(dear: DearWork) -> None:
         assert await tasks[name] == name
 
 
-async def test_time_is_over(dear: DearWork) -> None:
+async def test_time_is_over(dear: OffloadedEvaluations) -> None:
     """Whoever waits longer than his request may last is told so, and so is who is served late; when
     the server stops nothing is begun."""
     log: list[str] = []
@@ -126,7 +126,7 @@ async def test_time_is_over(dear: DearWork) -> None:
         await dear.run(lambda: "never", BOB)
 
 
-async def test_questions_are_answered_on_the_loop(dear: DearWork) -> None:
+async def test_questions_are_answered_on_the_loop(dear: OffloadedEvaluations) -> None:
     """Whoever is asked from a thread answers on the loop; what it raises, the thread raises."""
     here = threading.get_ident()
 

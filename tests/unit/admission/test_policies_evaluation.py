@@ -7,9 +7,14 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.admission.policies_compiled import Binding, Policy, read_binding, read_policy
-from restow.admission.policies_evaluation import Dear, Denial, PolicyVerdict, evaluate
-from restow.admission.policies_result import Result
+from restow.admission.policies_compiled import (
+    CompiledPolicy,
+    PolicyBinding,
+    read_binding,
+    read_policy,
+)
+from restow.admission.policies_evaluation import Denial, NeedsOffload, PolicyVerdict, evaluate
+from restow.admission.policies_result import PolicyResult
 from restow.admission.review import Attributes
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
@@ -31,7 +36,7 @@ VALUES: dict[str, Any] = {
 }
 
 
-def made(**spec: Any) -> Policy:
+def made(**spec: Any) -> CompiledPolicy:
     return read_policy({"metadata": {"name": "p"}, "spec": spec})
 
 
@@ -39,14 +44,14 @@ def must(expression: str, **more: Any) -> dict[str, Any]:
     return {"expression": expression, **more}
 
 
-def said(policy: Policy, **values: Any) -> PolicyVerdict:
+def said(policy: CompiledPolicy, **values: Any) -> PolicyVerdict:
     """What a policy says in the end."""
     steps = evaluate(policy, {**VALUES, **values})
     outcome: EvaluationOutcome | None = None
     while True:
         try:
             step = steps.send(outcome)
-            outcome = step.run() if isinstance(step, Dear) else None
+            outcome = step.run() if isinstance(step, NeedsOffload) else None
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
@@ -121,7 +126,7 @@ def test_dear_expressions_are_told_of_one_by_one() -> None:
     """Between two of them others can get their turn."""
     policy = made(validations=[must(DEAR), must("true"), must(DEAR)])
     costs = list(evaluate(policy, VALUES))
-    assert [not isinstance(cost, Dear) and cost >= CALL_COST_MAX for cost in costs] == [
+    assert [not isinstance(cost, NeedsOffload) and cost >= CALL_COST_MAX for cost in costs] == [
         True,
         False,
         True,
@@ -192,7 +197,7 @@ def _attributes(context: Context) -> Attributes:
     )
 
 
-def _binding(name: str, *actions: str) -> Binding:
+def _binding(name: str, *actions: str) -> PolicyBinding:
     spec = {"policyName": "p", "validationActions": list(actions)}
     return read_binding({"metadata": {"name": name}, "spec": spec})
 
@@ -200,7 +205,7 @@ def _binding(name: str, *actions: str) -> Binding:
 def test_notes_for_the_audit_log() -> None:
     """Failures are noted as JSON, and what bindings say of one key is put together."""
     context = _context()
-    result, policy = Result(_attributes(context)), made()
+    result, policy = PolicyResult(_attributes(context)), made()
     result.add(
         policy, _binding("b", "Audit"), PolicyVerdict([Denial(2, "no", "x")], [("k", "1")], [])
     )
@@ -223,7 +228,7 @@ def test_notes_for_the_audit_log() -> None:
 def test_many_failures_are_still_json() -> None:
     """What does not fit into a note is left out whole."""
     context = _context()
-    result, policy = Result(_attributes(context)), made()
+    result, policy = PolicyResult(_attributes(context)), made()
     for number in range(100):
         denial = Denial(number, "m" * 200, "Invalid")
         result.add(policy, _binding("b", "Audit"), PolicyVerdict([denial], [], []))
@@ -235,7 +240,7 @@ def test_many_failures_are_still_json() -> None:
 
 def test_a_note_that_fails_denies_whatever_the_binding_says() -> None:
     """What was to be noted and cannot be is a refusal, even where denials only warn."""
-    result = Result(_attributes(_context()))
+    result = PolicyResult(_attributes(_context()))
     result.add(made(), _binding("b", "Warn"), PolicyVerdict([], [], ["broken"]))
     with pytest.raises(StatusError) as caught:
         result.finish()

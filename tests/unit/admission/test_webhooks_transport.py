@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from restow.admission import webhooks_transport
-from restow.admission.webhooks_transport import CallFailed, HookCalls, HookClient
+from restow.admission.webhooks_transport import HookCalls, HookClient, WebhookCallFailed
 from restow.aggregator.interface import ServiceRef
 from restow.aggregator.pools import BackendLimits
 from restow.aggregator.services import NoPlace, Place
@@ -85,20 +85,20 @@ async def test_what_fails(
         return {}
 
     webhook.respond = lambda _request: hang()
-    with pytest.raises(CallFailed, match="context deadline exceeded"):
+    with pytest.raises(WebhookCallFailed, match="context deadline exceeded"):
         await calls.post(client, QUESTION, seconds_max=0.05, user=ALICE)
     hanging.set()
     monkeypatch.setattr(webhooks_transport, "ANSWER_BYTES_MAX", 100)
     webhook.respond = answer(Raw(b"x" * 101))
-    with pytest.raises(CallFailed, match="more than 100 bytes"):
+    with pytest.raises(WebhookCallFailed, match="more than 100 bytes"):
         await calls.post(client, QUESTION, seconds_max=5, user=ALICE)
     nowhere = HookCalls(Places(0), Runtime.system())
-    with pytest.raises(CallFailed, match="there is no hook"):
+    with pytest.raises(WebhookCallFailed, match="there is no hook"):
         await nowhere.post(service_of(webhook), QUESTION, seconds_max=5, user=ALICE)
     for url in ("http://a", "https://", "https://[x"):
-        with pytest.raises(CallFailed, match="Unparsable URL"):
+        with pytest.raises(WebhookCallFailed, match="Unparsable URL"):
             await calls.post(HookClient.of({"url": url}), QUESTION, seconds_max=5, user=ALICE)
-    with pytest.raises(CallFailed, match="either service or URL"):
+    with pytest.raises(WebhookCallFailed, match="either service or URL"):
         HookClient.of({})
     await calls.close()
     with pytest.raises(status.ServiceUnavailable, match="stopping"):
@@ -108,7 +108,7 @@ async def test_what_fails(
 async def test_link_local_addresses_are_refused(calls: HookCalls) -> None:
     """Where a cloud keeps the credentials of a machine there is no webhook."""
     client = HookClient.of({"url": "https://169.254.169.254/latest"})
-    with pytest.raises(CallFailed, match="where no backend may be"):
+    with pytest.raises(WebhookCallFailed, match="where no backend may be"):
         await calls.post(client, QUESTION, seconds_max=5, user=ALICE)
 
 

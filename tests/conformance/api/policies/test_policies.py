@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from restow.admission import Attributes
-from restow.admission.offload import DearWork
+from restow.admission.offload import OffloadedEvaluations
 from tests.conformance.api.policies.cases import (
     BINDINGS,
     GROUP,
@@ -247,14 +247,16 @@ async def test_others_are_answered_while_an_expression_takes_long(
     evaluated where requests are answered: they hold up their own write alone."""
     begun: asyncio.Queue[str] = asyncio.Queue()
     go_on: asyncio.Queue[None] = asyncio.Queue()
-    run = DearWork.run
+    run = OffloadedEvaluations.run
 
-    async def held(self: DearWork, work: Callable[[], Any], attributes: Attributes) -> Any:
+    async def held(
+        self: OffloadedEvaluations, work: Callable[[], Any], attributes: Attributes
+    ) -> Any:
         begun.put_nowait(attributes.user.name)
         await go_on.get()
         return await run(self, work, attributes)
 
-    monkeypatch.setattr(DearWork, "run", held)
+    monkeypatch.setattr(OffloadedEvaluations, "run", held)
     dear = "object.data.all(a, object.data.all(b, object.data.all(c, 'x' != a + b + c)))"
     spec = policy(
         must("!variables.dear", messageExpression=f"{dear} ? 'dear' : 'cheap'"),
