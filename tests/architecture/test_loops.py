@@ -16,7 +16,7 @@ ENDLESS = frozenset(
 """Names of coroutine functions that, as a rule, do not end by themselves."""
 ENDING = {
     "aggregator/proxy.py": "an answer that is passed on",
-    "aggregator/upgrading.py": "a tunnel of one client",
+    "aggregator/connection_upgrade.py": "a tunnel of one client",
     "endpoints/handlers/translating.py": "a conversion, for all who wait for it",
     "httpserver/response_writer.py": "the answer to a request",
     "storage/etcd/reader.py": "one question, for all who wait for it",

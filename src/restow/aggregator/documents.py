@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from restow.aggregator.documents_backend import BackendDocuments, Origin
-from restow.aggregator.documents_fetching import FetchFailed
-from restow.aggregator.documents_known import RemoteVersion
+from restow.aggregator.documents_fetch import FetchFailed
+from restow.aggregator.documents_index import RemoteVersion
 from restow.aggregator.interface import Backends, Directory, RemoteApi
 from restow.aio import Backoff, QueueFull, Runtime, WorkQueue
 

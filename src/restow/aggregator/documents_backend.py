@@ -24,7 +24,7 @@ from restow.aggregator.documents_discovery import (
     read_aggregated,
     read_plain,
 )
-from restow.aggregator.documents_fetching import Fetched, FetchFailed, Wanted, fetch
+from restow.aggregator.documents_fetch import Fetched, FetchFailed, Wanted, fetch
 from restow.aggregator.interface import Backends, RemoteApi, ServiceRef
 from restow.aio import Clock
 from restow.apimachinery.names import GroupVersion

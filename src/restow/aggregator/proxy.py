@@ -26,12 +26,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from restow.aggregator.backends import RemoteBackends, authority_of
+from restow.aggregator.connection_upgrade import has_agreed, open_tunnel
 from restow.aggregator.exchanges import Exchange, Question
+from restow.aggregator.forwarded_headers import NOTHING_ELSE, answer_lines, is_redirect, question_of
 from restow.aggregator.interface import Directory, RemoteApi
-from restow.aggregator.passing import NOTHING_ELSE, answer_lines, is_redirect, question_of
 from restow.aggregator.pools import BackendBusy
 from restow.aggregator.published_headers import BelievedHeaders
-from restow.aggregator.upgrading import has_agreed, open_tunnel
 from restow.aio import Clock, Runtime, Tasks, TasksClosed, TasksFull
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError

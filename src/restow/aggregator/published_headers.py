@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from restow.aggregator.passing import NOTHING_ELSE, Believed
+from restow.aggregator.forwarded_headers import NOTHING_ELSE, Believed
 from restow.controllers.proxy_trust import NAME, NAMESPACE
 from restow.registry.catalog import Catalog
 from restow.registry.store import ResourceStore

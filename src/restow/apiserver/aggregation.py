@@ -12,10 +12,10 @@ import ipaddress
 from dataclasses import dataclass
 
 from restow.aggregator.backends import ClientCertificate, Identity, RemoteBackends
-from restow.aggregator.contents import RemoteNamespaceContents
 from restow.aggregator.directory import ApiDirectory
 from restow.aggregator.directory_availability import Availability
 from restow.aggregator.documents import RemoteDocuments
+from restow.aggregator.namespace_contents import RemoteNamespaceContents
 from restow.aggregator.proxy import Proxy
 from restow.aggregator.published_headers import PublishedHeaders
 from restow.aggregator.services import StoredServices

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.aggregator.documents_known import (
+from restow.aggregator.documents_index import (
     Member,
     NoRemotes,
     Remotes,

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import cached_property
 from typing import Final
 
-from restow.aggregator.documents_known import NoRemotes, Remotes, RemoteVersion
+from restow.aggregator.documents_index import NoRemotes, Remotes, RemoteVersion
 from restow.apimachinery import status
 from restow.httpserver.response import HttpResponse, Promise, header_block
 from restow.kinds.derived_types import all_types

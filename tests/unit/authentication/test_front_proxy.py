@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from restow.aggregator.passing import user_lines
+from restow.aggregator.forwarded_headers import user_lines
 from restow.aio import SimulatedClock, SystemClock
 from restow.apimachinery.status_error import StatusError
 from restow.apiserver import certificates

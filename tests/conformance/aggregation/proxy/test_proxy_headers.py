@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from restow.aggregator.passing import NOTHING_ELSE, user_lines
+from restow.aggregator.forwarded_headers import NOTHING_ELSE, user_lines
 from restow.aggregator.published_headers import PublishedHeaders, believed_of
 from restow.apimachinery.status import BadRequest
 from restow.request.context import User

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from restow.aggregator.exchanges import Exchange, Question
-from restow.aggregator.passing import answer_lines, names_token
+from restow.aggregator.forwarded_headers import answer_lines, names_token
 from restow.aio import Clock, Tasks
 from restow.httpserver import Tunnel, TunnelEnd, header_block
 

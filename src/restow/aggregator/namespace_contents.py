@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Struct, field
 
-from restow.aggregator.documents_known import Remotes, RemoteVersion
+from restow.aggregator.documents_index import Remotes, RemoteVersion
 from restow.aggregator.interface import Backends, Directory, RemoteApi
 from restow.aggregator.pools import BackendBusy
 from restow.aio import Clock

@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.aggregator.contents import (
+from restow.aggregator.documents_index import NoRemotes, RemoteVersion
+from restow.aggregator.interface import RemoteApi, ServiceRef
+from restow.aggregator.namespace_contents import (
     API_SECONDS_MAX,
     PAGE,
     RemoteNamespaceContents,
 )
-from restow.aggregator.documents_known import NoRemotes, RemoteVersion
-from restow.aggregator.interface import RemoteApi, ServiceRef
 from restow.aio import SimulatedClock
 from restow.client.transport import (
     ClientRequest,
