@@ -28,10 +28,10 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 from restow.admission.slot_queue import TOO_LATE, SlotQueue
-from restow.aggregator.exchanges import Question
+from restow.aggregator.exchanges import BackendRequest
 from restow.aggregator.interface import ServiceRef
 from restow.aggregator.pools import BackendBusy, BackendLimits, Pool
-from restow.aggregator.services import NoPlace, Place, Services, name_of
+from restow.aggregator.services import NoServiceEndpoint, ServiceEndpoint, Services, name_of
 from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
@@ -199,7 +199,7 @@ class HookCalls:
         ]
         data = encode_passed_request("POST", target, lines, body)
         places = await self._places(way, target)
-        exchange = await way.pool.exchange(places, Question(method="POST", data=data))
+        exchange = await way.pool.exchange(places, BackendRequest(method="POST", data=data))
         try:
             head = exchange.head
             if not 200 <= head.status < 300:
@@ -216,12 +216,12 @@ class HookCalls:
         finally:
             exchange.end()
 
-    async def _places(self, way: _Way, target: str) -> Sequence[Place]:
+    async def _places(self, way: _Way, target: str) -> Sequence[ServiceEndpoint]:
         if way.service is None:
             return way.places
         try:
             return await self._services.places(way.service)
-        except NoPlace as error:
+        except NoServiceEndpoint as error:
             raise way.failed(target, error.message) from error
 
     def _way(self, client: HookClient) -> _Way:
@@ -233,7 +233,7 @@ class HookCalls:
         return found
 
     def _made(self, client: HookClient) -> _Way:
-        places: tuple[Place, ...] = ()
+        places: tuple[ServiceEndpoint, ...] = ()
         if client.service is not None:
             name, port = name_of(client.service), client.service.port
             authority, target = f"{name}:{port}", client.path
@@ -271,7 +271,7 @@ class _Way:
     target: str
     shown: str
     service: ServiceRef | None
-    places: Sequence[Place]
+    places: Sequence[ServiceEndpoint]
     users_count: int = 0
     """Calls under way, and those that wait for their turn."""
 
@@ -283,7 +283,7 @@ def _stopping() -> StatusError:
     return status.unavailable("the server is stopping", retry_after_seconds=RETRY_SECONDS)
 
 
-def _place_of(url: str) -> tuple[Place, str]:
+def _place_of(url: str) -> tuple[ServiceEndpoint, str]:
     """Where a URL leads, and the path there."""
     try:
         parts = urlsplit(url)
@@ -292,7 +292,7 @@ def _place_of(url: str) -> tuple[Place, str]:
         raise WebhookCallFailed(f"Unparsable URL: {error}") from error
     if parts.scheme != "https" or not host:
         raise WebhookCallFailed("Unparsable URL: it is no https://host[/path]")
-    return Place(host, port), _path(parts.path)
+    return ServiceEndpoint(host, port), _path(parts.path)
 
 
 def _path(path: str) -> str:

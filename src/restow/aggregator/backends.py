@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from restow.aggregator.exchanges import Exchange, Question
+from restow.aggregator.exchanges import BackendRequest, Exchange
 from restow.aggregator.interface import RemoteApi, ServiceRef
 from restow.aggregator.pools import (
     BackendLimits,
@@ -25,7 +25,7 @@ from restow.aggregator.pools import (
     resolve_by_system,
     trust,
 )
-from restow.aggregator.services import NoPlace, Place, Services, name_of
+from restow.aggregator.services import NoServiceEndpoint, ServiceEndpoint, Services, name_of
 from restow.aio import Runtime
 from restow.apimachinery.status_error import StatusError
 from restow.client.errors import ConfigInvalid, ConnectionFailed, ProtocolBroken, connection_failed
@@ -80,13 +80,13 @@ class RemoteBackends:
         self._retired: list[Pool] = []
         self._is_closed = False
 
-    async def exchange(self, api: RemoteApi, question: Question) -> Exchange:
+    async def exchange(self, api: RemoteApi, question: BackendRequest) -> Exchange:
         """Ask one of the servers of an API. Raises ConnectionFailed. Sets no deadline but for the
         connection."""
         pool = self._pool(api)
         try:
             places = await self._services.places(api.service)
-        except NoPlace as error:
+        except NoServiceEndpoint as error:
             raise _unreachable(api, error.message) from error
         except StatusError as error:
             raise _unreachable(api, f"its Service cannot be read: {error.message}") from error
@@ -103,7 +103,7 @@ class RemoteBackends:
         lines = [("Host", authority_of(api.service)), ("Accept-Encoding", "identity")]
         lines += [(name, value.encode().decode("latin-1")) for name, value in request.headers]
         data = encode_passed_request(request.method, request.target, lines, request.body)
-        question = Question(method=request.method, data=data, is_stream=request.is_stream)
+        question = BackendRequest(method=request.method, data=data, is_stream=request.is_stream)
         exchange = await self.exchange(api, question)
         try:
             coding = exchange.head.headers.get("content-encoding", "identity")
@@ -125,7 +125,7 @@ class RemoteBackends:
         for name in [each for each in self._pools if each not in names]:
             self._retire(self._pools.pop(name)[2], is_gone=True)
 
-    def settle(self, where: Mapping[str, Sequence[Place]]) -> None:
+    def settle(self, where: Mapping[str, Sequence[ServiceEndpoint]]) -> None:
         """Note where the servers of APIs are now, by the names of the APIs, and end what is under
         way at those that are gone. To be called every second or so."""
         for name, (_, _, pool) in self._pools.items():

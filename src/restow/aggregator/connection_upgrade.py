@@ -15,7 +15,7 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from restow.aggregator.exchanges import Exchange, Question
+from restow.aggregator.exchanges import BackendRequest, Exchange
 from restow.aggregator.forwarded_headers import answer_lines, names_token
 from restow.aio import Clock, Tasks
 from restow.httpserver import Tunnel, TunnelEnd, header_block
@@ -28,7 +28,7 @@ STALL_SECONDS_MAX: Final = 60.0
 FLUSH_SECONDS_MAX: Final = 5.0
 
 
-def has_agreed(exchange: Exchange, question: Question) -> bool:
+def has_agreed(exchange: Exchange, question: BackendRequest) -> bool:
     """Whether a backend has switched to just what it was asked for."""
     headers = exchange.head.headers
     if names_token(headers.get("sec-websocket-protocol", "")):

@@ -18,7 +18,7 @@ from typing import Final
 from restow.aggregator.directory import ApiDirectory
 from restow.aggregator.interface import Backends, RemoteApi
 from restow.aggregator.pools import BackendBusy
-from restow.aggregator.services import NoPlace, Place, Services, name_of
+from restow.aggregator.services import NoServiceEndpoint, ServiceEndpoint, Services, name_of
 from restow.aio import Backoff, Runtime, Tasks, WorkQueue
 from restow.apimachinery.status_error import StatusError
 from restow.client.errors import ConnectionFailed
@@ -50,7 +50,7 @@ _HEADERS: Final = (
 
 logger = logging.getLogger(__name__)
 
-Where = Sequence[Place] | str
+Where = Sequence[ServiceEndpoint] | str
 """Where the servers of an API are, or why that is not known."""
 
 
@@ -79,7 +79,7 @@ class Availability:
         )
         self.has_turn: Callable[[], bool] = lambda: False
         """Whether this server writes what it finds to the APIServices."""
-        self.on_looked: Callable[[Mapping[str, Sequence[Place]]], None] = lambda _: None
+        self.on_looked: Callable[[Mapping[str, Sequence[ServiceEndpoint]]], None] = lambda _: None
         """Told every second where the servers are, by the names of the APIs for which it is known;
         an API without servers has no places."""
 
@@ -137,7 +137,7 @@ class Availability:
         shown = f'service/{service.name} in "{service.namespace}"'
         try:
             await self._services.places(service)
-        except NoPlace as error:
+        except NoServiceEndpoint as error:
             return ApiServiceAvailability("False", error.reason, error.message)
         except StatusError as error:
             why = f"{shown} cannot be checked due to: {error.message}"
@@ -207,7 +207,7 @@ class Availability:
             return
         try:
             where: Where = await self._services.places(api.service)
-        except NoPlace as error:
+        except NoServiceEndpoint as error:
             where = str(error)
         except StatusError:
             return  # what was known before may still be so

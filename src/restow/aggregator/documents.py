@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from restow.aggregator.documents_backend import BackendDocuments, Origin
+from restow.aggregator.documents_backend import BackendDocuments, BackendOrigin
 from restow.aggregator.documents_fetch import FetchFailed
 from restow.aggregator.documents_index import RemoteVersion
 from restow.aggregator.interface import Backends, Directory, RemoteApi
@@ -52,11 +52,11 @@ class RemoteDocuments:
         self._reading = asyncio.Lock()
         self.discovery_listeners: list[Callable[[str], None]] = []
         self.openapi_listeners: list[Callable[[], None]] = []
-        self._known: dict[Origin, _Known] = {}
+        self._known: dict[BackendOrigin, _Known] = {}
         self._versions: dict[tuple[str, str], RemoteVersion] = {}
         self._unavailable: dict[str, str | None] = {}
         """By the name of the APIService."""
-        self._queues: dict[Part, WorkQueue[Origin]] = {
+        self._queues: dict[Part, WorkQueue[BackendOrigin]] = {
             part: WorkQueue(
                 f"{part} of backends",
                 clock=runtime.clock,
@@ -103,7 +103,7 @@ class RemoteDocuments:
             finally:
                 queue.done(origin)
 
-    async def _turn(self, part: Part, origin: Origin) -> None:
+    async def _turn(self, part: Part, origin: BackendOrigin) -> None:
         """One round of questions to one backend."""
         queue, known = self._queues[part], self._known.get(origin)
         if known is None:  # nobody needs it any more
@@ -135,7 +135,7 @@ class RemoteDocuments:
         else:
             await documents.describe(apis)
 
-    def _failed(self, part: Part, origin: Origin, known: _Known, problem: str) -> None:
+    def _failed(self, part: Part, origin: BackendOrigin, known: _Known, problem: str) -> None:
         if known.problems.get(part) != problem:
             logger.warning("%s of the aggregated server %s: %s", part, origin, problem)
         known.problems[part] = problem
@@ -143,9 +143,9 @@ class RemoteDocuments:
 
     def _directory_changed(self) -> None:
         """APIs have come, gone or changed, or whether they can be asked has."""
-        by_origin: dict[Origin, list[RemoteApi]] = {}
+        by_origin: dict[BackendOrigin, list[RemoteApi]] = {}
         for api in self._directory.all():
-            by_origin.setdefault(Origin.of(api), []).append(api)
+            by_origin.setdefault(BackendOrigin.of(api), []).append(api)
         for origin in self._known.keys() - by_origin.keys():
             del self._known[origin]
         before, self._unavailable = self._unavailable, {}
@@ -160,7 +160,7 @@ class RemoteDocuments:
                 self._want(origin)
         self._refresh()
 
-    def _has_changed(self, origin: Origin, apis: list[RemoteApi]) -> bool:
+    def _has_changed(self, origin: BackendOrigin, apis: list[RemoteApi]) -> bool:
         """Note which APIs a backend serves; whether that are others than before."""
         known = self._known.get(origin)
         if known is None:
@@ -177,7 +177,7 @@ class RemoteDocuments:
         known.documents.replace(apis)
         return True
 
-    def _want(self, origin: Origin) -> None:
+    def _want(self, origin: BackendOrigin) -> None:
         for queue in self._queues.values():
             queue.forget(origin)  # what failed before says nothing of now
             try:
@@ -205,7 +205,7 @@ class RemoteDocuments:
     def _current(self) -> dict[tuple[str, str], RemoteVersion]:
         found: dict[tuple[str, str], RemoteVersion] = {}
         for api in self._directory.all():
-            known = self._known.get(Origin.of(api))
+            known = self._known.get(BackendOrigin.of(api))
             if known is None:
                 continue
             documents, name = known.documents, api.group_version

@@ -59,7 +59,7 @@ _V2: Final = Wanted(
 T = TypeVar("T")
 
 
-class Origin(NamedTuple):
+class BackendOrigin(NamedTuple):
     """Where to ask, and whom to believe there."""
 
     service: ServiceRef
@@ -67,7 +67,7 @@ class Origin(NamedTuple):
     is_unverified: bool
 
     @classmethod
-    def of(cls, api: RemoteApi) -> Origin:
+    def of(cls, api: RemoteApi) -> BackendOrigin:
         return cls(api.service, api.ca_pem, api.is_unverified)
 
     def __str__(self) -> str:

@@ -61,7 +61,7 @@ class NoRemotes:
         return None
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """A version in a group."""
 
     version: str
@@ -71,18 +71,18 @@ class Member(NamedTuple):
 
 def merged_groups(
     local: Mapping[str, Sequence[str]], remotes: Iterable[RemoteVersion]
-) -> dict[str, tuple[Member, ...]]:
+) -> dict[str, tuple[GroupMember, ...]]:
     """Groups in the order of discovery, each with its versions, the preferred first.
 
     What is served here in a version is not also served elsewhere.
     """
-    merged = {group: [Member(version) for version in local[group]] for group in local}
+    merged = {group: [GroupMember(version) for version in local[group]] for group in local}
     priorities: dict[str, int] = {}
     for remote in remotes:
         api = remote.api
         if api.version in local.get(api.group, ()):
             continue
-        merged.setdefault(api.group, []).append(Member(api.version, remote))
+        merged.setdefault(api.group, []).append(GroupMember(api.version, remote))
         priorities[api.group] = max(priorities.get(api.group, 0), api.group_priority)
     if not priorities:
         return {group: tuple(members) for group, members in merged.items()}
@@ -96,7 +96,7 @@ def merged_groups(
     return {group: tuple(merged[group]) for group in sorted(merged, key=order)}
 
 
-def _version_order(group: str, member: Member) -> tuple[int, tuple[int, int, int, str]]:
+def _version_order(group: str, member: GroupMember) -> tuple[int, tuple[int, int, int, str]]:
     if member.remote is not None:
         priority = member.remote.api.version_priority
     else:

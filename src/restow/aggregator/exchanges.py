@@ -15,7 +15,7 @@ from restow.client.http1 import Head, body_pieces, read_passed_head, read_small
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class BackendRequest:
     """A request, ready for the wire."""
 
     method: str
@@ -83,7 +83,7 @@ class Exchange:
 
 async def talk(
     connection: ClientConnection,
-    question: Question,
+    question: BackendRequest,
     *,
     server: str,
     on_end: Callable[[Exchange, bool], None],

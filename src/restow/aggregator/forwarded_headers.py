@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
-from restow.aggregator.exchanges import Question
+from restow.aggregator.exchanges import BackendRequest
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.client.http1 import HEAD_BYTES_MAX, encode_passed_request
@@ -93,7 +93,9 @@ def upgrade_of(headers: Headers) -> str:
     return protocol if protocol.lower() in UPGRADES else ""
 
 
-def question_of(context: Context, *, authority: str, believed: Believed = NOTHING_ELSE) -> Question:
+def question_of(
+    context: Context, *, authority: str, believed: Believed = NOTHING_ELSE
+) -> BackendRequest:
     """The request as the backend gets it. Raises 400 or 431."""
     request = context.request
     upgrade = upgrade_of(request.headers) if request.version_minor else ""
@@ -113,7 +115,7 @@ def question_of(context: Context, *, authority: str, believed: Believed = NOTHIN
         raise status.bad_request(f"the request cannot be passed on: {error}") from error
     if len(data) - len(request.body) > HEAD_BYTES_MAX:
         raise StatusError(f"the header lines are over {HEAD_BYTES_MAX} bytes", code=431)
-    return Question(
+    return BackendRequest(
         method=request.method,
         data=data,
         is_stream=bool(upgrade) or context.info.is_long,

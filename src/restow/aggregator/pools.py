@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from restow.aggregator.addresses import parse_address, refusal_of
-from restow.aggregator.exchanges import Exchange, Question, talk
-from restow.aggregator.services import Place
+from restow.aggregator.exchanges import BackendRequest, Exchange, talk
+from restow.aggregator.services import ServiceEndpoint
 from restow.aio import Runtime
 from restow.client.config import ClientConfig
 from restow.client.connections import ClientConnection, ConnectionLimits, Connections
@@ -71,8 +71,8 @@ class BackendLimits:
 class _Use:
     """What a connection is used for."""
 
-    place: Place
-    question: Question
+    place: ServiceEndpoint
+    question: BackendRequest
     is_answered: bool = False
     """Whether an answer has begun."""
 
@@ -104,13 +104,13 @@ class Pool:
         self._resolve = resolve
         self._resolving = asyncio.Lock()  # a resolver that hangs takes one thread of all
         self._allows_loopback = allows_loopback
-        self._connections: dict[Place, Connections] = {}
-        self._refused_at: dict[Place, float] = {}
+        self._connections: dict[ServiceEndpoint, Connections] = {}
+        self._refused_at: dict[ServiceEndpoint, float] = {}
         self._open: set[Exchange] = set()
-        self._places: tuple[Place, ...] = ()
+        self._places: tuple[ServiceEndpoint, ...] = ()
         """Where servers are, as was said last."""
         self._uses: dict[ClientConnection, _Use] = {}
-        self._left_at: dict[Place, float] = {}
+        self._left_at: dict[ServiceEndpoint, float] = {}
         """Since when servers with which something is under way are no longer there."""
         self._requests = 0
         self._streams = 0
@@ -121,7 +121,9 @@ class Pool:
         """Requests that are under way."""
         return self._requests + self._streams
 
-    async def exchange(self, places: Sequence[Place], question: Question) -> Exchange:
+    async def exchange(
+        self, places: Sequence[ServiceEndpoint], question: BackendRequest
+    ) -> Exchange:
         """Ask one of the servers. Raises ConnectionFailed."""
         self.settle(places)
         self._enter(question)
@@ -136,7 +138,7 @@ class Pool:
         self._open.add(exchange)
         return exchange
 
-    def settle(self, places: Sequence[Place]) -> None:
+    def settle(self, places: Sequence[ServiceEndpoint]) -> None:
         """Note where servers are now. Connections to others that wait are cut."""
         places = tuple(places)
         if places == self._places:
@@ -182,7 +184,9 @@ class Pool:
         for exchange in list(self._open):
             exchange.end()
 
-    async def _ask_one(self, places: Sequence[Place], question: Question) -> Exchange:
+    async def _ask_one(
+        self, places: Sequence[ServiceEndpoint], question: BackendRequest
+    ) -> Exchange:
         # What is to become a tunnel is not tried on a connection that may be dying.
         place, connection, is_kept = await self._open_one(places, is_new=bool(question.upgrade))
         try:
@@ -197,8 +201,8 @@ class Pool:
         return await self._talk(place, connection, question)
 
     async def _open_one(
-        self, places: Sequence[Place], *, is_new: bool
-    ) -> tuple[Place, ClientConnection, bool]:
+        self, places: Sequence[ServiceEndpoint], *, is_new: bool
+    ) -> tuple[ServiceEndpoint, ClientConnection, bool]:
         """A connection to one of the places, and whether it was kept. Raises ConnectionFailed."""
         failed = self._failed("it has no servers")
         tried = self._in_order(places)[:PLACES_TRIED_MAX]
@@ -222,13 +226,13 @@ class Pool:
             raise connection_failed(error, server=self._config.server) from error
         raise failed
 
-    def _in_order(self, places: Sequence[Place]) -> list[Place]:
+    def _in_order(self, places: Sequence[ServiceEndpoint]) -> list[ServiceEndpoint]:
         order = list(places)
         self._randomness.shuffle(order)
         since = self._clock.monotonic() - PASSED_OVER_SECONDS
         return sorted(order, key=lambda place: self._refused_at.get(place, since) > since)
 
-    async def _connect(self, place: Place) -> ClientConnection:
+    async def _connect(self, place: ServiceEndpoint) -> ClientConnection:
         failed = self._failed(f"{place} has no address")
         # Until it is known to be good: also if this takes so long that it is given up.
         self._refused_at[place] = self._clock.monotonic()
@@ -246,7 +250,7 @@ class Pool:
             return connection
         raise failed
 
-    async def _addresses(self, place: Place) -> Sequence[str]:
+    async def _addresses(self, place: ServiceEndpoint) -> Sequence[str]:
         if parse_address(place.host) is not None:
             return [place.host]
         try:
@@ -255,7 +259,7 @@ class Pool:
         except (OSError, UnicodeError) as error:
             raise connection_failed(error, server=str(place)) from error
 
-    def _to(self, place: Place) -> Connections:
+    def _to(self, place: ServiceEndpoint) -> Connections:
         found = self._connections.get(place)
         if found is None:
             limits = self._limits
@@ -272,7 +276,7 @@ class Pool:
             self._connections[place] = found
         return found
 
-    def _config_of(self, place: Place) -> ClientConfig:
+    def _config_of(self, place: ServiceEndpoint) -> ClientConfig:
         try:
             return ClientConfig(
                 server=f"https://{place}",
@@ -282,7 +286,7 @@ class Pool:
             raise self._failed(str(error)) from error
 
     async def _talk(
-        self, place: Place, connection: ClientConnection, question: Question
+        self, place: ServiceEndpoint, connection: ClientConnection, question: BackendRequest
     ) -> Exchange:
         def end(exchange: Exchange, is_kept: bool) -> None:  # noqa: FBT001 - called by position
             self._open.discard(exchange)
@@ -303,7 +307,7 @@ class Pool:
         use.is_answered = True
         return exchange
 
-    def _enter(self, question: Question) -> None:
+    def _enter(self, question: BackendRequest) -> None:
         if self._is_closed:
             raise self._failed("it has just been replaced")
         count = self._streams if question.is_stream else self._requests
@@ -312,10 +316,10 @@ class Pool:
             raise BackendBusy(self._config.server, count)
         self._count(question, 1)
 
-    def _leave(self, question: Question) -> None:
+    def _leave(self, question: BackendRequest) -> None:
         self._count(question, -1)
 
-    def _count(self, question: Question, change: int) -> None:
+    def _count(self, question: BackendRequest, change: int) -> None:
         if question.is_stream:
             self._streams += change
         else:

@@ -27,7 +27,7 @@ from typing import Final
 
 from restow.aggregator.backends import RemoteBackends, authority_of
 from restow.aggregator.connection_upgrade import has_agreed, open_tunnel
-from restow.aggregator.exchanges import Exchange, Question
+from restow.aggregator.exchanges import BackendRequest, Exchange
 from restow.aggregator.forwarded_headers import NOTHING_ELSE, answer_lines, is_redirect, question_of
 from restow.aggregator.interface import Directory, RemoteApi
 from restow.aggregator.pools import BackendBusy
@@ -126,7 +126,7 @@ class Proxy:
             exchange.end()
             raise
 
-    async def _ask(self, context: Context, api: RemoteApi, question: Question) -> Exchange:
+    async def _ask(self, context: Context, api: RemoteApi, question: BackendRequest) -> Exchange:
         limits = self._limits
         seconds = limits.head_seconds_max
         if not context.info.is_resource:
@@ -146,7 +146,7 @@ class Proxy:
             raise _unreachable("no answer in time") from error
 
     async def _answered(
-        self, context: Context, api: RemoteApi, question: Question, exchange: Exchange
+        self, context: Context, api: RemoteApi, question: BackendRequest, exchange: Exchange
     ) -> Answer:
         head = exchange.head
         if head.status == 101 and not has_agreed(exchange, question):

@@ -32,7 +32,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServiceEndpoint:
     """A server: an address or a name, and a port."""
 
     host: str
@@ -42,7 +42,7 @@ class Place:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class NoPlace(Exception):
+class NoServiceEndpoint(Exception):
     """A Service leads nowhere. The reason is one word, as conditions of an APIService have it."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -54,7 +54,7 @@ class NoPlace(Exception):
 class Services(Protocol):
     """Who knows where Services lead."""
 
-    async def places(self, service: ServiceRef) -> Sequence[Place]:
+    async def places(self, service: ServiceRef) -> Sequence[ServiceEndpoint]:
         """At least one place. Raises NoPlace."""
 
 
@@ -69,9 +69,9 @@ class StoredServices:
     def __init__(self, store: ResourceStore, catalog: Catalog) -> None:
         self._store = store
         self._catalog = catalog
-        self._known: dict[ServiceRef, tuple[tuple[int, ...], tuple[Place, ...]]] = {}
+        self._known: dict[ServiceRef, tuple[tuple[int, ...], tuple[ServiceEndpoint, ...]]] = {}
 
-    async def places(self, service: ServiceRef) -> Sequence[Place]:
+    async def places(self, service: ServiceRef) -> Sequence[ServiceEndpoint]:
         """At least one place. Raises NoPlace, or a StatusError when the store cannot be read."""
         found = [self._catalog.find(*each) for each in _RESOURCES]
         caches = [None if each is None else await self._store.loaded(each) for each in found]
@@ -135,26 +135,28 @@ class _Objects:
 
 def _places(
     service: ServiceRef, services: _Objects, slices: _Objects, endpoints: _Objects
-) -> Sequence[Place]:
+) -> Sequence[ServiceEndpoint]:
     found = services.get(service.namespace, service.name)
     if found is None:
-        return [Place(name_of(service), service.port)]
+        return [ServiceEndpoint(name_of(service), service.port)]
     spec = found.get("spec") or {}
     if spec.get("type") == "ExternalName":
         name = str(spec.get("externalName") or "")
         if not is_host_name(name) and parse_address(name) is None:
-            raise NoPlace("ServiceNotFound", f"{_shown(service)} has no external name")
-        return [Place(name, service.port)]
+            raise NoServiceEndpoint("ServiceNotFound", f"{_shown(service)} has no external name")
+        return [ServiceEndpoint(name, service.port)]
     port_name = _port_name(service, spec)
     of_service = list(slices.labelled(service.namespace, service.name))
     places = [each for one in of_service for each in _of_slice(one, port_name)]
     if not places:
         one = endpoints.get(service.namespace, service.name)
         if one is None and not of_service:
-            raise NoPlace("EndpointsNotFound", f"cannot find endpointslices for {_shown(service)}")
+            raise NoServiceEndpoint(
+                "EndpointsNotFound", f"cannot find endpointslices for {_shown(service)}"
+            )
         places = list(_of_endpoints(one or {}, port_name))
     if not places:
-        raise NoPlace(
+        raise NoServiceEndpoint(
             "MissingEndpoints",
             f'endpointslices for {_shown(service)} have no addresses with port name "{port_name}"',
         )
@@ -169,23 +171,25 @@ def _port_name(service: ServiceRef, spec: Object) -> str:
     for port in spec.get("ports") or ():
         if port.get("port") == service.port:
             return str(port.get("name") or "")
-    raise NoPlace("ServicePortError", f"{_shown(service)} is not listening on port {service.port}")
+    raise NoServiceEndpoint(
+        "ServicePortError", f"{_shown(service)} is not listening on port {service.port}"
+    )
 
 
-def _of_slice(found: Object, port_name: str) -> Iterator[Place]:
+def _of_slice(found: Object, port_name: str) -> Iterator[ServiceEndpoint]:
     numbers = _ports(found.get("ports"), port_name)
     for endpoint in found.get("endpoints") or ():
         is_ready = (endpoint.get("conditions") or {}).get("ready")
         addresses = endpoint.get("addresses")
         if is_ready is not False and addresses:
-            yield from (Place(str(addresses[0]), number) for number in numbers)
+            yield from (ServiceEndpoint(str(addresses[0]), number) for number in numbers)
 
 
-def _of_endpoints(found: Object, port_name: str) -> Iterator[Place]:
+def _of_endpoints(found: Object, port_name: str) -> Iterator[ServiceEndpoint]:
     for subset in found.get("subsets") or ():
         numbers = _ports(subset.get("ports"), port_name)
         for address in subset.get("addresses") or ():
-            yield from (Place(str(address.get("ip")), number) for number in numbers)
+            yield from (ServiceEndpoint(str(address.get("ip")), number) for number in numbers)
 
 
 def _ports(ports: Any, port_name: str) -> list[int]:

@@ -21,7 +21,7 @@ from typing import Any, Final
 import orjson
 
 from restow.aggregator.documents_index import (
-    Member,
+    GroupMember,
     NoRemotes,
     Remotes,
     merged_groups,
@@ -114,7 +114,7 @@ class Discovery:
     ) -> None:
         self._catalog = catalog
         self._remotes = remotes or NoRemotes()
-        self._merged: dict[str, tuple[Member, ...]] | None = None
+        self._merged: dict[str, tuple[GroupMember, ...]] | None = None
         """All groups in their order, since the last change."""
         self._version_hash = version_hash
         self._address = address
@@ -157,7 +157,7 @@ class Discovery:
         self._merged = None
         self._lists.clear()
 
-    def _all(self) -> dict[str, tuple[Member, ...]]:
+    def _all(self) -> dict[str, tuple[GroupMember, ...]]:
         """All groups in their order, each with its versions, the preferred first."""
         if self._merged is None:
             self._merged = merged_groups(self._catalog.groups, self._remotes.versions())
@@ -275,7 +275,7 @@ class Discovery:
         metadata = orjson.dumps({"name": group} if group else {})
         return b'{"metadata":%b,"versions":[%b]}' % (metadata, b",".join(versions))
 
-    def _aggregated_version(self, group: str, member: Member) -> bytes:
+    def _aggregated_version(self, group: str, member: GroupMember) -> bytes:
         version, remote = member
         if remote is not None:
             resources, freshness = remote.resources, b"Current" if remote.is_fresh else b"Stale"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from restow.aggregator.backends import ClientCertificate, RemoteBackends
 from restow.aggregator.documents import RemoteDocuments
-from restow.aggregator.services import Place
+from restow.aggregator.services import ServiceEndpoint
 from restow.aio import Runtime
 from restow.registry.catalog import Catalog
 from tests.conformance.aggregation.documents_world import GROUP, Directory, Site, World, api
@@ -36,7 +36,7 @@ async def test_documents_are_fetched_over_tls(tmp_path: Path) -> None:
     shown = ClientCertificate(proxy.cert_file.read_text(), proxy.key_file.read_text())
     runtime = Runtime.system()
     backends = RemoteBackends(
-        FixedServices([Place("127.0.0.1", backend.port)]),
+        FixedServices([ServiceEndpoint("127.0.0.1", backend.port)]),
         runtime,
         identity=lambda: shown,
         allows_loopback=True,

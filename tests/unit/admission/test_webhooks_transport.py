@@ -14,7 +14,7 @@ from restow.admission import webhooks_transport
 from restow.admission.webhooks_transport import HookCalls, HookClient, WebhookCallFailed
 from restow.aggregator.interface import ServiceRef
 from restow.aggregator.pools import BackendLimits
-from restow.aggregator.services import NoPlace, Place
+from restow.aggregator.services import NoServiceEndpoint, ServiceEndpoint
 from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.request.context import User
@@ -32,10 +32,10 @@ class Places:
     def __init__(self, port: int) -> None:
         self.port = port
 
-    async def places(self, service: ServiceRef) -> Sequence[Place]:
+    async def places(self, service: ServiceRef) -> Sequence[ServiceEndpoint]:
         if not self.port:
-            raise NoPlace("ServiceNotFound", f"there is no {service.name}")
-        return [Place("127.0.0.1", self.port)]
+            raise NoServiceEndpoint("ServiceNotFound", f"there is no {service.name}")
+        return [ServiceEndpoint("127.0.0.1", self.port)]
 
 
 @pytest_asyncio.fixture

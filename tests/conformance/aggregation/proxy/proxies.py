@@ -14,7 +14,7 @@ from restow.aggregator.backends import ClientCertificate, RemoteBackends
 from restow.aggregator.interface import RemoteApi, ServiceRef
 from restow.aggregator.pools import BackendLimits, Resolve, resolve_by_system
 from restow.aggregator.proxy import Proxy, ProxyLimits
-from restow.aggregator.services import NoPlace, Place
+from restow.aggregator.services import NoServiceEndpoint, ServiceEndpoint
 from restow.aio import Runtime
 from tests.conformance.api.servers import TOKEN, RunningServer
 from tests.support.aggregated_backend import AggregatedBackend
@@ -54,11 +54,11 @@ class OneApi:
 class FixedServices:
     """Knows where one Service leads."""
 
-    found: list[Place] = field(default_factory=list)
+    found: list[ServiceEndpoint] = field(default_factory=list)
 
-    async def places(self, service: ServiceRef) -> Sequence[Place]:
+    async def places(self, service: ServiceRef) -> Sequence[ServiceEndpoint]:
         if not self.found:
-            raise NoPlace("MissingEndpoints", "no endpoints")
+            raise NoServiceEndpoint("MissingEndpoints", "no endpoints")
         return self.found
 
 
@@ -106,7 +106,7 @@ def join(
         ca_pem=backend.ca_pem,
     )
     directory = OneApi(api)
-    services = FixedServices([Place("127.0.0.1", backend.port)])
+    services = FixedServices([ServiceEndpoint("127.0.0.1", backend.port)])
     backends = RemoteBackends(
         services,
         runtime,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from restow.aggregator.pools import BackendLimits
 from restow.aggregator.proxy import ProxyLimits
-from restow.aggregator.services import Place
+from restow.aggregator.services import ServiceEndpoint
 from restow.endpoints.barrier import WriteBarrier
 from restow.registry.resource import Resource
 from tests.conformance.aggregation.proxy.conftest import StartRig
@@ -251,7 +251,7 @@ async def test_another_server_is_tried(rig: Rig) -> None:
     """A server that refuses the connection is passed over, since nothing was sent to it."""
     good = rig.services.found[0]
     listening = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0)
-    dead = Place("127.0.0.1", listening.sockets[0].getsockname()[1])
+    dead = ServiceEndpoint("127.0.0.1", listening.sockets[0].getsockname()[1])
     listening.close()
     await listening.wait_closed()
     rig.services.found = [dead, good]
@@ -270,7 +270,7 @@ async def test_another_server_answers_for_one_that_has_died(rig: Rig) -> None:
 
     for _ in range(8):  # who is asked first is a matter of luck
         await dying.listen()
-        rig.services.found = [Place("127.0.0.1", dying.port)]
+        rig.services.found = [ServiceEndpoint("127.0.0.1", dying.port)]
         assert (await rig.server.client.get(FLUNDERS)).status == 200
         dying.script = die
         rig.services.found.append(good)
@@ -379,7 +379,7 @@ async def test_a_stop_waits_for_answers_and_ends_watches(rig: Rig) -> None:
 async def test_a_changed_api_gets_other_connections(rig: Rig) -> None:
     """When the Service or the APIService changes, connections from before take no more requests."""
     assert (await rig.server.client.get(FLUNDERS)).status == 200
-    rig.services.found = [Place("localhost", rig.backend.port)]
+    rig.services.found = [ServiceEndpoint("localhost", rig.backend.port)]
     assert (await rig.server.client.get(FLUNDERS)).status == 200
     await wait_until(lambda: rig.backend.connections_open == 1)
     rig.directory.api = None

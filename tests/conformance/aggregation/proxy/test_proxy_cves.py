@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from restow.aggregator.services import Place
+from restow.aggregator.services import ServiceEndpoint
 from restow.client.transport import ClientRequest
 from tests.conformance.aggregation.proxy.conftest import StartRig
 from tests.conformance.aggregation.proxy.proxies import FLUNDERS, RawClient, Rig
@@ -112,7 +112,7 @@ async def test_cve_2020_8562_no_connection_to_special_addresses(start_rig: Start
 
     rig = await start_rig(allows_loopback=False, resolve=resolve)
     for host in SPECIAL:
-        rig.services.found = [Place(host, rig.backend.port)]
+        rig.services.found = [ServiceEndpoint(host, rig.backend.port)]
         reply = await rig.server.client.get(FLUNDERS)
         assert (reply.status, reply.reason) == (503, "ServiceUnavailable"), host
     assert rig.backend.connections == 0
@@ -128,7 +128,7 @@ async def test_cve_2020_8562_a_name_is_resolved_once(start_rig: StartRig) -> Non
         return answers[len(asked) - 1]
 
     rig = await start_rig(resolve=resolve)
-    rig.services.found = [Place("rebinding.example", rig.backend.port)]
+    rig.services.found = [ServiceEndpoint("rebinding.example", rig.backend.port)]
     for _ in range(3):
         assert (await rig.server.client.get(FLUNDERS)).status == 200
     assert asked == ["rebinding.example"]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest_asyncio
 
 from restow.aggregator.pools import BackendLimits
-from restow.aggregator.services import Place
+from restow.aggregator.services import ServiceEndpoint
 from tests.conformance.aggregation.proxy.conftest import StartRig
 from tests.conformance.aggregation.proxy.proxies import (
     FLUNDERS,
@@ -42,7 +42,7 @@ async def other(rig: Rig) -> AsyncIterator[AggregatedBackend]:
     await made.stop()
 
 
-def _leave(rig: Rig, *places: Place) -> None:
+def _leave(rig: Rig, *places: ServiceEndpoint) -> None:
     """Only these are left; noticed as a server does that looks every second."""
     rig.services.found = list(places)
     rig.backends.settle({rig.api.name: places})
@@ -55,7 +55,7 @@ async def test_a_read_is_repeated_elsewhere(
     rig.backend.script = _hang
     client.ask(FLUNDERS)
     await wait_until(lambda: bool(rig.backend.asked))
-    _leave(rig, Place("127.0.0.1", other.port))
+    _leave(rig, ServiceEndpoint("127.0.0.1", other.port))
     assert (await client.answer())[0] == 200
     assert [asked.method for asked in other.asked] == ["GET"]
     await wait_until(lambda: rig.backend.connections_open == 0)
@@ -67,7 +67,7 @@ async def test_a_write_is_not_repeated(start_rig: StartRig) -> None:
     rig.backend.script = _hang
     asking = asyncio.create_task(rig.server.client.post(FLUNDERS, {}))
     await wait_until(lambda: bool(rig.backend.asked))
-    _leave(rig, Place("127.0.0.1", 1))
+    _leave(rig, ServiceEndpoint("127.0.0.1", 1))
     rig.backends.settle({})
     reply = await asking
     assert (reply.status, reply.reason) == (503, "ServiceUnavailable")
@@ -123,7 +123,7 @@ async def test_an_api_that_goes_or_changes_ends_what_is_under_way(start_rig: Sta
         rig.directory.changed()
         if changed is not None:  # noticed when it is asked for
             rig.backend.script = _hang
-            rig.services.found = [Place("127.0.0.1", 1)]
+            rig.services.found = [ServiceEndpoint("127.0.0.1", 1)]
             assert (await rig.server.client.get(FLUNDERS)).status == 503
         rig.backends.settle({})
         await client.rest()
@@ -136,8 +136,8 @@ async def test_one_that_hangs_leaves_time_for_another(start_rig: StartRig) -> No
     rig = await start_rig(backend_limits=BackendLimits(connect_seconds_max=1.0))
     deaf = await asyncio.start_server(_say_nothing, "127.0.0.1", 0)
     port = deaf.sockets[0].getsockname()[1]
-    good = Place("127.0.0.1", rig.backend.port)
-    rig.services.found = [Place("127.0.0.1", port), good]
+    good = ServiceEndpoint("127.0.0.1", rig.backend.port)
+    rig.services.found = [ServiceEndpoint("127.0.0.1", port), good]
     for _ in range(4):  # whichever comes first
         assert (await rig.server.client.post(FLUNDERS, {})).status == 200
         await rig.backend.stop()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from restow.aggregator.interface import ServiceRef
-from restow.aggregator.services import NoPlace, Place, StoredServices
+from restow.aggregator.services import NoServiceEndpoint, ServiceEndpoint, StoredServices
 from tests.conformance.aggregation.proxy.proxies import Rig
 
 NS = "/api/v1/namespaces/default"
@@ -42,22 +42,25 @@ def _endpoints(**port: Any) -> dict[str, Any]:
 async def test_without_a_service_it_is_a_name(rig: Rig) -> None:
     """An APIService may name a Service that only DNS knows."""
     services = await _services(rig)
-    assert list(await services.places(REF)) == [Place("samples.default.svc", 443)]
+    assert list(await services.places(REF)) == [ServiceEndpoint("samples.default.svc", 443)]
 
 
 async def test_endpoints_by_the_name_of_the_port(rig: Rig) -> None:
     """Ready addresses at the port that has the name of the Service's port, and news are seen."""
     services = await _services(rig)
     await _post(rig, f"{NS}/services", _service())
-    with pytest.raises(NoPlace) as no_place:
+    with pytest.raises(NoServiceEndpoint) as no_place:
         await services.places(REF)
     assert no_place.value.reason == "EndpointsNotFound"
     assert no_place.value.message == 'cannot find endpointslices for service/samples in "default"'
     await _post(rig, f"{NS}/endpoints", _endpoints())
-    assert list(await services.places(REF)) == [Place("10.0.0.1", 8443), Place("10.0.0.2", 8443)]
+    assert list(await services.places(REF)) == [
+        ServiceEndpoint("10.0.0.1", 8443),
+        ServiceEndpoint("10.0.0.2", 8443),
+    ]
     reply = await rig.server.client.patch(f"{NS}/endpoints/samples", {"subsets": None})
     assert reply.status == 200
-    with pytest.raises(NoPlace) as no_place:
+    with pytest.raises(NoServiceEndpoint) as no_place:
         await services.places(REF)
     assert no_place.value.reason == "MissingEndpoints"
     assert no_place.value.message == (
@@ -81,7 +84,7 @@ async def test_slices_come_first(rig: Rig) -> None:
             "ports": [{"name": "https", "port": 9443}],
         }
         await _post(rig, SLICES, slice_)
-    assert list(await services.places(REF)) == [Place("10.1.0.1", 9443)]
+    assert list(await services.places(REF)) == [ServiceEndpoint("10.1.0.1", 9443)]
 
 
 async def test_an_external_name(rig: Rig) -> None:
@@ -89,14 +92,14 @@ async def test_an_external_name(rig: Rig) -> None:
     services = await _services(rig)
     body = _service(type="ExternalName", externalName="backend.example.com")
     await _post(rig, f"{NS}/services", body)
-    assert list(await services.places(REF)) == [Place("backend.example.com", 443)]
+    assert list(await services.places(REF)) == [ServiceEndpoint("backend.example.com", 443)]
 
 
 async def test_a_port_that_the_service_does_not_have(rig: Rig) -> None:
     """The port of the APIService must be one of the Service's."""
     services = await _services(rig)
     await _post(rig, f"{NS}/services", _service())
-    with pytest.raises(NoPlace) as no_place:
+    with pytest.raises(NoServiceEndpoint) as no_place:
         await services.places(ServiceRef(namespace="default", name="samples", port=444))
     assert no_place.value.reason == "ServicePortError"
     assert no_place.value.message == 'service/samples in "default" is not listening on port 444'
