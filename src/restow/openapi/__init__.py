@@ -10,13 +10,13 @@ built when this package is imported.
 Not here: HTTP, and the catalogue that says what a server hosts.
 """
 
+from restow.openapi.aggregated_spec import ForeignDocumentBad, ForeignSpec, foreign_spec
 from restow.openapi.documents import (
     Document,
     fingerprint,
     fingerprint_of,
     kind_digest,
 )
-from restow.openapi.foreign import ForeignDocumentBad, ForeignSpec, foreign_spec
 from restow.openapi.served import (
     ApiInfo,
     SchemaSource,
@@ -38,7 +38,7 @@ from restow.openapi.v3 import (
     v3_index,
     v3_index_of,
 )
-from restow.openapi.v3_converting import converted
+from restow.openapi.v3_conversion import converted
 
 __all__ = [
     "V2_PROTOBUF_ACCEPTED",

@@ -18,8 +18,8 @@ import orjson
 
 from restow.apimachinery.types import StructResolver
 from restow.openapi import v2_protobuf
+from restow.openapi.aggregated_spec import ForeignSpec
 from restow.openapi.documents import Document, fingerprint, finish
-from restow.openapi.foreign import ForeignSpec
 from restow.openapi.operations import (
     PARAMETERS,
     Operation,
@@ -30,7 +30,7 @@ from restow.openapi.operations import (
 )
 from restow.openapi.schemas import Definitions, Gvk, known_types
 from restow.openapi.served import ApiInfo, ServedKind, in_order
-from restow.openapi.v2_merging import Ours, merge
+from restow.openapi.v2_merge import Ours, merge
 
 SWAGGER_VERSION: Final = "2.0"
 

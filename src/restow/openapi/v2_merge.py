@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from restow.openapi.foreign import (
+from restow.openapi.aggregated_spec import (
     DEFINITION_REF,
     GVK,
     PARAMETER_REF,

@@ -16,8 +16,8 @@ from restow.openapi import (
     V2Assembly,
     foreign_spec,
 )
-from restow.openapi.foreign import DEPTH_MAX, GVK
-from restow.openapi.v2_merging import Merged, Ours, merge
+from restow.openapi.aggregated_spec import DEPTH_MAX, GVK
+from restow.openapi.v2_merge import Merged, Ours, merge
 from tests.unit.openapi import gnostic
 from tests.unit.openapi.catalogue import INFO, KINDS
 

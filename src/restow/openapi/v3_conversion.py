@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import orjson
 
-from restow.openapi.documents import Document, finish
-from restow.openapi.foreign import (
+from restow.openapi.aggregated_spec import (
     DEFINITION_REF,
     PARAMETER_REF,
     ForeignPieces,
     ForeignSpec,
 )
+from restow.openapi.documents import Document, finish
 from restow.openapi.v3 import OPENAPI_VERSION
 
 SCHEMA_REF: Final = "#/components/schemas/"
