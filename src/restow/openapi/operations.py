@@ -99,7 +99,7 @@ _DELETE_SOME: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class ApiOperation:
     """One method on one path."""
 
     method: str
@@ -125,7 +125,7 @@ class PathEntry:
 
     path: str
     parameters: tuple[str, ...]
-    operations: tuple[Operation, ...]
+    operations: tuple[ApiOperation, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +208,7 @@ def discovery_path(group: str, version: str) -> PathEntry:
         path=f"/{api_prefix(group, version)}/",
         parameters=(),
         operations=(
-            Operation(
+            ApiOperation(
                 method="get",
                 action="",
                 id=f"get{_title(group, version)}APIResources",
@@ -265,7 +265,7 @@ def _collection(kind: ServedKind, path: str, scope: tuple[str, ...]) -> PathEntr
 
 def _on_object(
     kind: ServedKind, verb: str, info: ApiInfo, sub: ServedSubresource | None = None
-) -> Operation:
+) -> ApiOperation:
     known = _ON_OBJECT.get(verb) or _ON_COLLECTION[verb]
     return _operation(kind, known, sub=sub, patches=patch_types(kind, info))
 
@@ -277,7 +277,7 @@ def _operation(
     sub: ServedSubresource | None = None,
     suffix: str = "",
     patches: tuple[str, ...] = (),
-) -> Operation:
+) -> ApiOperation:
     about = (kind.group, kind.version, kind.kind)
     subject = sent = definition_name(kind)
     body_types = patches if verb.method == "patch" else BODY_TYPES
@@ -296,7 +296,7 @@ def _operation(
     where = _title(kind.group, kind.version)
     if sub is not None and sub.is_text:
         subject = TEXT
-    return Operation(
+    return ApiOperation(
         method=verb.method,
         action=verb.action,
         id=f"{word}{where}{collection}{scope}{kind.kind}{part}{suffix}",
@@ -311,11 +311,11 @@ def _operation(
     )
 
 
-def _connection(kind: ServedKind, verb: _Verb, sub: ServedSubresource) -> Operation:
+def _connection(kind: ServedKind, verb: _Verb, sub: ServedSubresource) -> ApiOperation:
     """A request that becomes a connection: no object goes either way."""
     where = _title(kind.group, kind.version) + verb.method.capitalize()
     scope = "Namespaced" if kind.namespaced else ""
-    return Operation(
+    return ApiOperation(
         method=verb.method,
         action="connect",
         id=f"connect{where}{scope}{kind.kind}{sub.name.capitalize()}",

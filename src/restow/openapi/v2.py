@@ -22,7 +22,7 @@ from restow.openapi.aggregated_spec import ForeignSpec
 from restow.openapi.documents import Document, fingerprint, finish
 from restow.openapi.operations import (
     PARAMETERS,
-    Operation,
+    ApiOperation,
     Parameter,
     PathEntry,
     discovery_path,
@@ -325,7 +325,7 @@ def _path_item(entry: PathEntry, definitions: Definitions) -> Item:
     return item
 
 
-def _operation(operation: Operation, definitions: Definitions) -> Item:
+def _operation(operation: ApiOperation, definitions: Definitions) -> Item:
     # Clients look for query parameters in PATCH, and old ones follow no references there.
     whole = operation.method == "patch"
     parameters: list[Item] = []

@@ -14,7 +14,7 @@ from restow.apimachinery.types import StructResolver
 from restow.openapi.documents import Document, fingerprint, finish
 from restow.openapi.operations import (
     PARAMETERS,
-    Operation,
+    ApiOperation,
     Parameter,
     PathEntry,
     discovery_path,
@@ -92,7 +92,7 @@ def _member(entry: PathEntry, definitions: Definitions) -> bytes:
     return orjson.dumps(entry.path) + b":" + orjson.dumps(item)
 
 
-def _operation(operation: Operation, definitions: Definitions) -> dict[str, Any]:
+def _operation(operation: ApiOperation, definitions: Definitions) -> dict[str, Any]:
     written: dict[str, Any] = {
         "tags": [operation.tag],
         "description": operation.about,
@@ -123,7 +123,7 @@ def _operation(operation: Operation, definitions: Definitions) -> dict[str, Any]
 
 
 def _response(
-    code: str, name: str, operation: Operation, definitions: Definitions
+    code: str, name: str, operation: ApiOperation, definitions: Definitions
 ) -> dict[str, Any]:
     response: dict[str, Any] = {"description": _RESPONSE_WORDS[code]}
     if name:
