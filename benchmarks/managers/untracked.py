@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from restow.endpoints import managers
+from restow.endpoints import field_manager
 
 
 def _nobody(_context: object) -> None:
@@ -17,7 +17,7 @@ def _nobody(_context: object) -> None:
 
 
 def main() -> int:
-    managers.manager_of = _nobody  # type: ignore[assignment]
+    field_manager.manager_of = _nobody  # type: ignore[assignment]
     # Only now: whoever asks for managers does so by this name.
     from restow.cli.main import main as run  # noqa: PLC0415
     from restow.registry.store import ResourceStore  # noqa: PLC0415

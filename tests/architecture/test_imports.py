@@ -45,10 +45,14 @@ BREACHES = {
     "rich": ("migration/x.py", "import rich.table", "Only restow.cli uses rich"),
     "uvloop": ("apiserver/x.py", "import uvloop", "Only restow.cli uses uvloop"),
     "cycle": ("census/b.py", "import restow.census.a", "No cycles"),
-    "in-endpoints": ("endpoints/forms.py", "import restow.endpoints.handlers", "Inside endpoints:"),
+    "in-endpoints": (
+        "endpoints/representations.py",
+        "import restow.endpoints.handlers",
+        "Inside endpoints:",
+    ),
     "in-handlers": (
         "endpoints/handlers/server.py",
-        "import restow.endpoints.handlers.watching",
+        "import restow.endpoints.handlers.watch",
         "Inside endpoints.handlers:",
     ),
     "in-migration": (

@@ -17,7 +17,7 @@ ENDLESS = frozenset(
 ENDING = {
     "aggregator/proxy.py": "an answer that is passed on",
     "aggregator/connection_upgrade.py": "a tunnel of one client",
-    "endpoints/handlers/translating.py": "a conversion, for all who wait for it",
+    "endpoints/handlers/watch_conversion.py": "a conversion, for all who wait for it",
     "httpserver/response_writer.py": "the answer to a request",
     "storage/etcd/reader.py": "one question, for all who wait for it",
 }

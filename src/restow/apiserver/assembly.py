@@ -41,9 +41,9 @@ from restow.authorization.rbac import Rbac
 from restow.endpoints.app import Actions, App, Barrier, Handler, open_barrier
 from restow.endpoints.continue_tokens import ContinueTokens
 from restow.endpoints.discovery import Discovery, VersionHash, no_version_hash
-from restow.endpoints.handlers.reporting import Reporting, Withdrawing
-from restow.endpoints.handlers.rewriting import Rewriting
+from restow.endpoints.handlers.rewrite import Rewriting
 from restow.endpoints.handlers.server import Server
+from restow.endpoints.handlers.storage_version_report import Reporting, Withdrawing
 from restow.endpoints.handlers.token_review import TokenReviewer
 from restow.endpoints.health import Health
 from restow.endpoints.nonresource import NonResources, Pages

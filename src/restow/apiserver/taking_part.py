@@ -13,7 +13,7 @@ from restow.apiserver.assembly import Assembly
 from restow.apiserver.coordination_metrics import publish_coordination
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.lease_notes import LeaseNotes
-from restow.endpoints.hooks import (
+from restow.endpoints.post_start_hooks import (
     IDENTITY_LEASE_COLLECTOR,
     IDENTITY_LEASE_CONTROLLER,
     STORAGE_VERSION_UPDATER,

@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 from restow.apis.storage_scan import STORAGE_SCANS
 from restow.endpoints.handlers.binding import bind
 from restow.endpoints.handlers.component_statuses import component_statuses
+from restow.endpoints.handlers.connect import connect, log, proxy
 from restow.endpoints.handlers.eviction import evict
-from restow.endpoints.handlers.not_running import connect, log, proxy
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.store_scan import scan_store
 from restow.httpserver.response import Promise

@@ -22,22 +22,22 @@ from restow.authentication import Authentication
 from restow.authentication.impersonation import impersonated, wish_of
 from restow.authorization.authorizer import Authorizer, refusal
 from restow.endpoints.actions import ACTIONS, UNSTORED, WRITTEN_TO
-from restow.endpoints.forms import check_form
-from restow.endpoints.handlers.committing import Writing
-from restow.endpoints.handlers.creating import create
-from restow.endpoints.handlers.deleting import delete, delete_collection
-from restow.endpoints.handlers.listing import list_objects
-from restow.endpoints.handlers.patching import patch
-from restow.endpoints.handlers.reading import get
+from restow.endpoints.deferred_responses import Waiting
+from restow.endpoints.handlers.create import create
+from restow.endpoints.handlers.delete import delete, delete_collection
+from restow.endpoints.handlers.get import get
+from restow.endpoints.handlers.list_objects import list_objects
+from restow.endpoints.handlers.patch import patch
+from restow.endpoints.handlers.pending_commit import Writing
 from restow.endpoints.handlers.reviews import review
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.handlers.updating import update
-from restow.endpoints.handlers.watching import watch
+from restow.endpoints.handlers.update import update
+from restow.endpoints.handlers.watch import watch
 from restow.endpoints.lookup import find_resource
 from restow.endpoints.nonresource import NonResources, no_such_version
 from restow.endpoints.outcomes import Outcomes
+from restow.endpoints.representations import check_form
 from restow.endpoints.short_gets import ShortGets, may_be_short
-from restow.endpoints.waiting import Waiting
 from restow.httpserver import HttpRequest, HttpResponse, Promise, Quick
 from restow.registry.errors import DoAgain
 from restow.registry.resource import Resource

@@ -20,7 +20,7 @@ from restow.aio import Clock, Tasks, TasksClosed, TasksFull, Timer
 from restow.apimachinery import status
 from restow.apimachinery.status_decoder import status_from_response
 from restow.apimachinery.status_error import StatusError
-from restow.endpoints.waiting import awaited
+from restow.endpoints.deferred_responses import awaited
 from restow.httpserver import (
     Headers,
     HttpRequest,

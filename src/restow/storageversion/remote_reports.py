@@ -7,7 +7,7 @@ all others, in one transaction, with what follows from it for the agreement.
 Words may arrive late and twice. Each has a *sequence*, the revision of the other store at which it
 was said: what is older than what is known is refused, and so changes nothing that was opened since.
 
-Not here: how it comes over the wire (`restow.endpoints.handlers.reporting`).
+Not here: how it comes over the wire (`restow.endpoints.handlers.storage_version_report`).
 """
 
 from __future__ import annotations

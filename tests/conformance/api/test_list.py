@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from restow.endpoints.handlers import listing, reading
-from restow.endpoints.handlers import watching as watch_handler
-from restow.endpoints.selection import ListSelectors
+from restow.endpoints.handlers import get, list_objects
+from restow.endpoints.handlers import watch as watch_handler
+from restow.endpoints.list_selectors import ListSelectors
 from restow.registry.watch_cache import Entry
 from restow.storage.interface import Delete, Key, Revision, Transaction
 from tests.conformance.api.conftest import StartServer
@@ -23,7 +23,7 @@ EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], in
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Versions of the future are waited for only briefly."""
-    monkeypatch.setattr(reading, "FUTURE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(get, "FUTURE_SECONDS_MAX", 0.2)
     monkeypatch.setattr(watch_handler, "FUTURE_SECONDS_MAX", 0.2)
 
 
@@ -72,7 +72,7 @@ async def test_many_objects_are_looked_at_in_slices(
     at_once = [(await api.get(target)).names]
     at_once += [page.names for page in await pages(api, f"{target}&limit=5")]
 
-    monkeypatch.setattr(listing, "SLICE_ITEMS", 4)
+    monkeypatch.setattr(list_objects, "SLICE_ITEMS", 4)
     looked: list[int] = []
     turns: list[int] = []
     matches = ListSelectors.matches
@@ -99,7 +99,7 @@ async def test_a_request_has_the_time_it_asks_for(api: ApiClient) -> None:
     await api.post(CONFIG_MAPS, config_map("a"))
     future = "resourceVersion=1000000000000"
     for target in (f"{CONFIG_MAPS}/a?{future}", f"{CONFIG_MAPS}?{future}"):
-        async with asyncio.timeout(reading.FUTURE_SECONDS_MAX - 0.5):
+        async with asyncio.timeout(get.FUTURE_SECONDS_MAX - 0.5):
             reply = await api.get(f"{target}&timeout=100ms")
         assert (reply.status, reply.json["reason"]) == (504, "Timeout")
         assert "did not complete within the allotted timeout" in reply.json["message"]

@@ -8,7 +8,7 @@ import pytest
 
 from restow.apimachinery.protobuf import encode, read_envelope, write_envelope
 from restow.apimachinery.protobuf_values import read_small
-from restow.endpoints.handlers.listing import MESSAGES_AT_ONCE
+from restow.endpoints.handlers.list_objects import MESSAGES_AT_ONCE
 from restow.registry.catalog import builtin_catalog
 from restow.request.protobuf_messages import read_message, struct_of
 from restow.request.responses import PROTOBUF_BYTES_MAX

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from restow.endpoints.handlers import watching as watch_handler
+from restow.endpoints.handlers import watch as watch_handler
 from restow.storage.interface import Revision
 from tests.conformance.api.conftest import StartServer
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map

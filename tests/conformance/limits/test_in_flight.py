@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from restow.endpoints.handlers import reading
+from restow.endpoints.handlers import get
 from restow.request.limits import InFlightOptions, RequestLimits
 from tests.conformance.api.servers import CONFIG_MAPS, config_map
 from tests.conformance.limits.servers import MASTER, Limited, limited, until
@@ -81,7 +81,7 @@ async def test_writes_in_flight() -> None:
 
 async def test_reads_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more read than allowed is a 429; those that wait give their seats back in the end."""
-    monkeypatch.setattr(reading, "FUTURE_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(get, "FUTURE_SECONDS_MAX", 0.3)
     async with limited(limits(reads_max=2)) as server:
         clients = [server.client("alice") for _ in range(3)]
         waiting = [asyncio.ensure_future(client.get(FUTURE)) for client in clients[:2]]

@@ -6,7 +6,7 @@ from typing import cast
 
 from restow.aio import Runtime, SimulatedClock
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.handlers.watching import FanOut, Watcher
+from restow.endpoints.handlers.watch import FanOut, Watcher
 from restow.registry.watch_cache import WatchCache
 
 

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from restow.aio import SimulatedClock
 from restow.endpoints.health import Health, Probe
-from restow.endpoints.hooks import (
+from restow.endpoints.post_start_hooks import (
     IDENTITY_LEASE_COLLECTOR,
     IDENTITY_LEASE_CONTROLLER,
     STORAGE_VERSION_UPDATER,

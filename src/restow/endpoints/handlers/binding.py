@@ -19,8 +19,8 @@ from typing import Any, Final
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupResource
 from restow.endpoints.handlers.conditions import with_condition
-from restow.endpoints.handlers.sent import SentKind, done
 from restow.endpoints.handlers.server import Server
+from restow.endpoints.handlers.subresource_actions import SentKind, done
 from restow.httpserver.response import HttpResponse, Promise, Shielded
 from restow.kinds.validation.pod_parts import BINDING
 from restow.registry.resource import Object, Resource

@@ -13,11 +13,11 @@ import orjson
 
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
-from restow.endpoints.forms import object_in_form
-from restow.endpoints.handlers.listing import list_answer
-from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.get import resource_of
+from restow.endpoints.handlers.list_objects import list_answer
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.selection import ListSelectors
+from restow.endpoints.list_selectors import ListSelectors
+from restow.endpoints.representations import object_in_form
 from restow.httpserver.response import Answer
 from restow.registry.resource import Object
 from restow.request.context import Context

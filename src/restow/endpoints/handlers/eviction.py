@@ -25,9 +25,9 @@ from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status_error import StatusCause, StatusError
 from restow.endpoints.handlers.binding import pods_of
 from restow.endpoints.handlers.conditions import condition_of, with_condition
-from restow.endpoints.handlers.deleting import as_possible, wish_of
-from restow.endpoints.handlers.sent import SentKind, done, stored_object
+from restow.endpoints.handlers.delete import as_possible, wish_of
 from restow.endpoints.handlers.server import Server
+from restow.endpoints.handlers.subresource_actions import SentKind, done, stored_object
 from restow.httpserver.response import HttpResponse, Promise, Shielded
 from restow.kinds.validation.fields import selects
 from restow.kinds.validation.pod_parts import EVICTION

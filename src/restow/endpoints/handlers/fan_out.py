@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from restow.aio import Runtime, Tasks
-from restow.endpoints.handlers.translating import Translation, Waiting
+from restow.endpoints.handlers.watch_conversion import Translation, Waiting
 from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import WatchCache

@@ -12,7 +12,7 @@ from typing import Any
 from restow.apimachinery import status
 from restow.apimachinery.rbac import PolicyRule
 from restow.apimachinery.rbac_objects import rules_object
-from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.get import resource_of
 from restow.endpoints.handlers.review_checks import check_access, selector_errors
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.token_review import review_token

@@ -21,7 +21,7 @@ from restow.apimachinery import field_errors, status
 from restow.apimachinery.status_error import StatusCause
 from restow.apis.storage_scan import LIMIT_MAX
 from restow.endpoints.continue_tokens import Place
-from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.get import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import HttpResponse
 from restow.registry.resource import Object

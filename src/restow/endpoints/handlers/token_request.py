@@ -27,8 +27,8 @@ from restow.apimachinery.names import GroupKind, GroupResource, GroupVersion
 from restow.apimachinery.status_error import StatusCause
 from restow.authentication import service_accounts_claims as account_claims
 from restow.authentication.service_accounts import AccountTrust
-from restow.endpoints.handlers.creating import check_namespace
-from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.create import check_namespace
+from restow.endpoints.handlers.get import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import HttpResponse
 from restow.kinds.kind import Kind

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from restow.endpoints.partial import META_V1, partial_object
+from restow.endpoints.partial_metadata import META_V1, partial_object
 from restow.endpoints.tables.columns import TableColumns
 
 IncludeObject = Literal["Metadata", "Object", "None"]

@@ -6,7 +6,7 @@
 Only what a server needs that has something to tell and nothing to be told: messages of a client
 are read past, its pings are answered. No extensions, so no compression.
 
-Not here: who may ask (the chain), and what is told (`restow.endpoints.handlers.watching`).
+Not here: who may ask (the chain), and what is told (`restow.endpoints.handlers.watch`).
 """
 
 from restow.endpoints.websocket.handshake import agreed_headers, asks_for_websocket

@@ -9,7 +9,7 @@ import orjson
 
 from restow.apimachinery import status
 from restow.apiserver import assembly
-from restow.endpoints.handlers import rewriting
+from restow.endpoints.handlers import rewrite
 from restow.migration.migrator import agreement as migrator_agreement
 from restow.migration.migrator import engine, stored_versions
 from restow.migration.migrator.following import Followed
@@ -54,8 +54,8 @@ def _no_epoch(patch: Patch) -> None:
         if self.target(resource) != target.version:
             raise Aborted(f"this server does not write {target.version}")
 
-    read = rewriting.read_wish
-    patch(rewriting, "read_wish", lambda context: replace(read(context), epoch=None))
+    read = rewrite.read_wish
+    patch(rewrite, "read_wish", lambda context: replace(read(context), epoch=None))
     patch(engine._Run, "_do_page", do_page)
     patch(Rewriter, "_check", check)
     patch(Rewriter, "_read_standing", standing)
@@ -125,7 +125,7 @@ def _ignores_agreement(patch: Patch) -> None:
 def _deletion_does_not_stop(patch: Patch) -> None:
     """That a request is gone is noticed by nobody."""
     found: dict[str, Any] = {}
-    find = rewriting._find_migration
+    find = rewrite._find_migration
     read = Followed.read
 
     async def find_migration(server: Any, context: Any) -> Any:
@@ -151,7 +151,7 @@ def _deletion_does_not_stop(patch: Patch) -> None:
     async def write(*_: Any, **__: Any) -> None:
         return None
 
-    patch(rewriting, "_find_migration", find_migration)
+    patch(rewrite, "_find_migration", find_migration)
     patch(Followed, "read", reading)
     patch(Followed, "follow", follow)
     for name in ("save", "progress", "running", "begin"):

@@ -33,7 +33,7 @@ from restow.apis.storage_version_report import (
     STORE_PARAMETER,
     StorageVersionReport,
 )
-from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.get import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import HttpResponse
 from restow.request.context import Context

@@ -14,12 +14,12 @@ from restow.apimachinery import body_codec, codec, field_errors, status
 from restow.apimachinery.metadata_rules import check_types
 from restow.apimachinery.names import GroupKind, GroupResource
 from restow.authorization.authorizer import refusal
-from restow.endpoints.forms import object_in_form
-from restow.endpoints.handlers.committing import Committing, Freshening, Writing
-from restow.endpoints.handlers.creating import create_object
-from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.field_manager import manager_of
+from restow.endpoints.handlers.create import create_object
+from restow.endpoints.handlers.get import resource_of
+from restow.endpoints.handlers.pending_commit import Committing, Freshening, Writing
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.managers import manager_of
+from restow.endpoints.representations import object_in_form
 from restow.httpserver.response import HttpResponse, Promise, Shielded
 from restow.registry.resource import Object, Resource
 from restow.registry.scales import API_VERSION, scale_of_object, scale_paths, with_replicas

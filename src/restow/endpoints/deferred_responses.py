@@ -19,8 +19,8 @@ from restow.aio import InvariantViolation, TasksClosed, TasksFull
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.audit import Auditor
-from restow.endpoints.handlers.committing import Committing, Freshening, Writing
-from restow.endpoints.handlers.reading import answer_from
+from restow.endpoints.handlers.get import answer_from
+from restow.endpoints.handlers.pending_commit import Committing, Freshening, Writing
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.outcomes import RETRY_SECONDS, Outcomes, too_many
 from restow.httpserver import (

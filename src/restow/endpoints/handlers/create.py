@@ -9,11 +9,11 @@ import orjson
 
 from restow.apimachinery import status
 from restow.apimachinery.apply.entries import Manager
-from restow.endpoints.forms import object_in_form
-from restow.endpoints.handlers.committing import Committing
-from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.field_manager import manager_of
+from restow.endpoints.handlers.get import resource_of
+from restow.endpoints.handlers.pending_commit import Committing
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.managers import manager_of
+from restow.endpoints.representations import object_in_form
 from restow.httpserver.response import HttpResponse, Promise, Shielded
 from restow.registry.resource import Object, Resource
 from restow.registry.store import Begun, PlaceMoved, Written

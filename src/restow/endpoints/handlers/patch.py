@@ -12,17 +12,17 @@ from restow.apimachinery.json_patch import JsonPatch
 from restow.apimachinery.merge_patch import apply_merge_patch
 from restow.apimachinery.strategic_merge import MergeSchema, apply_strategic_merge_patch
 from restow.apimachinery.strategic_merge_types import merge_schema
-from restow.endpoints.handlers.applying import APPLY_PATCH, apply
-from restow.endpoints.handlers.committing import Writing
-from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.field_manager import manager_of
+from restow.endpoints.handlers.apply import APPLY_PATCH, apply
+from restow.endpoints.handlers.get import resource_of
+from restow.endpoints.handlers.pending_commit import Writing
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.handlers.updating import (
+from restow.endpoints.handlers.update import (
     begin_change,
     change_scale,
     check_identity,
     written_answer,
 )
-from restow.endpoints.managers import manager_of
 from restow.httpserver.response import HttpResponse, Promise, Shielded
 from restow.kinds.types import load_types
 from restow.registry.resource import Object

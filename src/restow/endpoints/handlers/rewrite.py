@@ -32,7 +32,7 @@ from restow.apimachinery import body_codec, field_errors, status
 from restow.apimachinery.names import GroupKind
 from restow.apimachinery.status_error import StatusCause
 from restow.endpoints.continue_tokens import Place
-from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.get import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import HttpResponse
 from restow.registry.resource import Object, Resource

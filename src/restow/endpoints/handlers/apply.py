@@ -15,11 +15,12 @@ from typing import Any, Final
 from restow.apimachinery import body_codec, codec, field_errors, status
 from restow.apimachinery.apply.schema import from_struct
 from restow.apimachinery.apply.values import ApplySchemaError, check
-from restow.endpoints.handlers.committing import Writing
-from restow.endpoints.handlers.creating import create_object
-from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.field_manager import manager_of
+from restow.endpoints.handlers.create import create_object
+from restow.endpoints.handlers.get import resource_of
+from restow.endpoints.handlers.pending_commit import Writing
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.handlers.updating import (
+from restow.endpoints.handlers.update import (
     begin_change,
     check_may_create,
     check_name,
@@ -28,7 +29,6 @@ from restow.endpoints.handlers.updating import (
     replicas_of,
     written_answer,
 )
-from restow.endpoints.managers import manager_of
 from restow.httpserver.response import HttpResponse, Promise, Shielded
 from restow.kinds.types import load_types
 from restow.registry.custom.replicas import names_of

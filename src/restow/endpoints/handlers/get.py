@@ -11,8 +11,8 @@ from typing import Final
 import orjson
 
 from restow.apimachinery import status
-from restow.endpoints.forms import object_in_form
 from restow.endpoints.handlers.server import Server
+from restow.endpoints.representations import object_in_form
 from restow.httpserver.response import HttpResponse, Promise
 from restow.registry.committer import check_current
 from restow.registry.resource import Resource

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.endpoints.partial import (
+from restow.endpoints.partial_metadata import (
     META_V1BETA1,
     metadata_bytes,
     partial_list,

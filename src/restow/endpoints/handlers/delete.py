@@ -11,11 +11,11 @@ import orjson
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind, GroupResource
 from restow.apimachinery.status_error import StatusCause
-from restow.endpoints.forms import object_in_form
-from restow.endpoints.handlers.listing import list_answer, read_wish
-from restow.endpoints.handlers.reading import resource_of
+from restow.endpoints.handlers.get import resource_of
+from restow.endpoints.handlers.list_objects import list_answer, read_wish
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.selection import ListSelectors
+from restow.endpoints.list_selectors import ListSelectors
+from restow.endpoints.representations import object_in_form
 from restow.httpserver.response import Answer, HttpResponse, Promise, Shielded
 from restow.registry.store import DeleteOptions, Written
 from restow.registry.watch_cache import Entry

@@ -16,16 +16,21 @@ import orjson
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind
 from restow.endpoints.continue_tokens import INCONSISTENT, Place
-from restow.endpoints.forms import list_in_form
-from restow.endpoints.handlers.reading import (
+from restow.endpoints.handlers.get import (
     fresh_enough,
     parse_resource_version,
     resource_of,
     wait_for_version,
 )
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.partial import META_V1, PARTIAL_LIST, PARTIAL_OBJECT, partial_object_bytes
-from restow.endpoints.selection import ListSelectors
+from restow.endpoints.list_selectors import ListSelectors
+from restow.endpoints.partial_metadata import (
+    META_V1,
+    PARTIAL_LIST,
+    PARTIAL_OBJECT,
+    partial_object_bytes,
+)
+from restow.endpoints.representations import list_in_form
 from restow.httpserver.response import Answer, Promise
 from restow.registry.errors import VersionUnknown, translate
 from restow.registry.resource import Resource

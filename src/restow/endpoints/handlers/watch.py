@@ -21,17 +21,17 @@ from restow.aio import Timer
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind
 from restow.apimachinery.status_error import StatusError
-from restow.endpoints.forms import event_in_form
 from restow.endpoints.handlers.fan_out import FanOut, fan_out_of
-from restow.endpoints.handlers.listing import refuse_damaged
-from restow.endpoints.handlers.reading import (
+from restow.endpoints.handlers.get import (
     FUTURE_SECONDS_MAX,
     parse_resource_version,
     resource_of,
 )
+from restow.endpoints.handlers.list_objects import refuse_damaged
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.handlers.translating import Translation
-from restow.endpoints.selection import ListSelectors
+from restow.endpoints.handlers.watch_conversion import Translation
+from restow.endpoints.list_selectors import ListSelectors
+from restow.endpoints.representations import event_in_form
 from restow.endpoints.websocket import agreed_headers, as_websocket, asks_for_websocket
 from restow.httpserver.response import Answer, HttpResponse, Promise
 from restow.httpserver.stream import PushStream, StreamWriter, encode_chunk

@@ -17,9 +17,9 @@ from typing import Any, Final
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind
 from restow.apimachinery.status_error import StatusCause
-from restow.endpoints.handlers.reading import resource_of
-from restow.endpoints.handlers.sent import stored_object
+from restow.endpoints.handlers.get import resource_of
 from restow.endpoints.handlers.server import Server
+from restow.endpoints.handlers.subresource_actions import stored_object
 from restow.httpserver.response import HttpResponse
 from restow.registry.resource import Object
 from restow.request.context import Context

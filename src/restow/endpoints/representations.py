@@ -12,7 +12,7 @@ import orjson
 from restow.aio import Clock
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind
-from restow.endpoints.partial import partial_list_bytes, partial_object_bytes
+from restow.endpoints.partial_metadata import partial_list_bytes, partial_object_bytes
 from restow.endpoints.tables.document import INCLUDE_OBJECT, IncludeObject, table_document
 from restow.endpoints.tables.registry import columns_of
 from restow.httpserver.response import HttpResponse
