@@ -29,7 +29,7 @@ from restow.apimachinery.structural.schema import read_schema
 from restow.apimachinery.types import Struct
 from restow.encryption.configuration import LocalKey
 from restow.encryption.providers import AesCbc, AesGcm, LocalCipher, Secretbox, WrongKey
-from restow.endpoints.continue_tokens import ContinueTokens, Place
+from restow.endpoints.continue_tokens import ContinueTokens, PageStart
 from restow.httpserver import Limits, Peer
 from restow.httpserver.limits import Budgets
 from restow.httpserver.reader import RequestReader
@@ -185,7 +185,7 @@ def _quantity(data: bytes) -> None:
 
 
 _TOKENS: Final = ContinueTokens(b"a secret that the fuzzer does not know")
-_PLACE: Final = Place(7, "default/x")
+_PLACE: Final = PageStart(7, "default/x")
 _TOKEN: Final = _TOKENS.make(_PLACE, bound_to="pods")
 
 

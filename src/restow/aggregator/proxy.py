@@ -62,7 +62,7 @@ class ProxyLimits:
 
 
 class Proxy:
-    """Passes requests on. Satisfies `restow.endpoints.app.Aggregation`."""
+    """Passes requests on. Satisfies `restow.endpoints.app.RemoteApis`."""
 
     def __init__(
         self,

@@ -41,11 +41,11 @@ from restow.authorization.rbac import Rbac
 from restow.endpoints.app import Actions, App, Barrier, Handler, open_barrier
 from restow.endpoints.continue_tokens import ContinueTokens
 from restow.endpoints.discovery import Discovery, VersionHash, no_version_hash
-from restow.endpoints.handlers.rewrite import Rewriting
+from restow.endpoints.handlers.rewrite import RewriteHandler
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.handlers.storage_version_report import Reporting, Withdrawing
+from restow.endpoints.handlers.storage_version_report import ReportHandler, WithdrawHandler
 from restow.endpoints.handlers.token_review import TokenReviewer
-from restow.endpoints.health import Health
+from restow.endpoints.health import HealthChecks
 from restow.endpoints.nonresource import NonResources, Pages
 from restow.endpoints.openapi_paths import OpenApi
 from restow.openapi import ApiInfo
@@ -102,7 +102,7 @@ class Assembly:
     store: ResourceStore
     caches: Caches
     catalog: Catalog
-    health: Health
+    health: HealthChecks
     metrics: Metrics
     discovery: Discovery
     rewriter: Rewriter
@@ -198,13 +198,13 @@ def _shown_hash(gates: FeatureGates, version_of: VersionOf) -> VersionHash:
     return no_version_hash
 
 
-def _health(probe: StorageProbe, failed_loops: Mapping[str, str]) -> Health:
+def _health(probe: StorageProbe, failed_loops: Mapping[str, str]) -> HealthChecks:
     def background_tasks() -> str | None:
         """Of livez as well: only a restart brings a loop back."""
         failed = "; ".join(f"{name} has failed: {error}" for name, error in failed_loops.items())
         return f"{failed}: restart the server" if failed else None
 
-    health = Health()
+    health = HealthChecks()
     health.add("ping", lambda: None)
     health.add("background-tasks", background_tasks)
     health.add("storage", probe.check, "healthz", "readyz")
@@ -241,10 +241,10 @@ def _actions(
     rewriter: Rewriter, reports: RemoteReports | None, accounts: ServiceAccounts | None
 ) -> Actions:
     """What is done by subresources that are no part of their objects."""
-    found: dict[tuple[str, str], Handler] = {("rewrite", "create"): Rewriting(rewriter)}
+    found: dict[tuple[str, str], Handler] = {("rewrite", "create"): RewriteHandler(rewriter)}
     if reports is not None:
-        found["report", "create"] = Reporting(reports)
-        found["report", "delete"] = Withdrawing(reports)
+        found["report", "create"] = ReportHandler(reports)
+        found["report", "delete"] = WithdrawHandler(reports)
     if accounts is not None:
         found["token", "create"] = accounts.requests
     return found

@@ -19,7 +19,7 @@ from restow.apiserver.kms_probes import StoredProbes
 from restow.encryption.decrypted_storage import DecryptedStorage
 from restow.encryption.interface import Keys
 from restow.encryption.key_reload import ReloadedKeys
-from restow.endpoints.health import Health
+from restow.endpoints.health import HealthChecks
 from restow.request.metrics import Metrics
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Storage
@@ -66,7 +66,7 @@ class Encryption:
             self.keys.listeners.append(self.keys.settled)
         self._tasks.spawn_loop("follow the configuration", self.keys.follow())
 
-    def publish(self, health: Health, metrics: Metrics, coordinator: Coordinator) -> None:
+    def publish(self, health: HealthChecks, metrics: Metrics, coordinator: Coordinator) -> None:
         """Show how it is."""
         health.add(HEALTH_CHECK, lambda: self.keys.problem() or None, "healthz", "readyz")
         metrics.gauge(

@@ -17,7 +17,7 @@ from restow.apiserver.service_account_options import ServiceAccountOptions
 from restow.authentication.service_accounts import AccountAuthenticator, AccountTrust
 from restow.authentication.service_accounts_claims import make_legacy
 from restow.authentication.service_accounts_objects import AccountObjects
-from restow.endpoints.handlers.token_request import TokenLimits, TokenRequesting
+from restow.endpoints.handlers.token_request import TokenLimits, TokenRequestHandler
 from restow.endpoints.openid import FIRST_SEGMENTS, OpenIdDocuments
 from restow.registry.catalog import Catalog
 from restow.registry.store import ResourceStore
@@ -43,7 +43,7 @@ class ServiceAccounts:
 
     rules: AccountRules
     authenticator: AccountAuthenticator
-    requests: TokenRequesting
+    requests: TokenRequestHandler
     documents: OpenIdDocuments
 
     @property
@@ -86,7 +86,7 @@ def make_service_accounts(
     return ServiceAccounts(
         rules=rules,
         authenticator=AccountAuthenticator(trust, AccountObjects(store, catalog, clock), clock),
-        requests=TokenRequesting(trust, rules.limits),
+        requests=TokenRequestHandler(trust, rules.limits),
         documents=OpenIdDocuments(
             issuer=trust.issuers[0], keys=trust.keys, address=address, jwks_uri=rules.jwks_uri
         ),

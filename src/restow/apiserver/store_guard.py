@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from restow.aio import Runtime, Tasks, in_own_thread
-from restow.endpoints.health import Health
+from restow.endpoints.health import HealthChecks
 from restow.storage.drivers import open_storage, place_name
 from restow.storage.errors import OpenRefused, StorageError, StoreReplaced
 from restow.storage.identity import (
@@ -70,7 +70,7 @@ async def open_guarded(
 
 
 def keep_guard(
-    guard: StoreGuard | None, health: Health, tasks: Tasks, *, interval_seconds: float
+    guard: StoreGuard | None, health: HealthChecks, tasks: Tasks, *, interval_seconds: float
 ) -> None:
     """Have a running server look at its store again and again, and say what it finds."""
     if guard is not None:

@@ -17,7 +17,7 @@ from restow.endpoints.post_start_hooks import (
     IDENTITY_LEASE_COLLECTOR,
     IDENTITY_LEASE_CONTROLLER,
     STORAGE_VERSION_UPDATER,
-    Hooks,
+    PostStartHooks,
 )
 from restow.storageversion.coordinator import Coordinator
 
@@ -42,7 +42,7 @@ async def take_part(
     registered, before the hooks say so. The second may never come; the first does.
     """
     clock = assembly.server.runtime.clock
-    hooks = Hooks(assembly.health, clock, livez_grace_seconds=livez_grace_seconds)
+    hooks = PostStartHooks(assembly.health, clock, livez_grace_seconds=livez_grace_seconds)
     identity = hooks.add(IDENTITY_LEASE_CONTROLLER)
     updater = hooks.add(STORAGE_VERSION_UPDATER)
     collector = hooks.add(IDENTITY_LEASE_COLLECTOR)

@@ -22,7 +22,7 @@ from restow.authentication import Authentication
 from restow.authentication.impersonation import impersonated, wish_of
 from restow.authorization.authorizer import Authorizer, refusal
 from restow.endpoints.actions import ACTIONS, UNSTORED, WRITTEN_TO
-from restow.endpoints.deferred_responses import Waiting
+from restow.endpoints.deferred_responses import DeferredResponses
 from restow.endpoints.handlers.create import create
 from restow.endpoints.handlers.delete import delete, delete_collection
 from restow.endpoints.handlers.get import get
@@ -35,7 +35,7 @@ from restow.endpoints.handlers.update import update
 from restow.endpoints.handlers.watch import watch
 from restow.endpoints.lookup import find_resource
 from restow.endpoints.nonresource import NonResources, no_such_version
-from restow.endpoints.outcomes import Outcomes
+from restow.endpoints.outcomes import RequestOutcomes
 from restow.endpoints.representations import check_form
 from restow.endpoints.short_gets import ShortGets, may_be_short
 from restow.httpserver import HttpRequest, HttpResponse, Promise, Quick
@@ -71,7 +71,7 @@ def open_barrier(_context: Context, _resource: Resource) -> None:
     """The barrier of a server that need not wait for anything."""
 
 
-class Aggregation(Protocol):
+class RemoteApis(Protocol):
     """Who passes on requests for the APIs of other servers."""
 
     @property
@@ -98,7 +98,7 @@ class App:
         metrics: Metrics,
         barrier: Barrier = open_barrier,
         actions: Actions | None = None,
-        aggregation: Aggregation | None = None,
+        aggregation: RemoteApis | None = None,
         limits: RequestLimits | None = None,
         audit: Auditor | None = None,
     ) -> None:
@@ -115,9 +115,9 @@ class App:
         limits = limits or RequestLimits()
         self.in_flight: Final = InFlight(clock.monotonic, limits.in_flight)
         self._routes = Routes(limits.deadlines)
-        outcomes = Outcomes(clock, metrics, audit)
+        outcomes = RequestOutcomes(clock, metrics, audit)
         self._failed, self._counted = outcomes.failed, outcomes.counted
-        self._waiting = Waiting(
+        self._waiting = DeferredResponses(
             server, self._chain_anew, in_flight=self.in_flight, outcomes=outcomes, audit=audit
         )
         self._short_gets = ShortGets(

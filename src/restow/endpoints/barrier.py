@@ -35,7 +35,7 @@ _EXCEPTIONS: Final[tuple[Callable[[str, Resource], bool], ...]] = (
 )
 
 
-class Registration(Protocol):
+class RegistrationState(Protocol):
     """What this server has reported so far."""
 
     @property
@@ -52,7 +52,7 @@ class WriteBarrier:
 
     __slots__ = ("_registration",)
 
-    def __init__(self, registration: Registration) -> None:
+    def __init__(self, registration: RegistrationState) -> None:
         self._registration = registration
 
     def __call__(self, context: Context, resource: Resource) -> None:

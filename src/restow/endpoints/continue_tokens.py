@@ -24,7 +24,7 @@ INCONSISTENT: Final = -1
 _SIGNATURE_BYTES: Final = 12
 
 
-class Place(NamedTuple):
+class PageStart(NamedTuple):
     """The next page: the revision to show, and the key to begin at."""
 
     revision: int
@@ -39,7 +39,7 @@ class ContinueTokens:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
-    def make(self, place: Place, *, bound_to: str) -> str:
+    def make(self, place: PageStart, *, bound_to: str) -> str:
         """A token for a list that is told apart by `bound_to`."""
         fields = {"v": "meta.k8s.io/v1", "rv": place.revision, "start": place.start}
         if place.note:
@@ -48,7 +48,7 @@ class ContinueTokens:
         signed = self._sign(body, bound_to) + body
         return base64.urlsafe_b64encode(signed).decode().rstrip("=")
 
-    def read(self, token: str, *, bound_to: str) -> Place:
+    def read(self, token: str, *, bound_to: str) -> PageStart:
         """The place a token names. Raises 400 for any that was not made for this list."""
         if len(token) > TOKEN_LENGTH_MAX:
             raise status.bad_request("continue key is not valid: too long")
@@ -59,7 +59,7 @@ class ContinueTokens:
             if not hmac.compare_digest(signature, self._sign(body, bound_to)):
                 raise ValueError("not signed here, or for another list")
             fields = orjson.loads(body)
-            return Place(int(fields["rv"]), str(fields["start"]), str(fields.get("note", "")))
+            return PageStart(int(fields["rv"]), str(fields["start"]), str(fields.get("note", "")))
         except (ValueError, KeyError, TypeError, binascii.Error) as error:
             raise status.bad_request(f"continue key is not valid: {error}") from error
 

@@ -20,9 +20,9 @@ from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.audit import Auditor
 from restow.endpoints.handlers.get import answer_from
-from restow.endpoints.handlers.pending_commit import Committing, Freshening, Writing
+from restow.endpoints.handlers.pending_commit import Freshening, PendingCommit, Writing
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.outcomes import RETRY_SECONDS, Outcomes, too_many
+from restow.endpoints.outcomes import RETRY_SECONDS, RequestOutcomes, too_many
 from restow.httpserver import (
     Answer,
     Deferred,
@@ -45,7 +45,7 @@ Chain: TypeAlias = "Callable[[Context], Promise | Writing]"
 """All steps of a request, from the first."""
 
 
-class Waiting:
+class DeferredResponses:
     """The requests of one server that wait."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Waiting:
         chain: Chain,
         *,
         in_flight: InFlight,
-        outcomes: Outcomes,
+        outcomes: RequestOutcomes,
         audit: Auditor | None,
     ) -> None:
         self._server = server
@@ -65,7 +65,7 @@ class Waiting:
 
     def begin(self, context: Context, answer: Promise | Writing) -> Promise:
         """Have somebody keep what a handler has promised."""
-        if isinstance(answer, Committing):
+        if isinstance(answer, PendingCommit):
             self._in_flight.take(context)
             return self._when_committed(context, answer, Deferred())
         if isinstance(answer, Freshening):
@@ -131,7 +131,7 @@ class Waiting:
                 if error is not None:
                     raise error
                 begun = waiting.begin()
-                if isinstance(begun, Committing):
+                if isinstance(begun, PendingCommit):
                     self._when_committed(context, begun, deferred)
                     return
                 if isinstance(begun, HttpResponse):
@@ -163,7 +163,7 @@ class Waiting:
         deferred.resolve(await self._seated(context, waiting.again()))
 
     def _when_committed(
-        self, context: Context, committing: Committing, deferred: Deferred
+        self, context: Context, committing: PendingCommit, deferred: Deferred
     ) -> Deferred:
         """Answer a write when the store has committed it. No task is needed, unless it has to be
         done again."""
@@ -191,7 +191,7 @@ class Waiting:
         return deferred
 
     async def _write_again(
-        self, context: Context, committing: Committing, deferred: Deferred
+        self, context: Context, committing: PendingCommit, deferred: Deferred
     ) -> None:
         work = self._later(context, committing.again())
         seat = context.seat
@@ -241,7 +241,7 @@ async def awaited(promise: Promise | Writing) -> Answer:
     """The answer that a handler has promised, in whatever way."""
     if isinstance(promise, Freshening):
         return await promise.again()
-    if isinstance(promise, Committing):
+    if isinstance(promise, PendingCommit):
         await asyncio.wait([promise.begun.outcome])
         written = promise.begun.settle()
         return await promise.again() if written is None else promise.answer(written)

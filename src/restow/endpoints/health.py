@@ -20,7 +20,7 @@ Sample = tuple[tuple[str, ...], float]
 
 
 @dataclass(slots=True)
-class Health:
+class HealthChecks:
     """The checks of a server, by the probe that asks for them."""
 
     checks: dict[Probe, dict[str, Check]] = field(

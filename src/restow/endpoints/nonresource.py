@@ -14,7 +14,7 @@ import orjson
 from restow.aggregator.interface import Directory, RemoteApi
 from restow.apimachinery import status
 from restow.endpoints.discovery import Discovery
-from restow.endpoints.health import Health, Probe
+from restow.endpoints.health import HealthChecks, Probe
 from restow.endpoints.openapi_paths import OpenApi
 from restow.httpserver.response import HttpResponse, Promise, header_block
 from restow.kinds.builtin import has_group
@@ -44,7 +44,7 @@ class NonResources:
         *,
         discovery: Discovery,
         openapi: OpenApi,
-        health: Health,
+        health: HealthChecks,
         metrics: Metrics,
         version: dict[str, str],
         pages: Mapping[str, Pages] | None = None,

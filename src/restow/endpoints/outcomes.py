@@ -28,7 +28,7 @@ RETRY_SECONDS: Final = 1
 _EXPECTED: Final = (StatusError, StorageError, MachineryError, RecursionError)
 
 
-class Outcomes:
+class RequestOutcomes:
     """Who looks at each answer last."""
 
     def __init__(self, clock: Clock, metrics: Metrics, audit: Auditor | None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from restow.aio import Clock
-from restow.endpoints.health import Check, Health
+from restow.endpoints.health import Check, HealthChecks
 
 PREFIX: Final = "poststarthook/"
 NOT_FINISHED: Final = "not finished"
@@ -20,7 +20,7 @@ IDENTITY_LEASE_CONTROLLER: Final = "start-kube-apiserver-identity-lease-controll
 IDENTITY_LEASE_COLLECTOR: Final = "start-kube-apiserver-identity-lease-garbage-collector"
 
 
-class Hook:
+class PostStartHook:
     """One piece of work, and whether it is done. Nothing is run here: its owner tells."""
 
     __slots__ = ("_has_failed", "_reason", "name")
@@ -55,22 +55,22 @@ class Hook:
         return self._reason
 
 
-class Hooks:
+class PostStartHooks:
     """The hooks of one server, shown as health checks; its start is when this is made."""
 
-    def __init__(self, health: Health, clock: Clock, *, livez_grace_seconds: float) -> None:
+    def __init__(self, health: HealthChecks, clock: Clock, *, livez_grace_seconds: float) -> None:
         self._health = health
         self._clock = clock
         self._livez_from = clock.monotonic() + livez_grace_seconds
 
-    def add(self, name: str) -> Hook:
+    def add(self, name: str) -> PostStartHook:
         """A new hook, unfinished, in all three probes."""
-        hook = Hook(name)
+        hook = PostStartHook(name)
         self._health.add(hook.check_name, hook.check, "healthz", "readyz")
         self._health.add(hook.check_name, self._patient(hook), "livez")
         return hook
 
-    def _patient(self, hook: Hook) -> Check:
+    def _patient(self, hook: PostStartHook) -> Check:
         def check() -> str | None:
             if self._clock.monotonic() < self._livez_from and not hook.has_failed:
                 return None

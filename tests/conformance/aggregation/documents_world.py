@@ -24,7 +24,7 @@ from restow.client.transport import (
     InProcessTransport,
 )
 from restow.endpoints.discovery import Discovery
-from restow.endpoints.health import Health
+from restow.endpoints.health import HealthChecks
 from restow.endpoints.nonresource import NonResources
 from restow.endpoints.openapi_paths import OpenApi
 from restow.httpserver.request import Headers, Peer
@@ -81,7 +81,7 @@ class Site:
         self.parts = NonResources(
             discovery=self.discovery,
             openapi=self.openapi,
-            health=Health(),
+            health=HealthChecks(),
             metrics=Metrics(),
             version={"gitVersion": "v1.36.0", "major": "1", "minor": "36"},
             **more,

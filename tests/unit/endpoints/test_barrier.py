@@ -24,7 +24,7 @@ from restow.endpoints.barrier import ERROR_CHARACTERS_MAX, NO_ERROR, WriteBarrie
 from restow.endpoints.continue_tokens import ContinueTokens
 from restow.endpoints.discovery import Discovery, no_version_hash
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.health import Health
+from restow.endpoints.health import HealthChecks
 from restow.endpoints.nonresource import NonResources
 from restow.endpoints.openapi_paths import OpenApi
 from restow.httpserver import HttpResponse
@@ -120,7 +120,7 @@ class World:
             nonresources=NonResources(
                 discovery=Discovery(CATALOG, no_version_hash, address=""),
                 openapi=OpenApi(CATALOG, ApiInfo(version="v0", server_side_apply=False)),
-                health=Health(),
+                health=HealthChecks(),
                 metrics=metrics,
                 version={},
             ),

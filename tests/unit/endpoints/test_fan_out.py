@@ -6,7 +6,7 @@ from typing import cast
 
 from restow.aio import Runtime, SimulatedClock
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.handlers.watch import FanOut, Watcher
+from restow.endpoints.handlers.watch import FanOut, WatchResponse
 from restow.registry.watch_cache import WatchCache
 
 
@@ -54,7 +54,7 @@ async def test_bytes_are_shared_within_one_flush_only() -> None:
     readers = [Reader(fan_out, made) for _ in range(3)]
     for reader in readers:
         reader.flush()  # as a watcher does that begins
-        fan_out.add(cast("Watcher", reader))
+        fan_out.add(cast("WatchResponse", reader))
     assert [reader.seen for reader in readers] == [[b"0"], [b"1"], [b"2"]]
     fan_out._changed()
     await clock.advance(0)
@@ -67,7 +67,7 @@ async def test_a_fan_out_is_kept_while_somebody_watches() -> None:
     """Nothing is kept of a kind that nobody watches any more, which may be gone."""
     server, cache = Hosted(SimulatedClock()), Cache()
     fan_out = FanOut(cast("Server", server), cast("WatchCache", cache))
-    reader = cast("Watcher", Reader(fan_out, []))
+    reader = cast("WatchResponse", Reader(fan_out, []))
     fan_out.add(reader)
     assert server.fan_outs == {cache.root: fan_out}
     fan_out.discard(reader)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from restow.aio import SimulatedClock
-from restow.endpoints.health import Health, Probe
+from restow.endpoints.health import HealthChecks, Probe
 from restow.endpoints.post_start_hooks import (
     IDENTITY_LEASE_COLLECTOR,
     IDENTITY_LEASE_CONTROLLER,
     STORAGE_VERSION_UPDATER,
-    Hooks,
+    PostStartHooks,
 )
 from restow.httpserver.request import Headers, HttpRequest, Peer
 from restow.request.context import Context
@@ -21,14 +21,14 @@ PROBES: tuple[Probe, ...] = ("healthz", "livez", "readyz")
 UPDATER = f"poststarthook/{STORAGE_VERSION_UPDATER}"
 
 
-def ask(health: Health, probe: Probe, name: str = "", query: str = "") -> tuple[int, str]:
+def ask(health: HealthChecks, probe: Probe, name: str = "", query: str = "") -> tuple[int, str]:
     request = HttpRequest("GET", f"/{probe}", query, Headers([]), b"", Peer(1), 0.0)
     answer = health.answer(Context(request, parse_request("GET", f"/{probe}?{query}")), probe, name)
     assert isinstance(answer.body, bytes)
     return answer.status, answer.body.decode()
 
 
-def samples(health: Health) -> dict[tuple[str, ...], float]:
+def samples(health: HealthChecks) -> dict[tuple[str, ...], float]:
     """Each sample of the metrics: its name, the values of its labels, and its own."""
     document = HealthMetrics(states=health.states, counts=health.counts).document().decode()
     return {
@@ -51,9 +51,11 @@ def test_names_are_those_of_kubernetes() -> None:
 
 def test_hook() -> None:
     """Unfinished is a 500 that hides the reason, told only where one asks for the check itself."""
-    health = Health()
+    health = HealthChecks()
     health.add("ping", lambda: None)
-    hook = Hooks(health, SimulatedClock(), livez_grace_seconds=0).add(STORAGE_VERSION_UPDATER)
+    hook = PostStartHooks(health, SimulatedClock(), livez_grace_seconds=0).add(
+        STORAGE_VERSION_UPDATER
+    )
     for probe in PROBES:
         assert ask(health, probe) == (
             500,
@@ -81,7 +83,7 @@ def test_hook() -> None:
 
 def test_exclude_of_nothing() -> None:
     """A name that is no check is reported, not obeyed in silence."""
-    health = Health()
+    health = HealthChecks()
     health.add("ping", lambda: None)
     code, text = ask(health, "readyz", query="verbose&exclude=pong")
     assert (code, text.splitlines()) == (
@@ -96,8 +98,8 @@ def test_exclude_of_nothing() -> None:
 
 async def test_livez_waits_for_a_slow_start() -> None:
     """/livez gives an unfinished start its time, and a given-up one none; the others give none."""
-    clock, health = SimulatedClock(), Health()
-    hooks = Hooks(health, clock, livez_grace_seconds=60)
+    clock, health = SimulatedClock(), HealthChecks()
+    hooks = PostStartHooks(health, clock, livez_grace_seconds=60)
     slow, failed = hooks.add("slow"), hooks.add("failed")
     assert [ask(health, probe)[0] for probe in PROBES] == [500, 200, 500]
     await clock.advance(59)
@@ -114,8 +116,10 @@ async def test_livez_waits_for_a_slow_start() -> None:
 
 def test_metrics() -> None:
     """A gauge says how each check is now, asked or not; a counter what probes were told."""
-    health = Health()
-    hook = Hooks(health, SimulatedClock(), livez_grace_seconds=60).add(STORAGE_VERSION_UPDATER)
+    health = HealthChecks()
+    hook = PostStartHooks(health, SimulatedClock(), livez_grace_seconds=60).add(
+        STORAGE_VERSION_UPDATER
+    )
     health.add("storage", lambda: "gone", "healthz", "readyz")
     name = f"name={UPDATER}"
     found = samples(health)

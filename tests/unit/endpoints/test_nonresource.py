@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from restow.endpoints.discovery import Discovery, no_version_hash
-from restow.endpoints.health import Health
+from restow.endpoints.health import HealthChecks
 from restow.endpoints.nonresource import NonResources
 from restow.endpoints.openapi_paths import OpenApi
 from restow.httpserver import HttpResponse
@@ -37,7 +37,7 @@ def ask(parts: NonResources, path: str) -> tuple[int, bytes]:
 
 @pytest.fixture
 def parts() -> NonResources:
-    health = Health()
+    health = HealthChecks()
     health.add("ping", lambda: None)
     return NonResources(
         discovery=Discovery(CATALOG, no_version_hash, address=""),

@@ -11,7 +11,7 @@ from restow.apimachinery import status
 from restow.apimachinery.apply.entries import Manager
 from restow.endpoints.field_manager import manager_of
 from restow.endpoints.handlers.get import resource_of
-from restow.endpoints.handlers.pending_commit import Committing
+from restow.endpoints.handlers.pending_commit import PendingCommit
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.representations import object_in_form
 from restow.httpserver.response import HttpResponse, Promise, Shielded
@@ -26,7 +26,7 @@ from restow.storage.interface import Revision, RevisionIs
 NAMESPACE_ATTEMPTS_MAX: Final = 4
 
 
-def create(server: Server, context: Context) -> Promise | Committing:
+def create(server: Server, context: Context) -> Promise | PendingCommit:
     """POST to a collection."""
     resource = resource_of(context)
     if must_wait(context, resource):
@@ -35,7 +35,7 @@ def create(server: Server, context: Context) -> Promise | Committing:
     begun = _begin(server, context, resource, obj)
     if begun is None:
         return Shielded(create_object(server, context, obj))
-    return Committing(
+    return PendingCommit(
         begun,
         partial(_created, server, context),
         partial(create_object, server, context, obj),

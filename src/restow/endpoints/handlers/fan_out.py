@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from restow.aio import Runtime, Tasks
-from restow.endpoints.handlers.watch_conversion import Translation, Waiting
+from restow.endpoints.handlers.watch_conversion import Translation, WaitingWatcher
 from restow.registry.resource import Resource
 from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import WatchCache
@@ -39,7 +39,7 @@ class FanOut:
         self._host = host
         self._clock = host.runtime.clock
         self.cache = cache
-        self._watchers: dict[Waiting, None] = {}  # in order of arrival
+        self._watchers: dict[WaitingWatcher, None] = {}  # in order of arrival
         self._scheduled = False
         self._shared: dict[object, bytes] | None = None
         """What was made in this flush; None outside of one."""
@@ -59,14 +59,14 @@ class FanOut:
             self._translations[api_version] = found
         return found
 
-    def add(self, watcher: Waiting) -> None:
+    def add(self, watcher: WaitingWatcher) -> None:
         if not self._watchers:
             self.cache.listen(self._changed)
             if not self.cache.is_closed:  # else another cache has its place, and it ends at once
                 self._host.fan_outs[self.cache.root] = self
         self._watchers[watcher] = None
 
-    def discard(self, watcher: Waiting) -> None:
+    def discard(self, watcher: WaitingWatcher) -> None:
         self._watchers.pop(watcher, None)
         if not self._watchers:
             self.cache.unlisten(self._changed)

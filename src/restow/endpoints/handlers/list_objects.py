@@ -15,7 +15,7 @@ import orjson
 
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind
-from restow.endpoints.continue_tokens import INCONSISTENT, Place
+from restow.endpoints.continue_tokens import INCONSISTENT, PageStart
 from restow.endpoints.handlers.get import (
     fresh_enough,
     parse_resource_version,
@@ -56,19 +56,19 @@ ListAnswer: TypeAlias = "Answer | Awaitable[Answer]"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ListQuery:
     """What a list asks for, read from its parameters."""
 
     limit: int
     version: int | None
     """None: the newest."""
     exact: bool
-    place: Place | None
+    place: PageStart | None
     """Where to go on, when a token was given."""
 
 
 @dataclass(slots=True)
-class Found:
+class FoundPage:
     """A page."""
 
     paths: list[str]
@@ -91,14 +91,14 @@ def list_objects(server: Server, context: Context) -> Promise:
 
 
 async def _list_later(
-    server: Server, context: Context, selection: ListSelectors, wish: Wish
+    server: Server, context: Context, selection: ListSelectors, wish: ListQuery
 ) -> Answer:
     answer = await _found_later(server, context, selection, wish)
     return await answer if isinstance(answer, Awaitable) else answer
 
 
 async def _found_later(
-    server: Server, context: Context, selection: ListSelectors, wish: Wish
+    server: Server, context: Context, selection: ListSelectors, wish: ListQuery
 ) -> ListAnswer:
     resource = resource_of(context)
     if wish.place is None and not wish.exact:
@@ -108,7 +108,7 @@ async def _found_later(
             return _answer(server, context, selection, found)
         return _answer_now(server, context, cache, selection, wish)
     cache = await server.store.loaded(resource)
-    place = wish.place or Place(wish.version or 0, "")
+    place = wish.place or PageStart(wish.version or 0, "")
     if place.revision == INCONSISTENT:
         cache = await fresh_enough(server, resource, None)
         found = await _from_cache_in_slices(
@@ -127,7 +127,7 @@ async def _found_later(
     return _answer(server, context, selection, found)
 
 
-def read_wish(server: Server, context: Context, selection: ListSelectors) -> Wish:
+def read_wish(server: Server, context: Context, selection: ListSelectors) -> ListQuery:
     """Read and check the parameters of a list."""
     info = context.info
     limit = info.number("limit") or 0
@@ -146,9 +146,9 @@ def read_wish(server: Server, context: Context, selection: ListSelectors) -> Wis
                 "specifying resource version is not allowed when using continue"
             )
         place = server.tokens.read(token, bound_to=selection.bound_to)
-        return Wish(min(limit, LIMIT_MAX), None, exact=True, place=place)
+        return ListQuery(min(limit, LIMIT_MAX), None, exact=True, place=place)
     exact = match == "Exact" or (not match and bool(version) and limit > 0)
-    return Wish(min(limit, LIMIT_MAX), version, exact=exact, place=None)
+    return ListQuery(min(limit, LIMIT_MAX), version, exact=exact, place=None)
 
 
 def _check_match(match: str, text: str, token: str) -> None:
@@ -169,7 +169,7 @@ def _invalid(field: str, why: str) -> status.StatusError:
 
 
 def _answer_now(
-    server: Server, context: Context, cache: WatchCache, selection: ListSelectors, wish: Wish
+    server: Server, context: Context, cache: WatchCache, selection: ListSelectors, wish: ListQuery
 ) -> ListAnswer:
     """A list from its beginning, out of a cache that is as fresh as it must be."""
     if selection or wish.limit or cache.damaged:
@@ -191,8 +191,8 @@ def _answer_now(
 
 
 def _from_cache(
-    server: Server, cache: WatchCache, selection: ListSelectors, wish: Wish, *, start: str = ""
-) -> Found:
+    server: Server, cache: WatchCache, selection: ListSelectors, wish: ListQuery, *, start: str = ""
+) -> FoundPage:
     revision = max(server.store.position, cache.changed_at)
     if cache.damaged:
         refuse_damaged(server, cache, selection)
@@ -200,20 +200,20 @@ def _from_cache(
         entry = cache.get(selection.single)
         hit = entry is not None and selection.matches(selection.single, entry)
         return (
-            Found([selection.single], [entry], revision)
+            FoundPage([selection.single], [entry], revision)
             if hit and entry
-            else Found([], [], revision)
+            else FoundPage([], [], revision)
         )
     if not selection:
         page = cache.select(selection.prefix, start=start, limit=wish.limit)
-        found = Found(page.keys, page.entries, revision)
+        found = FoundPage(page.keys, page.entries, revision)
         if wish.limit and len(page.keys) == wish.limit:
             following = page.keys[-1] + "\0"
             if remaining := cache.count(selection.prefix, start=following):
                 found.next_start, found.remaining = following, remaining
         return found
     page = cache.select(selection.prefix, start=start)
-    found = Found([], [], revision)
+    found = FoundPage([], [], revision)
     _match(found, page, selection, wish)
     return found
 
@@ -243,10 +243,10 @@ async def _from_cache_in_slices(
     context: Context,
     cache: WatchCache,
     selection: ListSelectors,
-    wish: Wish,
+    wish: ListQuery,
     *,
     start: str = "",
-) -> Found:
+) -> FoundPage:
     """The same as `_from_cache`, with turns for others while many objects are looked at, and
     waiting for those that others convert."""
     resource = selection.resource
@@ -259,7 +259,7 @@ async def _from_cache_in_slices(
         refuse_damaged(server, cache, selection)
     # All of this moment: what is looked at later does not change any more.
     page = _candidates(cache, selection, start)
-    found = Found([], [], max(server.store.position, cache.changed_at))
+    found = FoundPage([], [], max(server.store.position, cache.changed_at))
     for first in range(0, len(page.keys), SLICE_ITEMS):
         last = first + SLICE_ITEMS
         entries = await server.store.in_version(resource, page.entries[first:last], api_version)
@@ -287,7 +287,7 @@ def refuse_damaged(server: Server, cache: WatchCache, selection: ListSelectors) 
         raise server.store.damaged(selection.resource, found)
 
 
-def _match(found: Found, page: Slice, selection: ListSelectors, wish: Wish) -> bool:
+def _match(found: FoundPage, page: Slice, selection: ListSelectors, wish: ListQuery) -> bool:
     """Add what matches; whether the page that is wished for is full."""
     for path, entry in zip(page.keys, page.entries, strict=True):
         if selection.matches(path, entry):
@@ -300,14 +300,14 @@ def _match(found: Found, page: Slice, selection: ListSelectors, wish: Wish) -> b
 
 
 async def _from_store(
-    server: Server, context: Context, selection: ListSelectors, wish: Wish, place: Place
-) -> Found:
+    server: Server, context: Context, selection: ListSelectors, wish: ListQuery, place: PageStart
+) -> FoundPage:
     """A page as it was at a version that memory has left behind."""
     resource = resource_of(context)
     span = Span.of_prefix(resource.root + selection.prefix)
     api_version = resource.api_version(context.info.version)
     splicer = server.store.splicer(resource)
-    found = Found([], [], place.revision)
+    found = FoundPage([], [], place.revision)
     start = place.start
     while True:
         try:
@@ -355,12 +355,12 @@ async def _from_store(
 
 
 def _expired(
-    server: Server, selection: ListSelectors, place: Place, *, has_token: bool
+    server: Server, selection: ListSelectors, place: PageStart, *, has_token: bool
 ) -> status.StatusError:
     """The list cannot go on; with a token to go on all the same, over newer state."""
     if not has_token:
         return status.expired("The resourceVersion for the provided list is too old.")
-    token = server.tokens.make(Place(INCONSISTENT, place.start), bound_to=selection.bound_to)
+    token = server.tokens.make(PageStart(INCONSISTENT, place.start), bound_to=selection.bound_to)
     return status.expired(
         "The provided continue parameter is too old to display a consistent list result. You can"
         " start a new list without the continue parameter, or use the continue token in this"
@@ -369,12 +369,14 @@ def _expired(
     )
 
 
-def _answer(server: Server, context: Context, selection: ListSelectors, found: Found) -> ListAnswer:
+def _answer(
+    server: Server, context: Context, selection: ListSelectors, found: FoundPage
+) -> ListAnswer:
     resource = resource_of(context)
     api_version = resource.api_version(context.info.version)
     metadata: dict[str, Any] = {"resourceVersion": str(found.revision)}
     if found.next_start:
-        place = Place(found.revision, found.next_start)
+        place = PageStart(found.revision, found.next_start)
         metadata["continue"] = server.tokens.make(place, bound_to=selection.bound_to)
         if found.remaining is not None:
             metadata["remainingItemCount"] = found.remaining

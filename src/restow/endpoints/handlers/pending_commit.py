@@ -17,7 +17,7 @@ from restow.httpserver.response import Answer, HttpResponse
 from restow.registry.store import Begun, Written
 
 
-class Committing(NamedTuple):
+class PendingCommit(NamedTuple):
     """A write under way. It runs to its end even if the client goes away."""
 
     begun: Begun
@@ -29,11 +29,11 @@ class Committing(NamedTuple):
 class Freshening(NamedTuple):
     """A write of which nothing was begun, as memory may lack what was acknowledged before it."""
 
-    begin: Callable[[], HttpResponse | Committing | None]
+    begin: Callable[[], HttpResponse | PendingCommit | None]
     """To be called when memory has that; None: nothing was begun all the same."""
     again: Callable[[], Awaitable[Answer]]
     """The whole write in the patient way, for then."""
 
 
-Writing: TypeAlias = "Committing | Freshening"
+Writing: TypeAlias = "PendingCommit | Freshening"
 """A write that is answered without a task of its own."""

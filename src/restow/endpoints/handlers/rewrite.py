@@ -31,7 +31,7 @@ from typing import Any, Final
 from restow.apimachinery import body_codec, field_errors, status
 from restow.apimachinery.names import GroupKind
 from restow.apimachinery.status_error import StatusCause
-from restow.endpoints.continue_tokens import Place
+from restow.endpoints.continue_tokens import PageStart
 from restow.endpoints.handlers.get import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import HttpResponse
@@ -58,7 +58,7 @@ _FIELDS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class RewriteOptions:
     """What a client asks for."""
 
     limit: int = LIMIT_DEFAULT
@@ -68,7 +68,7 @@ class Wish:
     epoch: int | None = None
 
 
-class Rewriting:
+class RewriteHandler:
     """The handler: call it with a server and a request."""
 
     def __init__(self, rewriter: Rewriter) -> None:
@@ -80,7 +80,9 @@ class Rewriting:
             raise status.bad_request("a rewrite has no dry run")
         return self._rewrite(server, context, read_wish(context))
 
-    async def _rewrite(self, server: Server, context: Context, wish: Wish) -> HttpResponse:
+    async def _rewrite(
+        self, server: Server, context: Context, wish: RewriteOptions
+    ) -> HttpResponse:
         # Not shielded: who goes away needs no more pages, and each object is rewritten or not.
         migration = await _find_migration(server, context)
         resource = _find_resource(server, context, migration)
@@ -109,13 +111,13 @@ class Rewriting:
             raise _conflict(context, str(aborted)) from aborted
         token = ""
         if page.next_key is not None:
-            place = Place(page.epoch, page.next_key, clean if is_clean else "")
+            place = PageStart(page.epoch, page.next_key, clean if is_clean else "")
             token = server.tokens.make(place, bound_to=bound_to)
         result = _result(context, resource, target, page, token)
         return respond_object(context, 200, result | {"verified": is_verified})
 
 
-def read_wish(context: Context) -> Wish:
+def read_wish(context: Context) -> RewriteOptions:
     """What the body says. Raises 400, 415 or 422."""
     body: Object = {}
     if context.request.body:
@@ -136,7 +138,7 @@ def read_wish(context: Context) -> Wish:
     target = _text(body, "target", causes)
     if causes:
         raise _invalid(context, causes)
-    return Wish(
+    return RewriteOptions(
         limit=LIMIT_DEFAULT if limit is None else limit, token=token, target=target, epoch=epoch
     )
 

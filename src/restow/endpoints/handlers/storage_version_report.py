@@ -58,7 +58,7 @@ _STORE_ID: Final = re.compile(r"[0-9a-f]{32}")
 _OBJECT_KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 
 
-class Reporting:
+class ReportHandler:
     """The handler of reports: call it with a server and a request."""
 
     def __init__(self, reports: RemoteReports) -> None:
@@ -85,7 +85,7 @@ class Reporting:
         return respond_object(context, 201, msgspec.to_builtins(said))
 
 
-class Withdrawing:
+class WithdrawHandler:
     """The handler that takes reports back."""
 
     def __init__(self, reports: RemoteReports) -> None:

@@ -20,7 +20,7 @@ import msgspec
 from restow.apimachinery import field_errors, status
 from restow.apimachinery.status_error import StatusCause
 from restow.apis.storage_scan import LIMIT_MAX
-from restow.endpoints.continue_tokens import Place
+from restow.endpoints.continue_tokens import PageStart
 from restow.endpoints.handlers.get import resource_of
 from restow.endpoints.handlers.server import Server
 from restow.httpserver.response import HttpResponse
@@ -71,7 +71,7 @@ async def _scan(
         ) from error
     answer: dict[str, Any] = msgspec.to_builtins(page.status)
     if page.next_key is not None:
-        behind = Place(page.revision, page.next_key)
+        behind = PageStart(page.revision, page.next_key)
         answer["continue"] = server.tokens.make(behind, bound_to=bound_to)
     obj["metadata"].setdefault("creationTimestamp", None)
     return respond_object(context, 201, obj | {"status": answer})

@@ -68,7 +68,7 @@ class TokenLimits:
     does that for programs that read their token once; here it is off, as there are none."""
 
 
-class TokenRequesting:
+class TokenRequestHandler:
     """The handler: call it with a server and a request."""
 
     def __init__(self, trust: AccountTrust, limits: TokenLimits) -> None:

@@ -25,7 +25,7 @@ NOT_KNOWN: Final = "invalid bearer token"
 AUTHENTICATED: Final = "system:authenticated"
 
 
-class KnowsTokens(Protocol):
+class TokenLookup(Protocol):
     """Who can tell whose a token is."""
 
     def identify(self, token: str, audiences: Sequence[str]) -> Identified | None:
@@ -69,7 +69,7 @@ class TokenReviewer:
         return Identified(user, good_for) if good_for or not wanted else None
 
 
-def review_token(knows: KnowsTokens, spec: dict[str, Any]) -> dict[str, Any]:
+def review_token(knows: TokenLookup, spec: dict[str, Any]) -> dict[str, Any]:
     """The status of a review. Raises 400 for one without a token."""
     token = spec.get("token") or ""
     if not token:

@@ -17,7 +17,7 @@ from restow.authorization.authorizer import refusal
 from restow.endpoints.field_manager import manager_of
 from restow.endpoints.handlers.create import create_object
 from restow.endpoints.handlers.get import resource_of
-from restow.endpoints.handlers.pending_commit import Committing, Freshening, Writing
+from restow.endpoints.handlers.pending_commit import Freshening, PendingCommit, Writing
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.representations import object_in_form
 from restow.httpserver.response import HttpResponse, Promise, Shielded
@@ -91,7 +91,7 @@ def _begin_change(
     again: Callable[[], Coroutine[Any, Any, HttpResponse]],
     is_patch: bool,
     is_caught_up: bool,
-) -> HttpResponse | Committing | None:
+) -> HttpResponse | PendingCommit | None:
     """Hand a change to the store; None: nothing was begun."""
     info, resource = context.info, resource_of(context)
     if _is_patient(server, context):
@@ -111,7 +111,7 @@ def _begin_change(
         return None
     if isinstance(begun, Written):
         return written_answer(server, context, begun)
-    return Committing(begun, partial(written_answer, server, context), again)
+    return PendingCommit(begun, partial(written_answer, server, context), again)
 
 
 def part_of(subresource: str) -> str:

@@ -73,7 +73,7 @@ async def _watch(server: Server, context: Context) -> Answer:
         cache = await server.store.loaded(resource)
     else:
         cache = await server.store.read(resource)
-    watcher = Watcher(server, context, selection, cache)
+    watcher = WatchResponse(server, context, selection, cache)
     failure = None
     if initial and version > max(server.store.position, cache.changed_at):
         failure = await _wait(server, version)
@@ -126,7 +126,7 @@ def _invalid(field: str, why: str) -> StatusError:
     return status.invalid(GroupKind("meta.k8s.io", "ListOptions"), "", [cause])
 
 
-class Watcher:
+class WatchResponse:
     """One client's watch."""
 
     def __init__(
@@ -470,4 +470,4 @@ def _with_objects(change: WatchCacheEvent, found: dict[int, Entry]) -> WatchCach
     return shown
 
 
-__all__ = ["FanOut", "Watcher", "fan_out_of", "watch"]
+__all__ = ["FanOut", "WatchResponse", "fan_out_of", "watch"]

@@ -25,7 +25,7 @@ from restow.registry.watch_cache import Entry
 logger = logging.getLogger(__name__)
 
 
-class Waiting(Protocol):
+class WaitingWatcher(Protocol):
     """A watcher, as a translation sees it."""
 
     def flush(self) -> None:
@@ -45,12 +45,12 @@ class Translation:
         self._tasks = tasks
         self._resource = resource
         self._api_version = api_version
-        self._wanted: dict[Waiting, Sequence[Entry]] = {}
+        self._wanted: dict[WaitingWatcher, Sequence[Entry]] = {}
         self._at_hand: Mapping[int, Entry] = {}
         """By revision, what was converted just now, for those who are let go on."""
         self._is_running = False
 
-    def seen(self, entries: Sequence[Entry], watcher: Waiting) -> list[Entry] | None:
+    def seen(self, entries: Sequence[Entry], watcher: WaitingWatcher) -> list[Entry] | None:
         """Objects in the version; None when some must be waited for, and then `flush` is called."""
         found = [self._known(entry) for entry in entries]
         missing = [entry for entry, known in zip(entries, found, strict=True) if known is None]
@@ -67,7 +67,7 @@ class Translation:
                 watcher.fail(status.unavailable("too many watches wait", retry_after_seconds=1))
         return None
 
-    def discard(self, watcher: Waiting) -> None:
+    def discard(self, watcher: WaitingWatcher) -> None:
         """A watcher has ended."""
         self._wanted.pop(watcher, None)
 
@@ -85,7 +85,7 @@ class Translation:
         finally:
             self._is_running = False
 
-    async def _settle(self, wanted: dict[Waiting, Sequence[Entry]]) -> None:
+    async def _settle(self, wanted: dict[WaitingWatcher, Sequence[Entry]]) -> None:
         """Have converted what some watchers lack, and let them go on or end."""
         together = {entry[0]: entry for entries in wanted.values() for entry in entries}
         error = await self._convert(together.values())
@@ -98,8 +98,8 @@ class Translation:
             # The answer may be wrong because of an object that not all of them have asked for.
             await self._settle_apart(wanted)
 
-    async def _settle_apart(self, wanted: dict[Waiting, Sequence[Entry]]) -> None:
-        alike: dict[tuple[int, ...], dict[Waiting, Sequence[Entry]]] = {}
+    async def _settle_apart(self, wanted: dict[WaitingWatcher, Sequence[Entry]]) -> None:
+        alike: dict[tuple[int, ...], dict[WaitingWatcher, Sequence[Entry]]] = {}
         for watcher, entries in wanted.items():
             key = tuple(entry[0] for entry in entries)
             alike.setdefault(key, {})[watcher] = entries
@@ -123,7 +123,7 @@ class Translation:
         self._at_hand = {entry[0]: entry for entry in found}
         return None
 
-    def _let_go_on(self, waiting: Mapping[Waiting, object]) -> None:
+    def _let_go_on(self, waiting: Mapping[WaitingWatcher, object]) -> None:
         for watcher in waiting:
             watcher.flush()
         self._at_hand = {}

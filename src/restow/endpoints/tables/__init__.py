@@ -13,7 +13,7 @@ from restow.endpoints.tables.columns import (
     printer_columns,
 )
 from restow.endpoints.tables.document import INCLUDE_OBJECT, IncludeObject, table_document
-from restow.endpoints.tables.jsonpath import BadPath, Path, parse_path
+from restow.endpoints.tables.jsonpath import BadPath, JsonPath, parse_path
 from restow.endpoints.tables.registry import columns_for, columns_of, kinds_with_columns
 from restow.endpoints.tables.values import human_duration
 
@@ -23,7 +23,7 @@ __all__ = [
     "INCLUDE_OBJECT",
     "BadPath",
     "IncludeObject",
-    "Path",
+    "JsonPath",
     "TableColumns",
     "columns_for",
     "columns_of",

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.endpoints.tables.jsonpath import BadPath, Path, parse_path
+from restow.endpoints.tables.jsonpath import BadPath, JsonPath, parse_path
 from restow.endpoints.tables.values import INVALID, age, human_duration, moment, text
 from restow.registry.resource import PrinterColumn
 
@@ -80,7 +80,7 @@ def printer_columns(declared: Sequence[PrinterColumn]) -> TableColumns:
     if not declared:
         return CUSTOM_DEFAULT_COLUMNS
     definitions: list[dict[str, object]] = [NAME]
-    readers: list[tuple[str, Path | None]] = []
+    readers: list[tuple[str, JsonPath | None]] = []
     for each in declared:
         about = each.description or f"The value at {each.path}."
         definitions.append(
@@ -98,7 +98,7 @@ def printer_columns(declared: Sequence[PrinterColumn]) -> TableColumns:
     return TableColumns(definitions, cells)
 
 
-def _path_or_none(path: str) -> Path | None:
+def _path_or_none(path: str) -> JsonPath | None:
     try:
         return parse_path(path)
     except BadPath:

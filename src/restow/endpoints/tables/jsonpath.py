@@ -137,7 +137,7 @@ _Step = _Key | _Index | _Slice | _Union | _Below | _Every | _Filter
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class JsonPath:
     """A path that has been read."""
 
     steps: tuple[_Step, ...]
@@ -181,7 +181,7 @@ _CHOICE: Final = re.compile(rf"{_QUOTED}|{_NUMBER}")
 _INNER: Final = re.compile(rf"\.(?P<name>{_NAME})|\[(?P<quoted>{_QUOTED})\]")
 
 
-def parse_path(path: str) -> Path:
+def parse_path(path: str) -> JsonPath:
     """Read a path, in the form `.spec.x`, with or without braces and a leading `$`."""
     if len(path) > PATH_CHARS_MAX:
         raise BadPath(f"a path has at most {PATH_CHARS_MAX} characters")
@@ -201,7 +201,7 @@ def parse_path(path: str) -> Path:
             raise BadPath(f"a path has at most {STEPS_MAX} steps")
         steps.append(_step(found))
         at = found.end()
-    return Path(tuple(steps))
+    return JsonPath(tuple(steps))
 
 
 def _step(found: re.Match[str]) -> _Step:
