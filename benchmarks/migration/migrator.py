@@ -23,8 +23,8 @@ from restow.apimachinery.names import GroupVersion
 from restow.client import ApiClient, ApiResource, ListOptions, read_kubeconfig
 from restow.migration.migration_values import MigrationRef
 from restow.migration.migrator.passes import PageDone, Pages
-from restow.migration.migrator.patching import Patching, PatchOptions, connections_for
-from restow.migration.migrator.rewriting import Rewriting
+from restow.migration.migrator.patch_rewrite import Patching, PatchOptions, connections_for
+from restow.migration.migrator.server_rewrite import Rewriting
 
 WAYS = ("put", "patch", "rewrite")
 OnPage = Callable[[int], None]

@@ -56,7 +56,7 @@ BREACHES = {
         "Inside endpoints.handlers:",
     ),
     "in-migration": (
-        "migration/requests.py",
+        "migration/migration_objects.py",
         "import restow.migration.trigger",
         "Inside migration:",
     ),

@@ -39,11 +39,11 @@ from restow.client import (
 )
 from restow.migration.crds import DEFINITIONS
 from restow.migration.events import EventRecorder
-from restow.migration.installing import InstallFailed, Outcome, install
-from restow.migration.leading import Part
+from restow.migration.installation import InstallFailed, Outcome, install
+from restow.migration.led_controller import Part
 from restow.migration.metrics import ControllerMetrics
 from restow.migration.migrator.options import EngineOptions, MigratorOptions
-from restow.migration.migrator.patching import PatchOptions, connections_for
+from restow.migration.migrator.patch_rewrite import PatchOptions, connections_for
 from restow.migration.names import NAMESPACE_DEFAULT
 from restow.migration.parts import PART_NAMES, PartOptions, make_parts
 from restow.migration.process import (

@@ -41,9 +41,9 @@ from restow.client import (
     uid_of,
 )
 from restow.localcluster.messages import Overview
-from restow.migration import requests
+from restow.migration import migration_objects
 from restow.migration.migration_values import Phase
-from restow.migration.overview_reading import migration_seen
+from restow.migration.overview_reader import migration_seen
 from restow.migration.overview_values import MigrationSeen
 from restow.migration.trigger.values import UNKNOWN
 
@@ -106,7 +106,7 @@ class RequestSeen:
 
     @property
     def is_proven(self) -> bool:
-        return Phase.SUCCEEDED in self.phases and requests.is_proven(self.latest)
+        return Phase.SUCCEEDED in self.phases and migration_objects.is_proven(self.latest)
 
     @property
     def is_aborted(self) -> bool:
@@ -136,7 +136,7 @@ class Witness:
         )
         self._reports = Informer(client, STORAGE_VERSIONS, backoff=_SOON)
         self._states = Informer(client, STATES, backoff=_SOON)
-        self._requests = Informer(client, requests.REQUESTS[0], backoff=_SOON)
+        self._requests = Informer(client, migration_objects.REQUESTS[0], backoff=_SOON)
         self._states.on_change(self._on_state)
         self._requests.on_change(self._on_request)
         for each in self._informers:
@@ -187,7 +187,9 @@ class Witness:
     def is_migrating(self) -> bool:
         """Whether any request is open, of whatever resource."""
         ended = (Phase.SUCCEEDED, Phase.FAILED)
-        return any(requests.phase_of(each) not in ended for each in self._requests.objects())
+        return any(
+            migration_objects.phase_of(each) not in ended for each in self._requests.objects()
+        )
 
     def board(self, overview: Overview) -> Board:
         """What it looks like now. Which process runs which release, the supervisor says."""
@@ -217,13 +219,13 @@ class Witness:
 
     def _on_request(self, change: ObjectChange) -> None:
         for found in (change.old, change.new):
-            if found is None or requests.resource_of(found) != WIDGETS:
+            if found is None or migration_objects.resource_of(found) != WIDGETS:
                 continue
             seen = self.requests_seen.setdefault(
                 uid_of(found), RequestSeen(key_of(found).name, found)
             )
             seen.latest = found
-            seen.phases.add(requests.phase_of(found))
+            seen.phases.add(migration_objects.phase_of(found))
             # A name may be used again; what was there before is gone then.
             seen.is_gone = change.new is None or uid_of(change.new) != uid_of(found)
 
@@ -240,7 +242,7 @@ def _written(report: StorageVersion, leases: Sequence[Object]) -> dict[int | Non
     }
     found: dict[int | None, str] = {}
     for lease in leases:
-        address = requests.marks_of(lease).get(ADDRESS_ANNOTATION, "")
+        address = migration_objects.marks_of(lease).get(ADDRESS_ANNOTATION, "")
         port = address.rpartition(":")[2]
         version = encodings.get(key_of(lease).name)
         if port.isdecimal() and version:
@@ -255,7 +257,9 @@ def _report(found: Object | None) -> StorageVersion | None:
 def _persisted(state: Object | None) -> tuple[str, ...]:
     if state is None:
         return ()
-    return persisted_hashes(requests.mapping(state, "status").get("persistedStorageVersionHashes"))
+    return persisted_hashes(
+        migration_objects.mapping(state, "status").get("persistedStorageVersionHashes")
+    )
 
 
 def _versions(state: Object | None) -> tuple[str, ...]:

@@ -43,9 +43,9 @@ from restow.client import (
 from restow.client.errors import connection_failed
 from restow.client.lease_record import LeaseRecord
 from restow.client.transport import ClientRequest
-from restow.migration import requests
+from restow.migration import migration_objects
 from restow.migration.migration_values import Phase
-from restow.migration.overview_reading import migrations_seen
+from restow.migration.overview_reader import migrations_seen
 from restow.migration.overview_values import MigrationSeen
 from restow.migration.preflight import ClusterView, ResourceView, read_cluster
 from restow.migration.preflight.stored_rules import stored_findings
@@ -146,15 +146,15 @@ async def _servers(client: ApiClient) -> list[ServerFacts]:
 
 def _of_lease(lease: Object, now: datetime) -> ServerFacts:
     record = LeaseRecord.read(lease)
-    annotations = requests.mapping(metadata_of(lease), "annotations")
-    labels = requests.mapping(metadata_of(lease), "labels")
+    annotations = migration_objects.mapping(metadata_of(lease), "annotations")
+    labels = migration_objects.mapping(metadata_of(lease), "labels")
     renewed = read_time(record.renew_time)
     return ServerFacts(
         name=key_of(lease).name,
-        address=requests.text(annotations, ADDRESS_ANNOTATION),
+        address=migration_objects.text(annotations, ADDRESS_ANNOTATION),
         renewed_seconds=None if renewed is None else (now - renewed).total_seconds(),
         lease_seconds=record.lease_seconds or LEASE_SECONDS_DEFAULT,
-        component=requests.text(labels, IDENTITY_LABEL) or IDENTITY_LABEL_VALUE,
+        component=migration_objects.text(labels, IDENTITY_LABEL) or IDENTITY_LABEL_VALUE,
     )
 
 
@@ -163,7 +163,7 @@ def _addresses(endpoints: Object) -> Iterator[str]:
     for subset in subsets if isinstance(subsets, list) else ():
         ports = [each.get("port") for each in subset.get("ports") or () if isinstance(each, dict)]
         for each in subset.get("addresses") or ():
-            host = requests.text(each, "ip")
+            host = migration_objects.text(each, "ip")
             for port in ports:
                 yield f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -408,7 +408,7 @@ async def _migrations(client: ApiClient) -> list[MigrationSeen]:
     """Those of both APIs."""
     groups: set[str] = set()
     found: list[Object] = []
-    for place in requests.REQUESTS:
+    for place in migration_objects.REQUESTS:
         if place.group in groups:
             continue
         try:

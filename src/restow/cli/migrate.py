@@ -36,7 +36,7 @@ from restow.client import (
 from restow.migration.manual import ByHand, ByHandOptions, ManualOutcome, Result
 from restow.migration.migrator.dry_run import dry_run
 from restow.migration.migrator.passes import Failure
-from restow.migration.migrator.patching import connections_for
+from restow.migration.migrator.patch_rewrite import connections_for
 from restow.migration.names import NAMESPACE_DEFAULT
 from restow.migration.trigger.eligibility import NEEDED_VERBS
 from restow.migration.trigger.eligibility import Discovered as Eligible

@@ -16,10 +16,10 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from restow.cli.foreign_text import shown
 from restow.client import Object
 from restow.migration.manual import ManualOutcome, Result
+from restow.migration.migration_objects import condition, mapping, text
 from restow.migration.migrator.jobs import Listener
 from restow.migration.migrator.passes import Failure, PageDone
 from restow.migration.migrator.progress import Progress as Sofar
-from restow.migration.requests import condition, mapping, text
 
 FAILURES_SHOWN_MAX: Final = 20
 WIDTH_OF_FILES: Final = 160

@@ -41,7 +41,7 @@ from restow.migration.preflight import (
     read_cluster,
     shipped_targets,
 )
-from restow.migration.preflight.reading import is_restow
+from restow.migration.preflight.cluster_reader import is_restow
 from restow.storage.errors import OpenRefused, StorageError
 
 WIDTH_OF_FILES = 200

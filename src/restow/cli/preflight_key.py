@@ -1,6 +1,6 @@
 """`restow preflight --drop-key NAME`: looks at the cluster and into its raw store.
 
-The rules are in `restow.migration.preflight.dropping`, which sees the API alone; the store is
+The rules are in `restow.migration.preflight.key_removal`, which sees the API alone; the store is
 read here, as `restow census` reads it. Not here: how the answer is printed (`preflight`).
 """
 

@@ -44,10 +44,10 @@ from restow.client import (
     key_of,
 )
 from restow.localcluster.ending import Ending
-from restow.migration import requests
+from restow.migration import migration_objects
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.migration.overview import OBJECTS_MAX, look, look_stored, look_unread
-from restow.migration.overview_reading import (
+from restow.migration.overview_reader import (
     groups_stored,
     leader_seen,
     migrations_seen,
@@ -211,7 +211,7 @@ class Following:
             options = ListOptions(field_selector=f"metadata.name={name}")
             wanted.append((name, LEASES, "", options))
         groups: set[str] = set()
-        for each in requests.REQUESTS:
+        for each in migration_objects.REQUESTS:
             if each in served and each.group not in groups:
                 groups.add(each.group)
                 wanted.append((f"requests of {each.group}", each, "", None))
@@ -257,7 +257,10 @@ class Following:
 
     def _read_shape(self) -> Hashable:
         states = [
-            (key_of(each), requests.mapping(each, "status").get("currentStorageVersionHash"))
+            (
+                key_of(each),
+                migration_objects.mapping(each, "status").get("currentStorageVersionHash"),
+            )
             for each in self._objects("states")
         ]
         names = [key_of(each) for name in ("reports", "servers") for each in self._objects(name)]

@@ -37,28 +37,9 @@ from restow.client import (
     uid_of,
 )
 from restow.client.lease_record import LeaseRecord
-from restow.migration.migration_values import Phase
-from restow.migration.migrator import agreement as agreements
-from restow.migration.migrator.agreement import BY_LOOSE, Agreement, LeftAlone, NotAgreed
-from restow.migration.migrator.engine import Engine
-from restow.migration.migrator.following import Followed, RequestGone
-from restow.migration.migrator.jobs import Ending, Job, Listener, Outcome
-from restow.migration.migrator.options import EngineOptions
-from restow.migration.migrator.passes import Lost
-from restow.migration.migrator.ways import choose_way, failures_of
-from restow.migration.names import (
-    MIGRATOR_LEASE,
-    NAMESPACE_DEFAULT,
-    PAUSED_ANNOTATION,
-    PROOF_ANNOTATION,
-    REASON_OBJECTS_FAILED,
-    TRIGGER_LEASE,
-)
-from restow.migration.notes import Note, Notes
-from restow.migration.outlets import NO_RECORDER, NO_TRIGGER_METRICS
-from restow.migration.records import record_of
-from restow.migration.remote_apis import find_remote
-from restow.migration.requests import (
+from restow.migration.event_sinks import NO_RECORDER, NO_TRIGGER_METRICS
+from restow.migration.manual_notes import Note, Notes
+from restow.migration.migration_objects import (
     condition,
     has_ended,
     is_going,
@@ -70,13 +51,31 @@ from restow.migration.requests import (
     seen,
     text,
 )
+from restow.migration.migration_values import Phase
+from restow.migration.migrator import agreement as agreements
+from restow.migration.migrator.agreement import BY_LOOSE, Agreement, LeftAlone, NotAgreed
+from restow.migration.migrator.engine import Engine
+from restow.migration.migrator.jobs import Ending, Job, Listener, Outcome
+from restow.migration.migrator.migration_watch import Followed, RequestGone
+from restow.migration.migrator.options import EngineOptions
+from restow.migration.migrator.passes import Lost
+from restow.migration.migrator.rewrite_methods import choose_way, failures_of
+from restow.migration.names import (
+    MIGRATOR_LEASE,
+    NAMESPACE_DEFAULT,
+    PAUSED_ANNOTATION,
+    PROOF_ANNOTATION,
+    REASON_OBJECTS_FAILED,
+    TRIGGER_LEASE,
+)
+from restow.migration.records import record_of
+from restow.migration.remote_apis import find_remote
 from restow.migration.store_scan import ScanFailed, StoreScan, scan_store, version_hash
 from restow.migration.times import read_time
-from restow.migration.trigger.following import Behind, Following
-from restow.migration.trigger.looking import Known, Looker
+from restow.migration.trigger.migration_rules import has_failed_last
+from restow.migration.trigger.observations import state_name, state_seen
 from restow.migration.trigger.options import Source, TriggerOptions
-from restow.migration.trigger.requests import has_failed_last
-from restow.migration.trigger.seeing import state_name, state_seen
+from restow.migration.trigger.reconciler import Known, Looker
 from restow.migration.trigger.sources import (
     NotKnownYet,
     Sources,
@@ -84,6 +83,7 @@ from restow.migration.trigger.sources import (
     has_storage_versions,
     served_requests,
 )
+from restow.migration.trigger.storage_version_watch import Behind, Following
 
 __all__ = ["ByHand", "ManualOutcome", "Result"]
 

@@ -26,9 +26,9 @@ from prometheus_client.registry import Collector
 
 from restow.aio import Clock
 from restow.apimachinery import status
-from restow.migration.migrator.rewriting import REWRITE_FAILED
+from restow.migration.event_sinks import PageCounts
+from restow.migration.migrator.server_rewrite import REWRITE_FAILED
 from restow.migration.names import FAILED, SUCCEEDED
-from restow.migration.outlets import PageCounts
 from restow.migration.trigger import actions
 
 __all__ = ["CONTENT_TYPE", "ControllerMetrics"]

@@ -21,9 +21,9 @@ from restow.apis.names import IDENTITY_LABEL, LEASE_NAMESPACE
 from restow.apis.resources import LEASES, STATES, STORAGE_VERSIONS
 from restow.apis.storage_scan import STORAGE_SCANS
 from restow.client import ApiClient, DiscoveredResources, ListOptions, Object
-from restow.migration import requests
+from restow.migration import migration_objects
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
-from restow.migration.overview_reading import (
+from restow.migration.overview_reader import (
     groups_stored,
     leader_seen,
     migrations_seen,
@@ -147,7 +147,7 @@ class _Reader:
         """Of each group, in the first version that is served."""
         found: list[Object] = []
         seen: set[str] = set()
-        for each in requests.REQUESTS:
+        for each in migration_objects.REQUESTS:
             if each in self._served and each.group not in seen:
                 seen.add(each.group)
                 found += await self.all_of(each, "")

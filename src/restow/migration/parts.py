@@ -11,14 +11,14 @@ from typing import Final
 
 from restow.client import ApiClient
 from restow.migration.events import EventRecorder
-from restow.migration.leading import MIGRATOR, TRIGGER, Part, Runs
+from restow.migration.led_controller import MIGRATOR, TRIGGER, Part, Runs
 from restow.migration.metrics import ControllerMetrics
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.options import MigratorOptions
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.migration.trigger.controller import TriggerController
-from restow.migration.trigger.looking import CensusOf
 from restow.migration.trigger.options import TriggerOptions
+from restow.migration.trigger.reconciler import CensusOf
 
 __all__ = ["PART_NAMES", "PartOptions", "make_parts"]
 

@@ -24,14 +24,14 @@ from restow.apis.resources import STATES
 from restow.client import ApiClient, ConnectionFailed, LeaderElector, LeaderTiming, key_of
 from restow.migration.events import EventRecorder
 from restow.migration.health import Health
-from restow.migration.installing import missing_kinds
-from restow.migration.leading import MIGRATOR, TRIGGER, Led, Part
+from restow.migration.installation import missing_kinds
+from restow.migration.led_controller import MIGRATOR, TRIGGER, Led, Part
 from restow.migration.metrics import CONTENT_TYPE, ControllerMetrics
+from restow.migration.migration_objects import REQUESTS
 from restow.migration.names import NAMESPACE_DEFAULT
 from restow.migration.probes import ProbeAnswer, Probes
-from restow.migration.requests import REQUESTS
 from restow.migration.rights import missing_rights, rights_of
-from restow.migration.trigger.seeing import state_seen
+from restow.migration.trigger.observations import state_seen
 
 __all__ = ["PORT_DEFAULT", "ControllersProcess", "NotPossible", "ProcessOptions"]
 

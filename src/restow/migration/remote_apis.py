@@ -14,7 +14,7 @@ from typing import Final
 from restow.apimachinery.names import GroupVersion, GroupVersionResource
 from restow.apimachinery.status import Forbidden, NotFound
 from restow.client import ApiClient, Object, key_of
-from restow.migration.requests import mapping, text
+from restow.migration.migration_objects import mapping, text
 
 __all__ = ["API_SERVICES", "LEFT_ALONE_END", "find_remote", "left_alone_text", "remote_apis"]
 

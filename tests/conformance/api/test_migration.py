@@ -21,13 +21,13 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient, HttpTransport
 from restow.client.transport import ClientRequest
 from restow.endpoints.barrier import WriteBarrier
+from restow.migration.event_sinks import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.dry_run import dry_run
 from restow.migration.migrator.jobs import Ending
 from restow.migration.migrator.options import MigratorOptions
 from restow.migration.migrator.passes import Failure
-from restow.migration.migrator.patching import PatchOptions
-from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
+from restow.migration.migrator.patch_rewrite import PatchOptions
 from restow.migration.trigger.controller import TriggerController
 from restow.migration.trigger.options import TriggerOptions
 from restow.registry.catalog import Catalog

@@ -21,12 +21,12 @@ from restow.apimachinery.names import GroupVersionResource
 from restow.client import ApiClient, ClientConfig
 from restow.migration.crds import DEFINITIONS
 from restow.migration.events import EventRecorder
-from restow.migration.leading import Part
+from restow.migration.led_controller import Part
 from restow.migration.metrics import ControllerMetrics
+from restow.migration.migration_objects import REQUESTS, phase_of
 from restow.migration.migration_values import Phase
 from restow.migration.parts import PartOptions, make_parts
 from restow.migration.process import ControllersProcess, ProcessOptions
-from restow.migration.requests import REQUESTS, phase_of
 from restow.migration.rights import ANY, OWN, RIGHTS
 from tests.unit.migration.running import Call, Recording, recording_client, running_server, until
 

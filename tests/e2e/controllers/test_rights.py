@@ -19,12 +19,12 @@ from restow.apimachinery.names import GroupVersionResource
 from restow.apiserver.audit_options import AuditOptions
 from restow.client import ApiClient, ClientConfig
 from restow.migration.events import EventRecorder
-from restow.migration.leading import Part
+from restow.migration.led_controller import Part
 from restow.migration.metrics import ControllerMetrics
+from restow.migration.migration_objects import REQUESTS, phase_of
 from restow.migration.migration_values import Phase
 from restow.migration.parts import PartOptions, make_parts
 from restow.migration.process import ControllersProcess, ProcessOptions
-from restow.migration.requests import REQUESTS, phase_of
 from restow.migration.rights import missing_rights, rights_of
 from tests.e2e.controllers.test_manifests import (
     ACCOUNT,

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from restow.client import ApiClient, InProcessTransport, LeaderElector, LeaderTiming
+from restow.migration.event_sinks import NO_RECORDER
 from restow.migration.health import Health
-from restow.migration.leading import TRIGGER, Led, Part, Runs
+from restow.migration.led_controller import TRIGGER, Led, Part, Runs
 from restow.migration.metrics import ControllerMetrics
 from restow.migration.migrator.options import EngineOptions, MigratorOptions
-from restow.migration.migrator.patching import PatchOptions
-from restow.migration.outlets import NO_RECORDER
+from restow.migration.migrator.patch_rewrite import PatchOptions
 from restow.migration.parts import PART_NAMES, PartOptions, make_parts
 from restow.migration.trigger.options import Source, TriggerOptions
 from restow.migration.trigger.values import Settings

@@ -30,9 +30,9 @@ from restow.cli.main import main
 from restow.client import ApiClient, read_kubeconfig
 from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.messages import Overview, ProcessView
+from restow.migration.migration_objects import REQUESTS
 from restow.migration.migration_values import Phase
-from restow.migration.overview_reading import migration_seen
-from restow.migration.requests import REQUESTS
+from restow.migration.overview_reader import migration_seen
 from tests.support.server_process import ServerProcess
 
 MIXED = Board(

@@ -13,7 +13,9 @@ from restow.aio import Runtime
 from restow.apimachinery.names import GroupVersionResource
 from restow.apis.resources import STATES, STORAGE_VERSIONS
 from restow.client import DiscoveredResources, LeaderElector
+from restow.migration.event_sinks import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.migration.manual import ByHand, ManualOutcome
+from restow.migration.migration_objects import REQUESTS, marks_of, phase_of
 from restow.migration.migration_values import Phase, Record
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.engine import Engine
@@ -25,9 +27,7 @@ from restow.migration.names import (
     REASON_OBJECTS_FAILED,
     TRIGGER_LEASE,
 )
-from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.migration.records import annotations_of, record_of
-from restow.migration.requests import REQUESTS, marks_of, phase_of
 from restow.storage.interface import Key
 from tests.unit.migration.by_hand import OPTIONS, migrate, requests
 from tests.unit.migration.migrator.world import QUICK, ROOT, V1, V2, WIDGETS, World, is_rewrite

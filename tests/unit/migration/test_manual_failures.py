@@ -10,13 +10,13 @@ import pytest_asyncio
 from restow.aio import Runtime
 from restow.client import LeaderElector
 from restow.client.transport import ClientRequest
+from restow.migration.event_sinks import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.migration.manual import ByHandOptions, ManualOutcome
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import Listener
 from restow.migration.migrator.options import EngineOptions, MigratorOptions
 from restow.migration.names import MIGRATOR_LEASE
-from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER
 from tests.unit.migration.by_hand import OPTIONS, migrate, requests
 from tests.unit.migration.migrator.world import QUICK, World
 

@@ -11,11 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from restow.aio import SimulatedClock
 from restow.client import ConnectionFailed
+from restow.migration.event_sinks import MigratorMetrics, TriggerMetrics
 from restow.migration.metrics import OTHER, RATE_SECONDS, ControllerMetrics
-from restow.migration.migrator.classify import reason_of
 from restow.migration.migrator.passes import PageDone
-from restow.migration.migrator.rewriting import REWRITE_FAILED
-from restow.migration.outlets import MigratorMetrics, TriggerMetrics
+from restow.migration.migrator.server_rewrite import REWRITE_FAILED
+from restow.migration.migrator.write_errors import reason_of
 
 PODS = "/v1, Resource=pods"
 KSVM = "storage_migrator_core_migrator_"

@@ -21,7 +21,7 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.storage_scan import StoredCount
 from restow.client import ApiClient, ApiResource, ClientConfig, HttpTransport, NoSuchResource
 from restow.client.transport import ClientRequest, ClientResponse
-from restow.migration import overview_reading as reading
+from restow.migration import overview_reader as reading
 from restow.migration import readability
 from restow.migration.overview import look
 from restow.migration.overview_values import Hash, ResourceSeen, ResourceStatus, StoredSeen

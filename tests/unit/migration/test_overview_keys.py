@@ -25,7 +25,7 @@ from restow.cli.hints import Hints
 from restow.client import ApiResource, DiscoveredResources
 from restow.client.discovery import ApiGroup
 from restow.migration.overview_keys import key_problems
-from restow.migration.overview_reading import (
+from restow.migration.overview_reader import (
     groups_stored,
     resources_seen,
     server_seen,

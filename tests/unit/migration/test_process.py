@@ -16,7 +16,7 @@ from restow.apis.resources import LEASES, STATES
 from restow.client import ApiClient, LeaderElector, LeaderTiming
 from restow.migration.events import EventRecorder
 from restow.migration.health import TROUBLE_SECONDS_MAX, Health
-from restow.migration.leading import Led, Part
+from restow.migration.led_controller import Led, Part
 from restow.migration.metrics import ControllerMetrics
 from restow.migration.probes import ProbeAnswer, Probes
 from restow.migration.process import (

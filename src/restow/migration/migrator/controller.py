@@ -31,17 +31,8 @@ from restow.client import (
     metadata_of,
     uid_of,
 )
-from restow.migration.migration_values import Phase
-from restow.migration.migrator.engine import Engine
-from restow.migration.migrator.jobs import Ending, Job, Listener, Outcome
-from restow.migration.migrator.options import MigratorOptions
-from restow.migration.migrator.passes import Failure, PageDone
-from restow.migration.migrator.progress import Progress
-from restow.migration.names import REASON_FAILED, REASON_NO_RESOURCE
-from restow.migration.outlets import MigratorMetrics, Recorder
-from restow.migration.records import record_of
-from restow.migration.remote_apis import find_remote
-from restow.migration.requests import (
+from restow.migration.event_sinks import MigratorMetrics, Recorder
+from restow.migration.migration_objects import (
     REQUESTS,
     is_going,
     is_proven,
@@ -50,6 +41,15 @@ from restow.migration.requests import (
     ref_of,
     resource_of,
 )
+from restow.migration.migration_values import Phase
+from restow.migration.migrator.engine import Engine
+from restow.migration.migrator.jobs import Ending, Job, Listener, Outcome
+from restow.migration.migrator.options import MigratorOptions
+from restow.migration.migrator.passes import Failure, PageDone
+from restow.migration.migrator.progress import Progress
+from restow.migration.names import REASON_FAILED, REASON_NO_RESOURCE
+from restow.migration.records import record_of
+from restow.migration.remote_apis import find_remote
 
 STARTED: Final = "MigrationStarted"
 RESUMED: Final = "MigrationResumed"

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 from restow.aio import Runtime
 from restow.client import ApiClient, ApiResource
-from restow.migration.migrator.classify import NOT_ASKED
 from restow.migration.migrator.passes import Failure, PageDone
-from restow.migration.migrator.patching import Patching, PatchOptions
+from restow.migration.migrator.patch_rewrite import Patching, PatchOptions
+from restow.migration.migrator.write_errors import NOT_ASKED
 
 __all__ = ["DryRunDone", "dry_run"]
 

@@ -29,10 +29,11 @@ from restow.apimachinery.status import BadRequest, Gone, NotFound
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient, ConnectionFailed, ListOptions, Object, uid_of
+from restow.migration.migration_objects import has_ended, marks_of
 from restow.migration.migrator import agreement as agreements
 from restow.migration.migrator.agreement import BY_LOOSE, BY_SERVER, Agreement, LeftAlone, NotAgreed
-from restow.migration.migrator.following import Followed, RequestGone
 from restow.migration.migrator.jobs import Ending, Job, Listener, Outcome
+from restow.migration.migrator.migration_watch import Followed, RequestGone
 from restow.migration.migrator.options import (
     FAILURES_NAMED_MAX,
     FAILURES_SHOWN_MAX,
@@ -41,9 +42,9 @@ from restow.migration.migrator.options import (
 from restow.migration.migrator.passes import Failure, Lost, PageDone, Pages
 from restow.migration.migrator.position import PATCH, REWRITE, Position, Purpose
 from restow.migration.migrator.progress import Progress
-from restow.migration.migrator.status_writing import Proof, RequestWriter, proves
+from restow.migration.migrator.rewrite_methods import choose_way
+from restow.migration.migrator.status_writer import Proof, RequestWriter, proves
 from restow.migration.migrator.stored_versions import Definition, note_definition, trim
-from restow.migration.migrator.ways import choose_way
 from restow.migration.names import (
     POSITION_ANNOTATION,
     PROOF_ANNOTATION,
@@ -57,7 +58,6 @@ from restow.migration.names import (
     REASON_PROVEN,
 )
 from restow.migration.records import record_of
-from restow.migration.requests import has_ended, marks_of
 
 MESSAGE_LENGTH_MAX: Final = 1_024
 FAILURE_LENGTH_MAX: Final = 300

@@ -13,8 +13,8 @@ from typing import Any
 from restow.client import ApiResource, Object
 from restow.migration.migrator.passes import Failure, PageDone
 from restow.migration.migrator.progress import Progress
-from restow.migration.migrator.rewriting import SUBRESOURCE
-from restow.migration.migrator.status_writing import Proof
+from restow.migration.migrator.server_rewrite import SUBRESOURCE
+from restow.migration.migrator.status_writer import Proof
 
 
 class Ending(Enum):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from restow.aio import Backoff
-from restow.migration.migrator.patching import PatchOptions
+from restow.migration.migrator.patch_rewrite import PatchOptions
 
 FAILURES_SHOWN_MAX: Final = 100
 """Objects that the status of a request names."""

@@ -18,7 +18,7 @@ from typing import Final
 from restow.apimachinery.status import Conflict, NotFound
 from restow.apis.resources import DEFINITIONS
 from restow.client import ApiClient, ApiResource, Object, uid_of
-from restow.migration.requests import mapping, text
+from restow.migration.migration_objects import mapping, text
 
 ATTEMPTS_MAX: Final = 5
 

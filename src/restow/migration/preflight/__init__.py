@@ -13,13 +13,13 @@ It changes nothing, and runs against real Kubernetes as well. Not here: doing it
 and how it is told (the command line).
 """
 
-from restow.migration.preflight.dropping import (
+from restow.migration.preflight.cluster_reader import read_cluster, read_keys
+from restow.migration.preflight.key_removal import (
     KeyedResource,
     KeyedView,
     StoreCount,
     judge_drop,
 )
-from restow.migration.preflight.reading import read_cluster, read_keys
 from restow.migration.preflight.rules import blockers, judge
 from restow.migration.preflight.targets import (
     find_target,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from restow.apimachinery.names import GroupVersionResource
 from restow.apimachinery.status import NotFound
 from restow.client import ApiClient, ListOptions, Object
-from restow.migration.requests import text
+from restow.migration.migration_objects import text
 
 __all__ = ["ADDRESSES_MAX", "read_addresses"]
 

@@ -21,7 +21,7 @@ from restow.migration.trigger.actions import (
     UpdateState,
 )
 from restow.migration.trigger.hashes import appended, is_stale, uncovered
-from restow.migration.trigger.requests import (
+from restow.migration.trigger.migration_rules import (
     OBJECTS_FAILED,
     cancel,
     census_gate,

@@ -27,7 +27,7 @@ from restow.migration.trigger.actions import (
     UpdateState,
 )
 from restow.migration.trigger.hashes import age_seconds, appended, is_due, is_stale
-from restow.migration.trigger.requests import (
+from restow.migration.trigger.migration_rules import (
     OPEN,
     Gate,
     cancel,

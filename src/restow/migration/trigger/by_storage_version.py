@@ -26,7 +26,7 @@ from restow.migration.trigger.actions import (
     Wait,
 )
 from restow.migration.trigger.hashes import appended, keys_appended, uncovered
-from restow.migration.trigger.requests import (
+from restow.migration.trigger.migration_rules import (
     OBJECTS_FAILED,
     cancel,
     census_gate,

@@ -34,18 +34,17 @@ from restow.client import (
     ObjectChange,
     RetryPolicy,
 )
-from restow.migration.outlets import (
+from restow.migration.event_sinks import (
     NO_RECORDER,
     NO_TRIGGER_METRICS,
     Recorder,
     TriggerMetrics,
 )
-from restow.migration.requests import resource_of
+from restow.migration.migration_objects import resource_of
 from restow.migration.trigger.by_reports import DuplicateReporter
-from restow.migration.trigger.following import Behind, Following
-from restow.migration.trigger.looking import CensusOf, Known, Looker
+from restow.migration.trigger.observations import resource_of_state, state_name
 from restow.migration.trigger.options import TriggerOptions
-from restow.migration.trigger.seeing import resource_of_state, state_name
+from restow.migration.trigger.reconciler import CensusOf, Known, Looker
 from restow.migration.trigger.sources import (
     ConnectTo,
     NotKnownYet,
@@ -55,6 +54,7 @@ from restow.migration.trigger.sources import (
     has_storage_versions,
     served_requests,
 )
+from restow.migration.trigger.storage_version_watch import Behind, Following
 
 __all__ = ["TriggerController"]
 

@@ -27,12 +27,12 @@ from restow.apimachinery.status_error import StatusError
 from restow.apis.resources import STATES, STORAGE_VERSIONS
 from restow.client import ApiClient, ApiResource, ClientError, ConnectionFailed
 from restow.client import DiscoveredResources as Discovery
-from restow.migration.requests import REQUESTS
+from restow.migration.migration_objects import REQUESTS
 from restow.migration.trigger.addresses import read_addresses
 from restow.migration.trigger.eligibility import Discovered, eligible
-from restow.migration.trigger.following import Following
 from restow.migration.trigger.options import Source, TriggerOptions
-from restow.migration.trigger.sharing import SharedReading
+from restow.migration.trigger.shared_reading import SharedReading
+from restow.migration.trigger.storage_version_watch import Following
 from restow.migration.trigger.values import (
     DiscoveryReading,
     LocalReading,

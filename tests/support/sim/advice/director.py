@@ -17,7 +17,7 @@ from restow.apimachinery.names import GroupResource
 from restow.localcluster import rolling
 from restow.localcluster.keeper import State
 from restow.localcluster.messages import Overview, ProcessView
-from restow.migration.leading import TRIGGER
+from restow.migration.led_controller import TRIGGER
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.parts import PART_NAMES
 from restow.migration.preflight import Blocker, Report

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from restow.apis.storage_scan import StoredCount
 from restow.localcluster import rolling
-from restow.migration import overview, requests
+from restow.migration import migration_objects, overview
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.preflight import Reason, rules, stored_rules
-from restow.migration.trigger import seeing
+from restow.migration.trigger import observations
 from restow.storageversion import changes, coordinator, object_codec
 from tests.support.sim.mutants.mutant import Mutant, Patch
 from tests.support.sim.mutants.trigger import clients_narrow
@@ -23,7 +23,7 @@ from tests.support.sim.mutants.trigger import clients_narrow
 _overview: Any = overview
 _wire: Any = object_codec
 _coordinator: Any = coordinator
-_seeing: Any = seeing
+_seeing: Any = observations
 
 
 def _nothing(*_: Any, **__: Any) -> tuple[Any, ...]:
@@ -106,9 +106,9 @@ def _verifies_by_annotation(patch: Patch) -> None:
     """The trigger narrows a StorageState on the word of any client that may write migrations."""
 
     def is_proven(request: Any) -> bool:
-        return PROOF_ANNOTATION in requests.marks_of(request)
+        return PROOF_ANNOTATION in migration_objects.marks_of(request)
 
-    patch(requests, "is_proven", is_proven)
+    patch(migration_objects, "is_proven", is_proven)
     patch(_seeing, "VERIFIED_BY_SERVERS", "")
     clients_narrow(patch)
 

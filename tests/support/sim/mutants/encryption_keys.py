@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from restow.apiserver.encryption import Encryption
 from restow.encryption import providers
-from restow.migration import overview_reading
+from restow.migration import overview_reader
 from restow.migration.overview_keys import KeysSeen
 from restow.migration.overview_values import ResourceSeen, ResourceStatus
-from restow.migration.preflight import dropping, rules, stored_rules
+from restow.migration.preflight import key_removal, rules, stored_rules
 from restow.registry.resource import Resource
 from restow.storageversion import changes, registrar, registration_planner, rewrite_page, store_scan
 from restow.storageversion.records import Encoder, encode_encoder
@@ -109,20 +109,20 @@ def _ignores_keys_of_servers(patch: Patch) -> None:
 
 def _removes_by_servers_alone(patch: Patch) -> None:
     """A key may go when no server writes with it."""
-    patch(dropping, "_of_state", _nothing)
-    patch(dropping, "_counted", _nothing)
+    patch(key_removal, "_of_state", _nothing)
+    patch(key_removal, "_counted", _nothing)
 
 
 def _shows_versions_only(patch: Patch) -> None:
     """Status compares neither the keys of StorageStates nor those of raw values."""
     patch(KeysSeen, "is_left", False)
-    judged = overview_reading._verdict_of_values
+    judged = overview_reader._verdict_of_values
 
     def verdict_of_values(seen: ResourceSeen, stored: Any) -> tuple[ResourceStatus, str]:
         verdict, remark = judged(seen, stored)
         return (ResourceStatus.OK, "") if "with another key" in remark else (verdict, remark)
 
-    patch(overview_reading, "_verdict_of_values", verdict_of_values)
+    patch(overview_reader, "_verdict_of_values", verdict_of_values)
 
 
 MUTANTS: Final = (

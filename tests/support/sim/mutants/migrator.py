@@ -12,8 +12,8 @@ from restow.apiserver import assembly
 from restow.endpoints.handlers import rewrite
 from restow.migration.migrator import agreement as migrator_agreement
 from restow.migration.migrator import engine, stored_versions
-from restow.migration.migrator.following import Followed
-from restow.migration.trigger import following as trigger_following
+from restow.migration.migrator.migration_watch import Followed
+from restow.migration.trigger import storage_version_watch as trigger_following
 from restow.storage.interface import (
     Absent,
     Key,

@@ -7,16 +7,16 @@ from typing import Any, Final
 from restow.apis.resources import STATES
 from restow.client import ApiClient, PatchType
 from restow.migration.migration_values import Record
-from restow.migration.trigger import acting, by_discovery, by_reports, hashes
-from restow.migration.trigger import requests as trigger_requests
-from restow.migration.trigger.looking import Looker
+from restow.migration.trigger import by_discovery, by_reports, executor, hashes
+from restow.migration.trigger import migration_rules as trigger_requests
+from restow.migration.trigger.reconciler import Looker
 from restow.migration.trigger.values import Memory
 from restow.registry import ownership
 from restow.storageversion import rewrite
 from tests.support.sim.mutants.mutant import Mutant, Patch
 
 # What they import is not theirs to give away; here it is replaced where it is used.
-_acting: Any = acting
+_acting: Any = executor
 _rewrite: Any = rewrite
 
 
@@ -53,7 +53,7 @@ def does_not_cancel(patch: Patch) -> None:
     async def delete(*_: Any, **__: Any) -> bool:
         return False
 
-    patch(acting.Actor, "_delete_migration", delete)
+    patch(executor.Actor, "_delete_migration", delete)
 
 
 def narrows_blindly(patch: Patch) -> None:
@@ -73,7 +73,7 @@ def narrows_blindly(patch: Patch) -> None:
             subresource="status",
         )
 
-    patch(acting.Actor, "_put_status", put_status)
+    patch(executor.Actor, "_put_status", put_status)
     patch(_rewrite, "record_clean_pass", record_nothing)
     clients_narrow(patch)
 

@@ -19,7 +19,7 @@ from restow.apimachinery.status import StatusError
 from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed, HttpTransport
 from restow.client.transport import ClientRequest, ClientResponse
 from restow.migration.migrator.passes import PageDone
-from restow.migration.migrator.patching import Patching, PatchOptions
+from restow.migration.migrator.patch_rewrite import Patching, PatchOptions
 from restow.registry.stored_bytes import encode
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage

@@ -14,6 +14,7 @@ from restow.aio import Backoff, Runtime
 from restow.apimachinery.names import GroupResource
 from restow.client import CacheFull
 from restow.client.transport import ClientRequest
+from restow.migration.event_sinks import NO_MIGRATOR_METRICS, NO_RECORDER, PageCounts
 from restow.migration.migration_values import Record
 from restow.migration.migrator.controller import (
     ABORTED,
@@ -35,7 +36,6 @@ from restow.migration.names import (
     REASON_NO_RESOURCE,
     REASON_PROVEN,
 )
-from restow.migration.outlets import NO_MIGRATOR_METRICS, NO_RECORDER, PageCounts
 from restow.migration.records import annotations_of
 from tests.unit.migration.migrator.world import (
     QUICK,

@@ -8,9 +8,9 @@ from restow.admission import Attributes, WriteOf
 from restow.apimachinery import status
 from restow.apimachinery.status import StatusError, Unauthorized
 from restow.client.transport import ClientRequest
-from restow.migration.migrator.classify import NOT_ASKED
 from restow.migration.migrator.dry_run import DryRunDone, dry_run
 from restow.migration.migrator.passes import Failure, PageDone
+from restow.migration.migrator.write_errors import NOT_ASKED
 from tests.unit.migration.migrator.patch_rig import OPTIONS, V1, Rig, running
 
 

@@ -23,7 +23,7 @@ from restow.migration.migrator.controller import find_request_apis, find_resourc
 from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import Job, Listener, Outcome
 from restow.migration.migrator.options import EngineOptions
-from restow.migration.migrator.patching import PatchOptions
+from restow.migration.migrator.patch_rewrite import PatchOptions
 from restow.registry.stored_bytes import encode
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage

@@ -20,11 +20,11 @@ from restow.apimachinery.status import Conflict, NotFound
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.resources import STATES
 from restow.client import ApiClient, Object
+from restow.migration.migration_objects import REQUESTS, marks_of, phase_of, resource_of
 from restow.migration.migration_values import Phase
 from restow.migration.names import PROOF_ANNOTATION
-from restow.migration.overview_reading import migrations_seen
+from restow.migration.overview_reader import migrations_seen
 from restow.migration.records import record_of
-from restow.migration.requests import REQUESTS, marks_of, phase_of, resource_of
 from restow.migration.trigger.options import Source, TriggerOptions
 from tests.unit.migration.trigger.fake_kubernetes import proof_for
 from tests.unit.migration.trigger.real_servers import Cluster, Door, open_cluster

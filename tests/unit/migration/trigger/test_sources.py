@@ -12,10 +12,9 @@ from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource, GroupVersion, GroupVersionResource
 from restow.client import ApiClient, ApiGroup, ApiResource, Object
 from restow.client import DiscoveredResources as Discovery
-from restow.migration.requests import REQUESTS
+from restow.migration.migration_objects import REQUESTS
 from restow.migration.trigger.addresses import read_addresses
 from restow.migration.trigger.eligibility import Discovered
-from restow.migration.trigger.following import Following
 from restow.migration.trigger.options import Source, TriggerOptions
 from restow.migration.trigger.sources import (
     NotKnownYet,
@@ -24,6 +23,7 @@ from restow.migration.trigger.sources import (
     eligible_resources,
     served_requests,
 )
+from restow.migration.trigger.storage_version_watch import Following
 from restow.migration.trigger.values import (
     DiscoveryReading,
     ServerHash,

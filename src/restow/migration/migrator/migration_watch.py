@@ -24,8 +24,8 @@ from restow.client import (
     uid_of,
     version_of,
 )
+from restow.migration.migration_objects import is_going, is_paused
 from restow.migration.migrator.options import EngineOptions
-from restow.migration.requests import is_going, is_paused
 
 logger = logging.getLogger(__name__)
 

@@ -33,12 +33,12 @@ from restow.client import (
     uid_of,
     version_of,
 )
-from restow.migration.requests import marks_of
-from restow.migration.trigger.readings import reading_of
-from restow.migration.trigger.seeing import (
+from restow.migration.migration_objects import marks_of
+from restow.migration.trigger.observations import (
     UnreadableObject,
     storage_version_of,
 )
+from restow.migration.trigger.readings import reading_of
 from restow.migration.trigger.values import StorageVersionReading
 
 __all__ = ["Behind", "Following"]

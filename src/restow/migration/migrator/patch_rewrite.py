@@ -21,7 +21,11 @@ from typing import Final
 from restow.aio import Backoff, Runtime
 from restow.apimachinery.status import StatusError
 from restow.client import NO_RETRY, ApiClient, ApiResource, ConnectionFailed, ConnectionLimits
-from restow.migration.migrator.classify import (
+from restow.migration.migrator.object_list import Listed, Listing
+from restow.migration.migrator.object_writer import Ref, Writer
+from restow.migration.migrator.pace import Pace, PaceOptions
+from restow.migration.migrator.passes import Failure, PageDone
+from restow.migration.migrator.write_errors import (
     CONFLICTS_MAX,
     Means,
     WriteClass,
@@ -29,10 +33,6 @@ from restow.migration.migrator.classify import (
     message_of,
     reason_of,
 )
-from restow.migration.migrator.listing import Listed, Listing
-from restow.migration.migrator.pace import Pace, PaceOptions
-from restow.migration.migrator.passes import Failure, PageDone
-from restow.migration.migrator.writing import Ref, Writer
 
 __all__ = ["FIELD_MANAGER", "PatchOptions", "Patching", "connections_for"]
 

@@ -30,11 +30,11 @@ from restow.apis.resources import DEFINITIONS, STATES, STORAGE_VERSIONS
 from restow.apis.storage_scan import OBJECTS_PREFIX, Contradiction
 from restow.client import ApiClient, ApiResource, DiscoveredResources, ListOptions, Object, key_of
 from restow.kinds.kubernetes_releases import is_known, minor_of
-from restow.migration import requests
+from restow.migration import migration_objects
 from restow.migration.encryption_keys import KeysSaid, keys_said, persisted_keys
 from restow.migration.migration_values import Phase
 from restow.migration.names import FAILED
-from restow.migration.preflight.dropping import KeyedResource, KeyedView
+from restow.migration.preflight.key_removal import KeyedResource, KeyedView
 from restow.migration.preflight.values import (
     UNKNOWN,
     ClusterView,
@@ -56,7 +56,14 @@ SCANS_MAX: Final = 3
 NEEDED_VERBS: Final = frozenset({"get", "list"})
 _GROUPS_READ: Final = frozenset(
     each.group
-    for each in (STATES, STORAGE_VERSIONS, BALLOTS, DEFINITIONS, API_SERVICES, *requests.REQUESTS)
+    for each in (
+        STATES,
+        STORAGE_VERSIONS,
+        BALLOTS,
+        DEFINITIONS,
+        API_SERVICES,
+        *migration_objects.REQUESTS,
+    )
 )
 """The groups of what is read here."""
 
@@ -199,7 +206,7 @@ async def read_keys(client: ApiClient) -> KeyedView:
 
 def _keyed(name: GroupResource, seen: _Seen) -> KeyedResource:
     report, state = seen.reports.get(name), seen.states.get(name)
-    status = requests.mapping(state or {}, "status")
+    status = migration_objects.mapping(state or {}, "status")
     persisted = persisted_hashes(status.get("persistedStorageVersionHashes"))
     return KeyedResource(
         resource=name,
@@ -225,7 +232,7 @@ class _Reader:
     async def read_all(self) -> _Seen:
         seen = _Seen(self._discovered)
         for state in await self._all_of(STATES):
-            seen.states[requests.resource_of(state)] = state
+            seen.states[migration_objects.resource_of(state)] = state
         for report in await self._all_of(STORAGE_VERSIONS):
             name = resource_of_name(key_of(report).name)
             try:
@@ -233,7 +240,7 @@ class _Reader:
             except msgspec.ValidationError as error:
                 self.unseen.append(f"StorageVersion {key_of(report).name} is not one: {error}")
         for ballot in await self._all_of(BALLOTS):
-            if version := requests.text(ballot, "selectedVersion"):
+            if version := migration_objects.text(ballot, "selectedVersion"):
                 name = _resource_of_ballot(key_of(ballot).name)
                 seen.selected[name] = version, frozenset(_voters(ballot))
         for definition in await self._all_of(DEFINITIONS):
@@ -267,8 +274,11 @@ class _Reader:
 
         One object of each stored version is read in another version.
         """
-        spec = requests.mapping(definition, "spec")
-        if requests.text(requests.mapping(spec, "conversion"), "strategy") != "Webhook":
+        spec = migration_objects.mapping(definition, "spec")
+        if (
+            migration_objects.text(migration_objects.mapping(spec, "conversion"), "strategy")
+            != "Webhook"
+        ):
             return view
         served = _served_versions(spec)
         for row in scan.rows_of(view.resource):
@@ -289,13 +299,13 @@ class _Reader:
 
     async def _read_migrations(self, seen: _Seen) -> None:
         groups: set[str] = set()
-        for place in requests.REQUESTS:
+        for place in migration_objects.REQUESTS:
             if place not in self._served or place.group in groups:
                 continue
             groups.add(place.group)
             for request in await self._all_of(place):
-                name = requests.resource_of(request)
-                if requests.phase_of(request) in (Phase.PENDING, Phase.RUNNING):
+                name = migration_objects.resource_of(request)
+                if migration_objects.phase_of(request) in (Phase.PENDING, Phase.RUNNING):
                     seen.migrations.setdefault(name, []).append(key_of(request).name)
                 else:
                     seen.ended.setdefault(name, []).append(request)
@@ -336,7 +346,7 @@ def _view(
     name: GroupResource, found: ApiResource | None, seen: _Seen, *, now: datetime
 ) -> ResourceView:
     report, state = seen.reports.get(name), seen.states.get(name)
-    status = requests.mapping(state or {}, "status")
+    status = migration_objects.mapping(state or {}, "status")
     persisted = persisted_hashes(status.get("persistedStorageVersionHashes"))
     heartbeat = read_time(status.get("lastHeartbeatTime"))
     definition = seen.definitions.get(name)
@@ -385,26 +395,30 @@ def _written_keys(keys: KeysSaid) -> tuple[str, ...]:
 
 def _failed(ended: Sequence[Object]) -> str:
     """The migration that ended last, if it failed: its name and why."""
-    last = max(ended, key=lambda each: str(requests.finished_at(each) or ""), default=None)
-    condition = None if last is None else requests.condition(last, FAILED)
+    last = max(ended, key=lambda each: str(migration_objects.finished_at(each) or ""), default=None)
+    condition = None if last is None else migration_objects.condition(last, FAILED)
     if last is None or condition is None:
         return ""
-    return ": ".join(filter(None, (key_of(last).name, requests.text(condition, "message"))))
+    return ": ".join(
+        filter(None, (key_of(last).name, migration_objects.text(condition, "message")))
+    )
 
 
 def _revision(state: Object | None) -> int:
-    version = requests.text(requests.mapping(state or {}, "metadata"), "resourceVersion")
+    version = migration_objects.text(
+        migration_objects.mapping(state or {}, "metadata"), "resourceVersion"
+    )
     return int(version) if version.isdigit() else 0
 
 
 def _text_of_spec(definition: Object | None, name: str) -> str:
-    return requests.text(requests.mapping(definition or {}, "spec"), name)
+    return migration_objects.text(migration_objects.mapping(definition or {}, "spec"), name)
 
 
 def _served_versions(spec: Mapping[str, Any]) -> list[str]:
-    group, versions = requests.text(spec, "group"), spec.get("versions")
+    group, versions = migration_objects.text(spec, "group"), spec.get("versions")
     return [
-        f"{group}/{requests.text(each, 'name')}"
+        f"{group}/{migration_objects.text(each, 'name')}"
         for each in (versions if isinstance(versions, list) else ())
         if isinstance(each, dict) and each.get("served") is True
     ]
@@ -413,8 +427,8 @@ def _served_versions(spec: Mapping[str, Any]) -> list[str]:
 def _kind(found: ApiResource | None, definition: Object | None) -> str:
     if found is not None:
         return found.kind
-    spec = requests.mapping(definition or {}, "spec")
-    return requests.text(requests.mapping(spec, "names"), "kind")
+    spec = migration_objects.mapping(definition or {}, "spec")
+    return migration_objects.text(migration_objects.mapping(spec, "names"), "kind")
 
 
 def _disagreement(report: StorageVersion | None) -> str:
@@ -431,22 +445,22 @@ def _custom_versions(definition: Object | None) -> tuple[tuple[str, ...] | None,
     """The versions that a definition lists, and those that it says are stored."""
     if definition is None:
         return None, ()
-    spec = requests.mapping(definition, "spec")
-    group = requests.text(spec, "group")
+    spec = migration_objects.mapping(definition, "spec")
+    group = migration_objects.text(spec, "group")
     versions = spec.get("versions")
     listed = [
-        requests.text(each, "name")
+        migration_objects.text(each, "name")
         for each in (versions if isinstance(versions, list) else ())
         if isinstance(each, dict)
     ]
-    stored = _texts(requests.mapping(definition, "status").get("storedVersions"))
+    stored = _texts(migration_objects.mapping(definition, "status").get("storedVersions"))
     return tuple(f"{group}/{each}" for each in listed), tuple(f"{group}/{each}" for each in stored)
 
 
 def _resource_of_definition(definition: Object) -> GroupResource:
-    spec = requests.mapping(definition, "spec")
-    plural = requests.text(requests.mapping(spec, "names"), "plural")
-    return GroupResource(requests.text(spec, "group"), plural)
+    spec = migration_objects.mapping(definition, "spec")
+    plural = migration_objects.text(migration_objects.mapping(spec, "names"), "plural")
+    return GroupResource(migration_objects.text(spec, "group"), plural)
 
 
 def _resource_of_ballot(name: str) -> GroupResource:
@@ -459,7 +473,7 @@ def _voters(ballot: Object) -> Iterable[str]:
     candidates = ballot.get("candidateVersions")
     for each in candidates if isinstance(candidates, list) else ():
         if isinstance(each, dict):
-            yield requests.text(each, "apiServerID")
+            yield migration_objects.text(each, "apiServerID")
 
 
 def _git_version(version: object) -> str:

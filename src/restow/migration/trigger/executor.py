@@ -22,10 +22,10 @@ from restow.apimachinery.status import AlreadyExists, Conflict, Invalid, NotFoun
 from restow.apis.resources import IN_TREE_GROUP, STATES
 from restow.client import ApiClient, Object, PatchType, WriteOptions, uid_of, version_of
 from restow.migration.encryption_keys import PLAIN
+from restow.migration.event_sinks import Recorder, TriggerMetrics
+from restow.migration.migration_objects import is_going, ref_of
 from restow.migration.migration_values import MigrationRef
-from restow.migration.outlets import Recorder, TriggerMetrics
 from restow.migration.records import CHANGE_ANNOTATION, annotations_of
-from restow.migration.requests import is_going, ref_of
 from restow.migration.trigger.actions import (
     Action,
     CreateMigration,
@@ -37,7 +37,7 @@ from restow.migration.trigger.actions import (
     UpdateState,
     Wait,
 )
-from restow.migration.trigger.seeing import (
+from restow.migration.trigger.observations import (
     Sight,
     new_state,
     state_name,

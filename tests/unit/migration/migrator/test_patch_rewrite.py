@@ -18,9 +18,9 @@ from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status import Expired, NotFound, StatusError, Unauthorized
 from restow.client import ConnectionFailed
 from restow.client.transport import ClientRequest
-from restow.migration.migrator.classify import CONFLICTS_MAX, WEBHOOK_ATTEMPTS_MAX
 from restow.migration.migrator.passes import Failure
-from restow.migration.migrator.patching import FIELD_MANAGER, PatchOptions, connections_for
+from restow.migration.migrator.patch_rewrite import FIELD_MANAGER, PatchOptions, connections_for
+from restow.migration.migrator.write_errors import CONFLICTS_MAX, WEBHOOK_ATTEMPTS_MAX
 from restow.registry.stored_bytes import encode
 from restow.storage.interface import Delete, Key, Put, Revision, Transaction
 from tests.unit.migration.migrator.patch_rig import (

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from restow.aio import Runtime
-from restow.migration.trigger.sharing import SharedReading
+from restow.migration.trigger.shared_reading import SharedReading
 
 
 class Source:

@@ -30,8 +30,8 @@ from restow.client import (
     ListPage,
     ObjectKey,
 )
-from restow.migration.migrator.classify import Means, classify, message_of
-from restow.migration.migrator.writing import Ref, ref_of
+from restow.migration.migrator.object_writer import Ref, ref_of
+from restow.migration.migrator.write_errors import Means, classify, message_of
 
 EXPIRATIONS_MAX: Final = 8
 WAIT_SECONDS_MAX: Final = 60.0

@@ -18,8 +18,8 @@ from restow.client import ApiClient, ApiResource, InProcessResponse, InProcessTr
 from restow.migration.migration_values import MigrationRef
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.passes import Failure, Lost
-from restow.migration.migrator.patching import PatchOptions
-from restow.migration.migrator.rewriting import LIMIT_MIN, REWRITE_FAILED, Rewriting
+from restow.migration.migrator.patch_rewrite import PatchOptions
+from restow.migration.migrator.server_rewrite import LIMIT_MIN, REWRITE_FAILED, Rewriting
 from tests.unit.migration.migrator.world import QUICK
 
 REF = MigrationRef("migration.k8s.io/v1alpha1", "m", "u")

@@ -25,8 +25,8 @@ from restow.apis.migration_v1alpha1 import persisted_hashes
 from restow.apis.names import EPOCH_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
 from restow.client import ClientError, Object, key_of, uid_of, version_of
 from restow.migration.encryption_keys import PLAIN, persisted_keys
+from restow.migration.migration_objects import mapping, marks_of, text
 from restow.migration.records import CHANGE_ANNOTATION
-from restow.migration.requests import mapping, marks_of, text
 from restow.migration.times import read_time, time_text
 from restow.migration.trigger.values import HashReport, StateSeen, StateStatus
 

@@ -19,15 +19,15 @@ from restow.apimachinery.status import Forbidden, NotFound
 from restow.apis.resources import DEFINITIONS, STATES
 from restow.client import ApiClient, Object
 from restow.kinds.builtin import has_group
-from restow.migration.outlets import Recorder, TriggerMetrics
-from restow.migration.requests import mapping, resource_of, seen
-from restow.migration.trigger.acting import Acted, Actor
+from restow.migration.event_sinks import Recorder, TriggerMetrics
+from restow.migration.migration_objects import mapping, resource_of, seen
 from restow.migration.trigger.by_reports import agreed_hash
 from restow.migration.trigger.decide import decide
 from restow.migration.trigger.eligibility import Discovered
+from restow.migration.trigger.executor import Acted, Actor
+from restow.migration.trigger.observations import Sight, state_name, state_seen
 from restow.migration.trigger.options import TriggerOptions
-from restow.migration.trigger.seeing import Sight, state_name, state_seen
-from restow.migration.trigger.sharing import SharedReading
+from restow.migration.trigger.shared_reading import SharedReading
 from restow.migration.trigger.sources import NotKnownYet, Observer, Sources
 from restow.migration.trigger.values import (
     Census,

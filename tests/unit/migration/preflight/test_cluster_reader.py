@@ -21,7 +21,7 @@ from restow.migration.preflight import (
     judge,
     read_cluster,
 )
-from restow.migration.preflight.reading import is_restow
+from restow.migration.preflight.cluster_reader import is_restow
 
 VERBS = ["get", "list", "update", "delete"]
 INTERNAL = "internal.apiserver.k8s.io/v1alpha1"

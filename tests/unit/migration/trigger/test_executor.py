@@ -11,10 +11,9 @@ from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status import AlreadyExists, Conflict
 from restow.client import ApiClient, Object
+from restow.migration.migration_objects import REQUESTS
 from restow.migration.migration_values import MigrationRef, Record
 from restow.migration.records import CHANGE_ANNOTATION, record_of
-from restow.migration.requests import REQUESTS
-from restow.migration.trigger.acting import Actor
 from restow.migration.trigger.actions import (
     Action,
     CreateMigration,
@@ -26,7 +25,8 @@ from restow.migration.trigger.actions import (
     UpdateState,
     Wait,
 )
-from restow.migration.trigger.seeing import Sight, state_seen
+from restow.migration.trigger.executor import Actor
+from restow.migration.trigger.observations import Sight, state_seen
 from restow.migration.trigger.values import UNKNOWN, StateStatus
 from tests.unit.migration.trigger.fake_kubernetes import (
     REQUESTS as REQUEST_PATH,

@@ -11,9 +11,9 @@ import pytest
 
 from restow.apimachinery.names import GroupResource
 from restow.apis.names import EPOCH_ANNOTATION
-from restow.migration.trigger import following as module
-from restow.migration.trigger.following import Behind, Following
-from restow.migration.trigger.seeing import UnreadableObject
+from restow.migration.trigger import storage_version_watch as module
+from restow.migration.trigger.observations import UnreadableObject
+from restow.migration.trigger.storage_version_watch import Behind, Following
 from restow.migration.trigger.values import StorageVersionReading
 from tests.unit.migration.trigger.fake_kubernetes import (
     STORAGE_VERSION,

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from restow.client import ApiClient, Object
+from restow.migration.migration_objects import ref_of
 from restow.migration.migrator.agreement import Agreement
 from restow.migration.migrator.jobs import Job
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.passes import Failure, Pages
-from restow.migration.migrator.patching import Patching
-from restow.migration.migrator.rewriting import Rewriting
-from restow.migration.requests import ref_of
+from restow.migration.migrator.patch_rewrite import Patching
+from restow.migration.migrator.server_rewrite import Rewriting
 
 __all__ = ["choose_way", "failures_of"]
 

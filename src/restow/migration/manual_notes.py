@@ -15,7 +15,7 @@ import orjson
 from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apimachinery.status import Conflict, NotFound
 from restow.client import ApiClient, Object
-from restow.migration.requests import mapping, text
+from restow.migration.migration_objects import mapping, text
 
 __all__ = ["Note", "Notes"]
 

@@ -26,8 +26,9 @@ from restow.apimachinery.status import Conflict, NotFound
 from restow.apimachinery.status_error import StatusError
 from restow.apis.migration_v1alpha1 import GROUP
 from restow.client import ApiClient, ConnectionFailed, Object, version_of
+from restow.migration.migration_objects import is_proven, mapping, phase_of
 from restow.migration.migration_values import Phase
-from restow.migration.migrator.following import Followed, RequestGone
+from restow.migration.migrator.migration_watch import Followed, RequestGone
 from restow.migration.migrator.options import FAILURES_SHOWN_MAX, EngineOptions
 from restow.migration.migrator.passes import Failure
 from restow.migration.migrator.position import Position, Purpose
@@ -40,7 +41,6 @@ from restow.migration.names import (
     RUNNING,
     SUCCEEDED,
 )
-from restow.migration.requests import is_proven, mapping, phase_of
 from restow.migration.times import time_text
 
 ATTEMPTS_MAX: Final = 8

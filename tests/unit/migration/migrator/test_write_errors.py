@@ -10,7 +10,7 @@ from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind, GroupResource
 from restow.apimachinery.status import StatusError
 from restow.client import ConnectionFailed
-from restow.migration.migrator.classify import (
+from restow.migration.migrator.write_errors import (
     MESSAGE_LENGTH_MAX,
     NOT_ASKED,
     SERVER_ATTEMPTS_MAX,

@@ -13,7 +13,7 @@ from restow.apimachinery.names import GroupResource
 from restow.apis.internal_v1alpha1 import name_of, resource_of_name
 from restow.apis.names import EPOCH_ANNOTATION
 from restow.migration.records import CHANGE_ANNOTATION
-from restow.migration.trigger.seeing import (
+from restow.migration.trigger.observations import (
     UnreadableObject,
     new_state,
     resource_of_state,

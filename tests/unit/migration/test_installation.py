@@ -15,7 +15,7 @@ from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
 from restow.client import ApiClient, InProcessResponse, InProcessTransport
 from restow.migration import crds
-from restow.migration.installing import InstallFailed, Outcome, install, missing_kinds
+from restow.migration.installation import InstallFailed, Outcome, install, missing_kinds
 from tests.unit.migration.running import running_server
 
 STATES = "storagestates.migration.k8s.io"

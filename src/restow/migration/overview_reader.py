@@ -22,7 +22,7 @@ from restow.apis.names import HOSTNAME_LABEL, IDENTITY_LABEL, IDENTITY_LABEL_VAL
 from restow.apis.storage_scan import StoredCount
 from restow.client import ApiResource, DiscoveredResources, Object, key_of, metadata_of
 from restow.client.lease_record import LeaseRecord
-from restow.migration import requests
+from restow.migration import migration_objects
 from restow.migration.encryption_keys import KeysSaid, keys_said, persisted_keys
 from restow.migration.migration_values import Phase
 from restow.migration.overview_keys import keys_seen
@@ -72,7 +72,7 @@ def resources_seen(
 ) -> list[ResourceSeen]:
     """`remote` are the APIs that other servers serve (`remote_apis`)."""
     behind = {each.id: each.component for each in servers if each.is_aggregated}
-    by_resource = {str(requests.resource_of(state)): state for state in states}
+    by_resource = {str(migration_objects.resource_of(state)): state for state in states}
     by_report = {key_of(report).name: report for report in reports}
     versions, stored_as = _versions(discovered), _stored_as(discovered)
     migrating = {each.resource for each in migrations if each.is_open}
@@ -104,7 +104,7 @@ def resources_seen(
         of_group = _group_versions(discovered, remote or {})
         groups = {each.group for each in remote or {}}
         for name in by_resource.keys() - seen:
-            place = requests.resource_of(by_resource[name])
+            place = migration_objects.resource_of(by_resource[name])
             report = by_report.get(name_of(place))
             gone = _vanished(name, by_resource[name], report, of_group.get(place.group, ()))
             if place.group in groups and not gone.is_reported:
@@ -211,9 +211,9 @@ def silent_apis(
 def groups_stored(states: Iterable[Object]) -> frozenset[str]:
     """The groups of which it is known how they were stored."""
     found = {
-        requests.resource_of(state).group
+        migration_objects.resource_of(state).group
         for state in states
-        if _hashes(requests.mapping(state, "status"))
+        if _hashes(migration_objects.mapping(state, "status"))
     }
     return frozenset(found)
 
@@ -274,8 +274,10 @@ def _resource(
         each for entry in entries for each in (entry.encoding_version, *entry.decodable_versions)
     )
     name = _namer(found.kind, texts)
-    status = requests.mapping(state or {}, "status")
-    written = found.storage_version_hash or requests.text(status, "currentStorageVersionHash")
+    status = migration_objects.mapping(state or {}, "status")
+    written = found.storage_version_hash or migration_objects.text(
+        status, "currentStorageVersionHash"
+    )
     if reported is not None and entries:
         written = reading_of(reported, kind=found.kind, follows=False).common
     persisted = () if state is None else tuple(name(each) for each in _hashes(status))
@@ -328,10 +330,10 @@ def _vanished(
     Its kind is not known. It often has the name of the resource: a hash that comes out of that is
     no accident.
     """
-    status = requests.mapping(state, "status")
+    status = migration_objects.mapping(state, "status")
     reported = _read_report(report)
     entries = [] if reported is None else reported.status.storage_versions
-    resource = requests.resource_of(state)
+    resource = migration_objects.resource_of(state)
     texts = {str(each) for each in versions}
     texts.update(str(GroupVersion(resource.group, each)) for each in _USUAL_VERSIONS)
     texts.update(entry.encoding_version for entry in entries)
@@ -386,7 +388,10 @@ def _read_report(report: Object | None) -> StorageVersion | None:
 def migrations_seen(found: Iterable[Object], states: Iterable[Object] = ()) -> list[MigrationSeen]:
     """Migrations of either API, in the order of the list, with what the StorageStates say."""
     by_name = {key_of(each).name: each for each in states}
-    seen = [migration_seen(each, by_name.get(str(requests.resource_of(each)))) for each in found]
+    seen = [
+        migration_seen(each, by_name.get(str(migration_objects.resource_of(each))))
+        for each in found
+    ]
     succeeded: dict[str, list[MigrationSeen]] = {}
     for each in seen:
         if each.phase == Phase.SUCCEEDED.value:
@@ -410,37 +415,37 @@ def _is_later(one: MigrationSeen, other: MigrationSeen) -> bool:
 
 
 def migration_seen(request: Object, state: Object | None = None) -> MigrationSeen:
-    phase = requests.phase_of(request)
-    condition = requests.condition(request, phase.value) or {}
-    status = requests.mapping(request, "status")
+    phase = migration_objects.phase_of(request)
+    condition = migration_objects.condition(request, phase.value) or {}
+    status = migration_objects.mapping(request, "status")
     failed = status.get("failedObjects")
-    is_paused = requests.is_paused(request) and phase in (Phase.PENDING, Phase.RUNNING)
+    is_paused = migration_objects.is_paused(request) and phase in (Phase.PENDING, Phase.RUNNING)
     return MigrationSeen(
         name=key_of(request).name,
-        api_version=requests.text(request, "apiVersion"),
-        resource=str(requests.resource_of(request)),
+        api_version=migration_objects.text(request, "apiVersion"),
+        resource=str(migration_objects.resource_of(request)),
         phase="Paused" if is_paused else phase.value,
-        is_proven=requests.is_verified(request, state),
-        message=requests.text(condition, "message"),
-        progress=dict(requests.mapping(status, "progress")),
+        is_proven=migration_objects.is_verified(request, state),
+        message=migration_objects.text(condition, "message"),
+        progress=dict(migration_objects.mapping(status, "progress")),
         failed_objects=[each for each in failed or () if isinstance(each, dict)]
         if isinstance(failed, list)
         else [],
         created=read_time(metadata_of(request).get("creationTimestamp")),
-        finished=requests.finished_at(request),
+        finished=migration_objects.finished_at(request),
     )
 
 
 def server_seen(lease: Object, now: datetime) -> ServerSeen:
     record = LeaseRecord.read(lease)
-    labels = requests.mapping(metadata_of(lease), "labels")
+    labels = migration_objects.mapping(metadata_of(lease), "labels")
     renewed = read_time(record.renew_time)
     return ServerSeen(
         id=key_of(lease).name,
-        host=requests.text(labels, HOSTNAME_LABEL),
+        host=migration_objects.text(labels, HOSTNAME_LABEL),
         renewed=renewed,
         is_live=_is_live(renewed, record, now),
-        component=requests.text(labels, IDENTITY_LABEL) or IDENTITY_LABEL_VALUE,
+        component=migration_objects.text(labels, IDENTITY_LABEL) or IDENTITY_LABEL_VALUE,
     )
 
 
