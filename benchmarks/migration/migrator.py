@@ -23,8 +23,8 @@ from restow.apimachinery.names import GroupVersion
 from restow.client import ApiClient, ApiResource, ListOptions, read_kubeconfig
 from restow.migration.migration_values import MigrationRef
 from restow.migration.migrator.passes import PageDone, Pages
-from restow.migration.migrator.patch_rewrite import Patching, PatchOptions, connections_for
-from restow.migration.migrator.server_rewrite import Rewriting
+from restow.migration.migrator.patch_rewrite import PatchOptions, PatchRewrite, connections_for
+from restow.migration.migrator.server_rewrite import ServerRewrite
 
 WAYS = ("put", "patch", "rewrite")
 OnPage = Callable[[int], None]
@@ -79,7 +79,9 @@ async def _run(arguments: argparse.Namespace) -> None:
         ways: dict[str, Callable[[], Awaitable[int]]] = {
             "put": lambda: put_all(client, resource, on_page),
             "patch": lambda: page_by_page(
-                Patching(client, resource, runtime=runtime, options=options, in_flight=in_flight),
+                PatchRewrite(
+                    client, resource, runtime=runtime, options=options, in_flight=in_flight
+                ),
                 on_page,
             ),
             "rewrite": lambda: page_by_page(_rewriting(client, resource), on_page),
@@ -94,10 +96,10 @@ async def _run(arguments: argparse.Namespace) -> None:
     print(json.dumps(found), flush=True)
 
 
-def _rewriting(client: ApiClient, resource: ApiResource) -> Rewriting:
+def _rewriting(client: ApiClient, resource: ApiResource) -> ServerRewrite:
     version = "/".join(MIGRATIONS.split("/")[2:4])
     ref = MigrationRef(api_version=version, name=MIGRATION, uid="")
-    return Rewriting(client, ref, resource, target_api_version=NEW, epoch=None)
+    return ServerRewrite(client, ref, resource, target_api_version=NEW, epoch=None)
 
 
 async def _find(client: ApiClient) -> ApiResource:

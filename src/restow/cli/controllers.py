@@ -39,7 +39,7 @@ from restow.client import (
 )
 from restow.migration.crds import DEFINITIONS
 from restow.migration.events import EventRecorder
-from restow.migration.installation import InstallFailed, Outcome, install
+from restow.migration.installation import InstallFailed, InstallOutcome, install
 from restow.migration.led_controller import Part
 from restow.migration.metrics import ControllerMetrics
 from restow.migration.migrator.options import EngineOptions, MigratorOptions
@@ -53,7 +53,7 @@ from restow.migration.process import (
     NotPossible,
     ProcessOptions,
 )
-from restow.migration.trigger.options import Source, TriggerOptions
+from restow.migration.trigger.options import TriggerOptions, TriggerSource
 from restow.migration.trigger.values import POLL_SECONDS, Settings
 from restow.storage.errors import OpenRefused
 
@@ -145,8 +145,8 @@ def _add_trigger(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("trigger").add_argument
     add(
         "--source",
-        choices=[each.value for each in Source],
-        default=Source.AUTO.value,
+        choices=[each.value for each in TriggerSource],
+        default=TriggerSource.AUTO.value,
         help="by what it knows how servers write. storageversion: by what each server reports;"
         " discovery-ha: by the discovery of each server; discovery: by that of one server; auto:"
         " for each resource the best that there is; default: auto",
@@ -251,10 +251,10 @@ async def _install(config: ClientConfig) -> int:
     async with ApiClient.connect(config, runtime=Runtime.system()) as client:
         for each in await install(client):
             what = {
-                Outcome.BUILT_IN: "built in, nothing to install",
-                Outcome.CREATED: "created",
-                Outcome.UPDATED: "updated in place, its objects stay",
-                Outcome.UNCHANGED: "up to date already",
+                InstallOutcome.BUILT_IN: "built in, nothing to install",
+                InstallOutcome.CREATED: "created",
+                InstallOutcome.UPDATED: "updated in place, its objects stay",
+                InstallOutcome.UNCHANGED: "up to date already",
             }[each.outcome]
             print(f"{each.name}: {what}")
     return 0
@@ -358,12 +358,12 @@ def _connector(config: ClientConfig, runtime: Runtime) -> Callable[[str], ApiCli
 def _part_options(arguments: argparse.Namespace, identity: str) -> PartOptions:
     """What was asked for. Raises ValueError for what cannot work together."""
     rules = Settings(poll_seconds=arguments.poll_seconds, hold_seconds=arguments.poll_seconds)
-    if arguments.local_server and arguments.source != Source.DISCOVERY_HA:
+    if arguments.local_server and arguments.source != TriggerSource.DISCOVERY_HA:
         raise ValueError("--local-server: only with --source discovery-ha")
     return PartOptions(
         names=(arguments.only,) if arguments.only else PART_NAMES,
         trigger=TriggerOptions(
-            source=Source(arguments.source),
+            source=TriggerSource(arguments.source),
             rules=rules,
             is_local=arguments.local_server,
             # KEP-2343: the same id that is used to contend for the lease.

@@ -16,7 +16,7 @@ from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.census import Row, open_source, take_census
-from restow.migration.trigger.values import UNKNOWN, Census
+from restow.migration.trigger.values import UNKNOWN, CensusReading
 from restow.storage.errors import StorageError
 
 __all__ = ["INTERVAL_SECONDS_DEFAULT", "CensusTaker"]
@@ -42,13 +42,13 @@ class CensusTaker:
         self._begun_seconds: float | None = None
         self._found: dict[str, frozenset[str]] = {}
 
-    def __call__(self, resource: GroupResource) -> Census | None:
+    def __call__(self, resource: GroupResource) -> CensusReading | None:
         """What was found of a resource; None before the first census."""
         if self._begun_seconds is None:
             return None
         # What has no objects has nothing left behind.
         found = self._found.get(str(resource), frozenset())
-        return Census(found=found, begun_seconds=self._begun_seconds)
+        return CensusReading(found=found, begun_seconds=self._begun_seconds)
 
     async def run(self) -> None:
         """Again and again, until cancelled."""

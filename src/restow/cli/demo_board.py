@@ -42,9 +42,9 @@ from restow.client import (
 )
 from restow.localcluster.messages import Overview
 from restow.migration import migration_objects
-from restow.migration.migration_values import Phase
+from restow.migration.migration_values import MigrationPhase
 from restow.migration.overview_reader import migration_seen
-from restow.migration.overview_values import MigrationSeen
+from restow.migration.overview_values import MigrationRow
 from restow.migration.trigger.values import UNKNOWN
 
 WIDGETS: Final = GroupResource("example.com", "widgets")
@@ -79,7 +79,7 @@ class Board:
     """The version that all servers write; empty: there is none."""
     persisted: tuple[str, ...] = ()
     """The versions in which widgets may be stored."""
-    migration: MigrationSeen | None = None
+    migration: MigrationRow | None = None
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -102,16 +102,18 @@ class RequestSeen:
     name: str
     latest: Object
     is_gone: bool = False
-    phases: set[Phase] = field(default_factory=set)
+    phases: set[MigrationPhase] = field(default_factory=set)
 
     @property
     def is_proven(self) -> bool:
-        return Phase.SUCCEEDED in self.phases and migration_objects.is_proven(self.latest)
+        return MigrationPhase.SUCCEEDED in self.phases and migration_objects.is_proven(self.latest)
 
     @property
     def is_aborted(self) -> bool:
         """The migrator fails the request, or the trigger takes it away: whoever is first."""
-        return Phase.SUCCEEDED not in self.phases and (self.is_gone or Phase.FAILED in self.phases)
+        return MigrationPhase.SUCCEEDED not in self.phases and (
+            self.is_gone or MigrationPhase.FAILED in self.phases
+        )
 
 
 class Witness:
@@ -186,7 +188,7 @@ class Witness:
     @property
     def is_migrating(self) -> bool:
         """Whether any request is open, of whatever resource."""
-        ended = (Phase.SUCCEEDED, Phase.FAILED)
+        ended = (MigrationPhase.SUCCEEDED, MigrationPhase.FAILED)
         return any(
             migration_objects.phase_of(each) not in ended for each in self._requests.objects()
         )
@@ -205,7 +207,7 @@ class Witness:
             migration=self._migration(),
         )
 
-    def _migration(self) -> MigrationSeen | None:
+    def _migration(self) -> MigrationRow | None:
         """The newest request since the page was turned, if it is still there."""
         found = [self.requests_seen[uid] for uid in self.new_requests]
         there = [each for each in found if not each.is_gone]

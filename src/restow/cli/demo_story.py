@@ -22,7 +22,7 @@ from restow.aio import Randomness
 from restow.cli.demo_board import Board
 from restow.cli.demo_stage import Pace, Stage, StoryFailed
 from restow.cli.demo_telling import Narrator
-from restow.migration.migration_values import Phase
+from restow.migration.migration_values import MigrationPhase
 
 OLD, NEW, NEXT = "x+1", "x+2", "x+3"
 SERVERS: Final = 3
@@ -150,7 +150,7 @@ class Story:
         self._say.census(counts)
         self._judge(counts["v1"] > 0, f"the migration was over too soon: {dict(counts)}")
         phases = witness.requests_seen[self._first_uid].phases
-        self._judge(Phase.SUCCEEDED not in phases, "the migration has ended already")
+        self._judge(MigrationPhase.SUCCEEDED not in phases, "the migration has ended already")
         self._say.why(
             "the moment the last server that wrote v1 is gone, the others agree: nobody writes v1"
             " any more, so whatever is rewritten now stays rewritten"
@@ -231,7 +231,7 @@ class Story:
 
     def _is_under_way(self) -> bool:
         migration = self._stage.board().migration
-        if migration is None or migration.phase != Phase.RUNNING.value:
+        if migration is None or migration.phase != MigrationPhase.RUNNING.value:
             return False
         scanned = migration.progress.get("scanned")
         return isinstance(scanned, int) and scanned >= SCANNED_MIN

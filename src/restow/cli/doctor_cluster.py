@@ -44,9 +44,9 @@ from restow.client.errors import connection_failed
 from restow.client.lease_record import LeaseRecord
 from restow.client.transport import ClientRequest
 from restow.migration import migration_objects
-from restow.migration.migration_values import Phase
+from restow.migration.migration_values import MigrationPhase
 from restow.migration.overview_reader import migrations_seen
-from restow.migration.overview_values import MigrationSeen
+from restow.migration.overview_values import MigrationRow
 from restow.migration.preflight import ClusterView, ResourceView, read_cluster
 from restow.migration.preflight.stored_rules import stored_findings
 from restow.migration.preflight.targets import running_target
@@ -404,7 +404,7 @@ def judge_objects(unread: list[Unread], *, count: int) -> Iterator[Finding]:
         yield ok("objects", f"all objects of {count} resources can be read")
 
 
-async def _migrations(client: ApiClient) -> list[MigrationSeen]:
+async def _migrations(client: ApiClient) -> list[MigrationRow]:
     """Those of both APIs."""
     groups: set[str] = set()
     found: list[Object] = []
@@ -419,9 +419,9 @@ async def _migrations(client: ApiClient) -> list[MigrationSeen]:
     return migrations_seen(found)
 
 
-def judge_migrations(migrations: list[MigrationSeen]) -> Iterator[Finding]:
+def judge_migrations(migrations: list[MigrationRow]) -> Iterator[Finding]:
     """Those that failed, unless a later one of the resource has succeeded."""
-    failed = [each for each in migrations if each.phase == Phase.FAILED.value]
+    failed = [each for each in migrations if each.phase == MigrationPhase.FAILED.value]
     counted = [each for each in failed if not each.is_superseded]
     for each in counted[:FAILED_SHOWN_MAX]:
         yield warning(

@@ -33,13 +33,18 @@ from restow.client import (
     DiscoveredResources,
     NoSuchResource,
 )
-from restow.migration.manual import ByHand, ByHandOptions, ManualOutcome, Result
+from restow.migration.manual import (
+    ManualMigration,
+    ManualMigrationOptions,
+    ManualOutcome,
+    ManualResult,
+)
 from restow.migration.migrator.dry_run import dry_run
-from restow.migration.migrator.passes import Failure
+from restow.migration.migrator.passes import ObjectFailure
 from restow.migration.migrator.patch_rewrite import connections_for
 from restow.migration.names import NAMESPACE_DEFAULT
 from restow.migration.trigger.eligibility import NEEDED_VERBS
-from restow.migration.trigger.eligibility import Discovered as Eligible
+from restow.migration.trigger.eligibility import DiscoveredVersion as Eligible
 from restow.migration.trigger.sources import eligible_resources
 
 EXIT_REFUSED = 1
@@ -127,7 +132,7 @@ class _Command:
         self._arguments = arguments
         self._failures = failures
         engine = engine_options(arguments)
-        self._options = ByHandOptions(
+        self._options = ManualMigrationOptions(
             namespace=arguments.namespace,
             is_forced=arguments.force,
             engine=engine,
@@ -145,7 +150,7 @@ class _Command:
             resources = self._chosen(found)
             if self._arguments.dry_run:
                 return await self._dry_run(bulk, resources)
-            async with ByHand(client, found, bulk=bulk, options=self._options) as by_hand:
+            async with ManualMigration(client, found, bulk=bulk, options=self._options) as by_hand:
                 if self._arguments.pause or self._arguments.resume or self._arguments.cancel:
                     return await self._steer(by_hand, resources)
                 return await self._migrate(by_hand, resources)
@@ -170,10 +175,10 @@ class _Command:
 
     # Migrating.
 
-    async def _migrate(self, by_hand: ByHand, resources: list[ApiResource]) -> int:
+    async def _migrate(self, by_hand: ManualMigration, resources: list[ApiResource]) -> int:
         places = asyncio.Semaphore(self._arguments.parallel)
         board = Board(is_quiet=self._arguments.output == "json")
-        results: list[Result] = []
+        results: list[ManualResult] = []
 
         async def one(resource: ApiResource) -> None:
             async with places:
@@ -191,10 +196,12 @@ class _Command:
             board.summary(results)
         return _exit_code(results)
 
-    async def _one(self, by_hand: ByHand, resource: ApiResource, board: Board) -> Result:
+    async def _one(
+        self, by_hand: ManualMigration, resource: ApiResource, board: Board
+    ) -> ManualResult:
         name = str(resource.group_resource)
 
-        def fail(failure: Failure) -> None:
+        def fail(failure: ObjectFailure) -> None:
             board.fail(name, failure)
             self._write_failure(name, failure)
 
@@ -203,9 +210,9 @@ class _Command:
                 resource, listener=board.listener(name, fail), on_request=board.follow(name)
             )
         except (StatusError, ClientError) as error:
-            return Result(resource=name, verdict=ManualOutcome.FAILED, message=str(error))
+            return ManualResult(resource=name, verdict=ManualOutcome.FAILED, message=str(error))
 
-    def _write_failure(self, resource: str, failure: Failure) -> None:
+    def _write_failure(self, resource: str, failure: ObjectFailure) -> None:
         if self._failures is None:
             return
         fields = {
@@ -219,7 +226,7 @@ class _Command:
 
     # The other verbs.
 
-    async def _steer(self, by_hand: ByHand, resources: list[ApiResource]) -> int:
+    async def _steer(self, by_hand: ManualMigration, resources: list[ApiResource]) -> int:
         arguments, found = self._arguments, 0
         for each in resources:
             name = each.group_resource
@@ -241,7 +248,7 @@ class _Command:
         for each in resources:
             name = str(each.group_resource)
 
-            def fail(failure: Failure, name: str = name) -> None:
+            def fail(failure: ObjectFailure, name: str = name) -> None:
                 self._write_failure(name, failure)
                 refused.append({"resource": name, **_failure_fields(failure)})
                 if self._arguments.output == "text":
@@ -267,14 +274,14 @@ def _home_of(resource: ApiResource, can: Iterable[Eligible]) -> GroupVersionReso
     return next(each.name for each in can if (each.name.resource, each.hash) == place)
 
 
-def _exit_code(results: list[Result]) -> int:
+def _exit_code(results: list[ManualResult]) -> int:
     verdicts = {each.verdict for each in results}
     if verdicts & {ManualOutcome.FAILED, ManualOutcome.ABORTED}:
         return EXIT_FAILED
     return EXIT_REFUSED if ManualOutcome.NOT_AGREED in verdicts else 0
 
 
-def _fields(result: Result) -> dict[str, Any]:
+def _fields(result: ManualResult) -> dict[str, Any]:
     return {
         "resource": result.resource,
         "verdict": result.verdict.value,
@@ -285,7 +292,7 @@ def _fields(result: Result) -> dict[str, Any]:
     }
 
 
-def _failure_fields(failure: Failure) -> dict[str, str]:
+def _failure_fields(failure: ObjectFailure) -> dict[str, str]:
     return {
         "namespace": failure.namespace,
         "name": failure.name,

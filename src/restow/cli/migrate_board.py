@@ -15,10 +15,10 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from restow.cli.foreign_text import shown
 from restow.client import Object
-from restow.migration.manual import ManualOutcome, Result
+from restow.migration.manual import ManualOutcome, ManualResult
 from restow.migration.migration_objects import condition, mapping, text
-from restow.migration.migrator.jobs import Listener
-from restow.migration.migrator.passes import Failure, PageDone
+from restow.migration.migrator.jobs import RunListener
+from restow.migration.migrator.passes import ObjectFailure, PageDone
 from restow.migration.migrator.progress import Progress as Sofar
 
 FAILURES_SHOWN_MAX: Final = 20
@@ -56,7 +56,7 @@ class Board:
             transient=True,
         )
         self._rows: dict[str, TaskID] = {}
-        self._failures: dict[str, list[Failure]] = {}
+        self._failures: dict[str, list[ObjectFailure]] = {}
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -70,7 +70,7 @@ class Board:
     ) -> None:
         self._bars.stop()
 
-    def listener(self, name: str, on_failure: Callable[[Failure], None]) -> Listener:
+    def listener(self, name: str, on_failure: Callable[[ObjectFailure], None]) -> RunListener:
         """For an engine that runs in this process."""
 
         def page(_done: PageDone, progress: Sofar) -> None:
@@ -78,7 +78,7 @@ class Board:
             total = None if remaining is None else counts.scanned + remaining
             self._show(name, progress.text(), done=counts.scanned, total=total)
 
-        return Listener(
+        return RunListener(
             began=lambda: self._show(name, "begun"),
             resumed=lambda: self._show(name, "goes on where an earlier run was"),
             page=page,
@@ -99,13 +99,13 @@ class Board:
 
         return show
 
-    def fail(self, name: str, failure: Failure) -> None:
+    def fail(self, name: str, failure: ObjectFailure) -> None:
         """An object has failed."""
         known = self._failures.setdefault(name, [])
         if len(known) < FAILURES_SHOWN_MAX:
             known.append(failure)
 
-    def end(self, result: Result) -> None:
+    def end(self, result: ManualResult) -> None:
         """A resource has ended."""
         row = self._rows.pop(result.resource, None)
         if row is not None:
@@ -117,7 +117,7 @@ class Board:
             place = f"{failure.namespace}/{failure.name}".lstrip("/")
             self._print(f"            {place}: {failure.reason}: {failure.message}")
 
-    def summary(self, results: Sequence[Result]) -> None:
+    def summary(self, results: Sequence[ManualResult]) -> None:
         """One line about all."""
         skipped = [each for each in results if each.verdict is ManualOutcome.SKIPPED]
         for each in sorted(skipped, key=lambda each: each.resource)[:FAILURES_SHOWN_MAX]:

@@ -35,7 +35,7 @@ from restow.localcluster.errors import ClusterRefused
 from restow.migration.preflight import (
     Blocker,
     Evidence,
-    Report,
+    PreflightReport,
     find_target,
     judge,
     read_cluster,
@@ -150,7 +150,7 @@ class Question:
     accepts_discovery: bool = False
 
 
-async def _ask(config: ClientConfig, question: Question) -> tuple[Report, str]:
+async def _ask(config: ClientConfig, question: Question) -> tuple[PreflightReport, str]:
     limits = ClientLimits(request_seconds_max=REQUEST_SECONDS_MAX)
     runtime = Runtime.system()
     async with ApiClient.connect(config, runtime=runtime, limits=limits) as client:
@@ -185,7 +185,7 @@ async def _ask(config: ClientConfig, question: Question) -> tuple[Report, str]:
         return report, f"{view.server} ({view.version})"
 
 
-def print_report(report: Report, server: str, hints: Hints) -> None:
+def print_report(report: PreflightReport, server: str, hints: Hints) -> None:
     width = None if sys.stdout.isatty() else WIDTH_OF_FILES
     console = Console(width=width, highlight=False, markup=False, emoji=False)
     if report.blockers:
@@ -234,7 +234,7 @@ def _table(heading: str, found: Sequence[Blocker], hints: Hints, *, style: str) 
     return table
 
 
-def fields_of(report: Report, server: str, hints: Hints) -> dict[str, Any]:
+def fields_of(report: PreflightReport, server: str, hints: Hints) -> dict[str, Any]:
     """The answer as docs/reference/preflight.md describes it."""
     return {
         "cluster": server,

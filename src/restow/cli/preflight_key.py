@@ -14,7 +14,7 @@ from restow.apis.names import LEASE_NAMESPACE
 from restow.census import KeyValueSource, count_key, open_source, take_census
 from restow.census.resource_names import PREFIX_DEFAULT
 from restow.client import ApiClient, ClientConfig, ClientLimits
-from restow.migration.preflight import KeyedView, Report, StoreCount, judge_drop, read_keys
+from restow.migration.preflight import KeyedView, PreflightReport, StoreCount, judge_drop, read_keys
 from restow.storage.errors import StorageError
 
 __all__ = ["ask_key", "count_under"]
@@ -23,7 +23,7 @@ REQUEST_SECONDS_MAX: Final = 20.0
 LEASES_PREFIX: Final = f"{PREFIX_DEFAULT}leases/{LEASE_NAMESPACE}/"
 
 
-async def ask_key(config: ClientConfig, name: str, *, address: str) -> tuple[Report, str]:
+async def ask_key(config: ClientConfig, name: str, *, address: str) -> tuple[PreflightReport, str]:
     """The answer, and which cluster it is about. Raises ClientError or StatusError."""
     runtime = Runtime.system()
     limits = ClientLimits(request_seconds_max=REQUEST_SECONDS_MAX)

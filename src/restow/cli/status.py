@@ -27,7 +27,7 @@ from restow.client import (
     NoSuchResource,
 )
 from restow.migration.overview import look
-from restow.migration.overview_values import Overview
+from restow.migration.overview_values import ClusterOverview
 
 REQUEST_SECONDS_MAX = 20.0
 INTERVAL_SECONDS = 0.5
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _look(config: ClientConfig, names: list[str]) -> Overview:
+async def _look(config: ClientConfig, names: list[str]) -> ClusterOverview:
     limits = ClientLimits(request_seconds_max=REQUEST_SECONDS_MAX)
     async with ApiClient.connect(config, runtime=Runtime.system(), limits=limits) as client:
         return await look(client, names)

@@ -57,7 +57,12 @@ from restow.migration.overview_reader import (
     unread_notes,
     with_evidence,
 )
-from restow.migration.overview_values import Overview, ResourceSeen, ResourceStatus, StoredSeen
+from restow.migration.overview_values import (
+    ClusterOverview,
+    ResourceSeen,
+    ResourceStatus,
+    StoredSeen,
+)
 from restow.migration.readability import Unread
 from restow.migration.remote_apis import (
     API_SERVICES,
@@ -157,12 +162,12 @@ class Following:
         if self._failed:
             raise self._failed[0]
 
-    async def view(self) -> Overview:
+    async def view(self) -> ClusterOverview:
         """How it looks now."""
         await self._discover_again()
         assert self._discovered is not None, "not started"
         moment = self._client.runtime.clock.wall()
-        view = Overview(self._client.server, moment, notes=[*self._notes, *self._problems()])
+        view = ClusterOverview(self._client.server, moment, notes=[*self._notes, *self._problems()])
         found = [
             each
             for name, informer in self._informers.items()
@@ -295,7 +300,7 @@ class Following:
 class Outlet(Protocol):
     """Where the overview goes."""
 
-    def show(self, view: Overview) -> None: ...
+    def show(self, view: ClusterOverview) -> None: ...
 
     def close(self) -> None: ...
 
@@ -311,7 +316,7 @@ class Blocks:
         self._last: object = None
         self._is_stale = False
 
-    def show(self, view: Overview) -> None:
+    def show(self, view: ClusterOverview) -> None:
         news = _news(fields_of(view))
         if news == self._last:
             return
@@ -334,7 +339,7 @@ class Records:
     def __init__(self) -> None:
         self._last: object = None
 
-    def show(self, view: Overview) -> None:
+    def show(self, view: ClusterOverview) -> None:
         fields = fields_of(view)
         if (news := _news(fields)) != self._last:
             self._last = news
@@ -353,13 +358,13 @@ class Screen:
         self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
         self._live.start()
 
-    def show(self, view: Overview) -> None:
+    def show(self, view: ClusterOverview) -> None:
         self._live.update(self._fitted(view), refresh=True)
 
     def close(self) -> None:
         self._live.stop()
 
-    def _fitted(self, view: Overview) -> Text:
+    def _fitted(self, view: ClusterOverview) -> Text:
         """With as many resources as there is room for; a row may take several lines."""
         text = self._drawn(view, resources=None)
         if self._fits(text):
@@ -378,7 +383,7 @@ class Screen:
     def _fits(self, text: Text) -> bool:
         return text.plain.count("\n") < self._console.height - 1
 
-    def _drawn(self, view: Overview, *, resources: Sequence[ResourceSeen] | None) -> Text:
+    def _drawn(self, view: ClusterOverview, *, resources: Sequence[ResourceSeen] | None) -> Text:
         """As it is printed once, on a sheet of the same size."""
         sheet = Console(
             file=io.StringIO(),

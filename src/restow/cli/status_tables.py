@@ -22,9 +22,9 @@ from restow.migration.encryption_keys import labels_of
 from restow.migration.migrator.progress import duration_text
 from restow.migration.overview_keys import KeysSeen, key_problems
 from restow.migration.overview_values import (
+    ClusterOverview,
     Hash,
-    MigrationSeen,
-    Overview,
+    MigrationRow,
     ResourceSeen,
     ResourceStatus,
     agreement_of,
@@ -50,7 +50,7 @@ PHASE_STYLES = {"Succeeded": "green", "Failed": "red", "Running": "cyan", "Pause
 
 
 def print_all(
-    view: Overview,
+    view: ClusterOverview,
     console: Console | None = None,
     *,
     hints: Hints,
@@ -93,7 +93,7 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def _servers(view: Overview) -> Table:
+def _servers(view: ClusterOverview) -> Table:
     """With what they are only where some are not main servers."""
     shows_component = any(each.is_aggregated for each in view.servers)
     table = _table("SERVER", *(["COMPONENT"] if shows_component else []), "HOST", "RENEWED", "")
@@ -154,13 +154,13 @@ def _key_cells(keys: KeysSeen | None, labels: Mapping[str, str]) -> list[Text]:
     return [Text(shown(written)), stored]
 
 
-def _labels(view: Overview) -> dict[str, str]:
+def _labels(view: ClusterOverview) -> dict[str, str]:
     """How the keys are called that anything is said of; empty where nobody encrypts."""
     seen = [each.keys for each in view.resources if each.keys is not None]
     return labels_of(key for keys in seen for key in keys.all_ids)
 
 
-def _migrations(view: Overview) -> Table:
+def _migrations(view: ClusterOverview) -> Table:
     table = _table("MIGRATION", "RESOURCE", "STATUS", "PROGRESS", "AGE")
     for each in _chosen(view.migrations):
         table.add_row(
@@ -173,7 +173,7 @@ def _migrations(view: Overview) -> Table:
     return table
 
 
-def _chosen(migrations: list[MigrationSeen]) -> list[MigrationSeen]:
+def _chosen(migrations: list[MigrationRow]) -> list[MigrationRow]:
     """All that run, all that failed and were not superseded, and the last that have succeeded."""
     oldest = datetime.fromisoformat("1970-01-01T00:00:00Z")
     migrations = sorted(migrations, key=lambda each: each.finished or oldest, reverse=True)
@@ -183,7 +183,7 @@ def _chosen(migrations: list[MigrationSeen]) -> list[MigrationSeen]:
     return is_open + failed + succeeded[:SUCCEEDED_SHOWN_MAX]
 
 
-def progress_of(migration: MigrationSeen) -> str:
+def progress_of(migration: MigrationRow) -> str:
     """How far it is: what the migrator says in words, or else from its counts."""
     if migration.message:
         return migration.message
@@ -203,7 +203,7 @@ def progress_of(migration: MigrationSeen) -> str:
     return ", ".join(parts)
 
 
-def _print_failures(console: Console, view: Overview) -> None:
+def _print_failures(console: Console, view: ClusterOverview) -> None:
     for migration in _chosen(view.migrations):
         if not migration.failed_objects:
             continue
@@ -216,7 +216,7 @@ def _print_failures(console: Console, view: Overview) -> None:
             console.print(f"  … and {more:,} more: -o json shows them")
 
 
-def _leaders(view: Overview) -> Table:
+def _leaders(view: ClusterOverview) -> Table:
     table = _table("CONTROLLER", "LEADER", "RENEWED", "")
     for each in view.leaders:
         remark = Text("ok", style="green") if each.is_live else Text("nobody leads", style="yellow")
@@ -229,7 +229,7 @@ def _leaders(view: Overview) -> Table:
     return table
 
 
-def _summary(view: Overview) -> str:
+def _summary(view: ClusterOverview) -> str:
     counts = dict.fromkeys(ResourceStatus, 0)
     for each in view.resources:
         counts[each.verdict] += 1
@@ -251,7 +251,7 @@ def _summary(view: Overview) -> str:
     return text
 
 
-def ago(moment: datetime | None, view: Overview, *, suffix: str = " ago") -> Text:
+def ago(moment: datetime | None, view: ClusterOverview, *, suffix: str = " ago") -> Text:
     """How long ago something was, by our clock."""
     if moment is None:
         return Text("–")
@@ -259,7 +259,7 @@ def ago(moment: datetime | None, view: Overview, *, suffix: str = " ago") -> Tex
     return Text(f"{duration_text(max(seconds, 0))}{suffix}")
 
 
-def fields_of(view: Overview) -> dict[str, Any]:
+def fields_of(view: ClusterOverview) -> dict[str, Any]:
     """The overview as docs/reference/status.md describes it."""
     return {
         "server": view.server,
@@ -322,7 +322,7 @@ def _hash_fields(value: Hash) -> dict[str, str]:
     return {"hash": value.hash, "version": value.version}
 
 
-def _migration_fields(seen: MigrationSeen) -> dict[str, Any]:
+def _migration_fields(seen: MigrationRow) -> dict[str, Any]:
     return {
         "name": seen.name,
         "apiVersion": seen.api_version,

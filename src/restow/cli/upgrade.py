@@ -42,7 +42,7 @@ from restow.localcluster.rolling import (
     plan_rollback,
     plan_upgrade,
 )
-from restow.localcluster.safety import Blocker, CheckStep, Report, check_step
+from restow.localcluster.safety import Blocker, CheckStep, PreflightReport, check_step
 from restow.localcluster.talking import Talk
 from restow.migration.preflight import Reason
 
@@ -279,7 +279,7 @@ def _print_blockers(
         print(f"    what to do: {hints.complete(blocker.advice)}", file=sys.stderr)
 
 
-def _warnings(report: Report) -> Iterator[str]:
+def _warnings(report: PreflightReport) -> Iterator[str]:
     """What does not stop a step and should be known before it. States that are not verified yet are
     the usual thing right after a step."""
     for warning in report.warnings:

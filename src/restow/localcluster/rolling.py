@@ -24,7 +24,7 @@ from restow.localcluster.errors import ClusterFailed, ClusterRefused
 from restow.localcluster.keeper import State
 from restow.localcluster.messages import Overview, ProcessView, Request
 from restow.localcluster.reports import World, read_world
-from restow.localcluster.safety import Blocker, CheckStep, Report, Situation
+from restow.localcluster.safety import Blocker, CheckStep, PreflightReport, Situation
 from restow.localcluster.talking import Talk
 from restow.migration.preflight import Reason
 
@@ -175,7 +175,7 @@ class Roller:
         self._check = check
         self._release_of = release_of
 
-    async def check(self, step: Step, *, accepted: Collection[int] = ()) -> Report:
+    async def check(self, step: Step, *, accepted: Collection[int] = ()) -> PreflightReport:
         """Whether the step is safe. Raises ClusterFailed when the cluster cannot be asked.
 
         `accepted` are servers that may be away: their releases count all the same.
@@ -191,7 +191,7 @@ class Roller:
                 report = await self._check(client, target=release, situation=situation)
         except (ClientError, StatusError) as error:
             if away := not_ready(await self._probed(), step, accepted):
-                return Report(target=step.target, blockers=tuple(away))
+                return PreflightReport(target=step.target, blockers=tuple(away))
             raise ClusterFailed(f"the cluster cannot be asked: {error}") from error
         away = not_ready(await self._probed(), step, accepted)
         return replace(report, blockers=(*away, *report.blockers))

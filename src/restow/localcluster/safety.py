@@ -18,14 +18,14 @@ from restow.migration.preflight import (
     AbsentServer,
     Blocker,
     ClusterView,
-    Report,
+    PreflightReport,
     judge,
     read_cluster,
     shipped_targets,
     target_of_release,
 )
 
-__all__ = ["Blocker", "CheckStep", "Report", "Situation", "check_step"]
+__all__ = ["Blocker", "CheckStep", "PreflightReport", "Situation", "check_step"]
 
 
 class CheckStep(Protocol):
@@ -33,7 +33,7 @@ class CheckStep(Protocol):
 
     async def __call__(
         self, client: ApiClient, *, target: Release, situation: Situation
-    ) -> Report: ...
+    ) -> PreflightReport: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,9 @@ class Situation:
     """Servers that are not ready, with their releases: they may come back at any time."""
 
 
-async def check_step(client: ApiClient, *, target: Release, situation: Situation) -> Report:
+async def check_step(
+    client: ApiClient, *, target: Release, situation: Situation
+) -> PreflightReport:
     """What preflight says of the cluster as it is now. Raises ClientError, StatusError."""
     # All servers are started with the same options, so the target has the keys of the others.
     wanted = replace(target_of_release(target), keeps_keys=True)

@@ -16,14 +16,14 @@ __all__ = [
     "NO_MIGRATOR_METRICS",
     "NO_RECORDER",
     "NO_TRIGGER_METRICS",
+    "EventSink",
     "MigratorMetrics",
     "PageCounts",
-    "Recorder",
     "TriggerMetrics",
 ]
 
 
-class Recorder(Protocol):
+class EventSink(Protocol):
     """Takes notes for people, each about one object of the API."""
 
     def event(
@@ -117,6 +117,6 @@ class _NoMigratorMetrics:
         pass
 
 
-NO_RECORDER: Final[Recorder] = _NoRecorder()
+NO_RECORDER: Final[EventSink] = _NoRecorder()
 NO_TRIGGER_METRICS: Final[TriggerMetrics] = _NoTriggerMetrics()
 NO_MIGRATOR_METRICS: Final[MigratorMetrics] = _NoMigratorMetrics()

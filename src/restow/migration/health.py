@@ -13,7 +13,7 @@ from typing import Final
 
 from restow.aio import Clock
 
-__all__ = ["Health"]
+__all__ = ["ControllerHealth"]
 
 TROUBLE_SECONDS_MAX: Final = 60.0
 """For so long a part may have trouble before it is unhealthy."""
@@ -26,7 +26,7 @@ class _Part:
     trouble: str = ""
 
 
-class Health:
+class ControllerHealth:
     """The parts, by name. A part that is not at work is none."""
 
     def __init__(self, clock: Clock, *, trouble_seconds_max: float = TROUBLE_SECONDS_MAX) -> None:

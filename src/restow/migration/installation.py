@@ -26,7 +26,7 @@ from restow.apis.resources import DEFINITIONS as CRDS
 from restow.client import ApiClient, ConnectionFailed, Object, WriteOptions, metadata_of
 from restow.migration.crds import DEFINITIONS, VERSION, definition_of, upgraded
 
-__all__ = ["InstallFailed", "Installed", "Outcome", "install", "missing_kinds"]
+__all__ = ["InstallFailed", "InstallOutcome", "Installed", "install", "missing_kinds"]
 
 MIGRATION: Final = GroupVersion(GROUP, VERSION)
 ATTEMPTS_MAX: Final = 5
@@ -39,7 +39,7 @@ class InstallFailed(Exception):
     """The kinds could not be put there; the text says what to do."""
 
 
-class Outcome(StrEnum):
+class InstallOutcome(StrEnum):
     """What was done about one kind."""
 
     BUILT_IN = "built in"
@@ -54,7 +54,7 @@ class Installed:
 
     name: str
     """Of the definition: `storagestates.migration.k8s.io`."""
-    outcome: Outcome
+    outcome: InstallOutcome
 
 
 async def missing_kinds(client: ApiClient) -> list[str]:
@@ -76,7 +76,7 @@ async def install(client: ApiClient, *, is_dry_run: bool = False) -> list[Instal
         if has_definitions:
             outcome = await _apply(client, plural, served, is_dry_run=is_dry_run)
         elif plural in served:
-            outcome = Outcome.BUILT_IN
+            outcome = InstallOutcome.BUILT_IN
         else:
             raise InstallFailed(
                 f"{client.server} serves neither {name} nor {CRDS.resource}.{CRDS.group}/v1, by"
@@ -85,14 +85,14 @@ async def install(client: ApiClient, *, is_dry_run: bool = False) -> list[Instal
         done.append(Installed(name, outcome))
     if not is_dry_run:
         for each in done:
-            if each.outcome is not Outcome.BUILT_IN:
+            if each.outcome is not InstallOutcome.BUILT_IN:
                 await _wait_established(client, each.name)
     return done
 
 
 async def _apply(
     client: ApiClient, plural: str, served: frozenset[str], *, is_dry_run: bool
-) -> Outcome:
+) -> InstallOutcome:
     name = f"{plural}.{GROUP}"
     options = WriteOptions(dry_run=is_dry_run, field_manager=_WRITE.field_manager)
     for _ in range(ATTEMPTS_MAX):
@@ -100,23 +100,23 @@ async def _apply(
             existing = await client.get(CRDS, name)
         except NotFound:
             if plural in served:
-                return Outcome.BUILT_IN
+                return InstallOutcome.BUILT_IN
             try:
                 await client.create(CRDS, definition_of(plural), options=options)
             except AlreadyExists:
                 continue
-            return Outcome.CREATED
+            return InstallOutcome.CREATED
         _check_usable(existing, name)
         wanted = upgraded(existing, plural)
         if wanted == existing:
-            return Outcome.UNCHANGED
+            return InstallOutcome.UNCHANGED
         try:
             updated = await client.update(CRDS, wanted, options=options)
         except (Conflict, NotFound):
             continue
         # What a server fills in or leaves out is no change.
         is_same = updated.get("spec") == existing.get("spec")
-        return Outcome.UNCHANGED if is_same else Outcome.UPDATED
+        return InstallOutcome.UNCHANGED if is_same else InstallOutcome.UPDATED
     raise InstallFailed(f"{name} is changed by others all the time; try again")
 
 

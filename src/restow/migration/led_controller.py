@@ -19,10 +19,10 @@ from typing import Final, Protocol
 
 from restow.aio import Backoff, Runtime
 from restow.client import LeaderElector, LeadershipLost
-from restow.migration.health import Health
+from restow.migration.health import ControllerHealth
 from restow.migration.metrics import ControllerMetrics
 
-__all__ = ["MIGRATOR", "TRIGGER", "Led", "Part", "Runs"]
+__all__ = ["MIGRATOR", "TRIGGER", "LedController", "Part", "Runs"]
 
 TRIGGER: Final = "trigger"
 MIGRATOR: Final = "migrator"
@@ -56,7 +56,7 @@ class Part:
     """Whether it works when it does not lead too, and asks."""
 
 
-class Led:
+class LedController:
     """Runs a part whenever it is this process' turn."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Led:
         part: Part,
         *,
         runtime: Runtime,
-        health: Health,
+        health: ControllerHealth,
         metrics: ControllerMetrics,
         elector: LeaderElector | None,
     ) -> None:

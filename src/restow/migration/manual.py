@@ -51,11 +51,11 @@ from restow.migration.migration_objects import (
     seen,
     text,
 )
-from restow.migration.migration_values import Phase
+from restow.migration.migration_values import MigrationPhase
 from restow.migration.migrator import agreement as agreements
-from restow.migration.migrator.agreement import BY_LOOSE, Agreement, LeftAlone, NotAgreed
+from restow.migration.migrator.agreement import BY_LOOSE, AgreementCheck, LeftAlone, NotAgreed
 from restow.migration.migrator.engine import Engine
-from restow.migration.migrator.jobs import Ending, Job, Listener, Outcome
+from restow.migration.migrator.jobs import Job, RunEnd, RunListener, RunOutcome
 from restow.migration.migrator.migration_watch import Followed, RequestGone
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.passes import Lost
@@ -74,8 +74,8 @@ from restow.migration.store_scan import ScanFailed, StoreScan, scan_store, versi
 from restow.migration.times import read_time
 from restow.migration.trigger.migration_rules import has_failed_last
 from restow.migration.trigger.observations import state_name, state_seen
-from restow.migration.trigger.options import Source, TriggerOptions
-from restow.migration.trigger.reconciler import Known, Looker
+from restow.migration.trigger.options import TriggerOptions, TriggerSource
+from restow.migration.trigger.reconciler import Known, Reconciler
 from restow.migration.trigger.sources import (
     NotKnownYet,
     Sources,
@@ -83,9 +83,9 @@ from restow.migration.trigger.sources import (
     has_storage_versions,
     served_requests,
 )
-from restow.migration.trigger.storage_version_watch import Behind, Following
+from restow.migration.trigger.storage_version_watch import Behind, StorageVersionWatch
 
-__all__ = ["ByHand", "ManualOutcome", "Result"]
+__all__ = ["ManualMigration", "ManualOutcome", "ManualResult"]
 
 REQUEST_KIND: Final = "StorageVersionMigration"
 LOOK_SECONDS: Final = 0.25
@@ -114,7 +114,7 @@ class ManualOutcome(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ManualResult:
     """The end of one resource."""
 
     resource: str
@@ -126,7 +126,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ByHandOptions:
+class ManualMigrationOptions:
     namespace: str = NAMESPACE_DEFAULT
     """Of leases and notes."""
     is_forced: bool = False
@@ -134,7 +134,7 @@ class ByHandOptions:
     engine: EngineOptions = field(default_factory=EngineOptions)
 
 
-class ByHand:
+class ManualMigration:
     """Migrates what it is asked to. Enter it first; leaving ends its watches."""
 
     def __init__(
@@ -143,7 +143,7 @@ class ByHand:
         found: DiscoveredResources,
         *,
         bulk: ApiClient,
-        options: ByHandOptions,
+        options: ManualMigrationOptions,
     ) -> None:
         """`bulk` is for the many small requests of a migration, on connections of their own."""
         self._client = client
@@ -159,18 +159,18 @@ class ByHand:
         """The raw values, or why they could not be scanned; None: not asked for yet."""
         self._notes = Notes(client, namespace=options.namespace)
         self._tasks = client.runtime.tasks("migrate")
-        self._looker: Looker | None = None
-        self._following: Following | None = None
+        self._looker: Reconciler | None = None
+        self._following: StorageVersionWatch | None = None
         if self._has_states and self._request_apis and has_storage_versions(found):
-            self._following = Following(client, on_change=lambda _: None)
+            self._following = StorageVersionWatch(client, on_change=lambda _: None)
             self._looker = self._make_looker(self._following)
 
-    def _make_looker(self, following: Following) -> Looker:
+    def _make_looker(self, following: StorageVersionWatch) -> Reconciler:
         """The rules of the trigger, by StorageVersions alone: by hand nobody waits for a poll."""
-        settings = TriggerOptions(source=Source.STORAGE_VERSION)
+        settings = TriggerOptions(source=TriggerSource.STORAGE_VERSION)
         sources = Sources(self._client, settings, tasks=self._tasks, is_leader=lambda: True)
         sources.following = following
-        looker = Looker(
+        looker = Reconciler(
             self._client,
             sources,
             settings,
@@ -202,9 +202,9 @@ class ByHand:
         self,
         resource: ApiResource,
         *,
-        listener: Listener | None = None,
+        listener: RunListener | None = None,
         on_request: Callable[[Object], None] = lambda _: None,
-    ) -> Result:
+    ) -> ManualResult:
         """Migrate it, or say why not. `on_request` hears of a request that another works off.
 
         Raises a StatusError or ClientError when the server cannot be asked.
@@ -232,9 +232,9 @@ class ByHand:
         ended = None
         if not await self._is_led(MIGRATOR_LEASE):
             ended = await self._run(job, listener)
-        if ended is None or ended.ending is Ending.NOTHING:
+        if ended is None or ended.ending is RunEnd.NOTHING:
             # Somebody else works it off, or has ended it meanwhile, and knows how.
-            result = await self._follow(job, agreed, on_request, listener or Listener())
+            result = await self._follow(job, agreed, on_request, listener or RunListener())
         else:
             result = _result_of(name, ended)
         if result.verdict is ManualOutcome.SUCCEEDED:
@@ -275,7 +275,7 @@ class ByHand:
 
     # Is there anything to do?
 
-    async def _why_done(self, resource: GroupResource, agreed: Agreement) -> str:
+    async def _why_done(self, resource: GroupResource, agreed: AgreementCheck) -> str:
         """Why there is nothing to do; empty if there may be."""
         if not agreed.target:
             return ""
@@ -301,7 +301,7 @@ class ByHand:
                 return f"its storage version has not changed since it was migrated ({proof.time})"
         return ""
 
-    async def _why_stored(self, resource: GroupResource, agreed: Agreement) -> str:
+    async def _why_stored(self, resource: GroupResource, agreed: AgreementCheck) -> str:
         """Why there is nothing to do where the StorageState says so; empty: raw values differ."""
         key = f", under the key {agreed.target_key}" if agreed.target_key else ""
         text = f"all objects are stored as {agreed.target_version or agreed.target}{key}"
@@ -326,7 +326,7 @@ class ByHand:
         return [
             (api, each)
             for api, each in found
-            if phase_of(each) is Phase.SUCCEEDED and is_proven(each)
+            if phase_of(each) is MigrationPhase.SUCCEEDED and is_proven(each)
         ]
 
     async def _state(self, resource: GroupResource) -> Object | None:
@@ -335,7 +335,7 @@ class ByHand:
         except NotFound:
             return None
 
-    async def _note(self, resource: GroupResource, outcome: Outcome) -> None:
+    async def _note(self, resource: GroupResource, outcome: RunOutcome) -> None:
         if outcome.proof is None:
             return
         try:
@@ -377,7 +377,7 @@ class ByHand:
         failed = [
             (api, each)
             for api, each in await self.requests(resource)
-            if record_of(marks_of(each)) is not None and phase_of(each) is Phase.FAILED
+            if record_of(marks_of(each)) is not None and phase_of(each) is MigrationPhase.FAILED
         ]
         for api, each in failed:
             await self._delete(api.resource, each)
@@ -422,12 +422,12 @@ class ByHand:
             return False
         return (self._clock.wall() - renewed).total_seconds() < record.lease_seconds
 
-    async def _run(self, job: Job, listener: Listener | None) -> Outcome:
+    async def _run(self, job: Job, listener: RunListener | None) -> RunOutcome:
         engine = Engine(self._bulk, options=self._options.engine)
         randomness = self._client.runtime.randomness
         outcome = await engine.run(job, listener)
         for number in range(RUNS_MAX - 1):
-            if outcome.ending is not Ending.INTERRUPTED:
+            if outcome.ending is not RunEnd.INTERRUPTED:
                 break
             await self._clock.sleep(AGAIN.delay_seconds(number, randomness))
             outcome = await engine.run(job, listener)
@@ -436,10 +436,10 @@ class ByHand:
     async def _follow(
         self,
         job: Job,
-        agreed: Agreement,
+        agreed: AgreementCheck,
         on_request: Callable[[Object], None],
-        listener: Listener,
-    ) -> Result:
+        listener: RunListener,
+    ) -> ManualResult:
         assert job.request is not None
         assert job.request_api is not None
         resource, place = job.resource.group_resource, job.request_api.resource
@@ -461,7 +461,7 @@ class ByHand:
             await self._name_failures(job, agreed, listener)
         return _result_of_request(resource, followed.latest)
 
-    async def _name_failures(self, job: Job, agreed: Agreement, listener: Listener) -> None:
+    async def _name_failures(self, job: Job, agreed: AgreementCheck, listener: RunListener) -> None:
         """Which objects failed elsewhere: a request does not name them all, one more pass does."""
         assert job.request is not None
         options = self._options.engine
@@ -485,18 +485,18 @@ def _plain_request(resource: ApiResource, api: GroupVersionResource) -> Object:
     }
 
 
-def _result(resource: GroupResource, verdict: ManualOutcome, message: str) -> Result:
-    return Result(resource=str(resource), verdict=verdict, message=message)
+def _result(resource: GroupResource, verdict: ManualOutcome, message: str) -> ManualResult:
+    return ManualResult(resource=str(resource), verdict=verdict, message=message)
 
 
-def _result_of(resource: GroupResource, outcome: Outcome) -> Result:
+def _result_of(resource: GroupResource, outcome: RunOutcome) -> ManualResult:
     verdict = {
-        Ending.SUCCEEDED: ManualOutcome.SUCCEEDED,
-        Ending.LOST: ManualOutcome.ABORTED,
-        Ending.GONE: ManualOutcome.ABORTED,
-        Ending.UNREADY: ManualOutcome.NOT_AGREED,
+        RunEnd.SUCCEEDED: ManualOutcome.SUCCEEDED,
+        RunEnd.LOST: ManualOutcome.ABORTED,
+        RunEnd.GONE: ManualOutcome.ABORTED,
+        RunEnd.UNREADY: ManualOutcome.NOT_AGREED,
     }.get(outcome.ending, ManualOutcome.FAILED)
-    return Result(
+    return ManualResult(
         resource=str(resource),
         verdict=verdict,
         message=outcome.message,
@@ -506,14 +506,14 @@ def _result_of(resource: GroupResource, outcome: Outcome) -> Result:
     )
 
 
-def _result_of_request(resource: GroupResource, request: Object) -> Result:
-    kind = "Failed" if phase_of(request) is Phase.FAILED else "Succeeded"
+def _result_of_request(resource: GroupResource, request: Object) -> ManualResult:
+    kind = "Failed" if phase_of(request) is MigrationPhase.FAILED else "Succeeded"
     progress = mapping(mapping(request, "status"), "progress")
     counts = {
         name: value if isinstance(value := progress.get(name), int) else 0
         for name in ("scanned", "rewritten", "failed")
     }
-    return Result(
+    return ManualResult(
         resource=str(resource),
         verdict=ManualOutcome.FAILED if kind == "Failed" else ManualOutcome.SUCCEEDED,
         message=text(condition(request, kind) or {}, "message"),

@@ -18,7 +18,7 @@ from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apis.migration_v1alpha1 import GROUP
 from restow.apis.names import VERIFIED_ANNOTATION, VERIFIED_BY_SERVERS, VERIFIER_ANNOTATION
 from restow.apis.resources import IN_TREE_GROUP
-from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase
+from restow.migration.migration_values import MigrationPhase, MigrationRef, MigrationSeen
 from restow.migration.names import (
     FAILED,
     PAUSED_ANNOTATION,
@@ -64,21 +64,21 @@ def condition(request: Object, kind: str) -> Object | None:
     return None
 
 
-def phase_of(request: Object) -> Phase:
+def phase_of(request: Object) -> MigrationPhase:
     """As its conditions say."""
     if condition(request, FAILED) is not None:
-        return Phase.FAILED
+        return MigrationPhase.FAILED
     if condition(request, SUCCEEDED) is not None:
-        return Phase.SUCCEEDED
-    return Phase.PENDING if condition(request, RUNNING) is None else Phase.RUNNING
+        return MigrationPhase.SUCCEEDED
+    return MigrationPhase.PENDING if condition(request, RUNNING) is None else MigrationPhase.RUNNING
 
 
 def has_ended(request: Object) -> bool:
     """Whether it is as it will stay. A success of ours that nobody has proven is not."""
     match phase_of(request):
-        case Phase.FAILED:
+        case MigrationPhase.FAILED:
             return True
-        case Phase.SUCCEEDED:
+        case MigrationPhase.SUCCEEDED:
             return is_proven(request) or record_of(marks_of(request)) is None
         case _:
             return False
@@ -138,8 +138,8 @@ def seen(request: Object) -> MigrationSeen:
     it.
     """
     phase = phase_of(request)
-    if phase is Phase.SUCCEEDED and not is_proven(request):
-        phase = Phase.RUNNING
+    if phase is MigrationPhase.SUCCEEDED and not is_proven(request):
+        phase = MigrationPhase.RUNNING
     return MigrationSeen(
         ref=ref_of(request),
         phase=phase,

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class Phase(Enum):
+class MigrationPhase(Enum):
     """Where a migration request stands."""
 
     PENDING = "Pending"
@@ -29,7 +29,7 @@ class MigrationRef(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class MigrationRecord:
     """For what a request was made. It counts only as long as all of this is still so."""
 
     target: str
@@ -48,8 +48,8 @@ class MigrationSeen:
     """A request as it was read."""
 
     ref: MigrationRef
-    phase: Phase
-    record: Record | None = None
+    phase: MigrationPhase
+    record: MigrationRecord | None = None
     """None: somebody else's."""
     finished_at: datetime | None = None
     has_failed_objects: bool = False
@@ -57,4 +57,4 @@ class MigrationSeen:
 
     @property
     def is_open(self) -> bool:
-        return self.phase in (Phase.PENDING, Phase.RUNNING)
+        return self.phase in (MigrationPhase.PENDING, MigrationPhase.RUNNING)

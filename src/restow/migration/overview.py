@@ -33,7 +33,7 @@ from restow.migration.overview_reader import (
     unread_notes,
     with_evidence,
 )
-from restow.migration.overview_values import Overview, StoredSeen
+from restow.migration.overview_values import ClusterOverview, StoredSeen
 from restow.migration.readability import Unread, find_unread
 from restow.migration.remote_apis import API_SERVICES, left_alone_text, remote_apis
 from restow.migration.store_scan import ScanFailed, scan_store
@@ -44,14 +44,14 @@ OBJECTS_MAX: Final = 50_000
 """Of one list; more are left out, and a note says so."""
 
 
-async def look(client: ApiClient, names: Iterable[str] = ()) -> Overview:
+async def look(client: ApiClient, names: Iterable[str] = ()) -> ClusterOverview:
     """Look at the resources of these names, as people type them; without any, at all.
 
     Raises NoSuchResource for a name that the server does not know, and whatever discovery raises.
     """
     discovered = await client.discover()
     wanted = frozenset(discovered.find(name).group_resource for name in names)
-    view = Overview(client.server, client.runtime.clock.wall())
+    view = ClusterOverview(client.server, client.runtime.clock.wall())
     for group_version, error in discovered.failures.items():
         view.notes.append(f"{group_version} could not be read: {error}")
     reader = _Reader(client, discovered, view)
@@ -112,7 +112,9 @@ async def look_unread(
 class _Reader:
     """Reads lists; what cannot be read is empty, with a note."""
 
-    def __init__(self, client: ApiClient, discovered: DiscoveredResources, view: Overview) -> None:
+    def __init__(
+        self, client: ApiClient, discovered: DiscoveredResources, view: ClusterOverview
+    ) -> None:
         self._client = client
         self._served = {each.resource for each in discovered.resources}
         self._notes = view.notes

@@ -24,12 +24,12 @@ from restow.client import ApiResource, DiscoveredResources, Object, key_of, meta
 from restow.client.lease_record import LeaseRecord
 from restow.migration import migration_objects
 from restow.migration.encryption_keys import KeysSaid, keys_said, persisted_keys
-from restow.migration.migration_values import Phase
+from restow.migration.migration_values import MigrationPhase
 from restow.migration.overview_keys import keys_seen
 from restow.migration.overview_values import (
     Hash,
     LeaderSeen,
-    MigrationSeen,
+    MigrationRow,
     ResourceSeen,
     ResourceStatus,
     ServerSeen,
@@ -64,7 +64,7 @@ def resources_seen(
     discovered: DiscoveredResources,
     states: list[Object],
     reports: list[Object],
-    migrations: list[MigrationSeen],
+    migrations: list[MigrationRow],
     wanted: frozenset[GroupResource],
     *,
     remote: Mapping[GroupVersion, str] | None = None,
@@ -385,27 +385,27 @@ def _read_report(report: Object | None) -> StorageVersion | None:
         return None
 
 
-def migrations_seen(found: Iterable[Object], states: Iterable[Object] = ()) -> list[MigrationSeen]:
+def migrations_seen(found: Iterable[Object], states: Iterable[Object] = ()) -> list[MigrationRow]:
     """Migrations of either API, in the order of the list, with what the StorageStates say."""
     by_name = {key_of(each).name: each for each in states}
     seen = [
         migration_seen(each, by_name.get(str(migration_objects.resource_of(each))))
         for each in found
     ]
-    succeeded: dict[str, list[MigrationSeen]] = {}
+    succeeded: dict[str, list[MigrationRow]] = {}
     for each in seen:
-        if each.phase == Phase.SUCCEEDED.value:
+        if each.phase == MigrationPhase.SUCCEEDED.value:
             succeeded.setdefault(each.resource, []).append(each)
     return [
         replace(each, is_superseded=True)
-        if each.phase == Phase.FAILED.value
+        if each.phase == MigrationPhase.FAILED.value
         and any(_is_later(other, each) for other in succeeded.get(each.resource, ()))
         else each
         for each in seen
     ]
 
 
-def _is_later(one: MigrationSeen, other: MigrationSeen) -> bool:
+def _is_later(one: MigrationRow, other: MigrationRow) -> bool:
     """Whether one ended after the other; times are of whole seconds."""
     if one.finished is None or other.finished is None or one.created is None:
         return False
@@ -414,13 +414,16 @@ def _is_later(one: MigrationSeen, other: MigrationSeen) -> bool:
     return other.created is not None and one.created > other.created
 
 
-def migration_seen(request: Object, state: Object | None = None) -> MigrationSeen:
+def migration_seen(request: Object, state: Object | None = None) -> MigrationRow:
     phase = migration_objects.phase_of(request)
     condition = migration_objects.condition(request, phase.value) or {}
     status = migration_objects.mapping(request, "status")
     failed = status.get("failedObjects")
-    is_paused = migration_objects.is_paused(request) and phase in (Phase.PENDING, Phase.RUNNING)
-    return MigrationSeen(
+    is_paused = migration_objects.is_paused(request) and phase in (
+        MigrationPhase.PENDING,
+        MigrationPhase.RUNNING,
+    )
+    return MigrationRow(
         name=key_of(request).name,
         api_version=migration_objects.text(request, "apiVersion"),
         resource=str(migration_objects.resource_of(request)),

@@ -14,16 +14,16 @@ from typing import Any
 
 from restow.apimachinery.names import GroupResource
 from restow.apis.names import IDENTITY_LABEL_VALUE
-from restow.migration.migration_values import Phase
+from restow.migration.migration_values import MigrationPhase
 from restow.migration.overview_keys import KeysSeen
 from restow.migration.readability import Unread
 from restow.migration.store_scan import StoreScan
 
 __all__ = [
+    "ClusterOverview",
     "Hash",
     "LeaderSeen",
-    "MigrationSeen",
-    "Overview",
+    "MigrationRow",
     "ResourceSeen",
     "ResourceStatus",
     "ServerSeen",
@@ -99,7 +99,7 @@ class ResourceSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MigrationSeen:
+class MigrationRow:
     """A request."""
 
     name: str
@@ -118,7 +118,7 @@ class MigrationSeen:
 
     @property
     def is_open(self) -> bool:
-        return self.phase not in (Phase.SUCCEEDED.value, Phase.FAILED.value)
+        return self.phase not in (MigrationPhase.SUCCEEDED.value, MigrationPhase.FAILED.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,13 +162,13 @@ class StoredSeen:
 
 
 @dataclass(slots=True)
-class Overview:
+class ClusterOverview:
     """Everything."""
 
     server: str
     moment: datetime
     resources: list[ResourceSeen] = field(default_factory=list)
-    migrations: list[MigrationSeen] = field(default_factory=list)
+    migrations: list[MigrationRow] = field(default_factory=list)
     servers: list[ServerSeen] = field(default_factory=list)
     leaders: list[LeaderSeen] = field(default_factory=list)
     stored: StoredSeen = field(default_factory=StoredSeen)

@@ -16,7 +16,7 @@ from typing import Final
 
 from restow.aio import Runtime, TasksClosed, TasksFull
 
-__all__ = ["ProbeAnswer", "Probes"]
+__all__ = ["ProbeAnswer", "ProbeServer"]
 
 CONNECTIONS_MAX: Final = 64
 HEAD_BYTES_MAX: Final = 16 * 1024
@@ -42,7 +42,7 @@ class ProbeAnswer:
     content_type: str = _TEXT
 
 
-class Probes:
+class ProbeServer:
     """A listening page. Made by `start`."""
 
     def __init__(self, pages: Mapping[str, Callable[[], ProbeAnswer]], runtime: Runtime) -> None:
@@ -61,7 +61,7 @@ class Probes:
         runtime: Runtime,
         bind: str,
         port: int,
-    ) -> Probes:
+    ) -> ProbeServer:
         """Listen; port 0 is any free one. Raises OSError if that is not possible."""
         made = cls(pages, runtime)
         made._server = await asyncio.start_server(made._connected, bind, port, limit=HEAD_BYTES_MAX)

@@ -23,13 +23,13 @@ from restow.apimachinery.status_error import StatusError
 from restow.apis.resources import STATES
 from restow.client import ApiClient, ConnectionFailed, LeaderElector, LeaderTiming, key_of
 from restow.migration.events import EventRecorder
-from restow.migration.health import Health
+from restow.migration.health import ControllerHealth
 from restow.migration.installation import missing_kinds
-from restow.migration.led_controller import MIGRATOR, TRIGGER, Led, Part
+from restow.migration.led_controller import MIGRATOR, TRIGGER, LedController, Part
 from restow.migration.metrics import CONTENT_TYPE, ControllerMetrics
 from restow.migration.migration_objects import REQUESTS
 from restow.migration.names import NAMESPACE_DEFAULT
-from restow.migration.probes import ProbeAnswer, Probes
+from restow.migration.probes import ProbeAnswer, ProbeServer
 from restow.migration.rights import missing_rights, rights_of
 from restow.migration.trigger.observations import state_seen
 
@@ -87,7 +87,7 @@ class ControllersProcess:
         self._runtime: Runtime = client.runtime
         clock = self._runtime.clock
         self.metrics = ControllerMetrics(clock)
-        self.health = Health(clock)
+        self.health = ControllerHealth(clock)
         self.recorder = EventRecorder(
             client,
             component="restow-controllers",
@@ -113,7 +113,7 @@ class ControllersProcess:
         What was begun is undone by `stop`, also after an error.
         """
         await self.check()
-        probes = await Probes.start(
+        probes = await ProbeServer.start(
             {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics_page},
             runtime=self._runtime,
             bind=self._options.bind,
@@ -200,7 +200,7 @@ class ControllersProcess:
                     return True
         return False
 
-    def _led(self, part: Part) -> Led:
+    def _led(self, part: Part) -> LedController:
         elector = None
         if self._options.is_elected:
             elector = LeaderElector(
@@ -211,7 +211,7 @@ class ControllersProcess:
                 is_unique=self._options.is_identity_unique,
                 timing=self._options.timing,
             )
-        return Led(
+        return LedController(
             part,
             runtime=self._runtime,
             health=self.health,

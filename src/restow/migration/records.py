@@ -12,7 +12,7 @@ from dataclasses import astuple
 from typing import Final
 
 from restow.apimachinery.names import GroupResource
-from restow.migration.migration_values import Record
+from restow.migration.migration_values import MigrationRecord
 
 __all__ = ["CHANGE_ANNOTATION", "annotations_of", "name_of", "record_of"]
 
@@ -31,18 +31,20 @@ NAME_LENGTH_MAX: Final = 253
 _DIGEST_LENGTH: Final = 12
 
 
-def annotations_of(record: Record) -> dict[str, str]:
+def annotations_of(record: MigrationRecord) -> dict[str, str]:
     return {annotation: getattr(record, field) for field, annotation in _FIELDS.items()}
 
 
-def record_of(annotations: Mapping[str, str]) -> Record | None:
+def record_of(annotations: Mapping[str, str]) -> MigrationRecord | None:
     """None if any is missing: then it is not a request of ours."""
     if any(annotation not in annotations for annotation in _FIELDS.values()):
         return None
-    return Record(**{field: annotations[annotation] for field, annotation in _FIELDS.items()})
+    return MigrationRecord(
+        **{field: annotations[annotation] for field, annotation in _FIELDS.items()}
+    )
 
 
-def name_of(resource: GroupResource, record: Record) -> str:
+def name_of(resource: GroupResource, record: MigrationRecord) -> str:
     text = "\0".join((*resource, *astuple(record)))
     digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
     room = NAME_LENGTH_MAX - len(digest) - 1

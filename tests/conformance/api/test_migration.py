@@ -24,9 +24,9 @@ from restow.endpoints.barrier import WriteBarrier
 from restow.migration.event_sinks import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.dry_run import dry_run
-from restow.migration.migrator.jobs import Ending
+from restow.migration.migrator.jobs import RunEnd
 from restow.migration.migrator.options import MigratorOptions
-from restow.migration.migrator.passes import Failure
+from restow.migration.migrator.passes import ObjectFailure
 from restow.migration.migrator.patch_rewrite import PatchOptions
 from restow.migration.trigger.controller import TriggerController
 from restow.migration.trigger.options import TriggerOptions
@@ -189,7 +189,7 @@ async def test_refused_by_admission() -> None:
     dry run names it before. The server's own rewrite asks nobody."""
     plugin = Plugin("w007")
     async with world_of(COUNT, plugin) as world:
-        found: list[Failure] = []
+        found: list[ObjectFailure] = []
         done = await dry_run(
             world.client,
             world.widgets,
@@ -202,7 +202,7 @@ async def test_refused_by_admission() -> None:
         assert await world.versions() == {V1: COUNT}
 
         outcome = await world.run(await world.request("by-patches"), is_patching=True)
-        assert (outcome.ending, outcome.failed) == (Ending.FAILED, 1)
+        assert (outcome.ending, outcome.failed) == (RunEnd.FAILED, 1)
         request = await world.latest("by-patches")
         assert conditions(request)["Failed"] == ("True", "ObjectsFailed")
         [named] = request["status"]["failedObjects"]
@@ -212,7 +212,7 @@ async def test_refused_by_admission() -> None:
 
         asked = len([each for each in plugin.asked if each.name == "w007"])
         outcome = await world.run(await world.request("by-rewrite"))
-        assert outcome.ending is Ending.SUCCEEDED
+        assert outcome.ending is RunEnd.SUCCEEDED
         assert await world.versions() == {V2: COUNT}
         assert len([each for each in plugin.asked if each.name == "w007"]) == asked
 
@@ -222,8 +222,8 @@ async def test_admission_relents() -> None:
     plugin = Plugin("w003")
     async with world_of(COUNT, plugin) as world:
         outcome = await world.run(await world.request("one"), is_patching=True)
-        assert outcome.ending is Ending.FAILED
+        assert outcome.ending is RunEnd.FAILED
         plugin.refused = ""
         outcome = await world.run(await world.request("two"), is_patching=True)
-        assert outcome.ending is Ending.SUCCEEDED
+        assert outcome.ending is RunEnd.SUCCEEDED
         assert await world.versions() == {V2: COUNT}

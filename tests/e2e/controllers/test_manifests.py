@@ -24,7 +24,7 @@ from restow.migration.events import EventRecorder
 from restow.migration.led_controller import Part
 from restow.migration.metrics import ControllerMetrics
 from restow.migration.migration_objects import REQUESTS, phase_of
-from restow.migration.migration_values import Phase
+from restow.migration.migration_values import MigrationPhase
 from restow.migration.parts import PartOptions, make_parts
 from restow.migration.process import ControllersProcess, ProcessOptions
 from restow.migration.rights import ANY, OWN, RIGHTS
@@ -202,7 +202,7 @@ async def test_the_migrator_may_do_what_it_does(tmp_path: Path, has_rewrite: boo
 
         async def is_done() -> bool:
             found = await run.admin.get(REQUESTS[0], "configmaps-by-hand")
-            return phase_of(found) is Phase.SUCCEEDED
+            return phase_of(found) is MigrationPhase.SUCCEEDED
 
         await until(is_done)
     grants = granted(with_everything=False)

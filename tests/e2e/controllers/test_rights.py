@@ -22,7 +22,7 @@ from restow.migration.events import EventRecorder
 from restow.migration.led_controller import Part
 from restow.migration.metrics import ControllerMetrics
 from restow.migration.migration_objects import REQUESTS, phase_of
-from restow.migration.migration_values import Phase
+from restow.migration.migration_values import MigrationPhase
 from restow.migration.parts import PartOptions, make_parts
 from restow.migration.process import ControllersProcess, ProcessOptions
 from restow.migration.rights import missing_rights, rights_of
@@ -160,7 +160,7 @@ async def migrates(admin: ApiClient, account: ApiClient, mine: ClientConfig) -> 
             page = await admin.list_page(REQUESTS[0])
             return any(
                 each["spec"]["resource"]["resource"] == CONFIG_MAPS.resource
-                and phase_of(each) is Phase.SUCCEEDED
+                and phase_of(each) is MigrationPhase.SUCCEEDED
                 for each in page.items
             )
 

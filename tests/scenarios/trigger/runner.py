@@ -31,9 +31,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase
+from restow.migration.migration_values import MigrationPhase, MigrationRef, MigrationSeen
 from restow.migration.trigger.actions import Action, Wait
-from restow.migration.trigger.values import Census, Settings
+from restow.migration.trigger.values import CensusReading, Settings
 from tests.unit.migration.trigger.world import MIGRATION_API, START, Controller, Job, World
 
 NONE = "none"
@@ -119,14 +119,14 @@ class Runner:
 
     def do_request(self) -> None:
         ref = MigrationRef(MIGRATION_API, "by-hand", f"migration-{self.world.fresh()}")
-        seen = MigrationSeen(ref=ref, phase=Phase.PENDING)
+        seen = MigrationSeen(ref=ref, phase=MigrationPhase.PENDING)
         self.world.jobs["by-hand"] = Job(seen, sorted(self.world.objects))
 
     def do_forget_state(self) -> None:
         self.world.state = None
 
     def do_census(self) -> None:
-        found = Census(
+        found = CensusReading(
             found=frozenset(self.world.objects.values()), begun_seconds=self.world.seconds
         )
         for controller in self.world.controllers.values():

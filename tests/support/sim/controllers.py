@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from restow.client import ApiClient, InProcessTransport, LeaderElector, LeaderTiming
 from restow.migration.event_sinks import NO_RECORDER
-from restow.migration.health import Health
-from restow.migration.led_controller import TRIGGER, Led, Part, Runs
+from restow.migration.health import ControllerHealth
+from restow.migration.led_controller import TRIGGER, LedController, Part, Runs
 from restow.migration.metrics import ControllerMetrics
 from restow.migration.migrator.options import EngineOptions, MigratorOptions
 from restow.migration.migrator.patch_rewrite import PatchOptions
 from restow.migration.parts import PART_NAMES, PartOptions, make_parts
-from restow.migration.trigger.options import Source, TriggerOptions
+from restow.migration.trigger.options import TriggerOptions, TriggerSource
 from restow.migration.trigger.values import Settings
 from tests.support.sim.clock import ProcessClock, runtime_of
 from tests.support.sim.doors import Door
@@ -50,7 +50,7 @@ class SimControllers:
         ledger: Ledger,
         seed: str,
         fatal: Any,
-        source: Source = Source.AUTO,
+        source: TriggerSource = TriggerSource.AUTO,
         skew_seconds: float = 0.0,
         parts: tuple[str, ...] = PART_NAMES,
         rules: Settings = QUICK,
@@ -103,19 +103,19 @@ class SimControllers:
         leases, metrics = self._client(), ControllerMetrics(self.clock)
         client: ApiClient = self._client()
         watched: Callable[[Part], Part] = _as_it_is
-        if self.source in (Source.DISCOVERY, Source.DISCOVERY_HA):
+        if self.source in (TriggerSource.DISCOVERY, TriggerSource.DISCOVERY_HA):
             client, watched = self._watched()
         parts = make_parts(
             PartOptions(names=self._parts, trigger=self._trigger(), migrator=_migrator()),
             client=client,
             bulk=self._client(),
-            connect_to=self._client if self.source is Source.DISCOVERY_HA else None,
+            connect_to=self._client if self.source is TriggerSource.DISCOVERY_HA else None,
             recorder=NO_RECORDER,  # type: ignore[arg-type]
             metrics=metrics,
         )
-        health = Health(self.clock)
+        health = ControllerHealth(self.clock)
         led = [
-            Led(
+            LedController(
                 part,
                 runtime=self.runtime,
                 health=health,

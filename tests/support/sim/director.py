@@ -13,7 +13,7 @@ import orjson
 
 from restow.apimachinery.names import GroupResource
 from restow.migration.parts import PART_NAMES
-from restow.migration.trigger.options import Source
+from restow.migration.trigger.options import TriggerSource
 from restow.registry.custom.crds import ROOT as DEFINITIONS_ROOT
 from restow.registry.stored_bytes import encode
 from restow.storage.interface import Key, Put, Transaction
@@ -107,7 +107,7 @@ class Director:
         if len(world.ready()) < len(self.places):
             world.problem(f"L1: not all servers are ready after {START_SECONDS_MAX} s")
             return
-        await self._tell_addresses() if plan.source is Source.DISCOVERY_HA else None
+        await self._tell_addresses() if plan.source is TriggerSource.DISCOVERY_HA else None
         for name in CONTROLLERS[: plan.controllers]:
             self._start_controllers(name)
         if plan.has_custom:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from restow.migration.trigger.options import Source
+from restow.migration.trigger.options import TriggerSource
 from restow.storageversion.identity import Mode
 from tests.support.sim.releases import GROUP, RELEASES
 
@@ -84,7 +84,7 @@ class Plan:
     """That of the servers at first, and that at the end."""
     servers: int
     controllers: int
-    source: Source
+    source: TriggerSource
     """By what the trigger knows how servers write."""
     delay_seconds: float
     """Of messages, at most."""
@@ -152,7 +152,7 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
     )
     source = _source(Random(f"source/{seed}"), mode)
     can_differ = (
-        mode == "report" and neighbours == ("x+1", "x+2") and source is not Source.DISCOVERY
+        mode == "report" and neighbours == ("x+1", "x+2") and source is not TriggerSource.DISCOVERY
     )
     if can_differ and random.random() < SPLITS:
         where = random.randint(0, len(steps))
@@ -191,11 +191,13 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
     )
 
 
-def _source(random: Random, mode: Mode) -> Source:
+def _source(random: Random, mode: Mode) -> TriggerSource:
     """Servers that are loose say so in their reports alone, and a trigger has to wait for them."""
     if mode == "loose":
-        return Source.AUTO
-    return random.choices((Source.AUTO, Source.DISCOVERY, Source.DISCOVERY_HA), (6, 1, 1))[0]
+        return TriggerSource.AUTO
+    return random.choices(
+        (TriggerSource.AUTO, TriggerSource.DISCOVERY, TriggerSource.DISCOVERY_HA), (6, 1, 1)
+    )[0]
 
 
 def _act(

@@ -12,7 +12,7 @@ from restow.cli import controllers
 from restow.cli.main import main
 from restow.client import LeaderTiming
 from restow.migration.crds import DEFINITIONS
-from restow.migration.trigger.options import Source
+from restow.migration.trigger.options import TriggerSource
 
 KUBECONFIG = """\
 apiVersion: v1
@@ -48,7 +48,7 @@ def test_options_reach_the_parts() -> None:
     )
     parts = controllers._part_options(arguments, "host_7_uid")
     assert parts.names == ("migrator",)
-    assert parts.trigger.source is Source.DISCOVERY_HA
+    assert parts.trigger.source is TriggerSource.DISCOVERY_HA
     assert (parts.trigger.is_local, parts.trigger.reporter_id) == (True, "host_7_uid")
     assert parts.trigger.rules.poll_seconds == parts.trigger.rules.hold_seconds == 30
     assert parts.migrator.resources_at_once == 7

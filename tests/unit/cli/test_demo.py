@@ -31,7 +31,7 @@ from restow.client import ApiClient, read_kubeconfig
 from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.messages import Overview, ProcessView
 from restow.migration.migration_objects import REQUESTS
-from restow.migration.migration_values import Phase
+from restow.migration.migration_values import MigrationPhase
 from restow.migration.overview_reader import migration_seen
 from tests.support.server_process import ServerProcess
 
@@ -135,9 +135,11 @@ def test_what_counts_as_aborted() -> None:
     found = request("one")
     assert not RequestSeen("one", found).is_aborted
     assert RequestSeen("one", found, is_gone=True).is_aborted
-    assert RequestSeen("one", found, phases={Phase.RUNNING, Phase.FAILED}).is_aborted
-    assert not RequestSeen("one", found, is_gone=True, phases={Phase.SUCCEEDED}).is_aborted
-    assert not RequestSeen("one", found, phases={Phase.SUCCEEDED}).is_proven
+    assert RequestSeen(
+        "one", found, phases={MigrationPhase.RUNNING, MigrationPhase.FAILED}
+    ).is_aborted
+    assert not RequestSeen("one", found, is_gone=True, phases={MigrationPhase.SUCCEEDED}).is_aborted
+    assert not RequestSeen("one", found, phases={MigrationPhase.SUCCEEDED}).is_proven
 
 
 def test_a_seed_draws_the_same_plot() -> None:

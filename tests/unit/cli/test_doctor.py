@@ -28,7 +28,7 @@ from restow.cli.main import main
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import locked
 from restow.localcluster.state import ClusterState, ServerState, write_state
-from restow.migration.overview_values import MigrationSeen
+from restow.migration.overview_values import MigrationRow
 from restow.migration.preflight import ClusterView, ResourceView, ServerEntry
 from restow.migration.readability import Unread
 from restow.migration.store_scan import StoreScan
@@ -184,8 +184,8 @@ def test_agreement() -> None:
     assert agreement(pods(persisted=None))[0] is Level.UNSEEN
 
 
-def failed(name: str, *, is_superseded: bool = False) -> MigrationSeen:
-    return MigrationSeen(
+def failed(name: str, *, is_superseded: bool = False) -> MigrationRow:
+    return MigrationRow(
         name=name,
         api_version="migration.k8s.io/v1alpha1",
         resource="pods",

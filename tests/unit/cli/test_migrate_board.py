@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from restow.cli.migrate_board import Board
-from restow.migration.manual import ManualOutcome, Result
+from restow.migration.manual import ManualOutcome, ManualResult
 
 ESCAPE = "\x1b]0;mine\x07"
 
@@ -26,5 +26,7 @@ def test_keys_are_shown_as_they_are_called(capsys: pytest.CaptureFixture[str]) -
     """What lies between two colons is part of a name, and no picture."""
     message = "all objects are stored as v1, under the key aesgcm:new:6f1d0c3b9a52"
     with Board(is_quiet=False) as board:
-        board.summary([Result(resource="secrets", verdict=ManualOutcome.SKIPPED, message=message)])
+        board.summary(
+            [ManualResult(resource="secrets", verdict=ManualOutcome.SKIPPED, message=message)]
+        )
     assert message in capsys.readouterr().out

@@ -16,10 +16,10 @@ from restow.cli import status_tables
 from restow.cli.hints import Hints
 from restow.cli.main import main
 from restow.migration.overview_values import (
+    ClusterOverview,
     Hash,
     LeaderSeen,
-    MigrationSeen,
-    Overview,
+    MigrationRow,
     ResourceSeen,
     ResourceStatus,
     ServerSeen,
@@ -37,7 +37,7 @@ def ago(seconds: int) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def migration(name: str, phase: str, **more: Any) -> MigrationSeen:
+def migration(name: str, phase: str, **more: Any) -> MigrationRow:
     given: dict[str, Any] = {
         "api_version": "migration.k8s.io/v1alpha1",
         "resource": "pods",
@@ -48,12 +48,12 @@ def migration(name: str, phase: str, **more: Any) -> MigrationSeen:
         "created": ago(200),
         "finished": None,
     }
-    return MigrationSeen(name=name, phase=phase, **(given | more))
+    return MigrationRow(name=name, phase=phase, **(given | more))
 
 
-def view() -> Overview:
+def view() -> ClusterOverview:
     """A cluster in the middle of an upgrade."""
-    return Overview(
+    return ClusterOverview(
         server="https://there",
         moment=NOW,
         servers=[
@@ -115,7 +115,7 @@ def view() -> Overview:
     )
 
 
-def printed(width: int, seen: Overview | None = None) -> list[str]:
+def printed(width: int, seen: ClusterOverview | None = None) -> list[str]:
     console = Console(width=width, color_system=None, highlight=False, markup=False, record=True)
     with console.capture() as capture:
         status_tables.print_all(seen or view(), console, hints=Hints())

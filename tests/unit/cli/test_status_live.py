@@ -22,8 +22,8 @@ from restow.cli.hints import Hints
 from restow.cli.main import main
 from restow.cli.status_live import STALE, Blocks, Records, Screen, most_urgent
 from restow.migration.overview_values import (
+    ClusterOverview,
     Hash,
-    Overview,
     ResourceSeen,
     ResourceStatus,
     ServerSeen,
@@ -39,11 +39,11 @@ def resource(name: str, verdict: ResourceStatus = ResourceStatus.OK) -> Resource
     return ResourceSeen(resource=name, written=Hash("h", "v1"), verdict=verdict)
 
 
-def view(*resources: ResourceSeen, seconds: int = 0) -> Overview:
+def view(*resources: ResourceSeen, seconds: int = 0) -> ClusterOverview:
     """A cluster whose only server renews its lease all the time."""
     moment = NOW + timedelta(seconds=seconds)
     server = ServerSeen(id="apiserver-a", host="one", renewed=moment, is_live=True)
-    return Overview("https://there", moment, resources=list(resources), servers=[server])
+    return ClusterOverview("https://there", moment, resources=list(resources), servers=[server])
 
 
 def test_what_needs_a_look_comes_first() -> None:

@@ -25,7 +25,7 @@ from restow.localcluster.rolling import (
     plan_upgrade,
     situation_of,
 )
-from restow.localcluster.safety import Report, Situation
+from restow.localcluster.safety import PreflightReport, Situation
 from restow.localcluster.state import Upgrade
 
 WIDGETS = GroupResource("example.com", "widgets")
@@ -196,11 +196,11 @@ async def test_every_server_is_asked_before_a_step(
     answers = {0: "ok", 1: "ok", 2: "ok" if is_late else answer}
     asked: list[Situation] = []
 
-    async def check(client: ApiClient, *, target: Release, situation: Situation) -> Report:
+    async def check(client: ApiClient, *, target: Release, situation: Situation) -> PreflightReport:
         assert client is not None
         asked.append(situation)
         answers[2] = answer
-        return Report(target=target.name)
+        return PreflightReport(target=target.name)
 
     roller = Roller(
         Told(overview("x", "x", "x")),  # type: ignore[arg-type]

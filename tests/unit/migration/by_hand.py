@@ -6,23 +6,23 @@ from collections.abc import Callable
 from typing import Any
 
 from restow.client import DiscoveredResources
-from restow.migration.manual import ByHand, ByHandOptions, Result
-from restow.migration.migrator.jobs import Listener
+from restow.migration.manual import ManualMigration, ManualMigrationOptions, ManualResult
+from restow.migration.migrator.jobs import RunListener
 from tests.unit.migration.migrator.world import QUICK, World
 
-OPTIONS = ByHandOptions(engine=QUICK)
+OPTIONS = ManualMigrationOptions(engine=QUICK)
 
 
 async def migrate(
     world: World,
-    options: ByHandOptions = OPTIONS,
+    options: ManualMigrationOptions = OPTIONS,
     *,
     found: DiscoveredResources | None = None,
     on_request: Callable[[Any], None] = lambda _: None,
-    listener: Listener | None = None,
-) -> Result:
+    listener: RunListener | None = None,
+) -> ManualResult:
     found = found or await world.client.discover()
-    async with ByHand(world.client, found, bulk=world.client, options=options) as by_hand:
+    async with ManualMigration(world.client, found, bulk=world.client, options=options) as by_hand:
         return await by_hand.migrate(world.widgets, on_request=on_request, listener=listener)
 
 

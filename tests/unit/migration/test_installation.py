@@ -15,7 +15,7 @@ from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
 from restow.client import ApiClient, InProcessResponse, InProcessTransport
 from restow.migration import crds
-from restow.migration.installation import InstallFailed, Outcome, install, missing_kinds
+from restow.migration.installation import InstallFailed, InstallOutcome, install, missing_kinds
 from tests.unit.migration.running import running_server
 
 STATES = "storagestates.migration.k8s.io"
@@ -121,7 +121,7 @@ def original(plural: str) -> dict[str, Any]:
     return definition
 
 
-def outcomes(done: list[Any]) -> dict[str, Outcome]:
+def outcomes(done: list[Any]) -> dict[str, InstallOutcome]:
     return {each.name: each.outcome for each in done}
 
 
@@ -131,12 +131,12 @@ async def test_both_kinds_are_created_once() -> None:
     client = server.client()
     assert await missing_kinds(client) == [STATES, MIGRATIONS]
     assert outcomes(await install(client)) == {
-        STATES: Outcome.CREATED,
-        MIGRATIONS: Outcome.CREATED,
+        STATES: InstallOutcome.CREATED,
+        MIGRATIONS: InstallOutcome.CREATED,
     }
     assert await missing_kinds(client) == []
     server.writes.clear()
-    assert set(outcomes(await install(client)).values()) == {Outcome.UNCHANGED}
+    assert set(outcomes(await install(client)).values()) == {InstallOutcome.UNCHANGED}
     assert server.writes == []
 
 
@@ -145,7 +145,7 @@ async def test_an_original_definition_is_upgraded_in_place() -> None:
     server = Kubernetes()
     for plural in crds.DEFINITIONS:
         server.store(original(plural))
-    assert set(outcomes(await install(server.client())).values()) == {Outcome.UPDATED}
+    assert set(outcomes(await install(server.client())).values()) == {InstallOutcome.UPDATED}
     assert set(server.writes) == {"PUT"}
     stored = server.definitions[STATES]
     assert stored["metadata"]["labels"] == {"team": "theirs"}
@@ -173,7 +173,7 @@ async def test_a_dry_run_changes_nothing() -> None:
     """The server is asked what it would say, and nothing is stored."""
     server = Kubernetes()
     done = await install(server.client(), is_dry_run=True)
-    assert set(outcomes(done).values()) == {Outcome.CREATED}
+    assert set(outcomes(done).values()) == {InstallOutcome.CREATED}
     assert set(server.writes) == {"POST dry run"}
     assert server.definitions == {}
 
@@ -182,10 +182,10 @@ async def test_two_installers_do_not_disturb_each_other() -> None:
     """Whoever comes second, at a creation or at an update, looks again and goes on."""
     server = Kubernetes()
     server.before_write = [lambda: server.store(crds.definition_of("storagestates"))]
-    assert outcomes(await install(server.client()))[STATES] is Outcome.UNCHANGED
+    assert outcomes(await install(server.client()))[STATES] is InstallOutcome.UNCHANGED
     server.store(original("storagestates") | {"status": {}})
     server.before_write = [lambda: server.store(original("storagestates"))]
-    assert outcomes(await install(server.client()))[STATES] is Outcome.UPDATED
+    assert outcomes(await install(server.client()))[STATES] is InstallOutcome.UPDATED
 
 
 async def test_it_waits_until_the_kinds_are_served() -> None:
@@ -194,7 +194,7 @@ async def test_it_waits_until_the_kinds_are_served() -> None:
     server.is_slow = 5
     done = await clock.run_until_done(install(server.client(clock)))
     assert server.is_slow == 0
-    assert set(outcomes(done).values()) == {Outcome.CREATED}
+    assert set(outcomes(done).values()) == {InstallOutcome.CREATED}
 
 
 async def test_a_definition_that_never_is_established_is_told() -> None:
@@ -228,7 +228,7 @@ async def test_a_server_without_custom_resources() -> None:
     with pytest.raises(InstallFailed, match="custom resources need"):
         await install(server.client())
     server.built_in = set(crds.DEFINITIONS)
-    assert set(outcomes(await install(server.client())).values()) == {Outcome.BUILT_IN}
+    assert set(outcomes(await install(server.client())).values()) == {InstallOutcome.BUILT_IN}
 
 
 async def test_a_restow_server_has_them_built_in(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ async def test_a_restow_server_has_them_built_in(tmp_path: Path) -> None:
         ApiClient.connect(config, runtime=Runtime.system()) as client,
     ):
         assert await missing_kinds(client) == []
-        assert set(outcomes(await install(client)).values()) == {Outcome.BUILT_IN}
+        assert set(outcomes(await install(client)).values()) == {InstallOutcome.BUILT_IN}
 
 
 @pytest.mark.parametrize("plural", crds.DEFINITIONS)

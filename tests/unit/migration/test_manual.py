@@ -14,12 +14,12 @@ from restow.apimachinery.names import GroupVersionResource
 from restow.apis.resources import STATES, STORAGE_VERSIONS
 from restow.client import DiscoveredResources, LeaderElector
 from restow.migration.event_sinks import NO_MIGRATOR_METRICS, NO_RECORDER
-from restow.migration.manual import ByHand, ManualOutcome
+from restow.migration.manual import ManualMigration, ManualOutcome
 from restow.migration.migration_objects import REQUESTS, marks_of, phase_of
-from restow.migration.migration_values import Phase, Record
+from restow.migration.migration_values import MigrationPhase, MigrationRecord
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.engine import Engine
-from restow.migration.migrator.jobs import Listener
+from restow.migration.migrator.jobs import RunListener
 from restow.migration.migrator.options import MigratorOptions
 from restow.migration.names import (
     MIGRATOR_LEASE,
@@ -80,7 +80,7 @@ async def test_a_failed_one_is_tried_again_at_once(world: World) -> None:
     """One that failed does not have to wait for the trigger's next try."""
     await world.plant_raw("bad", b"no object")
     names: list[str] = []
-    listener = Listener(failed=lambda failure: names.append(failure.name))
+    listener = RunListener(failed=lambda failure: names.append(failure.name))
     result = await migrate(world, listener=listener)
     assert (result.verdict, result.failed, names) == (ManualOutcome.FAILED, 1, ["bad"])
     assert "bad" in result.message
@@ -119,7 +119,7 @@ async def test_a_record_does_not_outweigh_a_failure(world: World) -> None:
 async def test_a_trigger_elsewhere_is_let_try_again(world: World) -> None:
     """By discovery alone, a request of the trigger that has failed makes room for a new one."""
     found = without(await world.client.discover(), STORAGE_VERSIONS)
-    record = Record(target="t", state_uid="s", change="", epoch="", storage_version="")
+    record = MigrationRecord(target="t", state_uid="s", change="", epoch="", storage_version="")
     old = await world.request("old", annotations=annotations_of(record))
     await Engine(world.client).fail(old, world.requests.resource, reason="Test", message="failed")
     elector = LeaderElector(
@@ -160,7 +160,7 @@ async def test_controllers_do_the_work(world: World) -> None:
         recorder=NO_RECORDER,
         metrics=NO_MIGRATOR_METRICS,
     )
-    shown: list[Phase] = []
+    shown: list[MigrationPhase] = []
     async with elector.leading(), runtime.tasks("test") as tasks:
         tasks.spawn("migrator", controller.run())
         result = await migrate(world, on_request=lambda r: shown.append(phase_of(r)))
@@ -191,7 +191,7 @@ async def test_held_and_let_go(world: World) -> None:
     """A pause holds the work between two pages, and a resumption ends it well."""
     found = await world.client.discover()
     async with (
-        ByHand(world.client, found, bulk=world.client, options=OPTIONS) as steering,
+        ManualMigration(world.client, found, bulk=world.client, options=OPTIONS) as steering,
         asyncio.TaskGroup() as group,
     ):
         pages = 0
@@ -204,7 +204,7 @@ async def test_held_and_let_go(world: World) -> None:
 
         world.faults.before = before
         held = asyncio.Event()
-        listener = Listener(paused=held.set)
+        listener = RunListener(paused=held.set)
         task = group.create_task(migrate(world, listener=listener))
         await held.wait()
         assert (await world.versions())[V1] > 0
@@ -220,7 +220,7 @@ async def test_cancelled(world: World) -> None:
     await migrate(world)
     await world.request("another")
     found = await world.client.discover()
-    async with ByHand(world.client, found, bulk=world.client, options=OPTIONS) as by_hand:
+    async with ManualMigration(world.client, found, bulk=world.client, options=OPTIONS) as by_hand:
         assert await by_hand.cancel(WIDGETS) == ["another"]
         assert await by_hand.cancel(WIDGETS) == []
     assert len(await requests(world)) == 1

@@ -11,10 +11,10 @@ from restow.aio import Runtime
 from restow.client import LeaderElector
 from restow.client.transport import ClientRequest
 from restow.migration.event_sinks import NO_MIGRATOR_METRICS, NO_RECORDER
-from restow.migration.manual import ByHandOptions, ManualOutcome
+from restow.migration.manual import ManualMigrationOptions, ManualOutcome
 from restow.migration.migrator.controller import MigratorController
 from restow.migration.migrator.engine import Engine
-from restow.migration.migrator.jobs import Listener
+from restow.migration.migrator.jobs import RunListener
 from restow.migration.migrator.options import EngineOptions, MigratorOptions
 from restow.migration.names import MIGRATOR_LEASE
 from tests.unit.migration.by_hand import OPTIONS, migrate, requests
@@ -38,8 +38,8 @@ async def world() -> AsyncIterator[World]:
 async def test_every_failure_is_named(world: World, is_led: bool) -> None:
     """All names reach the caller, whether the work is done here or by a controller."""
     names: list[str] = []
-    listener = Listener(failed=lambda failure: names.append(failure.name))
-    options = ByHandOptions(engine=EngineOptions(retry_backoff=QUICK.retry_backoff))
+    listener = RunListener(failed=lambda failure: names.append(failure.name))
+    options = ManualMigrationOptions(engine=EngineOptions(retry_backoff=QUICK.retry_backoff))
     if not is_led:
         result = await migrate(world, options, listener=listener)
     else:

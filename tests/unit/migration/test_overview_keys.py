@@ -32,7 +32,12 @@ from restow.migration.overview_reader import (
     silent_apis,
     with_evidence,
 )
-from restow.migration.overview_values import Overview, ResourceSeen, ResourceStatus, StoredSeen
+from restow.migration.overview_values import (
+    ClusterOverview,
+    ResourceSeen,
+    ResourceStatus,
+    StoredSeen,
+)
 from restow.migration.remote_apis import left_alone_text, remote_apis
 from restow.migration.store_scan import StoreScan
 
@@ -105,7 +110,9 @@ def seen(report: dict[str, Any], state: dict[str, Any]) -> ResourceSeen:
 
 def printed(*resources: ResourceSeen) -> str:
     sheet = io.StringIO()
-    view = Overview("https://there", Runtime.system().clock.wall(), resources=list(resources))
+    view = ClusterOverview(
+        "https://there", Runtime.system().clock.wall(), resources=list(resources)
+    )
     console = Console(file=sheet, width=300, highlight=False, markup=False)
     status_tables.print_all(view, console, hints=Hints())
     return sheet.getvalue()

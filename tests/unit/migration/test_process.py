@@ -15,10 +15,10 @@ from restow.aio import Runtime, SimulatedClock
 from restow.apis.resources import LEASES, STATES
 from restow.client import ApiClient, LeaderElector, LeaderTiming
 from restow.migration.events import EventRecorder
-from restow.migration.health import TROUBLE_SECONDS_MAX, Health
-from restow.migration.led_controller import Led, Part
+from restow.migration.health import TROUBLE_SECONDS_MAX, ControllerHealth
+from restow.migration.led_controller import LedController, Part
 from restow.migration.metrics import ControllerMetrics
-from restow.migration.probes import ProbeAnswer, Probes
+from restow.migration.probes import ProbeAnswer, ProbeServer
 from restow.migration.process import (
     STOP_SECONDS_MAX,
     ControllersProcess,
@@ -68,9 +68,9 @@ class Candidate:
         runtime = Runtime.simulated(name, clock=clock)
         client, _ = new_client(api, seed=name)
         client = ApiClient(client._caller.transport, runtime=runtime)
-        self.metrics, self.health = ControllerMetrics(clock), Health(clock)
+        self.metrics, self.health = ControllerMetrics(clock), ControllerHealth(clock)
         self.elector = LeaderElector(client, namespace="kube-system", name="t", identity=name)
-        self.led = Led(
+        self.led = LedController(
             self.worker.part(**more),
             runtime=runtime,
             health=self.health,
@@ -186,7 +186,7 @@ async def test_a_controller_is_asked_how_it_is() -> None:
 async def test_health_is_about_the_last_success() -> None:
     """Trouble counts after a minute without success, silence after the part's own time."""
     clock = SimulatedClock()
-    health = Health(clock)
+    health = ControllerHealth(clock)
     assert health.report() == (True, "\n")
     health.begin("a", silence_seconds_max=300)
     health.have_trouble("a", "refused")
@@ -225,7 +225,7 @@ async def test_probes_answer_what_they_know_and_refuse_the_rest() -> None:
         raise RuntimeError("no page")
 
     runtime = Runtime.system()
-    probes = await Probes.start(
+    probes = await ProbeServer.start(
         {"/healthz": lambda: ProbeAnswer(200, b"fine\n"), "/broken": broken},
         runtime=runtime,
         bind="127.0.0.1",

@@ -41,7 +41,7 @@ from restow.client import (
     version_of,
 )
 from restow.migration.encryption_keys import keys_said
-from restow.migration.migration_values import Record
+from restow.migration.migration_values import MigrationRecord
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.passes import Lost
 from restow.migration.remote_apis import find_remote
@@ -70,7 +70,7 @@ class LeftAlone(Exception):
     """Another server stores the resource, and does not tell how: nothing is begun, now or later."""
 
 
-class Agreement(Protocol):
+class AgreementCheck(Protocol):
     """What a migration is begun for."""
 
     target: str
@@ -101,15 +101,15 @@ async def begin(
     client: ApiClient,
     resource: ApiResource,
     *,
-    record: Record | None,
+    record: MigrationRecord | None,
     options: EngineOptions,
-) -> Agreement:
+) -> AgreementCheck:
     """What the servers agree on now.
 
     Raises `NotAgreed`, `LeftAlone`; `Lost` if a request was made for something else.
     """
     found = await _find_report(client, resource)
-    agreed: Agreement
+    agreed: AgreementCheck
     if found is not None:
         agreed = Reported(client, resource, found, options=options)
         is_moved = record is not None and _is_moved(record, agreed.seen)
@@ -148,7 +148,7 @@ async def _check_remote(client: ApiClient, resource: ApiResource) -> None:
         )
 
 
-def _is_moved(record: Record, seen: StorageVersionReading) -> bool:
+def _is_moved(record: MigrationRecord, seen: StorageVersionReading) -> bool:
     made_for = record.storage_version
     if not made_for:
         return False

@@ -31,7 +31,7 @@ from restow.client import (
     metadata_of,
     uid_of,
 )
-from restow.migration.event_sinks import MigratorMetrics, Recorder
+from restow.migration.event_sinks import EventSink, MigratorMetrics
 from restow.migration.migration_objects import (
     REQUESTS,
     is_going,
@@ -41,11 +41,11 @@ from restow.migration.migration_objects import (
     ref_of,
     resource_of,
 )
-from restow.migration.migration_values import Phase
+from restow.migration.migration_values import MigrationPhase
 from restow.migration.migrator.engine import Engine
-from restow.migration.migrator.jobs import Ending, Job, Listener, Outcome
+from restow.migration.migrator.jobs import Job, RunEnd, RunListener, RunOutcome
 from restow.migration.migrator.options import MigratorOptions
-from restow.migration.migrator.passes import Failure, PageDone
+from restow.migration.migrator.passes import ObjectFailure, PageDone
 from restow.migration.migrator.progress import Progress
 from restow.migration.names import REASON_FAILED, REASON_NO_RESOURCE
 from restow.migration.records import record_of
@@ -120,7 +120,7 @@ class MigratorController:
         *,
         runtime: Runtime,
         options: MigratorOptions,
-        recorder: Recorder,
+        recorder: EventSink,
         metrics: MigratorMetrics,
     ) -> None:
         self._client = client
@@ -239,7 +239,7 @@ class MigratorController:
             self._running.pop(found.uid, None)
             self._look.set()
 
-    async def _try(self, found: _Open) -> tuple[Outcome, str]:
+    async def _try(self, found: _Open) -> tuple[RunOutcome, str]:
         place, request = found.api.resource, found.request
         try:
             resource = await find_resource(self._client, found.resource)
@@ -259,28 +259,28 @@ class MigratorController:
             failed = await self._engine.fail(request, place, reason=REASON_FAILED, message=message)
             return failed, label
         outcome = await self._engine.run(job, self._listener(found, label))
-        if outcome.ending is Ending.INTERRUPTED:
+        if outcome.ending is RunEnd.INTERRUPTED:
             outcome = await self._interrupted(found, outcome.message)
         return outcome, label
 
-    async def _unknown(self, found: _Open) -> Outcome:
+    async def _unknown(self, found: _Open) -> RunOutcome:
         """It may be a moment before a resource is known everywhere."""
         message = f"the server has no resource {found.resource}"
         since = self._clock.monotonic() - self._memory(found.uid).first_seen_seconds
         if since < self._options.unknown_resource_seconds:
-            return Outcome(ending=Ending.UNREADY, reason=REASON_NO_RESOURCE, message=message)
+            return RunOutcome(ending=RunEnd.UNREADY, reason=REASON_NO_RESOURCE, message=message)
         return await self._engine.fail(
             found.request, found.api.resource, reason=REASON_NO_RESOURCE, message=message
         )
 
-    async def _interrupted(self, found: _Open, message: str) -> Outcome:
+    async def _interrupted(self, found: _Open, message: str) -> RunOutcome:
         if self._memory(found.uid).tries < self._options.interruptions_max:
-            return Outcome(ending=Ending.INTERRUPTED, reason=REASON_FAILED, message=message)
+            return RunOutcome(ending=RunEnd.INTERRUPTED, reason=REASON_FAILED, message=message)
         return await self._engine.fail(
             found.request, found.api.resource, reason=REASON_FAILED, message=message
         )
 
-    def _listener(self, found: _Open, label: str) -> Listener:
+    def _listener(self, found: _Open, label: str) -> RunListener:
         running, metrics = self._running[found.uid], self._metrics
 
         def began() -> None:
@@ -294,7 +294,7 @@ class MigratorController:
             metrics.page(label, done)
             metrics.remaining(label, progress.remaining)
 
-        def failed(failure: Failure) -> None:
+        def failed(failure: ObjectFailure) -> None:
             metrics.object_failed(label, failure.reason)
 
         def paused() -> None:
@@ -307,7 +307,7 @@ class MigratorController:
         def in_flight(count: int) -> None:
             metrics.in_flight(label, count)
 
-        return Listener(
+        return RunListener(
             began=began,
             resumed=resumed,
             page=page,
@@ -317,22 +317,22 @@ class MigratorController:
             in_flight=in_flight,
         )
 
-    def _conclude(self, found: _Open, outcome: Outcome, label: str, *, seconds: float) -> None:
+    def _conclude(self, found: _Open, outcome: RunOutcome, label: str, *, seconds: float) -> None:
         message = outcome.message
         match outcome.ending:
-            case Ending.SUCCEEDED:
+            case RunEnd.SUCCEEDED:
                 self._metrics.ended(label, "Succeeded", seconds)
                 self._tell(found, SUCCEEDED, message)
-            case Ending.FAILED:
+            case RunEnd.FAILED:
                 self._metrics.ended(label, "Failed", seconds)
                 self._tell(found, FAILED, message, is_warning=True)
-            case Ending.LOST:
+            case RunEnd.LOST:
                 self._metrics.ended(label, "Aborted", seconds)
                 self._tell(found, ABORTED, message, is_warning=True)
-            case Ending.GONE:
+            case RunEnd.GONE:
                 self._metrics.ended(label, "Aborted", seconds)
                 self._tell(found, ABORTED, message)
-            case Ending.UNREADY | Ending.INTERRUPTED:
+            case RunEnd.UNREADY | RunEnd.INTERRUPTED:
                 logger.info("%s is looked at again: %s", ref_of(found.request).name, message)
         # What has ended is no longer open, once the informer shows it: until then, wait as well.
         self._again(found.uid)
@@ -356,12 +356,12 @@ def is_open(request: Object) -> bool:
     if is_going(request):
         return False
     match phase_of(request):
-        case Phase.PENDING | Phase.RUNNING:
+        case MigrationPhase.PENDING | MigrationPhase.RUNNING:
             return True
-        case Phase.SUCCEEDED:
+        case MigrationPhase.SUCCEEDED:
             # Of another migrator; the trigger waits for a proof.
             return not is_proven(request) and record_of(marks_of(request)) is not None
-        case Phase.FAILED:
+        case MigrationPhase.FAILED:
             return False
 
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from restow.aio import Runtime
 from restow.client import ApiClient, ApiResource
-from restow.migration.migrator.passes import Failure, PageDone
-from restow.migration.migrator.patch_rewrite import Patching, PatchOptions
+from restow.migration.migrator.passes import ObjectFailure, PageDone
+from restow.migration.migrator.patch_rewrite import PatchOptions, PatchRewrite
 from restow.migration.migrator.write_errors import NOT_ASKED
 
 __all__ = ["DryRunDone", "dry_run"]
@@ -49,7 +49,7 @@ async def dry_run(
     *,
     runtime: Runtime,
     options: PatchOptions,
-    on_failure: Callable[[Failure], None] | None = None,
+    on_failure: Callable[[ObjectFailure], None] | None = None,
     on_page: Callable[[PageDone], None] | None = None,
 ) -> DryRunDone:
     """Ask for every object of a resource; nothing is changed.
@@ -57,7 +57,7 @@ async def dry_run(
     `on_failure` hears of each object that would be refused, and of those that are unknown, with
     the reason `DryRunUnsupported`. Raises what `Pages.page` raises, but for `Lost`.
     """
-    pages = Patching(client, resource, runtime=runtime, options=options, is_dry_run=True)
+    pages = PatchRewrite(client, resource, runtime=runtime, options=options, is_dry_run=True)
     done, token = DryRunDone(), ""
     while True:
         page = await pages.page(token)

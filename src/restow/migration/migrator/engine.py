@@ -31,20 +31,26 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient, ConnectionFailed, ListOptions, Object, uid_of
 from restow.migration.migration_objects import has_ended, marks_of
 from restow.migration.migrator import agreement as agreements
-from restow.migration.migrator.agreement import BY_LOOSE, BY_SERVER, Agreement, LeftAlone, NotAgreed
-from restow.migration.migrator.jobs import Ending, Job, Listener, Outcome
+from restow.migration.migrator.agreement import (
+    BY_LOOSE,
+    BY_SERVER,
+    AgreementCheck,
+    LeftAlone,
+    NotAgreed,
+)
+from restow.migration.migrator.jobs import Job, RunEnd, RunListener, RunOutcome
 from restow.migration.migrator.migration_watch import Followed, RequestGone
 from restow.migration.migrator.options import (
     FAILURES_NAMED_MAX,
     FAILURES_SHOWN_MAX,
     EngineOptions,
 )
-from restow.migration.migrator.passes import Failure, Lost, PageDone, Pages
+from restow.migration.migrator.passes import Lost, ObjectFailure, PageDone, Pages
 from restow.migration.migrator.position import PATCH, REWRITE, Position, Purpose
 from restow.migration.migrator.progress import Progress
 from restow.migration.migrator.rewrite_methods import choose_way
 from restow.migration.migrator.status_writer import Proof, RequestWriter, proves
-from restow.migration.migrator.stored_versions import Definition, note_definition, trim
+from restow.migration.migrator.stored_versions import CrdSnapshot, note_definition, trim
 from restow.migration.names import (
     POSITION_ANNOTATION,
     PROOF_ANNOTATION,
@@ -81,7 +87,7 @@ class Engine:
         self._left: dict[str, Left] = {}
         """By the uid of the request."""
 
-    async def run(self, job: Job, listener: Listener | None = None) -> Outcome:
+    async def run(self, job: Job, listener: RunListener | None = None) -> RunOutcome:
         """Do one, or go on with it. Raises nothing that a server can cause."""
         followed: Followed | None = None
         run: _Run | None = None
@@ -93,15 +99,15 @@ class Engine:
                 followed = Followed(self._client, place, job.request, options=self._options)
                 current = await followed.read()
                 if has_ended(current):
-                    return Outcome(ending=Ending.NOTHING, message="the request has ended before")
-            run = _Run(self._client, job, followed, self._options, listener or Listener())
+                    return RunOutcome(ending=RunEnd.NOTHING, message="the request has ended before")
+            run = _Run(self._client, job, followed, self._options, listener or RunListener())
             run.left = left
             return await run.run()
         except RequestGone as gone:
-            return Outcome(ending=Ending.GONE, message=str(gone))
+            return RunOutcome(ending=RunEnd.GONE, message=str(gone))
         except (StatusError, ConnectionFailed) as error:
             self._keep(uid, left if run is None else run.left)
-            return Outcome(ending=Ending.INTERRUPTED, reason=REASON_FAILED, message=str(error))
+            return RunOutcome(ending=RunEnd.INTERRUPTED, reason=REASON_FAILED, message=str(error))
 
     def _keep(self, uid: str, left: Left | None) -> None:
         if uid and left is not None:
@@ -111,7 +117,7 @@ class Engine:
 
     async def fail(
         self, request: Object, place: GroupVersionResource, *, reason: str, message: str
-    ) -> Outcome:
+    ) -> RunOutcome:
         """Say that a request has failed that could not be begun, or was interrupted too often."""
         try:
             followed = Followed(self._client, place, request, options=self._options)
@@ -119,10 +125,10 @@ class Engine:
             writer = RequestWriter(self._client, followed, options=self._options)
             await writer.failed(reason, message[:MESSAGE_LENGTH_MAX])
         except RequestGone as gone:
-            return Outcome(ending=Ending.GONE, message=str(gone))
+            return RunOutcome(ending=RunEnd.GONE, message=str(gone))
         except (StatusError, ConnectionFailed) as error:
-            return Outcome(ending=Ending.INTERRUPTED, reason=REASON_FAILED, message=str(error))
-        return Outcome(ending=Ending.FAILED, reason=reason, message=message)
+            return RunOutcome(ending=RunEnd.INTERRUPTED, reason=REASON_FAILED, message=str(error))
+        return RunOutcome(ending=RunEnd.FAILED, reason=reason, message=message)
 
 
 def _is_final(error: BaseException) -> bool:
@@ -139,7 +145,7 @@ class _Run:
         job: Job,
         followed: Followed | None,
         options: EngineOptions,
-        listener: Listener,
+        listener: RunListener,
     ) -> None:
         self._client = client
         self._job = job
@@ -150,7 +156,7 @@ class _Run:
         self._writer = (
             None if followed is None else RequestWriter(client, followed, options=options)
         )
-        self._failures: list[Failure] = []
+        self._failures: list[ObjectFailure] = []
         self._progress = Progress(now_seconds=self._clock.monotonic())
         self._position = Position()
         self.left: Left | None = None
@@ -162,11 +168,11 @@ class _Run:
         self._moment = ""
         """The epoch of all pages, where servers keep one."""
         # Set by `run`, before anything else:
-        self._agreement: Agreement
+        self._agreement: AgreementCheck
         self._pages: Pages
-        self._definition: Definition | None = None
+        self._definition: CrdSnapshot | None = None
 
-    async def run(self) -> Outcome:
+    async def run(self) -> RunOutcome:
         job = self._job
         request: Object = {} if self._followed is None else self._followed.latest
         try:
@@ -177,11 +183,11 @@ class _Run:
                 options=self._options,
             )
         except NotAgreed as error:
-            return self._outcome(Ending.UNREADY, REASON_AGREEMENT_LOST, str(error))
+            return self._outcome(RunEnd.UNREADY, REASON_AGREEMENT_LOST, str(error))
         except LeftAlone as error:
-            return await self._fail(Ending.FAILED, REASON_LEFT_ALONE, str(error))
+            return await self._fail(RunEnd.FAILED, REASON_LEFT_ALONE, str(error))
         except Lost as lost:
-            return await self._fail(Ending.LOST, REASON_AGREEMENT_LOST, str(lost))
+            return await self._fail(RunEnd.LOST, REASON_AGREEMENT_LOST, str(lost))
         self._moment = "" if self._agreement.epoch is None else str(self._agreement.epoch)
         self._pages = choose_way(
             self._client,
@@ -194,9 +200,9 @@ class _Run:
         self._definition = await note_definition(self._client, job.resource)
         return await self._run_followed(request)
 
-    async def _run_followed(self, request: Object) -> Outcome:
+    async def _run_followed(self, request: Object) -> RunOutcome:
         """The work, beside those who watch over it."""
-        outcome: Outcome | None = None
+        outcome: RunOutcome | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 watching = [group.create_task(self._agreement.follow(), name="agreement")]
@@ -207,18 +213,18 @@ class _Run:
                     task.cancel()
         except BaseExceptionGroup as found:
             error = _foremost(found)
-            if outcome is not None and outcome.ending is Ending.SUCCEEDED:
+            if outcome is not None and outcome.ending is RunEnd.SUCCEEDED:
                 return outcome  # what was proven is so, whatever came a moment later
             if isinstance(error, Lost):
-                return await self._fail(Ending.LOST, REASON_AGREEMENT_LOST, str(error))
+                return await self._fail(RunEnd.LOST, REASON_AGREEMENT_LOST, str(error))
             if _is_final(error):
-                return await self._fail(Ending.FAILED, REASON_FAILED, str(error))
+                return await self._fail(RunEnd.FAILED, REASON_FAILED, str(error))
             raise error from None
-        if outcome.ending is Ending.SUCCEEDED:
+        if outcome.ending is RunEnd.SUCCEEDED:
             return outcome
         return await self._fail(outcome.ending, outcome.reason, outcome.message)
 
-    async def _work(self, request: Object) -> Outcome:
+    async def _work(self, request: Object) -> RunOutcome:
         marks = marks_of(request)
         resumed = self._resume(marks)
         (self._listener.resumed if resumed else self._listener.began)()
@@ -234,7 +240,7 @@ class _Run:
             counts, number = self._position.counts, self._position.pass_number
             if counts.failed and not is_renamed:
                 return self._outcome(
-                    Ending.FAILED, REASON_OBJECTS_FAILED, self._failures_text(counts.failed)
+                    RunEnd.FAILED, REASON_OBJECTS_FAILED, self._failures_text(counts.failed)
                 )
             is_last = number > self._options.proof_passes_max
             if is_proof and not counts.rewritten and not counts.failed:
@@ -246,7 +252,7 @@ class _Run:
                     f"{' or under another key' * bool(self._agreement.target_key)}"
                     f" in pass {number}"
                 )
-                return self._outcome(Ending.FAILED, REASON_NOT_PROVEN, message)
+                return self._outcome(RunEnd.FAILED, REASON_NOT_PROVEN, message)
             self._position = self._position.next_pass()
             self.left = (self._purpose(), self._position)
             self._progress.begin(self._position)
@@ -380,7 +386,7 @@ class _Run:
 
     # The end.
 
-    async def _prove(self) -> Outcome:
+    async def _prove(self) -> RunOutcome:
         await self._agreement.confirm()
         counts = self._position.counts
         proof = Proof(
@@ -394,7 +400,7 @@ class _Run:
             await self._writer.prove(proof)
         return await self._conclude(proof)
 
-    async def _conclude(self, proof: Proof) -> Outcome:
+    async def _conclude(self, proof: Proof) -> RunOutcome:
         """What follows from a proof."""
         message = (
             f"all {proof.objects:,} objects are stored in the target version{self._under_key()},"
@@ -404,7 +410,7 @@ class _Run:
         reason = REASON_COMPLETE if self._agreement.by == BY_LOOSE else REASON_PROVEN
         if self._writer is not None:
             await self._writer.succeeded(reason, message, self._progress)
-        return self._outcome(Ending.SUCCEEDED, reason, message, proof=proof)
+        return self._outcome(RunEnd.SUCCEEDED, reason, message, proof=proof)
 
     def _under_key(self) -> str:
         """Said where objects are encrypted: it may be the key alone that is another one."""
@@ -441,7 +447,7 @@ class _Run:
             return f"; storedVersions is left as it is: {why_not}"
         return f"; storedVersions is {noted.storage_version}"
 
-    async def _fail(self, ending: Ending, reason: str, message: str) -> Outcome:
+    async def _fail(self, ending: RunEnd, reason: str, message: str) -> RunOutcome:
         """Say that it has failed. The agreement does not matter for that."""
         message = message[:MESSAGE_LENGTH_MAX]
         if self._writer is not None:
@@ -451,10 +457,10 @@ class _Run:
         return self._outcome(ending, reason, message)
 
     def _outcome(
-        self, ending: Ending, reason: str, message: str, *, proof: Proof | None = None
-    ) -> Outcome:
+        self, ending: RunEnd, reason: str, message: str, *, proof: Proof | None = None
+    ) -> RunOutcome:
         counts = self._position.counts
-        return Outcome(
+        return RunOutcome(
             ending=ending,
             reason=reason,
             message=message,

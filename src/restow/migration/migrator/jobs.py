@@ -11,13 +11,13 @@ from enum import Enum
 from typing import Any
 
 from restow.client import ApiResource, Object
-from restow.migration.migrator.passes import Failure, PageDone
+from restow.migration.migrator.passes import ObjectFailure, PageDone
 from restow.migration.migrator.progress import Progress
 from restow.migration.migrator.server_rewrite import SUBRESOURCE
 from restow.migration.migrator.status_writer import Proof
 
 
-class Ending(Enum):
+class RunEnd(Enum):
     """How a run ended."""
 
     SUCCEEDED = "Succeeded"
@@ -35,10 +35,10 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """What has come of a run."""
 
-    ending: Ending
+    ending: RunEnd
     reason: str = ""
     """One word, as in the condition of the request."""
     message: str = ""
@@ -77,14 +77,14 @@ def _ignore(*_values: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
+class RunListener:
     """Who is told what happens. None of these may block or raise."""
 
     began: Callable[[], None] = _ignore
     resumed: Callable[[], None] = _ignore
     """Instead of begun: an earlier run is gone on with."""
     page: Callable[[PageDone, Progress], None] = _ignore
-    failed: Callable[[Failure], None] = _ignore
+    failed: Callable[[ObjectFailure], None] = _ignore
     """Of each object that failed, as far as its name is told."""
     paused: Callable[[], None] = _ignore
     released: Callable[[], None] = _ignore

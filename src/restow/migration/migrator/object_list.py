@@ -30,7 +30,7 @@ from restow.client import (
     ListPage,
     ObjectKey,
 )
-from restow.migration.migrator.object_writer import Ref, ref_of
+from restow.migration.migrator.object_writer import ObjectRef, ref_of
 from restow.migration.migrator.write_errors import Means, classify, message_of
 
 EXPIRATIONS_MAX: Final = 8
@@ -42,13 +42,13 @@ BACKOFF: Final = Backoff(initial_seconds=0.1, factor=2, max_seconds=5, jitter=0.
 class Listed:
     """One page of objects."""
 
-    refs: list[Ref]
+    refs: list[ObjectRef]
     token: str
     """Of the next page; empty on the last one."""
     remaining: int | None
 
 
-class Listing:
+class ObjectList:
     """Lists one resource in all namespaces."""
 
     def __init__(

@@ -39,7 +39,7 @@ from restow.client import (
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class ObjectRef:
     """An object as it was when it was seen."""
 
     namespace: str
@@ -50,9 +50,9 @@ class Ref:
     """The apiVersion in which all its fields were written; empty if there are several, or none."""
 
 
-def ref_of(value: Object) -> Ref:
+def ref_of(value: Object) -> ObjectRef:
     key = key_of(value)
-    return Ref(key.namespace, key.name, uid_of(value), version_of(value), _written_as(value))
+    return ObjectRef(key.namespace, key.name, uid_of(value), version_of(value), _written_as(value))
 
 
 def _written_as(value: Object) -> str:
@@ -64,7 +64,7 @@ def _written_as(value: Object) -> str:
     return version if isinstance(version, str) else ""
 
 
-class Writer:
+class ObjectWriter:
     """Writes objects of one resource. What a server does not take is not tried again."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Writer:
         self._has_patch = "patch" in resource.verbs or not resource.verbs
         self._has_partial = True
 
-    async def write(self, ref: Ref) -> bool:
+    async def write(self, ref: ObjectRef) -> bool:
         """Write the object that was seen; whether it was stored anew. One try."""
         if self._has_patch:
             try:
@@ -94,11 +94,11 @@ class Writer:
                 self._has_patch = False
         return await self._put(ref)
 
-    async def read(self, ref: Ref) -> Ref:
+    async def read(self, ref: ObjectRef) -> ObjectRef:
         """The object of this name as it is now."""
         return ref_of(await self._get(ref, metadata_only=True))
 
-    async def _patch(self, ref: Ref) -> bool:
+    async def _patch(self, ref: ObjectRef) -> bool:
         place = await self._place(ref)
         try:
             answer = await self._send(ref, place)
@@ -109,7 +109,7 @@ class Writer:
             answer = await self._send(ref, place)
         return version_of(answer) != ref.resource_version
 
-    async def _place(self, ref: Ref) -> ApiResource:
+    async def _place(self, ref: ObjectRef) -> ApiResource:
         """Where to write: here, or at the resource of another group that shares the store."""
         if not ref.written_as:
             return self._shown
@@ -135,7 +135,7 @@ class Writer:
                 return each
         return own
 
-    async def _send(self, ref: Ref, place: ApiResource) -> Object:
+    async def _send(self, ref: ObjectRef, place: ApiResource) -> Object:
         metadata = {"uid": ref.uid, "resourceVersion": ref.resource_version}
         return await self._client.patch(
             place.resource,
@@ -146,7 +146,7 @@ class Writer:
             metadata_only=self._has_partial,
         )
 
-    async def _put(self, ref: Ref) -> bool:
+    async def _put(self, ref: ObjectRef) -> bool:
         current = await self._get(ref, metadata_only=False)
         answer = await self._client.update(
             self._resource,
@@ -156,7 +156,7 @@ class Writer:
         )
         return version_of(answer) != version_of(current)
 
-    async def _get(self, ref: Ref, *, metadata_only: bool) -> Object:
+    async def _get(self, ref: ObjectRef, *, metadata_only: bool) -> Object:
         if metadata_only and self._has_partial:
             try:
                 return await self._client.get(

@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class ObjectFailure:
     """An object that could not be rewritten."""
 
     namespace: str
@@ -38,7 +38,7 @@ class PageDone:
     settled: int = 0
     """Changed or deleted by someone else meanwhile, and found right, or gone."""
     failed: int = 0
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[ObjectFailure, ...] = ()
     """At most some of those that failed; `failed` counts all."""
     remaining: int | None = None
     """How many objects follow, if the server says so."""

@@ -21,10 +21,10 @@ from typing import Final
 from restow.aio import Backoff, Runtime
 from restow.apimachinery.status import StatusError
 from restow.client import NO_RETRY, ApiClient, ApiResource, ConnectionFailed, ConnectionLimits
-from restow.migration.migrator.object_list import Listed, Listing
-from restow.migration.migrator.object_writer import Ref, Writer
+from restow.migration.migrator.object_list import Listed, ObjectList
+from restow.migration.migrator.object_writer import ObjectRef, ObjectWriter
 from restow.migration.migrator.pace import Pace, PaceOptions
-from restow.migration.migrator.passes import Failure, PageDone
+from restow.migration.migrator.passes import ObjectFailure, PageDone
 from restow.migration.migrator.write_errors import (
     CONFLICTS_MAX,
     Means,
@@ -34,7 +34,7 @@ from restow.migration.migrator.write_errors import (
     reason_of,
 )
 
-__all__ = ["FIELD_MANAGER", "PatchOptions", "Patching", "connections_for"]
+__all__ = ["FIELD_MANAGER", "PatchOptions", "PatchRewrite", "connections_for"]
 
 FIELD_MANAGER: Final = "restow-migrator"
 # For what the process does besides: leases, status, watches that are opened again.
@@ -77,16 +77,16 @@ def connections_for(options: PatchOptions, *, resources: int = 1) -> ConnectionL
 class _Work:
     """A page that is being worked off."""
 
-    refs: deque[Ref]
+    refs: deque[ObjectRef]
     workers: int = 0
     has_listed_next: bool = False
     rewritten: int = 0
     unchanged: int = 0
     settled: int = 0
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[ObjectFailure] = field(default_factory=list)
 
 
-class Patching:
+class PatchRewrite:
     """Rewrites one resource by patches. One page at a time; what it learns of a server it keeps."""
 
     def __init__(
@@ -102,8 +102,8 @@ class Patching:
         """`in_flight` hears how many objects are being written, whenever that changes."""
         # Refusals are the server's word on its load: they are heard here, not in the client.
         client = client.with_retry(NO_RETRY)
-        self._listing = Listing(client, resource, runtime=runtime, limit=options.page_objects)
-        self._writer = Writer(
+        self._listing = ObjectList(client, resource, runtime=runtime, limit=options.page_objects)
+        self._writer = ObjectWriter(
             client, resource, field_manager=options.field_manager, is_dry_run=is_dry_run
         )
         self._pace = Pace(options.pace())
@@ -165,7 +165,7 @@ class Patching:
         except (StatusError, ConnectionFailed):
             self._next = None
 
-    async def _settle(self, ref: Ref, work: _Work) -> None:
+    async def _settle(self, ref: ObjectRef, work: _Work) -> None:
         """Write one object, as often as it takes. Raises when it is not about the object."""
         conflicts = failures = 0
         must_read = False
@@ -196,7 +196,7 @@ class Patching:
                 backoff.delay_seconds(conflicts + failures - 1, self._randomness)
             )
 
-    async def _timed_write(self, ref: Ref) -> bool:
+    async def _timed_write(self, ref: ObjectRef) -> bool:
         begin = self._clock.monotonic()
         is_new = await self._writer.write(ref)
         now = self._clock.monotonic()
@@ -242,8 +242,8 @@ def _count(work: _Work, *, is_new: bool, has_moved: bool) -> None:
         work.unchanged += 1
 
 
-def _failure(ref: Ref, error: StatusError | ConnectionFailed) -> Failure:
-    return Failure(
+def _failure(ref: ObjectRef, error: StatusError | ConnectionFailed) -> ObjectFailure:
+    return ObjectFailure(
         namespace=ref.namespace, name=ref.name, reason=reason_of(error), message=message_of(error)
     )
 

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Callable
 
 from restow.client import ApiClient, Object
 from restow.migration.migration_objects import ref_of
-from restow.migration.migrator.agreement import Agreement
+from restow.migration.migrator.agreement import AgreementCheck
 from restow.migration.migrator.jobs import Job
 from restow.migration.migrator.options import EngineOptions
-from restow.migration.migrator.passes import Failure, Pages
-from restow.migration.migrator.patch_rewrite import Patching
-from restow.migration.migrator.server_rewrite import Rewriting
+from restow.migration.migrator.passes import ObjectFailure, Pages
+from restow.migration.migrator.patch_rewrite import PatchRewrite
+from restow.migration.migrator.server_rewrite import ServerRewrite
 
 __all__ = ["choose_way", "failures_of"]
 
@@ -25,7 +25,7 @@ __all__ = ["choose_way", "failures_of"]
 def choose_way(
     client: ApiClient,
     job: Job,
-    agreed: Agreement,
+    agreed: AgreementCheck,
     *,
     request: Object,
     options: EngineOptions,
@@ -33,14 +33,14 @@ def choose_way(
 ) -> Pages:
     """`in_flight` hears how many objects are being patched."""
     if not job.can_rewrite:
-        return Patching(
+        return PatchRewrite(
             client,
             job.resource,
             runtime=client.runtime,
             options=options.patch,
             in_flight=in_flight,
         )
-    return Rewriting(
+    return ServerRewrite(
         client,
         ref_of(request),
         job.resource,
@@ -51,7 +51,7 @@ def choose_way(
     )
 
 
-async def failures_of(pages: Pages) -> AsyncIterator[Failure]:
+async def failures_of(pages: Pages) -> AsyncIterator[ObjectFailure]:
     """All that fail in one pass. Raises what a page raises."""
     token = ""
     while True:

@@ -20,7 +20,7 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import NO_RETRY, ApiClient, ApiResource, ConnectionFailed, Object
 from restow.migration.migration_values import MigrationRef
 from restow.migration.migrator.options import EngineOptions
-from restow.migration.migrator.passes import Failure, Lost, PageDone
+from restow.migration.migrator.passes import Lost, ObjectFailure, PageDone
 
 SUBRESOURCE: Final = "rewrite"
 REWRITE_FAILED: Final = "RewriteFailed"
@@ -35,7 +35,7 @@ GROWTH_MAX: Final = 4
 logger = logging.getLogger(__name__)
 
 
-class Rewriting:
+class ServerRewrite:
     """One way to rewrite. Satisfies `passes.Pages`."""
 
     def __init__(
@@ -169,8 +169,8 @@ class Rewriting:
             self.limit = min(self._options.page_limit_max, int(self.limit * growth))
 
 
-def _failure(value: dict[str, Any]) -> Failure:
-    return Failure(
+def _failure(value: dict[str, Any]) -> ObjectFailure:
+    return ObjectFailure(
         namespace=str(value.get("namespace") or ""),
         name=str(value.get("name") or ""),
         reason=REWRITE_FAILED,

@@ -27,10 +27,10 @@ from restow.apimachinery.status_error import StatusError
 from restow.apis.migration_v1alpha1 import GROUP
 from restow.client import ApiClient, ConnectionFailed, Object, version_of
 from restow.migration.migration_objects import is_proven, mapping, phase_of
-from restow.migration.migration_values import Phase
+from restow.migration.migration_values import MigrationPhase
 from restow.migration.migrator.migration_watch import Followed, RequestGone
 from restow.migration.migrator.options import FAILURES_SHOWN_MAX, EngineOptions
-from restow.migration.migrator.passes import Failure
+from restow.migration.migrator.passes import ObjectFailure
 from restow.migration.migrator.position import Position, Purpose
 from restow.migration.migrator.progress import Progress
 from restow.migration.names import (
@@ -121,7 +121,7 @@ class RequestWriter:
         await self._write(conditions, progress=progress, failures=None)
 
     async def progress(
-        self, progress: Progress, failures: Sequence[Failure], *, is_due: bool = False
+        self, progress: Progress, failures: Sequence[ObjectFailure], *, is_due: bool = False
     ) -> None:
         """Say how far it is, unless that was said a moment ago."""
         if is_due or self._clock.monotonic() >= self._next_progress_at:
@@ -141,7 +141,7 @@ class RequestWriter:
         message: str,
         *,
         progress: Progress | None = None,
-        failures: Sequence[Failure] = (),
+        failures: Sequence[ObjectFailure] = (),
     ) -> None:
         conditions = {RUNNING: ("False", reason, message), FAILED: ("True", reason, message)}
         await self._write(conditions, progress=progress, failures=failures)
@@ -174,7 +174,7 @@ class RequestWriter:
         conditions: Conditions,
         *,
         progress: Progress | None,
-        failures: Sequence[Failure] | None,
+        failures: Sequence[ObjectFailure] | None,
         attempts_max: int = ATTEMPTS_MAX,
     ) -> None:
         def make() -> Object | None:
@@ -227,9 +227,9 @@ class RequestWriter:
         """A failure stays; a success stays too, but one that could not be proven is taken as failed
         where the API allows both."""
         match phase_of(self._current):
-            case Phase.FAILED:
+            case MigrationPhase.FAILED:
                 return False
-            case Phase.SUCCEEDED:
+            case MigrationPhase.SUCCEEDED:
                 is_open = FAILED in conditions and not is_proven(self._current)
                 return is_open and self._is_seeded
             case _:
@@ -240,7 +240,7 @@ class RequestWriter:
         conditions: Conditions,
         *,
         progress: Progress | None,
-        failures: Sequence[Failure] | None,
+        failures: Sequence[ObjectFailure] | None,
     ) -> Object:
         now = time_text(self._clock.wall())
         make = _seeded_condition if self._is_seeded else _standard_condition
@@ -292,7 +292,7 @@ def _standard_condition(kind: str, said: Said, before: Object | None, now: str) 
     }
 
 
-def _shown(failure: Failure) -> dict[str, Any]:
+def _shown(failure: ObjectFailure) -> dict[str, Any]:
     return {
         "namespace": failure.namespace,
         "name": failure.name,

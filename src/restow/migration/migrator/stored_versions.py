@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class CrdSnapshot:
     """The definition of a custom resource, as it was noted."""
 
     name: str
@@ -39,7 +39,7 @@ class Definition:
         return bool(self.uid and self.generation and self.storage_version)
 
 
-async def note_definition(client: ApiClient, resource: ApiResource) -> Definition | None:
+async def note_definition(client: ApiClient, resource: ApiResource) -> CrdSnapshot | None:
     """The definition of a resource; None if it has none."""
     if not resource.group:
         return None
@@ -51,7 +51,7 @@ async def note_definition(client: ApiClient, resource: ApiResource) -> Definitio
     return found if found.is_known else None
 
 
-async def trim(client: ApiClient, noted: Definition) -> str:
+async def trim(client: ApiClient, noted: CrdSnapshot) -> str:
     """Set the stored versions to the storage version; says why not, or nothing if it is so now."""
     for _ in range(ATTEMPTS_MAX):
         try:
@@ -76,7 +76,7 @@ async def trim(client: ApiClient, noted: Definition) -> str:
     return f"the definition {noted.name} was changed {ATTEMPTS_MAX} times meanwhile"
 
 
-def _read(value: Object) -> Definition:
+def _read(value: Object) -> CrdSnapshot:
     metadata, versions = mapping(value, "metadata"), mapping(value, "spec").get("versions")
     stored = [
         text(each, "name")
@@ -84,7 +84,7 @@ def _read(value: Object) -> Definition:
         if isinstance(each, dict) and each.get("storage") is True
     ]
     generation = metadata.get("generation")
-    return Definition(
+    return CrdSnapshot(
         name=text(metadata, "name"),
         uid=uid_of(value),
         generation=generation if isinstance(generation, int) else 0,

@@ -32,7 +32,7 @@ from restow.client import ApiClient, ApiResource, DiscoveredResources, ListOptio
 from restow.kinds.kubernetes_releases import is_known, minor_of
 from restow.migration import migration_objects
 from restow.migration.encryption_keys import KeysSaid, keys_said, persisted_keys
-from restow.migration.migration_values import Phase
+from restow.migration.migration_values import MigrationPhase
 from restow.migration.names import FAILED
 from restow.migration.preflight.key_removal import KeyedResource, KeyedView
 from restow.migration.preflight.values import (
@@ -40,7 +40,7 @@ from restow.migration.preflight.values import (
     ClusterView,
     ResourceView,
     ServerEntry,
-    Target,
+    TargetRelease,
 )
 from restow.migration.remote_apis import API_SERVICES, remote_apis
 from restow.migration.store_scan import OnProgress, ScanFailed, StoreScan, scan_store
@@ -92,7 +92,7 @@ def is_restow(version: object) -> bool:
 
 async def read_cluster(
     client: ApiClient,
-    target: Target | None = None,
+    target: TargetRelease | None = None,
     *,
     scan: StoreScan | None = None,
     on_progress: OnProgress | None = None,
@@ -136,7 +136,7 @@ def _has_become_unknown(view: ClusterView, scan: StoreScan) -> bool:
 
 async def _read(
     client: ApiClient,
-    target: Target | None,
+    target: TargetRelease | None,
     version: object,
     *,
     scan: StoreScan | None,
@@ -305,7 +305,10 @@ class _Reader:
             groups.add(place.group)
             for request in await self._all_of(place):
                 name = migration_objects.resource_of(request)
-                if migration_objects.phase_of(request) in (Phase.PENDING, Phase.RUNNING):
+                if migration_objects.phase_of(request) in (
+                    MigrationPhase.PENDING,
+                    MigrationPhase.RUNNING,
+                ):
                     seen.migrations.setdefault(name, []).append(key_of(request).name)
                 else:
                     seen.ended.setdefault(name, []).append(request)
@@ -320,7 +323,7 @@ class _Reader:
             return []
 
 
-def _stored(seen: _Seen, target: Target | None) -> dict[GroupResource, ApiResource | None]:
+def _stored(seen: _Seen, target: TargetRelease | None) -> dict[GroupResource, ApiResource | None]:
     """The resources that this cluster stores, and how discovery has them."""
     found: dict[GroupResource, ApiResource | None] = {}
     for each in seen.discovered.preferred():

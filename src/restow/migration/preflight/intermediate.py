@@ -13,7 +13,7 @@ from restow.migration.preflight.values import (
     Blocker,
     Intermediate,
     ResourceView,
-    Target,
+    TargetRelease,
     TargetResource,
 )
 
@@ -21,7 +21,7 @@ __all__ = ["Intermediate", "intermediate", "name_intermediates"]
 
 
 def intermediate(
-    view: ResourceView, known: TargetResource, target: Target, *, stored: str = ""
+    view: ResourceView, known: TargetResource, target: TargetRelease, *, stored: str = ""
 ) -> Intermediate:
     """The release to upgrade to before the target; `stored`: a version that it must read."""
     written = [each.encodes for each in view.entries]
@@ -40,8 +40,8 @@ def intermediate(
 
 def name_intermediates(
     found: Iterable[Blocker],
-    releases: Callable[[], Iterable[Target]],
-    blockers_of: Callable[[Target], Iterable[Blocker]],
+    releases: Callable[[], Iterable[TargetRelease]],
+    blockers_of: Callable[[TargetRelease], Iterable[Blocker]],
 ) -> tuple[Blocker, ...]:
     """The blockers, with the name of a release in the advice where one is known to lead on.
 
@@ -67,7 +67,7 @@ def name_intermediates(
     )
 
 
-def _fits(release: Target, wanted: Intermediate) -> bool:
+def _fits(release: TargetRelease, wanted: Intermediate) -> bool:
     known = release.resources.get(wanted.resource)
     return (
         known is not None

@@ -25,7 +25,7 @@ from restow.migration.encryption_keys import (
     is_known,
     labels_of,
 )
-from restow.migration.preflight.values import UNKNOWN, Blocker, Reason, Report
+from restow.migration.preflight.values import UNKNOWN, Blocker, PreflightReport, Reason
 
 __all__ = ["KeyedResource", "KeyedView", "StoreCount", "judge_drop"]
 
@@ -96,7 +96,7 @@ class StoreCount:
     """Objects that do not say under which key they are."""
 
 
-def judge_drop(name: str, view: KeyedView, store: StoreCount) -> Report:
+def judge_drop(name: str, view: KeyedView, store: StoreCount) -> PreflightReport:
     """All that is to be said about taking out the key of this name."""
     found = [*_whole(view)]
     warnings: list[Blocker] = []
@@ -108,7 +108,7 @@ def judge_drop(name: str, view: KeyedView, store: StoreCount) -> Report:
         warnings += _elsewhere(name, each)
     found += _unheard_of(name, view, store)
     found += _counted(name, view, store)
-    return Report(
+    return PreflightReport(
         target=f"without the key {name}",
         blockers=tuple(found),
         warnings=tuple(warnings),

@@ -38,10 +38,10 @@ from restow.migration.preflight.values import (
     ClusterView,
     Evidence,
     Intermediate,
+    PreflightReport,
     Reason,
-    Report,
     ResourceView,
-    Target,
+    TargetRelease,
     TargetResource,
 )
 
@@ -49,18 +49,18 @@ UNVERIFIED_MIN: Final = 3
 NAMES_SHOWN_MAX: Final = 3
 
 
-def blockers(view: ClusterView, target: Target) -> tuple[Blocker, ...]:
+def blockers(view: ClusterView, target: TargetRelease) -> tuple[Blocker, ...]:
     """What speaks against it; empty: nothing does."""
     return judge(view, target).blockers
 
 
 def judge(
     view: ClusterView,
-    target: Target,
+    target: TargetRelease,
     *,
     accepts_discovery: bool = False,
-    releases: Callable[[], Iterable[Target]] = tuple,
-) -> Report:
+    releases: Callable[[], Iterable[TargetRelease]] = tuple,
+) -> PreflightReport:
     """All that is to be said about a cluster on its way to a release.
 
     `accepts_discovery`: whether a person accepts an answer that rests on discovery alone.
@@ -82,7 +82,7 @@ def judge(
         chosen = (blocker for blocker, is_blocking in findings if is_blocking is blocking)
         return name_intermediates(chosen, releases, lambda each: blockers(view, each))
 
-    return Report(
+    return PreflightReport(
         target=target.name,
         blockers=named(found, blocking=True),
         warnings=_together(named(found, blocking=False)),
@@ -111,7 +111,7 @@ def _together(warnings: tuple[Blocker, ...]) -> tuple[Blocker, ...]:
     return (*(each for each in warnings if each not in unverified), summary)
 
 
-def _of_resource(each: ResourceView, view: ClusterView, target: Target) -> Iterator[Finding]:
+def _of_resource(each: ResourceView, view: ClusterView, target: TargetRelease) -> Iterator[Finding]:
     """What StorageVersion, StorageState, CRD and migrations say of one resource."""
     known = target.resources.get(each.resource)
     if known is not None and not each.kind:
@@ -199,7 +199,7 @@ def _writers(view: ClusterView) -> Iterator[Finding]:
         )
 
 
-def _whole(view: ClusterView, target: Target) -> Iterator[Finding]:
+def _whole(view: ClusterView, target: TargetRelease) -> Iterator[Finding]:
     """What concerns no single resource."""
     for each in view.unseen:
         yield (
@@ -240,7 +240,7 @@ def _whole(view: ClusterView, target: Target) -> Iterator[Finding]:
         )
 
 
-def _at_rest(view: ResourceView, target: Target, *, is_rolling: bool) -> Iterator[Finding]:
+def _at_rest(view: ResourceView, target: TargetRelease, *, is_rolling: bool) -> Iterator[Finding]:
     """Agreed, and not being rewritten; in the middle of a roll neither can be had.
 
     A migration goes on through an upgrade to a release that writes the same version.
@@ -276,7 +276,7 @@ def _at_rest(view: ResourceView, target: Target, *, is_rolling: bool) -> Iterato
 
 
 def _readable(
-    view: ResourceView, known: TargetResource, cluster: ClusterView, target: Target
+    view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
 ) -> Iterator[Finding]:
     """All that the StorageState lists, the target can read.
 
@@ -340,7 +340,7 @@ def _why_unknown(view: ResourceView, cluster: ClusterView) -> str | None:
 
 
 def _history(
-    view: ResourceView, known: TargetResource, cluster: ClusterView, target: Target
+    view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
 ) -> Iterator[Finding]:
     """Without a record: what earlier releases wrote may still be there, if never rewritten."""
     if view.persisted is not None or cluster.kubernetes_minor is None or cluster.scan is not None:
@@ -362,7 +362,7 @@ def _history(
 
 
 def _way_back(
-    view: ResourceView, known: TargetResource, cluster: ClusterView, target: Target
+    view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
 ) -> Iterator[Finding]:
     """What the target writes, the servers that run, or may come back, can read."""
     blind = {
@@ -400,7 +400,7 @@ def _way_back(
 
 
 def _beside(
-    view: ResourceView, known: TargetResource, cluster: ClusterView, target: Target
+    view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
 ) -> Iterator[Finding]:
     """Servers that store a resource at other keys cannot run beside the target."""
     others = {each.server: each.location for each in view.entries if not each.store}
@@ -423,7 +423,7 @@ def _beside(
 
 
 def _written(
-    view: ResourceView, known: TargetResource, cluster: ClusterView, target: Target
+    view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
 ) -> Iterator[Finding]:
     """What servers that are not ready will write when they come back, the target can read.
 
@@ -446,7 +446,7 @@ def _written(
             )
 
 
-def _keys(view: ResourceView, cluster: ClusterView, target: Target) -> Iterator[Finding]:
+def _keys(view: ResourceView, cluster: ClusterView, target: TargetRelease) -> Iterator[Finding]:
     """What servers encrypt, or may have encrypted since the scan, the target can decrypt.
 
     Keys of values that the scan found are judged with these (`stored_rules`).
@@ -482,7 +482,7 @@ def _failed_migration(view: ResourceView) -> Iterator[Finding]:
 
 
 def _changed_owner(
-    view: ResourceView, known: TargetResource | None, target: Target
+    view: ResourceView, known: TargetResource | None, target: TargetRelease
 ) -> Iterator[Finding]:
     """A kind that a CRD defines and the target builds in: its servers would not become ready beside
     those that run. The other way round the CRD is accepted when the last server with the built-in
@@ -507,7 +507,7 @@ def _changed_owner(
     )
 
 
-def _vanishing(view: ResourceView, target: Target) -> Iterator[Finding]:
+def _vanishing(view: ResourceView, target: TargetRelease) -> Iterator[Finding]:
     """Objects that nobody would serve any more stay in the store, and nobody can delete them."""
     if target.kubernetes_minor is not None and not is_known(view.resource):
         yield (
@@ -585,7 +585,7 @@ def _persisted(view: ResourceView) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _spoken(view: ResourceView, target: Target) -> Iterable[str]:
+def _spoken(view: ResourceView, target: TargetRelease) -> Iterable[str]:
     """Versions that a hash may stand for: whatever anybody has ever called by a name."""
     for entry in view.entries:
         yield from (entry.encodes, *entry.decodes)
@@ -607,7 +607,7 @@ def _hashes(kind: str, versions: Iterable[str]) -> dict[str, str]:
 
 
 def _rewrite_first(
-    view: ResourceView, known: TargetResource, target: Target, foreign: list[str]
+    view: ResourceView, known: TargetResource, target: TargetRelease, foreign: list[str]
 ) -> str | Intermediate:
     """Rewriting helps only when what is written now can be read by the target."""
     written = _hashes(view.kind or known.kind, [view.common] if view.common else [])

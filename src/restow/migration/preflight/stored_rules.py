@@ -22,7 +22,7 @@ from restow.migration.preflight.values import (
     ClusterView,
     Reason,
     ResourceView,
-    Target,
+    TargetRelease,
     TargetResource,
 )
 from restow.migration.store_scan import StoreScan, resource_of
@@ -54,7 +54,7 @@ class _Owner:
     """None: a CRD."""
 
 
-def stored_findings(view: ClusterView, scan: StoreScan, target: Target) -> Iterator[Finding]:
+def stored_findings(view: ClusterView, scan: StoreScan, target: TargetRelease) -> Iterator[Finding]:
     """All that the raw values say about a target."""
     custom = {each.custom_prefix: each for each in view.resources if each.custom_prefix}
     names = {each.resource: each for each in view.resources}
@@ -75,7 +75,7 @@ def stored_findings(view: ClusterView, scan: StoreScan, target: Target) -> Itera
         yield _contradiction(resource, stored), True
 
 
-def _builtin(known: TargetResource, target: Target) -> _Owner:
+def _builtin(known: TargetResource, target: TargetRelease) -> _Owner:
     return _Owner(
         known.decodable,
         known.is_namespaced if known.prefix else None,
@@ -86,7 +86,7 @@ def _builtin(known: TargetResource, target: Target) -> _Owner:
 
 
 def _of_crd(
-    rows: Sequence[StoredCount], crd: ResourceView, scan: StoreScan, target: Target
+    rows: Sequence[StoredCount], crd: ResourceView, scan: StoreScan, target: TargetRelease
 ) -> Iterator[Finding]:
     listed = crd.custom_versions or ()
     owner = _Owner(
@@ -113,7 +113,7 @@ def _of_crd(
 
 
 def _readable(
-    rows: Sequence[StoredCount], owner: _Owner, target: Target, view: ResourceView | None
+    rows: Sequence[StoredCount], owner: _Owner, target: TargetRelease, view: ResourceView | None
 ) -> Iterator[Finding]:
     """Each row, at its location, with its version and key."""
     resource = resource_of(rows[0])
@@ -140,7 +140,7 @@ def _readable(
 
 
 def _undecodable(
-    rows: Sequence[StoredCount], owner: _Owner, view: ResourceView | None, target: Target
+    rows: Sequence[StoredCount], owner: _Owner, view: ResourceView | None, target: TargetRelease
 ) -> Blocker:
     """Values of one version that the owner does not decode."""
     version, remedy = rows[0].api_version, _remedy(rows, owner, view, target)
@@ -155,7 +155,7 @@ def _undecodable(
 
 
 def _remedy(
-    rows: Sequence[StoredCount], owner: _Owner, view: ResourceView | None, target: Target
+    rows: Sequence[StoredCount], owner: _Owner, view: ResourceView | None, target: TargetRelease
 ) -> str | Intermediate:
     """Migrating helps if the running servers read the version and write one that is readable."""
     resource, version = resource_of(rows[0]), rows[0].api_version
@@ -176,7 +176,7 @@ def _misplaced(
     resource: GroupResource | None,
     rows: Sequence[StoredCount],
     expected: str,
-    target: Target,
+    target: TargetRelease,
     view: ResourceView | None,
 ) -> Blocker:
     """Values at keys where the target does not look for them."""
@@ -208,7 +208,10 @@ def _broken(resource: GroupResource | None, rows: Sequence[StoredCount]) -> Bloc
 
 
 def _key(
-    resource: GroupResource | None, row: StoredCount, target: Target, view: ResourceView | None
+    resource: GroupResource | None,
+    row: StoredCount,
+    target: TargetRelease,
+    view: ResourceView | None,
 ) -> Iterator[Finding]:
     """Whether the target can decrypt the values of a row."""
     name = row.encryption_key or IDENTITY
@@ -228,7 +231,9 @@ def _key(
     yield key_unreadable(resource, what, name, f"; for example {_examples([row])}"), True
 
 
-def _not_decrypted(resource: GroupResource | None, row: StoredCount, target: Target) -> Blocker:
+def _not_decrypted(
+    resource: GroupResource | None, row: StoredCount, target: TargetRelease
+) -> Blocker:
     """Values that the server which scanned them does not decrypt."""
     name = row.encryption_key or IDENTITY
     why = "they cannot be decrypted: the key is missing, or the values are damaged"
@@ -304,7 +309,7 @@ def _recreated(
 
 
 def _without_owner(
-    prefix: str, rows: Sequence[StoredCount], target: Target, view: ClusterView
+    prefix: str, rows: Sequence[StoredCount], target: TargetRelease, view: ClusterView
 ) -> Iterator[Finding]:
     """Values that nothing in the target reads."""
     if target.kubernetes_minor is not None:

@@ -31,7 +31,7 @@ from restow.kinds.releases import (
 from restow.migration.preflight.values import (
     ClusterView,
     ResourceView,
-    Target,
+    TargetRelease,
     TargetResource,
 )
 from restow.migration.store_scan import resource_of
@@ -39,7 +39,7 @@ from restow.migration.store_scan import resource_of
 _FILE_ENDS: Final = (".yaml", ".yml")
 
 
-def find_target(text: str, *, is_restow: bool) -> Target:
+def find_target(text: str, *, is_restow: bool) -> TargetRelease:
     """The release that a person means; raises ReleaseError, which says what there is."""
     if text.endswith(_FILE_ENDS) or "/" in text:
         return target_of_release(load_release(Path(text)))
@@ -57,22 +57,22 @@ def find_target(text: str, *, is_restow: bool) -> Target:
     )
 
 
-def shipped_targets() -> Iterator[Target]:
+def shipped_targets() -> Iterator[TargetRelease]:
     """All releases that come with restow, one by one."""
     return (target_of_release(shipped_release(name)) for name in shipped_releases())
 
 
-def target_of_release(release: Release) -> Target:
+def target_of_release(release: Release) -> TargetRelease:
     """What a restow server of this release reads and writes."""
-    return Target(
+    return TargetRelease(
         name=release.name,
         resources={kind.definition.group_resource: _hosted(kind) for kind in release.kinds},
     )
 
 
-def target_of_kubernetes(release: KubernetesRelease) -> Target:
+def target_of_kubernetes(release: KubernetesRelease) -> TargetRelease:
     """What a real API server of this release reads and writes."""
-    return Target(
+    return TargetRelease(
         name=release.name,
         kubernetes_minor=release.minor,
         resources={
@@ -102,11 +102,11 @@ def _hosted(kind: ReleaseKind) -> TargetResource:
     )
 
 
-def running_target(view: ClusterView) -> Target:
+def running_target(view: ClusterView) -> TargetRelease:
     """What every server that runs now reads: for the question whether all is well as it is."""
     rows = () if view.scan is None else view.scan.rows
     prefixes = {resource: row.prefix for row in rows if (resource := resource_of(row))}
-    return Target(
+    return TargetRelease(
         name="the running servers",
         resources={
             each.resource: TargetResource(

@@ -51,7 +51,7 @@ ReadableKeys = Callable[[GroupResource], tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class TargetRelease:
     """The release that a cluster is to go to."""
 
     name: str
@@ -79,7 +79,7 @@ class AbsentServer:
     """A server that the supervisor knows and that is not ready: it may come back and write."""
 
     name: str
-    release: Target
+    release: TargetRelease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +326,7 @@ class Intermediate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class PreflightReport:
     """The answer."""
 
     target: str

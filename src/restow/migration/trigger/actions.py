@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from restow.apimachinery.names import GroupResource, GroupVersionResource
-from restow.migration.migration_values import MigrationRef, Record
+from restow.migration.migration_values import MigrationRecord, MigrationRef
 from restow.migration.trigger.values import (
     Memory,
     StateSeen,
@@ -73,7 +73,7 @@ class CreateMigration:
 
     resource: GroupVersionResource
     name: str
-    record: Record
+    record: MigrationRecord
     reason: str
 
 
@@ -104,7 +104,7 @@ class Nothing:
 Action = CreateState | UpdateState | Narrow | CreateMigration | DeleteMigration | Wait | Nothing
 
 
-class Decision(NamedTuple):
+class TriggerDecision(NamedTuple):
     """What to do, and what to remember: the memory holds whether or not the actions succeed."""
 
     actions: tuple[Action, ...]

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from restow.migration.migration_values import Record
+from restow.migration.migration_values import MigrationRecord
 from restow.migration.trigger.actions import (
     Action,
     CreateState,
-    Decision,
     Nothing,
     Precondition,
+    TriggerDecision,
     UpdateState,
 )
 from restow.migration.trigger.hashes import appended, is_stale, uncovered
@@ -39,49 +39,56 @@ from restow.migration.trigger.values import (
     Settings,
     StateSeen,
     StateStatus,
-    View,
+    TriggerView,
 )
 
 
 def decide_by_discovery(
-    view: View, reading: DiscoveryReading, memory: Memory | None, *, now: Now, settings: Settings
-) -> Decision:
+    view: TriggerView,
+    reading: DiscoveryReading,
+    memory: Memory | None,
+    *,
+    now: Now,
+    settings: Settings,
+) -> TriggerDecision:
     state, shown = view.state, reading.hash
     if not shown:
         # No heartbeat either: nothing was checked.
-        return Decision((Nothing(reason="discovery shows no hash"),), memory)
+        return TriggerDecision((Nothing(reason="discovery shows no hash"),), memory)
     if state is None:
-        return Decision(tuple(_begin(view, shown, now)), memory)
+        return TriggerDecision(tuple(_begin(view, shown, now)), memory)
     if is_stale(state.status.heartbeat, memory, now=now, settings=settings):
         # The memory stays as it is until this is done: a controller begins by it.
-        return Decision(tuple(_forget(view, state, shown, now)), memory)
+        return TriggerDecision(tuple(_forget(view, state, shown, now)), memory)
     seen = owed_by_failures(view) | (memory.owed if memory else frozenset()) | {shown}
     owed = uncovered(state.status.persisted, seen)
     key = f"{state.uid} {state.change} {state.epoch} {shown}"
     memory = replace(with_key(memory, key, now), owed=owed)
     if state.status.current != shown or owed:
-        return Decision(tuple(_record_change(view, state, shown, memory, now)), memory)
+        return TriggerDecision(tuple(_record_change(view, state, shown, memory, now)), memory)
     since = memory.since_seconds
     actions = work_off(
         view,
         state,
-        Record(target=shown, state_uid=state.uid, change=state.change, epoch=state.epoch),
+        MigrationRecord(target=shown, state_uid=state.uid, change=state.change, epoch=state.epoch),
         start=loose_gate(since, now=now, settings=settings),
         narrow=census_gate(view, shown, since, settings=settings),
         now=now,
         settings=settings,
     )
-    return Decision(tuple(with_heartbeat(actions, view, state, now=now, settings=settings)), memory)
+    return TriggerDecision(
+        tuple(with_heartbeat(actions, view, state, now=now, settings=settings)), memory
+    )
 
 
-def _begin(view: View, shown: str, now: Now) -> list[Action]:
+def _begin(view: TriggerView, shown: str, now: Now) -> list[Action]:
     reason = "nothing is known yet of how it is stored"
     status = StateStatus(persisted=(UNKNOWN,), current=shown, heartbeat=now.wall)
     create = CreateState(resource=view.resource.group_resource, status=status, reason=reason)
     return [*cancel(view.migrations, reason), create]
 
 
-def _forget(view: View, state: StateSeen, shown: str, now: Now) -> list[Action]:
+def _forget(view: TriggerView, state: StateSeen, shown: str, now: Now) -> list[Action]:
     """Reset in place, not deleted and created: a crash in between would lose the object."""
     reason = "nobody has looked for too long, so changes may have been missed"
     update = UpdateState(
@@ -97,7 +104,7 @@ def _forget(view: View, state: StateSeen, shown: str, now: Now) -> list[Action]:
 
 
 def _record_change(
-    view: View, state: StateSeen, shown: str, memory: Memory, now: Now
+    view: TriggerView, state: StateSeen, shown: str, memory: Memory, now: Now
 ) -> list[Action]:
     """Current hash, appended hash and heartbeat in one update."""
     reason = OBJECTS_FAILED if owed_by_failures(view) else "the storage version has changed"

@@ -17,19 +17,19 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from restow.migration.migration_values import MigrationSeen, Record
+from restow.migration.migration_values import MigrationRecord, MigrationSeen
 from restow.migration.trigger.actions import (
     Action,
     CreateState,
-    Decision,
     Nothing,
     Precondition,
+    TriggerDecision,
     UpdateState,
 )
 from restow.migration.trigger.hashes import age_seconds, appended, is_due, is_stale
 from restow.migration.trigger.migration_rules import (
     OPEN,
-    Gate,
+    MigrationGate,
     cancel,
     census_gate,
     counted_success,
@@ -51,7 +51,7 @@ from restow.migration.trigger.values import (
     Sighting,
     StateSeen,
     StateStatus,
-    View,
+    TriggerView,
 )
 
 SAID_MAX: Final = 64
@@ -71,8 +71,13 @@ class DuplicateReporter(Exception):
 
 
 def decide_by_reports(
-    view: View, reading: ReportedReading, memory: Memory | None, *, now: Now, settings: Settings
-) -> Decision:
+    view: TriggerView,
+    reading: ReportedReading,
+    memory: Memory | None,
+    *,
+    now: Now,
+    settings: Settings,
+) -> TriggerDecision:
     """Raises DuplicateReporter."""
     if isinstance(reading, ServersReading) or not reading.is_sole:
         return _decide(view, reading, memory, now=now, settings=settings)
@@ -90,7 +95,7 @@ def decide_by_reports(
         if any(isinstance(each, CreateState | UpdateState) for each in actions):
             said = (*said, now.wall)[-SAID_MAX:]
         memory = replace(memory, said=said)
-    return Decision(actions, memory)
+    return TriggerDecision(actions, memory)
 
 
 def _report_of(state: StateSeen | None, reporter_id: str) -> HashReport | None:
@@ -99,25 +104,30 @@ def _report_of(state: StateSeen | None, reporter_id: str) -> HashReport | None:
 
 
 def _decide(
-    view: View, reading: ReportedReading, memory: Memory | None, *, now: Now, settings: Settings
-) -> Decision:
+    view: TriggerView,
+    reading: ReportedReading,
+    memory: Memory | None,
+    *,
+    now: Now,
+    settings: Settings,
+) -> TriggerDecision:
     state = view.state
     shown = tuple(each for each in reading.servers if each.hash)
     if not shown:
-        return Decision((Nothing(reason="no server that is reported shows a hash"),), memory)
+        return TriggerDecision((Nothing(reason="no server that is reported shows a hash"),), memory)
     if state is None:
-        return Decision(tuple(_begin(view, reading, shown, now)), memory)
+        return TriggerDecision(tuple(_begin(view, reading, shown, now)), memory)
     if any(_was_unwatched(state, each, memory, now=now, settings=settings) for each in shown):
         # The memory stays as it is until this is done: a controller begins by it.
         update = _forget(view, state, shown, now)
-        return Decision((*_stop_if_leading(view, reading, update), update), memory)
+        return TriggerDecision((*_stop_if_leading(view, reading, update), update), memory)
     memory = _remember(view, state, shown, memory, now)
     report = _report(view, state, shown, memory, now=now, settings=settings)
     if report is not None:
-        return Decision((*_stop_if_leading(view, reading, report), report), memory)
+        return TriggerDecision((*_stop_if_leading(view, reading, report), report), memory)
     if not reading.is_leader:
-        return Decision((Nothing(reason="only the leader reacts"),), memory)
-    return Decision(tuple(_react(view, state, memory, now=now, settings=settings)), memory)
+        return TriggerDecision((Nothing(reason="only the leader reacts"),), memory)
+    return TriggerDecision(tuple(_react(view, state, memory, now=now, settings=settings)), memory)
 
 
 # What every controller does.
@@ -131,7 +141,7 @@ def _reports_of(shown: tuple[ServerHash, ...], now: Now) -> tuple[HashReport, ..
 
 
 def _begin(
-    view: View, reading: ReportedReading, shown: tuple[ServerHash, ...], now: Now
+    view: TriggerView, reading: ReportedReading, shown: tuple[ServerHash, ...], now: Now
 ) -> list[Action]:
     reason = "nothing is known yet of how it is stored"
     status = StateStatus(
@@ -159,7 +169,11 @@ def _was_unwatched(
 
 
 def _remember(
-    view: View, state: StateSeen, shown: tuple[ServerHash, ...], memory: Memory | None, now: Now
+    view: TriggerView,
+    state: StateSeen,
+    shown: tuple[ServerHash, ...],
+    memory: Memory | None,
+    now: Now,
 ) -> Memory:
     status = state.status
     agreed = agreed_hash(status.reports)
@@ -190,7 +204,7 @@ def _remember(
 
 
 def _report(
-    view: View,
+    view: TriggerView,
     state: StateSeen,
     shown: tuple[ServerHash, ...],
     memory: Memory,
@@ -235,7 +249,9 @@ def _report(
     )
 
 
-def _forget(view: View, state: StateSeen, shown: tuple[ServerHash, ...], now: Now) -> UpdateState:
+def _forget(
+    view: TriggerView, state: StateSeen, shown: tuple[ServerHash, ...], now: Now
+) -> UpdateState:
     names = {each.reporter_id for each in shown}
     others = (e for e in state.status.reports if e.reporter_id not in names)
     reports = (*others, *_reports_of(shown, now))
@@ -257,7 +273,9 @@ def _forget(view: View, state: StateSeen, shown: tuple[ServerHash, ...], now: No
 # What only the leader does.
 
 
-def _stop_if_leading(view: View, reading: ReportedReading, update: UpdateState) -> list[Action]:
+def _stop_if_leading(
+    view: TriggerView, reading: ReportedReading, update: UpdateState
+) -> list[Action]:
     """The leader need not wait for its own report to end what the report puts in doubt."""
     if not reading.is_leader or update.change is None:
         return []
@@ -265,7 +283,7 @@ def _stop_if_leading(view: View, reading: ReportedReading, update: UpdateState) 
 
 
 def _react(
-    view: View, state: StateSeen, memory: Memory, *, now: Now, settings: Settings
+    view: TriggerView, state: StateSeen, memory: Memory, *, now: Now, settings: Settings
 ) -> list[Action]:
     agreed = agreed_hash(state.status.reports)
     if not agreed:
@@ -288,18 +306,22 @@ def _react(
     return work_off(view, state, wanted, start=start, narrow=narrow, now=now, settings=settings)
 
 
-def _wanted(state: StateSeen, agreed: str) -> Record:
-    return Record(target=agreed, state_uid=state.uid, change=state.change, epoch=state.epoch)
+def _wanted(state: StateSeen, agreed: str) -> MigrationRecord:
+    return MigrationRecord(
+        target=agreed, state_uid=state.uid, change=state.change, epoch=state.epoch
+    )
 
 
-def _hold_gate(since_seconds: float, *, now: Now, settings: Settings) -> Gate:
+def _hold_gate(since_seconds: float, *, now: Now, settings: Settings) -> MigrationGate:
     until = since_seconds + settings.hold_seconds
     if now.seconds >= until:
         return OPEN
-    return Gate("reporters have not agreed for a whole period yet", until)
+    return MigrationGate("reporters have not agreed for a whole period yet", until)
 
 
-def _spoken_gate(state: StateSeen, memory: Memory, *, now: Now, settings: Settings) -> Gate:
+def _spoken_gate(
+    state: StateSeen, memory: Memory, *, now: Now, settings: Settings
+) -> MigrationGate:
     """Every reporter has spoken less than a period ago, by its clock and by ours.
 
     Less, not at most: who has agreed for a whole period and spoken within it has spoken twice.
@@ -308,16 +330,18 @@ def _spoken_gate(state: StateSeen, memory: Memory, *, now: Now, settings: Settin
     for each in state.status.reports:
         age = max(age_seconds(each.heartbeat, now), now.seconds - seen[each.reporter_id])
         if age >= settings.poll_seconds:
-            return Gate(f"reporter {each.reporter_id} has not spoken within a period")
+            return MigrationGate(f"reporter {each.reporter_id} has not spoken within a period")
     return OPEN
 
 
-def _confirmed_gate(state: StateSeen, memory: Memory, success: MigrationSeen) -> Gate:
+def _confirmed_gate(state: StateSeen, memory: Memory, success: MigrationSeen) -> MigrationGate:
     """Every reporter has looked at its server since the migration succeeded."""
     seen = {each.reporter_id: each.seen_seconds for each in memory.sightings}
     assert memory.succeeded is not None
     for each in state.status.reports:
         is_later = success.finished_at is None or each.heartbeat > success.finished_at
         if not is_later or seen[each.reporter_id] <= memory.succeeded[1]:
-            return Gate(f"reporter {each.reporter_id} has not spoken since the migration ended")
+            return MigrationGate(
+                f"reporter {each.reporter_id} has not spoken since the migration ended"
+            )
     return OPEN

@@ -15,13 +15,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from restow.migration.encryption_keys import PLAIN
-from restow.migration.migration_values import Phase, Record
+from restow.migration.migration_values import MigrationPhase, MigrationRecord
 from restow.migration.trigger.actions import (
     Action,
     CreateState,
-    Decision,
     Nothing,
     Precondition,
+    TriggerDecision,
     UpdateState,
     Wait,
 )
@@ -46,18 +46,18 @@ from restow.migration.trigger.values import (
     StateSeen,
     StateStatus,
     StorageVersionReading,
-    View,
+    TriggerView,
 )
 
 
 def decide_by_storage_version(
-    view: View,
+    view: TriggerView,
     reading: StorageVersionReading,
     memory: Memory | None,
     *,
     now: Now,
     settings: Settings,
-) -> Decision:
+) -> TriggerDecision:
     if reading.loose_seconds:
         wait_seconds = reading.loose_seconds + REQUEST_SECONDS_MAX
         settings = replace(
@@ -76,14 +76,14 @@ def decide_by_storage_version(
     if state is None and not reading.uid:
         # A resource that was deleted: its state goes with it, and must not come back.
         reason = "no server reports it"
-        return Decision((*cancel(view.migrations, reason), Nothing(reason=reason)), memory)
+        return TriggerDecision((*cancel(view.migrations, reason), Nothing(reason=reason)), memory)
     if state is None:
-        return Decision(tuple(_begin(view, reading, now)), memory)
+        return TriggerDecision(tuple(_begin(view, reading, now)), memory)
     actions = _react(view, state, reading, memory, now=now, settings=settings)
-    return Decision(tuple(actions), memory)
+    return TriggerDecision(tuple(actions), memory)
 
 
-def _has_gap(view: View, reading: StorageVersionReading, memory: Memory | None) -> bool:
+def _has_gap(view: TriggerView, reading: StorageVersionReading, memory: Memory | None) -> bool:
     """Whether servers may have written what nobody recorded.
 
     A controller that begins knows from a request that has succeeded which StorageVersion was
@@ -93,11 +93,11 @@ def _has_gap(view: View, reading: StorageVersionReading, memory: Memory | None) 
         return False  # The servers themselves record what they write.
     if memory is not None:
         return memory.mark != reading.mark and not reading.follows
-    proven = (each.record for each in view.migrations if each.phase is Phase.SUCCEEDED)
+    proven = (each.record for each in view.migrations if each.phase is MigrationPhase.SUCCEEDED)
     return reading.mark not in {each.storage_version for each in proven if each is not None}
 
 
-def _begin(view: View, reading: StorageVersionReading, now: Now) -> list[Action]:
+def _begin(view: TriggerView, reading: StorageVersionReading, now: Now) -> list[Action]:
     reason = "nothing is known yet of how it is stored"
     status = StateStatus(
         persisted=appended((UNKNOWN,), reading.written),
@@ -110,7 +110,7 @@ def _begin(view: View, reading: StorageVersionReading, now: Now) -> list[Action]
 
 
 def _react(
-    view: View,
+    view: TriggerView,
     state: StateSeen,
     reading: StorageVersionReading,
     memory: Memory,
@@ -136,7 +136,7 @@ def _react(
         if not reading.uid:
             return idle  # Nothing was read that a heartbeat could confirm.
         return with_heartbeat(idle, view, state, now=now, settings=settings)
-    wanted = Record(
+    wanted = MigrationRecord(
         target=reading.common,
         state_uid=state.uid,
         change=state.change,
@@ -157,7 +157,7 @@ def _react(
     return with_heartbeat(found, view, state, now=now, settings=settings)
 
 
-def _overtaken(view: View, reading: StorageVersionReading) -> list[Action]:
+def _overtaken(view: TriggerView, reading: StorageVersionReading) -> list[Action]:
     found = [
         each
         for each in view.migrations
@@ -168,7 +168,7 @@ def _overtaken(view: View, reading: StorageVersionReading) -> list[Action]:
 
 
 def _record(
-    view: View, state: StateSeen, reading: StorageVersionReading, memory: Memory, now: Now
+    view: TriggerView, state: StateSeen, reading: StorageVersionReading, memory: Memory, now: Now
 ) -> UpdateState:
     """All in one update: what servers write, what they agree on, the heartbeat."""
     reason = "servers write in a version that the state does not tell of"

@@ -37,14 +37,14 @@ from restow.client import (
 from restow.migration.event_sinks import (
     NO_RECORDER,
     NO_TRIGGER_METRICS,
-    Recorder,
+    EventSink,
     TriggerMetrics,
 )
 from restow.migration.migration_objects import resource_of
 from restow.migration.trigger.by_reports import DuplicateReporter
 from restow.migration.trigger.observations import resource_of_state, state_name
 from restow.migration.trigger.options import TriggerOptions
-from restow.migration.trigger.reconciler import CensusOf, Known, Looker
+from restow.migration.trigger.reconciler import CensusOf, Known, Reconciler
 from restow.migration.trigger.sources import (
     ConnectTo,
     NotKnownYet,
@@ -54,7 +54,7 @@ from restow.migration.trigger.sources import (
     has_storage_versions,
     served_requests,
 )
-from restow.migration.trigger.storage_version_watch import Behind, Following
+from restow.migration.trigger.storage_version_watch import Behind, StorageVersionWatch
 
 __all__ = ["TriggerController"]
 
@@ -84,7 +84,7 @@ class TriggerController:
         *,
         runtime: Runtime,
         settings: TriggerOptions,
-        recorder: Recorder = NO_RECORDER,
+        recorder: EventSink = NO_RECORDER,
         metrics: TriggerMetrics = NO_TRIGGER_METRICS,
         is_leader: Callable[[], bool] = _always,
         connect_to: ConnectTo | None = None,
@@ -126,7 +126,7 @@ class TriggerController:
             is_leader=self._is_leader,
             connect_to=self._connect_to,
         )
-        looker = Looker(
+        looker = Reconciler(
             self._client,
             sources,
             self._settings,
@@ -166,7 +166,7 @@ class _Run:
         runtime: Runtime,
         tasks: Tasks,
         sources: Sources,
-        looker: Looker,
+        looker: Reconciler,
         metrics: TriggerMetrics,
         is_leader: Callable[[], bool],
     ) -> None:
@@ -275,7 +275,7 @@ class _Run:
         sources = self._sources
         is_wanted = sources.wants_storage_versions and sources.following is None
         if is_wanted and has_storage_versions(found):
-            sources.following = Following(self._client, on_change=self._wake)
+            sources.following = StorageVersionWatch(self._client, on_change=self._wake)
             self._tasks.spawn("storage versions", sources.following.run())
         served = {each.resource: each.verbs for each in found.resources}
         for api in (STATES, *self._looker.request_apis):

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from restow.migration.trigger.actions import Decision
+from restow.migration.trigger.actions import TriggerDecision
 from restow.migration.trigger.by_discovery import decide_by_discovery
 from restow.migration.trigger.by_reports import decide_by_reports
 from restow.migration.trigger.by_storage_version import decide_by_storage_version
@@ -33,13 +33,15 @@ from restow.migration.trigger.values import (
     ServersReading,
     Settings,
     StorageVersionReading,
-    View,
+    TriggerView,
 )
 
 __all__ = ["decide"]
 
 
-def decide(view: View, memory: Memory | None, *, now: Now, settings: Settings) -> Decision:
+def decide(
+    view: TriggerView, memory: Memory | None, *, now: Now, settings: Settings
+) -> TriggerDecision:
     """What to do now, and what to remember. No memory: this controller sees it the first time."""
     match view.reading:
         case StorageVersionReading() as reading:

@@ -21,7 +21,7 @@ NEEDED_VERBS: Final = frozenset({"list", "update"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Discovered:
+class DiscoveredVersion:
     """One resource in one version, as discovery shows it."""
 
     name: GroupVersionResource
@@ -30,7 +30,7 @@ class Discovered:
     hash: str = ""
 
 
-def why_not(found: Discovered) -> str:
+def why_not(found: DiscoveredVersion) -> str:
     """Why a resource cannot be migrated; empty if it can."""
     if "/" in found.name.resource:
         return "it is a subresource"
@@ -41,11 +41,11 @@ def why_not(found: Discovered) -> str:
 
 
 def eligible(
-    found: Iterable[Discovered], preferred: Mapping[str, str]
-) -> dict[GroupResource, Discovered]:
+    found: Iterable[DiscoveredVersion], preferred: Mapping[str, str]
+) -> dict[GroupResource, DiscoveredVersion]:
     """Each resource once: in the version its group prefers, or else the first that is shown."""
     shown = list(found)
-    chosen: dict[GroupResource, Discovered] = {}
+    chosen: dict[GroupResource, DiscoveredVersion] = {}
     for each in shown:
         if why_not(each):
             continue
@@ -57,7 +57,9 @@ def eligible(
     return chosen
 
 
-def _homes(shown: Iterable[Discovered], chosen: Iterable[Discovered]) -> set[GroupResource]:
+def _homes(
+    shown: Iterable[DiscoveredVersion], chosen: Iterable[DiscoveredVersion]
+) -> set[GroupResource]:
     """Those that show objects of their own: of several with one name and one hash, the one whose
     group has the version that the hash is of."""
     own = {

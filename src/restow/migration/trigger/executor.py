@@ -22,7 +22,7 @@ from restow.apimachinery.status import AlreadyExists, Conflict, Invalid, NotFoun
 from restow.apis.resources import IN_TREE_GROUP, STATES
 from restow.client import ApiClient, Object, PatchType, WriteOptions, uid_of, version_of
 from restow.migration.encryption_keys import PLAIN
-from restow.migration.event_sinks import Recorder, TriggerMetrics
+from restow.migration.event_sinks import EventSink, TriggerMetrics
 from restow.migration.migration_objects import is_going, ref_of
 from restow.migration.migration_values import MigrationRef
 from restow.migration.records import CHANGE_ANNOTATION, annotations_of
@@ -38,7 +38,7 @@ from restow.migration.trigger.actions import (
     Wait,
 )
 from restow.migration.trigger.observations import (
-    Sight,
+    Observation,
     new_state,
     state_name,
     state_seen,
@@ -46,7 +46,7 @@ from restow.migration.trigger.observations import (
 )
 from restow.migration.trigger.values import UNKNOWN, StateStatus
 
-__all__ = ["FIELD_MANAGER", "Acted", "Actor"]
+__all__ = ["FIELD_MANAGER", "Acted", "Executor"]
 
 FIELD_MANAGER: Final = "restow-trigger"
 MIGRATION_KIND: Final = "StorageVersionMigration"
@@ -70,16 +70,16 @@ class Acted(NamedTuple):
     """When to look again at the latest, if the rules said so."""
 
 
-class Actor:
+class Executor:
     """The one who writes. Events and counts are about what was really done."""
 
-    def __init__(self, client: ApiClient, *, recorder: Recorder, metrics: TriggerMetrics) -> None:
+    def __init__(self, client: ApiClient, *, recorder: EventSink, metrics: TriggerMetrics) -> None:
         self._client = client
         self._recorder = recorder
         self._metrics = metrics
 
     async def act(
-        self, actions: Sequence[Action], sight: Sight, *, request_api: GroupVersionResource
+        self, actions: Sequence[Action], sight: Observation, *, request_api: GroupVersionResource
     ) -> Acted:
         """Do the actions in their order; a StatusError or ConnectionFailed ends it."""
         name = state_name(sight.resource.group_resource)
@@ -117,7 +117,7 @@ class Actor:
         made = await self._put_status(made, action.status)
         self._recorder.event(made, STATE_CREATED, f"{action.reason}: {_told(action.status)}")
 
-    async def _update_state(self, action: UpdateState, sight: Sight) -> None:
+    async def _update_state(self, action: UpdateState, sight: Observation) -> None:
         base = _base(sight, action.precondition)
         knew = UNKNOWN not in state_seen(base).status.persisted
         if action.change is not None:
@@ -126,7 +126,7 @@ class Actor:
         if knew and UNKNOWN in action.status.persisted:
             self._recorder.event(base, STATE_UNKNOWN, action.reason, is_warning=True)
 
-    async def _narrow(self, action: Narrow, sight: Sight) -> None:
+    async def _narrow(self, action: Narrow, sight: Observation) -> None:
         base = _base(sight, action.precondition)
         try:
             base = await self._put_status(base, action.status)
@@ -175,7 +175,7 @@ class Actor:
         self._recorder.event(made, MIGRATION_REQUESTED, message)
         return True
 
-    async def _delete_migration(self, action: DeleteMigration, sight: Sight) -> bool:
+    async def _delete_migration(self, action: DeleteMigration, sight: Observation) -> bool:
         """Whether it was there; that it is gone, or another of its name, is all that is wanted."""
         known = next((each for each in sight.requests if ref_of(each) == action.ref), None)
         if known is not None and is_going(known):
@@ -191,7 +191,7 @@ class Actor:
         return True
 
 
-def _base(sight: Sight, wanted: Precondition) -> Object:
+def _base(sight: Observation, wanted: Precondition) -> Object:
     """The state that the decision was about."""
     assert sight.state is not None
     assert Precondition.of(state_seen(sight.state)) == wanted

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from restow.migration.migration_values import MigrationSeen, Phase, Record
+from restow.migration.migration_values import MigrationPhase, MigrationRecord, MigrationSeen
 from restow.migration.records import name_of
 from restow.migration.trigger.actions import (
     Action,
@@ -33,11 +33,11 @@ from restow.migration.trigger.values import (
     Now,
     Settings,
     StateSeen,
-    View,
+    TriggerView,
 )
 
 
-class Gate(NamedTuple):
+class MigrationGate(NamedTuple):
     """Whether something may be done: open when there is no reason against it."""
 
     reason: str = ""
@@ -54,7 +54,7 @@ class Gate(NamedTuple):
         return Wait(until_seconds=self.until_seconds, reason=self.reason)
 
 
-OPEN: Final = Gate()
+OPEN: Final = MigrationGate()
 OBJECTS_FAILED: Final = "objects could not be rewritten, so they may be in any version"
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -71,37 +71,41 @@ def with_key(memory: Memory | None, key: str, now: Now) -> Memory:
     return replace(memory or Memory(), key=key, since_seconds=now.seconds)
 
 
-def loose_gate(since_seconds: float, *, now: Now, settings: Settings) -> Gate:
+def loose_gate(since_seconds: float, *, now: Now, settings: Settings) -> MigrationGate:
     """In loose mode, writes in the old version may arrive for a while after a change."""
     if settings.loose_wait_seconds is None:
         return OPEN
     until = since_seconds + settings.loose_wait_seconds
     if now.seconds >= until:
         return OPEN
-    return Gate("loose mode: servers may still write as before the last change", until)
+    return MigrationGate("loose mode: servers may still write as before the last change", until)
 
 
-def census_gate(view: View, target: str, since_seconds: float, *, settings: Settings) -> Gate:
+def census_gate(
+    view: TriggerView, target: str, since_seconds: float, *, settings: Settings
+) -> MigrationGate:
     """In loose mode, nothing is believed but a census that began after the wait."""
     if settings.loose_wait_seconds is None:
         return OPEN
     if view.census is None:
-        return Gate("loose mode: the migration is complete but not proven, there is no census")
+        return MigrationGate(
+            "loose mode: the migration is complete but not proven, there is no census"
+        )
     if view.census.begun_seconds < since_seconds + settings.loose_wait_seconds:
-        return Gate("loose mode: the census began too soon after the last change")
+        return MigrationGate("loose mode: the census began too soon after the last change")
     if not view.census.found <= {target}:
-        return Gate("loose mode: the census has found objects in other versions")
+        return MigrationGate("loose mode: the census has found objects in other versions")
     return OPEN
 
 
-def first(*gates: Gate) -> Gate:
+def first(*gates: MigrationGate) -> MigrationGate:
     """The first that is closed."""
     return next((gate for gate in gates if not gate.is_open), OPEN)
 
 
 def work_off(
-    view: View, state: StateSeen, wanted: Record, *, start: Gate, narrow: Gate, now: Now,
-    settings: Settings, key: str | None = None,
+    view: TriggerView, state: StateSeen, wanted: MigrationRecord, *, start: MigrationGate, narrow:
+    MigrationGate, now: Now, settings: Settings, key: str | None = None,
 ) -> list[Action]:  # fmt: skip
     """What to do about requests when the servers agree on the record's target.
 
@@ -118,33 +122,35 @@ def work_off(
     if is_narrowed and not view.lists_more:
         return actions or [Nothing(reason="all objects are stored in the current version")]
     counting = {each.phase: each for each in view.migrations if each.record == wanted}
-    if Phase.SUCCEEDED in counting and is_narrowed:
+    if MigrationPhase.SUCCEEDED in counting and is_narrowed:
         # It was done before the definition listed more; another has that taken back.
-        again = _retry_gate(counting[Phase.SUCCEEDED], "the migration", now=now, settings=settings)
+        again = _retry_gate(
+            counting[MigrationPhase.SUCCEEDED], "the migration", now=now, settings=settings
+        )
         start = first(again, start)
-    elif Phase.SUCCEEDED in counting:
+    elif MigrationPhase.SUCCEEDED in counting:
         if narrow.is_open:
-            success = counting[Phase.SUCCEEDED]
+            success = counting[MigrationPhase.SUCCEEDED]
             return [
                 *actions,
                 _narrow(view, state, success, target=wanted.target, keys=keys, now=now),
             ]
         return [*actions, narrow.action()]
-    if any(phase in counting for phase in (Phase.PENDING, Phase.RUNNING)):
+    if any(phase in counting for phase in (MigrationPhase.PENDING, MigrationPhase.RUNNING)):
         return [*actions, Nothing(reason="a migration is on its way")]
-    if Phase.FAILED in counting:
+    if MigrationPhase.FAILED in counting:
         why = "the migration has failed and"
-        retry = _retry_gate(counting[Phase.FAILED], why, now=now, settings=settings)
+        retry = _retry_gate(counting[MigrationPhase.FAILED], why, now=now, settings=settings)
         start = first(retry, start)
     if not start.is_open:
         return [*actions, start.action()]
     return [*actions, *_launch(view, state, wanted)]
 
 
-def counted_success(view: View, wanted: Record) -> MigrationSeen | None:
+def counted_success(view: TriggerView, wanted: MigrationRecord) -> MigrationSeen | None:
     """The request that counts and has succeeded."""
     found = (each for each in view.migrations if each.record == wanted)
-    return next((each for each in found if each.phase is Phase.SUCCEEDED), None)
+    return next((each for each in found if each.phase is MigrationPhase.SUCCEEDED), None)
 
 
 def has_failed_last(migrations: Iterable[MigrationSeen]) -> bool:
@@ -159,7 +165,7 @@ def _end(migration: MigrationSeen) -> tuple[datetime, bool]:
     return migration.finished_at or _LONG_AGO, migration.has_failed_objects
 
 
-def owed_by_failures(view: View) -> frozenset[str]:
+def owed_by_failures(view: TriggerView) -> frozenset[str]:
     """What must be in the state because objects could not be rewritten: they may be in any version.
 
     Servers that verify migrations record it themselves, in order with what else they record.
@@ -169,7 +175,7 @@ def owed_by_failures(view: View) -> frozenset[str]:
     return frozenset({UNKNOWN}) if has_failed_last(view.migrations) else frozenset()
 
 
-def _launch(view: View, state: StateSeen, wanted: Record) -> list[Action]:
+def _launch(view: TriggerView, state: StateSeen, wanted: MigrationRecord) -> list[Action]:
     """One new request, in the place of all of ours that have ended."""
     resource = view.resource.group_resource
     is_by_version = state.status.persisted != (wanted.target,)
@@ -193,7 +199,7 @@ def _launch(view: View, state: StateSeen, wanted: Record) -> list[Action]:
 
 
 def _narrow(
-    view: View,
+    view: TriggerView,
     state: StateSeen,
     migration: MigrationSeen,
     *,
@@ -213,7 +219,7 @@ def _narrow(
     )
 
 
-def _retry_gate(ended: MigrationSeen, why: str, *, now: Now, settings: Settings) -> Gate:
+def _retry_gate(ended: MigrationSeen, why: str, *, now: Now, settings: Settings) -> MigrationGate:
     if ended.finished_at is None:
         return OPEN
     due = ended.finished_at + timedelta(seconds=settings.retry_seconds)
@@ -221,11 +227,11 @@ def _retry_gate(ended: MigrationSeen, why: str, *, now: Now, settings: Settings)
     # A moment far in the future was written by a wrong clock: nobody waits for it.
     if not 0 < left <= settings.retry_seconds + settings.skew_seconds:
         return OPEN
-    return Gate(f"{why} is tried again later", now.seconds + left)
+    return MigrationGate(f"{why} is tried again later", now.seconds + left)
 
 
 def with_heartbeat(
-    actions: list[Action], view: View, state: StateSeen, *, now: Now, settings: Settings
+    actions: list[Action], view: TriggerView, state: StateSeen, *, now: Now, settings: Settings
 ) -> list[Action]:
     """The actions, and a heartbeat if it is time and the state is not written anyway."""
     if any(isinstance(each, UpdateState | Narrow) for each in actions):

@@ -31,7 +31,7 @@ from restow.migration.times import read_time, time_text
 from restow.migration.trigger.values import HashReport, StateSeen, StateStatus
 
 __all__ = [
-    "Sight",
+    "Observation",
     "UnreadableObject",
     "new_state",
     "resource_of_state",
@@ -49,7 +49,7 @@ class UnreadableObject(ClientError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class Observation:
     """The objects of which a view was made: what is written is based on them."""
 
     resource: GroupVersionResource

@@ -11,13 +11,13 @@ from typing import Final
 
 from restow.migration.trigger.values import Settings
 
-__all__ = ["Source", "TriggerOptions"]
+__all__ = ["TriggerOptions", "TriggerSource"]
 
 WORKERS_DEFAULT: Final = 8
 WORKERS_MAX: Final = 64
 
 
-class Source(StrEnum):
+class TriggerSource(StrEnum):
     """By what the trigger knows how servers write."""
 
     AUTO = "auto"
@@ -34,7 +34,7 @@ class Source(StrEnum):
 class TriggerOptions:
     """How the trigger looks, and how often."""
 
-    source: Source = Source.AUTO
+    source: TriggerSource = TriggerSource.AUTO
     is_local: bool = False
     """Whether one such controller stands beside each server and reports what that one shows. If
     not, the leader asks every server itself."""
@@ -52,7 +52,10 @@ class TriggerOptions:
             raise ValueError(f"poll_seconds must be above 0, not {self.rules.poll_seconds}")
         if self.is_local and not self.reporter_id:
             raise ValueError("a local controller reports under a name: give it a reporter_id")
-        if self.is_local and self.source in {Source.STORAGE_VERSION, Source.DISCOVERY}:
+        if self.is_local and self.source in {
+            TriggerSource.STORAGE_VERSION,
+            TriggerSource.DISCOVERY,
+        }:
             raise ValueError(f"with the source {self.source} there is nothing to report locally")
 
     @property

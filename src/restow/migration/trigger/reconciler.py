@@ -19,18 +19,18 @@ from restow.apimachinery.status import Forbidden, NotFound
 from restow.apis.resources import DEFINITIONS, STATES
 from restow.client import ApiClient, Object
 from restow.kinds.builtin import has_group
-from restow.migration.event_sinks import Recorder, TriggerMetrics
+from restow.migration.event_sinks import EventSink, TriggerMetrics
 from restow.migration.migration_objects import mapping, resource_of, seen
 from restow.migration.trigger.by_reports import agreed_hash
 from restow.migration.trigger.decide import decide
-from restow.migration.trigger.eligibility import Discovered
-from restow.migration.trigger.executor import Acted, Actor
-from restow.migration.trigger.observations import Sight, state_name, state_seen
+from restow.migration.trigger.eligibility import DiscoveredVersion
+from restow.migration.trigger.executor import Acted, Executor
+from restow.migration.trigger.observations import Observation, state_name, state_seen
 from restow.migration.trigger.options import TriggerOptions
 from restow.migration.trigger.shared_reading import SharedReading
-from restow.migration.trigger.sources import NotKnownYet, Observer, Sources
+from restow.migration.trigger.sources import NotKnownYet, ServerObserver, Sources
 from restow.migration.trigger.values import (
-    Census,
+    CensusReading,
     DiscoveryReading,
     LocalReading,
     Memory,
@@ -38,16 +38,16 @@ from restow.migration.trigger.values import (
     Reading,
     ServersReading,
     StorageVersionReading,
-    View,
+    TriggerView,
 )
 
-__all__ = ["CensusOf", "Known", "Looker"]
+__all__ = ["CensusOf", "Known", "Reconciler"]
 
 ROUNDS_MAX: Final = 8
 """How often in a row it is decided about one resource; what never comes to rest has to wait."""
 ROUNDS_WAIT_SECONDS: Final = 1.0
 
-CensusOf = Callable[[GroupResource], Census | None]
+CensusOf = Callable[[GroupResource], CensusReading | None]
 Requests = dict[GroupResource, tuple[Object, ...]]
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 class Known:
     """A resource, and what is remembered of it by each observer."""
 
-    found: Discovered
+    found: DiscoveredVersion
     memories: dict[str, Memory] = field(default_factory=dict)
     is_agreed: bool | None = None
     """Whether servers write it alike; None: nobody tells."""
@@ -68,7 +68,7 @@ class Known:
     """When its definition is looked at again, if it has one: once in a polling period."""
 
 
-class Looker:
+class Reconciler:
     """Looks at resources, several at a time. The tasks own the readings that looks share."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Looker:
         options: TriggerOptions,
         *,
         tasks: Tasks,
-        recorder: Recorder,
+        recorder: EventSink,
         metrics: TriggerMetrics,
         census: CensusOf | None,
     ) -> None:
@@ -87,7 +87,7 @@ class Looker:
         self._options = options
         self._census = census
         self._clock: Clock = client.runtime.clock
-        self._actor = Actor(client, recorder=recorder, metrics=metrics)
+        self._actor = Executor(client, recorder=recorder, metrics=metrics)
         self._requests = SharedReading("requests", self._read_requests, tasks=tasks)
         self.request_apis: tuple[GroupVersionResource, ...] = ()
         """Where requests are; new ones are made in the first."""
@@ -118,7 +118,7 @@ class Looker:
             wait_seconds = min(wait_seconds, until_seconds - self._clock.monotonic())
         return wait_seconds
 
-    async def _round(self, known: Known, observer: Observer) -> Acted:
+    async def _round(self, known: Known, observer: ServerObserver) -> Acted:
         """Read, decide, act, once. What is remembered holds whether or not the actions succeed."""
         resource = known.found.name
         name = resource.group_resource
@@ -127,7 +127,7 @@ class Looker:
         # Before the servers are asked: a heartbeat must not tell of a later moment than theirs.
         now = self._now()
         reading = await observer.read()
-        view = View(
+        view = TriggerView(
             resource=resource,
             state=None if state is None else state_seen(state),
             migrations=tuple(seen(each) for each in requests),
@@ -141,7 +141,7 @@ class Looker:
             known.memories[observer.name] = memory
         known.is_agreed = _is_agreed(view)
         logger.debug("%s: %s", name, actions)
-        sight = Sight(resource=resource, state=state, requests=requests)
+        sight = Observation(resource=resource, state=state, requests=requests)
         acted = await self._actor.act(actions, sight, request_api=self.request_apis[0])
         if acted.is_changed and view.lists_more:
             # The decision may only have reported; the next one reacts, and must be told again.
@@ -188,7 +188,7 @@ def _reacts(reading: Reading) -> bool:
     return not isinstance(reading, LocalReading) or reading.is_leader
 
 
-def _is_agreed(view: View) -> bool:
+def _is_agreed(view: TriggerView) -> bool:
     """Whether servers write alike, as far as is seen."""
     match view.reading:
         case StorageVersionReading() as reading:

@@ -29,10 +29,10 @@ from restow.client import ApiClient, ApiResource, ClientError, ConnectionFailed
 from restow.client import DiscoveredResources as Discovery
 from restow.migration.migration_objects import REQUESTS
 from restow.migration.trigger.addresses import read_addresses
-from restow.migration.trigger.eligibility import Discovered, eligible
-from restow.migration.trigger.options import Source, TriggerOptions
+from restow.migration.trigger.eligibility import DiscoveredVersion, eligible
+from restow.migration.trigger.options import TriggerOptions, TriggerSource
 from restow.migration.trigger.shared_reading import SharedReading
-from restow.migration.trigger.storage_version_watch import Following
+from restow.migration.trigger.storage_version_watch import StorageVersionWatch
 from restow.migration.trigger.values import (
     DiscoveryReading,
     LocalReading,
@@ -44,7 +44,7 @@ from restow.migration.trigger.values import (
 __all__ = [
     "ConnectTo",
     "NotKnownYet",
-    "Observer",
+    "ServerObserver",
     "SourceMissing",
     "Sources",
     "eligible_resources",
@@ -67,7 +67,7 @@ class NotKnownYet(Exception):
     """It is too early to say which source a resource has."""
 
 
-class Observer(Protocol):
+class ServerObserver(Protocol):
     """Reads how servers write a resource."""
 
     @property
@@ -78,10 +78,10 @@ class Observer(Protocol):
     async def read(self) -> Reading: ...
 
 
-def eligible_resources(found: Discovery) -> dict[GroupResource, Discovered]:
+def eligible_resources(found: Discovery) -> dict[GroupResource, DiscoveredVersion]:
     """What can be migrated of what discovery shows."""
     shown = (
-        Discovered(
+        DiscoveredVersion(
             name=each.resource, kind=each.kind, verbs=each.verbs, hash=each.storage_version_hash
         )
         for each in found.resources
@@ -111,7 +111,11 @@ class Sources:
         is_leader: Callable[[], bool],
         connect_to: ConnectTo | None = None,
     ) -> None:
-        if options.source is Source.DISCOVERY_HA and not options.is_local and connect_to is None:
+        if (
+            options.source is TriggerSource.DISCOVERY_HA
+            and not options.is_local
+            and connect_to is None
+        ):
             raise ValueError("discovery-ha without a local reporter needs a way to each server")
         self._client = client
         self._options = options
@@ -124,13 +128,13 @@ class Sources:
             "addresses", self._read_addresses, tasks=tasks
         )
         self._is_many = self._has_looked = False
-        self.following: Following | None = None
+        self.following: StorageVersionWatch | None = None
         self.silent: set[str] = set()
         """Servers whose silence has been told."""
 
     @property
     def wants_storage_versions(self) -> bool:
-        return self._options.source in {Source.AUTO, Source.STORAGE_VERSION}
+        return self._options.source in {TriggerSource.AUTO, TriggerSource.STORAGE_VERSION}
 
     def check(self, found: Discovery) -> bool:
         """Raise SourceMissing if the trigger cannot work with what discovery shows.
@@ -151,7 +155,9 @@ class Sources:
                 f"the server does not serve {' and '.join(map(str, needed))}: install the custom "
                 "resource definitions of migration.k8s.io first (restow controllers --install)"
             )
-        if self._options.source is Source.STORAGE_VERSION and not has_storage_versions(found):
+        if self._options.source is TriggerSource.STORAGE_VERSION and not has_storage_versions(
+            found
+        ):
             raise SourceMissing(
                 f"the server does not serve {STORAGE_VERSIONS}: enable the feature gates "
                 "StorageVersionAPI and APIServerIdentity, or choose another source"
@@ -160,7 +166,11 @@ class Sources:
 
     async def look_around(self) -> None:
         """Find out how many servers there are, if that decides about the source."""
-        if self._options.source is not Source.AUTO or self._options.is_local or self._is_many:
+        if (
+            self._options.source is not TriggerSource.AUTO
+            or self._options.is_local
+            or self._is_many
+        ):
             return
         if self._connect_to is None:
             return
@@ -173,7 +183,7 @@ class Sources:
             return
         self._is_many = len(found) > 1
 
-    async def observer(self, resource: Discovered) -> Observer | None:
+    async def observer(self, resource: DiscoveredVersion) -> ServerObserver | None:
         """What reads how servers write a resource; None if there is nothing to read.
 
         Raises NotKnownYet before the first list of StorageVersions, and errors of the API.
@@ -187,11 +197,11 @@ class Sources:
                 return _OfStorageVersion(following, resource)
             if following.keeps_epochs:
                 return None
-        if self._options.source is Source.STORAGE_VERSION:
+        if self._options.source is TriggerSource.STORAGE_VERSION:
             return None
         if self._options.is_local:
             return self._local(resource)
-        if self._options.source is Source.DISCOVERY_HA or self._is_many:
+        if self._options.source is TriggerSource.DISCOVERY_HA or self._is_many:
             return await self._of_all_servers(resource)
         return _OfDiscovery(self, resource)
 
@@ -203,7 +213,7 @@ class Sources:
 
     # Discovery of one server and of each.
 
-    def _local(self, resource: Discovered) -> Observer:
+    def _local(self, resource: DiscoveredVersion) -> ServerObserver:
         return _Local(
             sources=self,
             resource=resource,
@@ -211,7 +221,7 @@ class Sources:
             is_leader=self._is_leader,
         )
 
-    async def _of_all_servers(self, resource: Discovered) -> Observer:
+    async def _of_all_servers(self, resource: DiscoveredVersion) -> ServerObserver:
         addresses = await self._addresses.get()
         if not addresses:
             raise NotKnownYet("the service default/kubernetes has no endpoints")
@@ -268,12 +278,12 @@ def has_storage_versions(found: Discovery) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _OfStorageVersion:
-    following: Following
-    resource: Discovered
+    following: StorageVersionWatch
+    resource: DiscoveredVersion
 
     @property
     def name(self) -> str:
-        return Source.STORAGE_VERSION
+        return TriggerSource.STORAGE_VERSION
 
     async def read(self) -> Reading:
         return await self.following.read(self.resource.name.group_resource, self.resource.kind)
@@ -282,11 +292,11 @@ class _OfStorageVersion:
 @dataclass(frozen=True, slots=True)
 class _OfDiscovery:
     sources: Sources
-    resource: Discovered
+    resource: DiscoveredVersion
 
     @property
     def name(self) -> str:
-        return Source.DISCOVERY
+        return TriggerSource.DISCOVERY
 
     async def read(self) -> Reading:
         return DiscoveryReading(hash=await self.sources.shown_hash(self.resource.name))
@@ -297,7 +307,7 @@ class _Local:
     """The server beside this controller; others stand beside the others."""
 
     sources: Sources
-    resource: Discovered
+    resource: DiscoveredVersion
     reporter_id: str
     is_leader: Callable[[], bool]
 
@@ -317,12 +327,12 @@ class _OfAllServers:
     """All servers, read side by side: a look takes no longer for many servers than for one."""
 
     sources: Sources
-    resource: Discovered
+    resource: DiscoveredVersion
     addresses: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        return Source.DISCOVERY_HA
+        return TriggerSource.DISCOVERY_HA
 
     async def read(self) -> Reading:
         async with asyncio.TaskGroup() as group:
@@ -348,4 +358,4 @@ class _OfAllServers:
 
 
 def _reporter_name(reporter_id: str) -> str:
-    return f"{Source.DISCOVERY_HA}/{reporter_id}"
+    return f"{TriggerSource.DISCOVERY_HA}/{reporter_id}"

@@ -41,7 +41,7 @@ from restow.migration.trigger.observations import (
 from restow.migration.trigger.readings import reading_of
 from restow.migration.trigger.values import StorageVersionReading
 
-__all__ = ["Behind", "Following"]
+__all__ = ["Behind", "StorageVersionWatch"]
 
 CATCH_UP_SECONDS_MAX: Final = 5.0
 PASSED_MAX: Final = 1_000
@@ -70,7 +70,7 @@ class _Track:
     """Whether nothing was missed since the last reading."""
 
 
-class Following:
+class StorageVersionWatch:
     """The watch. `run` it; `on_change` is told of each resource that something happened to."""
 
     def __init__(self, client: ApiClient, *, on_change: Callable[[GroupResource], None]) -> None:

@@ -141,7 +141,7 @@ Reading = StorageVersionReading | DiscoveryReading | LocalReading | ServersReadi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Census:
+class CensusReading:
     """What was found when every stored object was looked at."""
 
     found: frozenset[str]
@@ -193,14 +193,14 @@ class StateSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class TriggerView:
     """All that is known of one resource."""
 
     resource: GroupVersionResource
     state: StateSeen | None
     migrations: tuple[MigrationSeen, ...]
     reading: Reading
-    census: Census | None = None
+    census: CensusReading | None = None
     """Only in loose mode, where nothing is narrowed without one."""
     lists_more: bool = False
     """Whether the definition of a custom resource lists versions as stored besides the one that it

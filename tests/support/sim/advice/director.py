@@ -20,7 +20,7 @@ from restow.localcluster.messages import Overview, ProcessView
 from restow.migration.led_controller import TRIGGER
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.parts import PART_NAMES
-from restow.migration.preflight import Blocker, Report
+from restow.migration.preflight import Blocker, PreflightReport
 from restow.migration.trigger.values import Settings
 from restow.storage.interface import Delete, Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
@@ -217,7 +217,7 @@ class AdviceDirector(Director):
 
     async def _ask_preflight(
         self, target: str, place: str = "", keys: frozenset[str] | None = None
-    ) -> Report | None:
+    ) -> PreflightReport | None:
         """Ask the server of a place, or any, and hold the answer against the raw store. `keys`:
         those of the target, if not those of the servers."""
         soundness = self.soundness
@@ -590,7 +590,7 @@ class AdviceDirector(Director):
         if not world.problems:
             await self._ask_status()
 
-    def _never_safe(self, release: str, report: Report | None) -> str:
+    def _never_safe(self, release: str, report: PreflightReport | None) -> str:
         seconds = f"{SAFE_SECONDS_MAX:.0f} s"
         if not self._are_all_there():
             away = [each for each in self.places if not self._is_there(each)]
@@ -615,7 +615,7 @@ def _is_no_object(key: str, value: bytes) -> bool:
     return reference.decode(open_value(key, value).value) is None
 
 
-def _said(place: str, report: Report | None) -> str:
+def _said(place: str, report: PreflightReport | None) -> str:
     if report is None or report.is_safe:
         return f"{place} says safe"
     return f"{place} says {'; '.join(f'{each.resource} {each.what}' for each in report.blockers)}"

@@ -20,9 +20,9 @@ from restow.encryption.configuration import read_configuration
 from restow.encryption.keyring import readable_ids
 from restow.localcluster.safety import Situation, check_step
 from restow.migration import overview
-from restow.migration.overview_values import Overview
+from restow.migration.overview_values import ClusterOverview
 from restow.migration.preflight import (
-    Report,
+    PreflightReport,
     judge,
     judge_drop,
     read_cluster,
@@ -48,38 +48,38 @@ class Operator:
 
     async def preflight(
         self, door: Door, release: str, keys: Collection[str] | None
-    ) -> Report | None:
+    ) -> PreflightReport | None:
         """As `restow preflight --to RELEASE`; with keys, `--encryption-provider-config FILE`."""
         target = target_of_release(release_of(release))
         if keys is not None:
             configuration = read_configuration(file_of(keys))
             target = replace(target, readable_keys=partial(readable_ids, configuration))
 
-        async def ask(client: ApiClient) -> Report:
+        async def ask(client: ApiClient) -> PreflightReport:
             return judge(await read_cluster(client, target), target)
 
         return await self._answer(door, ask, f"preflight {release}")
 
-    async def step(self, door: Door, release: str, situation: Situation) -> Report | None:
+    async def step(self, door: Door, release: str, situation: Situation) -> PreflightReport | None:
         """As each step of `restow upgrade --to RELEASE`."""
 
-        async def ask(client: ApiClient) -> Report:
+        async def ask(client: ApiClient) -> PreflightReport:
             return await check_step(client, target=release_of(release), situation=situation)
 
         return await self._answer(door, ask, f"step to {release}")
 
-    async def removal(self, door: Door, key: str, source: KeyValueSource) -> Report | None:
+    async def removal(self, door: Door, key: str, source: KeyValueSource) -> PreflightReport | None:
         """As `restow preflight --drop-key KEY` with the address of the store."""
         name = id_of(key)
 
-        async def ask(client: ApiClient) -> Report:
+        async def ask(client: ApiClient) -> PreflightReport:
             view = await read_keys(client)
             store = await count_under(source, view, name, address="")
             return judge_drop(name, await read_keys(client), store)
 
         return await self._answer(door, ask, f"preflight without {key}")
 
-    async def status(self, door: Door) -> Overview | None:
+    async def status(self, door: Door) -> ClusterOverview | None:
         """As `restow status`."""
         return await self._answer(door, overview.look, "status")
 

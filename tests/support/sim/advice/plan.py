@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from restow.migration.trigger.options import Source
+from restow.migration.trigger.options import TriggerSource
 from restow.storageversion.identity import Mode
 from tests.support.sim.plan import PLACES, Plan, Step
 from tests.support.sim.releases import CLUSTER_SCOPED, GROUP, HOSTED, RELEASES, WITH_GADGETS
@@ -95,7 +95,7 @@ def make_advice_plan(seed: int, *, mode: Mode | None = None) -> Plan:
         releases=(first, random.choice(("x+1", "x+2"))),
         servers=servers,
         controllers=1,
-        source=Source.AUTO,
+        source=TriggerSource.AUTO,
         delay_seconds=random.choice((0.002, 0.02)),
         gap_seconds=random.choice((0.3, 0.6)),
         old_objects=random.choice((0, 5, 12)),

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.migration.overview_values import Overview, ResourceStatus
+from restow.migration.overview_values import ClusterOverview, ResourceStatus
 from restow.migration.preflight import Blocker
 from restow.storage.errors import CannotOpen
 from restow.storage.interface import Event, Key, Span
@@ -265,7 +265,7 @@ class Soundness:
                 f"S1: preflight called {target} safe without a word; {_shown(wrong)}"
             )
 
-    def wrong_status(self, overview: Overview, release: str) -> dict[str, str]:
+    def wrong_status(self, overview: ClusterOverview, release: str) -> dict[str, str]:
         """What is called ok, and is not, by key."""
         raw = self.raw()
         reading = reference.read(raw, release)

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from restow.apis.resources import STATES
 from restow.client import ApiClient, PatchType
-from restow.migration.migration_values import Record
+from restow.migration.migration_values import MigrationRecord
 from restow.migration.trigger import by_discovery, by_reports, executor, hashes
 from restow.migration.trigger import migration_rules as trigger_requests
-from restow.migration.trigger.reconciler import Looker
+from restow.migration.trigger.reconciler import Reconciler
 from restow.migration.trigger.values import Memory
 from restow.registry import ownership
 from restow.storageversion import rewrite
@@ -28,21 +28,21 @@ def clients_narrow(patch: Patch) -> None:
 def trusts_the_target(patch: Patch) -> None:
     """What a request was made for is compared by its target alone."""
 
-    def same(one: Record, other: object) -> bool:
-        return isinstance(other, Record) and one.target == other.target
+    def same(one: MigrationRecord, other: object) -> bool:
+        return isinstance(other, MigrationRecord) and one.target == other.target
 
-    patch(Record, "__eq__", same)
-    patch(Record, "__ne__", lambda one, other: not same(one, other))
+    patch(MigrationRecord, "__eq__", same)
+    patch(MigrationRecord, "__ne__", lambda one, other: not same(one, other))
 
 
 def _any_success_counts(patch: Patch) -> None:
     """A request does not say what it was made for: whichever has succeeded is believed."""
 
-    def same(_one: Record, other: object) -> bool:
-        return isinstance(other, Record)
+    def same(_one: MigrationRecord, other: object) -> bool:
+        return isinstance(other, MigrationRecord)
 
-    patch(Record, "__eq__", same)
-    patch(Record, "__ne__", lambda one, other: not same(one, other))
+    patch(MigrationRecord, "__eq__", same)
+    patch(MigrationRecord, "__ne__", lambda one, other: not same(one, other))
     patch(trigger_requests, "name_of", lambda resource, _record: f"{resource}-one-for-all")
     clients_narrow(patch)
 
@@ -53,7 +53,7 @@ def does_not_cancel(patch: Patch) -> None:
     async def delete(*_: Any, **__: Any) -> bool:
         return False
 
-    patch(executor.Actor, "_delete_migration", delete)
+    patch(executor.Executor, "_delete_migration", delete)
 
 
 def narrows_blindly(patch: Patch) -> None:
@@ -73,7 +73,7 @@ def narrows_blindly(patch: Patch) -> None:
             subresource="status",
         )
 
-    patch(executor.Actor, "_put_status", put_status)
+    patch(executor.Executor, "_put_status", put_status)
     patch(_rewrite, "record_clean_pass", record_nothing)
     clients_narrow(patch)
 
@@ -84,7 +84,7 @@ def _forgets_what_definitions_list(patch: Patch) -> None:
     async def lists_more(*_: Any) -> bool:
         return False
 
-    patch(Looker, "_lists_more", lists_more)
+    patch(Reconciler, "_lists_more", lists_more)
 
 
 def _trusts_two_periods(patch: Patch) -> None:

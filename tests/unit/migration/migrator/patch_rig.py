@@ -19,7 +19,7 @@ from restow.apimachinery.status import StatusError
 from restow.client import ApiClient, ApiResource, ClientConfig, ConnectionFailed, HttpTransport
 from restow.client.transport import ClientRequest, ClientResponse
 from restow.migration.migrator.passes import PageDone
-from restow.migration.migrator.patch_rewrite import Patching, PatchOptions
+from restow.migration.migrator.patch_rewrite import PatchOptions, PatchRewrite
 from restow.registry.stored_bytes import encode
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
@@ -136,9 +136,9 @@ class Rig:
         randomness = SeededRandomness("patches")
         return Runtime(clock=self.clock, randomness=randomness, ids=RandomIds(randomness))
 
-    def patching(self, options: PatchOptions = OPTIONS, **more: Any) -> Patching:
+    def patching(self, options: PatchOptions = OPTIONS, **more: Any) -> PatchRewrite:
         resource = more.pop("resource", self.resource)
-        return Patching(self.client, resource, runtime=self.runtime, options=options, **more)
+        return PatchRewrite(self.client, resource, runtime=self.runtime, options=options, **more)
 
     async def plant(self, count: int, version: str = V1) -> None:
         for number in range(count):
@@ -188,7 +188,7 @@ async def running(count: int = 0, *, admission: Sequence[Admission] = ()) -> Asy
         await server.stop()
 
 
-async def whole(pages: Patching, token: str = "") -> list[PageDone]:
+async def whole(pages: PatchRewrite, token: str = "") -> list[PageDone]:
     """A complete pass."""
     found = [await pages.page(token)]
     while found[-1].token:

@@ -17,9 +17,9 @@ from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.names import EPOCH_ANNOTATION, KEYS_ANNOTATION
 from restow.client import ApiClient, ApiResource, InProcessResponse, InProcessTransport
-from restow.migration.migration_values import Record
+from restow.migration.migration_values import MigrationRecord
 from restow.migration.migrator import agreement as agreements
-from restow.migration.migrator.agreement import Agreement, LeftAlone, NotAgreed
+from restow.migration.migrator.agreement import AgreementCheck, LeftAlone, NotAgreed
 from restow.migration.migrator.controller import find_resource
 from restow.migration.migrator.passes import Lost
 from tests.unit.client.fake_api import FakeApi
@@ -68,11 +68,11 @@ def client(api: FakeApi) -> ApiClient:
     return ApiClient(InProcessTransport(api.handle), runtime=Runtime.system())
 
 
-async def begin(client: ApiClient, record: Record | None = None) -> Agreement:
+async def begin(client: ApiClient, record: MigrationRecord | None = None) -> AgreementCheck:
     return await agreements.begin(client, WIDGETS, record=record, options=QUICK)
 
 
-async def follow_until_lost(agreed: Agreement) -> str:
+async def follow_until_lost(agreed: AgreementCheck) -> str:
     with pytest.raises(Lost) as caught:
         await agreed.follow()
     return str(caught.value)
@@ -229,15 +229,17 @@ async def test_not_agreed(api: FakeApi, client: ApiClient) -> None:
     with pytest.raises(NotAgreed):
         await begin(client)
     with pytest.raises(Lost):
-        await begin(client, Record(target=TARGET, state_uid="u", change="c"))
+        await begin(client, MigrationRecord(target=TARGET, state_uid="u", change="c"))
 
 
 async def test_made_for_something_else(client: ApiClient) -> None:
     """A request of the trigger is compared with what is so now."""
-    good = Record(target=TARGET, state_uid="u", change="c", storage_version="u/version/9")
+    good = MigrationRecord(target=TARGET, state_uid="u", change="c", storage_version="u/version/9")
     await begin(client, good)
     for target, storage_version in (("x", ""), (TARGET, "other/version/11")):
-        wrong = Record(target=target, state_uid="u", change="c", storage_version=storage_version)
+        wrong = MigrationRecord(
+            target=target, state_uid="u", change="c", storage_version=storage_version
+        )
         with pytest.raises(Lost):
             await begin(client, wrong)
 
@@ -280,7 +282,7 @@ async def test_by_discovery() -> None:
     """Where servers do not report, the hash that they show is looked at again and again."""
     server = Discovery()
     client = ApiClient(InProcessTransport(server.handle), runtime=Runtime.system())
-    agreed = await begin(client, Record(target=TARGET, state_uid="u", change="c"))
+    agreed = await begin(client, MigrationRecord(target=TARGET, state_uid="u", change="c"))
     assert (agreed.by, agreed.target, agreed.mark) == ("discovery", TARGET, "")
     await agreed.confirm()
     task = asyncio.ensure_future(follow_until_lost(agreed))
@@ -294,8 +296,10 @@ async def test_by_discovery() -> None:
     with pytest.raises(Lost):
         await agreed.confirm()
     with pytest.raises(Lost):
-        await begin(client, Record(target="x", state_uid="u", change="c"))
-    made_by_report = Record(target=TARGET, state_uid="u", change="c", storage_version="u/epoch/1")
+        await begin(client, MigrationRecord(target="x", state_uid="u", change="c"))
+    made_by_report = MigrationRecord(
+        target=TARGET, state_uid="u", change="c", storage_version="u/epoch/1"
+    )
     with pytest.raises(Lost):
         await begin(client, made_by_report)
 

@@ -15,7 +15,7 @@ from restow.apimachinery.names import GroupResource
 from restow.client import CacheFull
 from restow.client.transport import ClientRequest
 from restow.migration.event_sinks import NO_MIGRATOR_METRICS, NO_RECORDER, PageCounts
-from restow.migration.migration_values import Record
+from restow.migration.migration_values import MigrationRecord
 from restow.migration.migrator.controller import (
     ABORTED,
     FAILED,
@@ -348,7 +348,7 @@ async def test_apis_that_come_later(world: World) -> None:
 
 def test_which_are_open() -> None:
     """What has not ended, and a success of the trigger's that nobody has proven."""
-    record = annotations_of(Record(target="t", state_uid="u", change="c"))
+    record = annotations_of(MigrationRecord(target="t", state_uid="u", change="c"))
 
     def request(kind: str = "", **metadata: Any) -> dict[str, Any]:
         found = [{"type": kind, "status": "True"}] if kind else []

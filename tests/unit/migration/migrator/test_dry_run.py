@@ -9,7 +9,7 @@ from restow.apimachinery import status
 from restow.apimachinery.status import StatusError, Unauthorized
 from restow.client.transport import ClientRequest
 from restow.migration.migrator.dry_run import DryRunDone, dry_run
-from restow.migration.migrator.passes import Failure, PageDone
+from restow.migration.migrator.passes import ObjectFailure, PageDone
 from restow.migration.migrator.write_errors import NOT_ASKED
 from tests.unit.migration.migrator.patch_rig import OPTIONS, V1, Rig, running
 
@@ -31,8 +31,8 @@ class Rules:
             raise status.bad_request('admission webhook "effects" does not support dry run')
 
 
-async def run(rig: Rig) -> tuple[DryRunDone, list[Failure], list[PageDone]]:
-    failures: list[Failure] = []
+async def run(rig: Rig) -> tuple[DryRunDone, list[ObjectFailure], list[PageDone]]:
+    failures: list[ObjectFailure] = []
     pages: list[PageDone] = []
     done = await dry_run(
         rig.client,

@@ -12,11 +12,11 @@ from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import InProcessTransport
 from restow.client.transport import ClientRequest
-from restow.migration.migration_values import Record
+from restow.migration.migration_values import MigrationRecord
 from restow.migration.migrator.agreement import BY_SERVER
 from restow.migration.migrator.controller import find_request_apis
 from restow.migration.migrator.engine import Engine
-from restow.migration.migrator.jobs import Ending, Job, Listener
+from restow.migration.migrator.jobs import Job, RunEnd, RunListener
 from restow.migration.names import (
     FAILED,
     PAUSED_ANNOTATION,
@@ -58,9 +58,9 @@ ways = pytest.mark.parametrize("is_patching", [False, True], ids=["rewrite", "pa
 async def test_complete(world: World, is_patching: bool) -> None:
     """Everything is rewritten and proven, and the request says so."""
     pages: list[int] = []
-    listener = Listener(page=lambda done, _progress: pages.append(done.rewritten))
+    listener = RunListener(page=lambda done, _progress: pages.append(done.rewritten))
     outcome = await world.run(await world.request(), listener=listener, is_patching=is_patching)
-    assert (outcome.ending, outcome.reason) == (Ending.SUCCEEDED, REASON_PROVEN), outcome
+    assert (outcome.ending, outcome.reason) == (RunEnd.SUCCEEDED, REASON_PROVEN), outcome
     assert (outcome.objects, outcome.rewritten, outcome.failed) == (12, 12, 0)
     assert pages == [5, 5, 2, 0, 0, 0]
     assert await world.versions() == {V2: 12}
@@ -76,7 +76,7 @@ async def test_complete(world: World, is_patching: bool) -> None:
     assert POSITION_ANNOTATION not in marks
     assert not request["spec"].get("continueToken")
     again = await world.run(request)
-    assert again.ending is Ending.NOTHING
+    assert again.ending is RunEnd.NOTHING
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ async def test_one_clean_pass_is_enough_if_the_server_verifies_it(
     """Further requests for one resource are worked one after the other; each costs one pass when
     there is nothing left to rewrite (seed 900248 of the simulator at commit 04310b9). A pass that
     was resumed, or that no server verifies, is still followed by another."""
-    assert (await world.run(await world.request("first"))).ending is Ending.SUCCEEDED
+    assert (await world.run(await world.request("first"))).ending is RunEnd.SUCCEEDED
     request = await world.request("second")
     if is_resumed:
         await run_until(world, request, 6, is_done=False, is_patching=False)
@@ -98,9 +98,9 @@ async def test_one_clean_pass_is_enough_if_the_server_verifies_it(
         request = await world.latest("second")
         assert POSITION_ANNOTATION in request["metadata"]["annotations"]
     scanned: list[int] = []
-    listener = Listener(page=lambda done, _progress: scanned.append(done.scanned))
+    listener = RunListener(page=lambda done, _progress: scanned.append(done.scanned))
     outcome = await world.run(request, listener=listener, is_patching=is_patching)
-    assert (outcome.ending, outcome.reason) == (Ending.SUCCEEDED, REASON_PROVEN), outcome
+    assert (outcome.ending, outcome.reason) == (RunEnd.SUCCEEDED, REASON_PROVEN), outcome
     assert (scanned, outcome.objects, outcome.rewritten) == (pages, 12, 0)
     marks = (await world.latest("second"))["metadata"]["annotations"]
     is_by_server = orjson.loads(marks[PROOF_ANNOTATION])["by"] == BY_SERVER
@@ -114,7 +114,7 @@ async def test_the_other_api(world: World, group: str) -> None:
         each for each in await find_request_apis(world.client) if each.group == group
     ]
     outcome = await world.run(await world.request())
-    assert outcome.ending is Ending.SUCCEEDED
+    assert outcome.ending is RunEnd.SUCCEEDED
     request = await world.latest()
     assert conditions(request)[SUCCEEDED] == ("True", REASON_PROVEN)
     assert all(each["lastTransitionTime"] for each in request["status"]["conditions"])
@@ -133,9 +133,9 @@ async def test_stored_versions_are_trimmed_after_a_proof(world: World, is_broken
     outcome = await world.run(await world.request())
     stored = api.objects[path]["status"]["storedVersions"]
     if is_broken:
-        assert (outcome.ending, stored) == (Ending.FAILED, ["v1", "v2"])
+        assert (outcome.ending, stored) == (RunEnd.FAILED, ["v1", "v2"])
     else:
-        assert (outcome.ending, stored) == (Ending.SUCCEEDED, ["v2"])
+        assert (outcome.ending, stored) == (RunEnd.SUCCEEDED, ["v2"])
         assert "storedVersions is v2" in outcome.message
 
 
@@ -146,14 +146,14 @@ async def test_stored_versions_of_another_target(world: World) -> None:
     api.put(path, definition(storage="v1"))
     world.faults.routes[DEFINITIONS] = InProcessTransport(api.handle)
     outcome = await world.run(await world.request())
-    assert outcome.ending is Ending.SUCCEEDED
+    assert outcome.ending is RunEnd.SUCCEEDED
     assert api.objects[path]["status"]["storedVersions"] == ["v1", "v2"]
 
 
 async def test_without_a_request(world: World) -> None:
     """The command line may migrate where there is no API for requests: by patches."""
     outcome = await Engine(world.client, options=QUICK).run(Job(resource=world.widgets))
-    assert (outcome.ending, outcome.rewritten) == (Ending.SUCCEEDED, 12)
+    assert (outcome.ending, outcome.rewritten) == (RunEnd.SUCCEEDED, 12)
     assert outcome.proof is not None
     assert await world.versions() == {V2: 12}
 
@@ -174,7 +174,7 @@ async def test_killed_at_every_write(world: World, is_patching: bool, is_done: b
         if SUCCEEDED in conditions(latest):
             assert await world.versions() == {V2: 12}
         outcome = await world.run(latest, is_patching=is_patching)
-        assert outcome.ending in {Ending.SUCCEEDED, Ending.NOTHING}, outcome
+        assert outcome.ending in {RunEnd.SUCCEEDED, RunEnd.NOTHING}, outcome
         assert conditions(await world.latest(f"m{point}"))[SUCCEEDED] == ("True", REASON_PROVEN)
         assert await world.versions() == {V2: 12}
         if not was_killed:
@@ -194,14 +194,14 @@ async def test_what_was_saved_is_not_done_again(world: World) -> None:
     assert saved["token"] == latest["spec"]["continueToken"]
     scanned: list[int] = []
     told: list[str] = []
-    listener = Listener(
+    listener = RunListener(
         began=lambda: told.append("began"),
         resumed=lambda: told.append("resumed"),
         page=lambda done, _progress: scanned.append(done.scanned),
     )
     outcome = await world.run(latest, listener=listener)
     assert (told, scanned) == (["resumed"], [5, 2, 5, 5, 2])
-    assert (outcome.ending, outcome.rewritten) == (Ending.SUCCEEDED, 12)
+    assert (outcome.ending, outcome.rewritten) == (RunEnd.SUCCEEDED, 12)
     assert await world.versions() == {V2: 12}
 
 
@@ -220,7 +220,7 @@ async def test_a_deleted_request_ends_it(world: World) -> None:
 
     world.faults.before = before
     outcome = await world.run(request)
-    assert outcome.ending is Ending.GONE
+    assert outcome.ending is RunEnd.GONE
     assert len(asked) == 2
     assert await world.versions() == {V1: 7, V2: 5}
 
@@ -231,7 +231,7 @@ async def test_one_made_anew_is_another(world: World) -> None:
     await world.delete_request()
     await world.request()
     outcome = await world.run(request)
-    assert outcome.ending is Ending.GONE
+    assert outcome.ending is RunEnd.GONE
     assert "status" not in await world.latest() or not conditions(await world.latest())
     assert await world.versions() == {V1: 12}
 
@@ -254,7 +254,7 @@ async def test_a_lost_agreement_ends_it(world: World, is_patching: bool) -> None
     await begun.wait()
     await world.join("x+1")
     outcome = await task
-    assert (outcome.ending, outcome.reason) == (Ending.LOST, REASON_AGREEMENT_LOST)
+    assert (outcome.ending, outcome.reason) == (RunEnd.LOST, REASON_AGREEMENT_LOST)
     assert conditions(await world.latest())[FAILED] == ("True", REASON_AGREEMENT_LOST)
     assert (await world.versions())[V2] < 12
 
@@ -263,22 +263,22 @@ async def test_nothing_begins_without_agreement(world: World) -> None:
     """While servers write different versions, a request waits as it is."""
     old = await world.join("x+1")
     outcome = await world.run(await world.request())
-    assert outcome.ending is Ending.UNREADY
+    assert outcome.ending is RunEnd.UNREADY
     assert conditions(await world.latest()) == {}
     assert await world.versions() == {V1: 12}
     await old.leave()
-    assert (await world.run(await world.latest())).ending is Ending.SUCCEEDED
+    assert (await world.run(await world.latest())).ending is RunEnd.SUCCEEDED
 
 
 async def test_a_request_for_another_target_is_lost(world: World) -> None:
     """One that the trigger made for a hash which is not the common one rewrites nothing."""
-    other = Record(target="AAAAAAAAAAA=", state_uid="u", change="c")
+    other = MigrationRecord(target="AAAAAAAAAAA=", state_uid="u", change="c")
     outcome = await world.run(await world.request(annotations=annotations_of(other)))
-    assert outcome.ending is Ending.LOST
+    assert outcome.ending is RunEnd.LOST
     assert await world.versions() == {V1: 12}
-    moved = Record(target=TARGET, state_uid="u", change="c", storage_version="uid/epoch/9")
+    moved = MigrationRecord(target=TARGET, state_uid="u", change="c", storage_version="uid/epoch/9")
     outcome = await world.run(await world.request("n", annotations=annotations_of(moved)))
-    assert outcome.ending is Ending.LOST
+    assert outcome.ending is RunEnd.LOST
     assert await world.versions() == {V1: 12}
 
 
@@ -286,9 +286,9 @@ async def test_an_undecodable_object_is_named(world: World) -> None:
     """All others are rewritten; the migration fails, by its name."""
     await world.plant_raw("broken", b"\x00k8s")
     told: list[str] = []
-    listener = Listener(failed=lambda failure: told.append(failure.name))
+    listener = RunListener(failed=lambda failure: told.append(failure.name))
     outcome = await world.run(await world.request(), listener=listener)
-    assert (outcome.ending, outcome.reason) == (Ending.FAILED, REASON_OBJECTS_FAILED)
+    assert (outcome.ending, outcome.reason) == (RunEnd.FAILED, REASON_OBJECTS_FAILED)
     assert outcome.failed == 1
     assert "default/broken" in outcome.message
     assert told == ["broken"]
@@ -319,7 +319,7 @@ async def test_storms(world: World, code: int, is_patching: bool) -> None:
 
     world.faults.before = before
     outcome = await world.run(request, is_patching=is_patching)
-    assert outcome.ending is Ending.SUCCEEDED, outcome
+    assert outcome.ending is RunEnd.SUCCEEDED, outcome
     assert await world.versions() == {V2: 12}
 
 
@@ -337,9 +337,9 @@ async def test_a_token_that_nobody_knows(world: World) -> None:
 
     world.faults.before = before
     scanned: list[int] = []
-    listener = Listener(page=lambda done, _progress: scanned.append(done.scanned))
+    listener = RunListener(page=lambda done, _progress: scanned.append(done.scanned))
     outcome = await world.run(request, listener=listener)
-    assert outcome.ending is Ending.SUCCEEDED
+    assert outcome.ending is RunEnd.SUCCEEDED
     assert scanned == [5, 5, 5, 2, 5, 5, 2]
     assert (outcome.rewritten, await world.versions()) == (12, {V2: 12})
 
@@ -361,8 +361,8 @@ async def test_a_position_of_another_target_is_not_used(world: World) -> None:
     patch = {"metadata": {"annotations": {POSITION_ANNOTATION: text}}}
     request = await world.client.patch(world.requests.resource, "m", patch)
     begun: list[str] = []
-    outcome = await world.run(request, listener=Listener(began=lambda: begun.append("began")))
-    assert (outcome.ending, begun) == (Ending.SUCCEEDED, ["began"])
+    outcome = await world.run(request, listener=RunListener(began=lambda: begun.append("began")))
+    assert (outcome.ending, begun) == (RunEnd.SUCCEEDED, ["began"])
     assert await world.versions() == {V2: 12}
 
 
@@ -379,7 +379,7 @@ async def test_paused_and_released(world: World) -> None:
         return 0
 
     world.faults.before = before
-    listener = Listener(
+    listener = RunListener(
         paused=lambda: calls.append("paused"), released=lambda: calls.append("released")
     )
     task = asyncio.ensure_future(world.run(request, listener=listener))
@@ -391,7 +391,7 @@ async def test_paused_and_released(world: World) -> None:
     assert calls == ["page", "paused"]
     assert await world.versions() == {V1: 7, V2: 5}
     await pause(world, None)
-    assert (await task).ending is Ending.SUCCEEDED
+    assert (await task).ending is RunEnd.SUCCEEDED
     assert calls[2] == "released"
     assert await world.versions() == {V2: 12}
 
@@ -408,7 +408,7 @@ async def test_two_at_once(world: World, is_patching: bool) -> None:
     outcomes = await asyncio.gather(
         world.run(request, is_patching=is_patching), world.run(request, is_patching=is_patching)
     )
-    assert {each.ending for each in outcomes} <= {Ending.SUCCEEDED, Ending.NOTHING}
+    assert {each.ending for each in outcomes} <= {RunEnd.SUCCEEDED, RunEnd.NOTHING}
     assert conditions(await world.latest())[SUCCEEDED] == ("True", REASON_PROVEN)
     assert await world.versions() == {V2: 12}
 
@@ -434,8 +434,8 @@ async def test_a_proof_that_was_written_before_the_end(world: World) -> None:
     assert SUCCEEDED not in conditions(latest)
     world.faults.before = nothing
     pages: list[int] = []
-    listener = Listener(page=lambda done, _progress: pages.append(done.scanned))
-    assert (await world.run(latest, listener=listener)).ending is Ending.SUCCEEDED
+    listener = RunListener(page=lambda done, _progress: pages.append(done.scanned))
+    assert (await world.run(latest, listener=listener)).ending is RunEnd.SUCCEEDED
     assert pages == [5, 5, 2]
 
 
@@ -451,20 +451,20 @@ async def test_a_proof_of_before_is_taken_back(world: World) -> None:
         return 0
 
     world.faults.before = before
-    assert (await world.run(request)).ending is Ending.SUCCEEDED
+    assert (await world.run(request)).ending is RunEnd.SUCCEEDED
     assert PROOF_ANNOTATION not in marks[1]
     assert await world.versions() == {V2: 12}
 
 
 async def test_a_success_of_another_migrator_is_proven(world: World) -> None:
     """A request of the trigger that somebody else has called a success gets its proof."""
-    record = Record(target=TARGET, state_uid="u", change="c")
+    record = MigrationRecord(target=TARGET, state_uid="u", change="c")
     request = await world.request(annotations=annotations_of(record))
     status = {"conditions": [{"type": SUCCEEDED, "status": "True", "reason": "Other"}]}
     request = await world.client.patch(
         world.requests.resource, "m", {"status": status}, subresource="status"
     )
-    assert (await world.run(request)).ending is Ending.SUCCEEDED
+    assert (await world.run(request)).ending is RunEnd.SUCCEEDED
     latest = await world.latest()
     assert PROOF_ANNOTATION in latest["metadata"]["annotations"]
     assert conditions(latest) == {SUCCEEDED: ("True", "Other")}
@@ -480,10 +480,10 @@ async def test_refused_for_good(world: World) -> None:
         return code if is_rewrite(sent) else 0
 
     world.faults.before = before
-    assert (await world.run(request)).ending is Ending.INTERRUPTED
+    assert (await world.run(request)).ending is RunEnd.INTERRUPTED
     assert conditions(await world.latest()) == {RUNNING: ("True", REASON_RUNNING)}
     code = 403
-    assert (await world.run(await world.latest())).ending is Ending.FAILED
+    assert (await world.run(await world.latest())).ending is RunEnd.FAILED
     assert conditions(await world.latest())[FAILED] == ("True", REASON_FAILED)
     assert await world.versions() == {V1: 12}
 
@@ -502,7 +502,7 @@ async def test_never_found_unchanged(world: World) -> None:
 
     world.faults.before = before
     outcome = await world.run(request)
-    assert (outcome.ending, outcome.reason) == (Ending.FAILED, REASON_NOT_PROVEN)
+    assert (outcome.ending, outcome.reason) == (RunEnd.FAILED, REASON_NOT_PROVEN)
     assert pages == 3 * (1 + QUICK.proof_passes_max)
 
 
@@ -520,7 +520,7 @@ async def test_what_was_changed_by_others_meanwhile(world: World) -> None:
 
     world.faults.before = before
     outcome = await world.run(request)
-    assert outcome.ending is Ending.SUCCEEDED
+    assert outcome.ending is RunEnd.SUCCEEDED
     assert (outcome.objects, outcome.rewritten) == (13, 13)
     assert await world.versions() == {V2: 13}
 
@@ -543,7 +543,7 @@ async def test_nothing_is_proven_without_a_last_look(world: World) -> None:
 
     world.faults.before = before
     outcome = await world.run(request, is_patching=True)
-    assert outcome.ending is Ending.LOST
+    assert outcome.ending is RunEnd.LOST
     assert PROOF_ANNOTATION not in (await world.latest())["metadata"]["annotations"]
 
 
@@ -553,7 +553,7 @@ async def test_what_failed_before_it_was_resumed_is_named(world: World) -> None:
     await run_until(world, await world.request(), 6, is_done=False, is_patching=False)
     world.faults.before = nothing
     outcome = await world.run(await world.latest())
-    assert (outcome.ending, outcome.failed) == (Ending.FAILED, 1)
+    assert (outcome.ending, outcome.failed) == (RunEnd.FAILED, 1)
     assert "default/a-broken" in outcome.message
 
 

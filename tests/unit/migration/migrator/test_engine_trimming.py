@@ -7,7 +7,7 @@ import pytest
 from restow.client import InProcessTransport
 from restow.client.transport import ClientRequest
 from restow.migration.migrator.engine import Engine
-from restow.migration.migrator.jobs import Ending, Listener
+from restow.migration.migrator.jobs import RunEnd, RunListener
 from restow.migration.migrator.passes import PageDone
 from restow.migration.migrator.progress import Progress
 from tests.unit.migration.migrator.definitions import (
@@ -47,8 +47,8 @@ async def test_edited_meanwhile(world: World, api: Definitions, edits: int) -> N
             api.put(PATH, definition(generation=10 + number))
         passes.add(number)
 
-    outcome = await world.run(await world.request(), listener=Listener(page=page))
-    assert (outcome.ending, stored(api)) == (Ending.SUCCEEDED, ["v2"]), outcome
+    outcome = await world.run(await world.request(), listener=RunListener(page=page))
+    assert (outcome.ending, stored(api)) == (RunEnd.SUCCEEDED, ["v2"]), outcome
     assert passes == {1, 2, 3}
 
 
@@ -59,8 +59,8 @@ async def test_edited_in_every_pass(world: World, api: Definitions) -> None:
         generation = api.objects[PATH]["metadata"]["generation"]
         api.put(PATH, definition(generation=generation + 1))
 
-    outcome = await world.run(await world.request(), listener=Listener(page=page))
-    assert (outcome.ending, stored(api)) == (Ending.SUCCEEDED, ["v1", "v2"])
+    outcome = await world.run(await world.request(), listener=RunListener(page=page))
+    assert (outcome.ending, stored(api)) == (RunEnd.SUCCEEDED, ["v1", "v2"])
     assert "has changed since" in outcome.message
     assert await world.versions() == {V2: 12}
 
@@ -71,8 +71,8 @@ async def test_stores_something_else_meanwhile(world: World, api: Definitions) -
     def page(_done: PageDone, _progress: Progress) -> None:
         api.put(PATH, definition(generation=4, storage="v1"))
 
-    outcome = await world.run(await world.request(), listener=Listener(page=page))
-    assert (outcome.ending, stored(api)) == (Ending.SUCCEEDED, ["v1", "v2"])
+    outcome = await world.run(await world.request(), listener=RunListener(page=page))
+    assert (outcome.ending, stored(api)) == (RunEnd.SUCCEEDED, ["v1", "v2"])
     assert "v1 is not the target" in outcome.message
 
 
@@ -92,9 +92,9 @@ async def test_not_written_for_a_moment(world: World, api: Definitions, answer: 
     world.faults.before = before
     engine, request = Engine(world.client, options=QUICK), await world.request()
     outcome = await engine.run(world.job(request))
-    assert outcome.ending is Ending.INTERRUPTED, outcome
+    assert outcome.ending is RunEnd.INTERRUPTED, outcome
     outcome = await engine.run(world.job(await world.latest()))
-    assert (outcome.ending, stored(api)) == (Ending.SUCCEEDED, ["v2"]), outcome
+    assert (outcome.ending, stored(api)) == (RunEnd.SUCCEEDED, ["v2"]), outcome
 
 
 async def test_may_not_be_written(world: World, api: Definitions) -> None:
@@ -105,5 +105,5 @@ async def test_may_not_be_written(world: World, api: Definitions) -> None:
 
     world.faults.before = before
     outcome = await world.run(await world.request())
-    assert (outcome.ending, stored(api)) == (Ending.SUCCEEDED, ["v1", "v2"])
+    assert (outcome.ending, stored(api)) == (RunEnd.SUCCEEDED, ["v1", "v2"])
     assert "storedVersions is left as it is" in outcome.message

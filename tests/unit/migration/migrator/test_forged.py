@@ -5,18 +5,18 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from restow.migration.migrator.jobs import Ending
+from restow.migration.migrator.jobs import RunEnd
 from restow.migration.names import POSITION_ANNOTATION, PROOF_ANNOTATION
 from tests.unit.migration.migrator.world import V2, World, nothing, run_until
 
 
 async def test_a_forged_proof(world: World) -> None:
     """A request that is made with the proof of another is worked off as any other."""
-    assert (await world.run(await world.request("honest"))).ending is Ending.SUCCEEDED
+    assert (await world.run(await world.request("honest"))).ending is RunEnd.SUCCEEDED
     proof = (await world.latest("honest"))["metadata"]["annotations"][PROOF_ANNOTATION]
     await world.plant(12)
     outcome = await world.run(await world.request(annotations={PROOF_ANNOTATION: proof}))
-    assert outcome.ending is Ending.SUCCEEDED, outcome
+    assert outcome.ending is RunEnd.SUCCEEDED, outcome
     assert await world.versions() == {V2: 12}
 
 
@@ -36,5 +36,5 @@ async def test_a_forged_position(world: World, is_patching: bool) -> None:
     )
     await world.plant(10)  # all but the last page
     outcome = await world.run(forged, is_patching=is_patching)
-    assert outcome.ending is Ending.SUCCEEDED, outcome
+    assert outcome.ending is RunEnd.SUCCEEDED, outcome
     assert await world.versions() == {V2: 12}

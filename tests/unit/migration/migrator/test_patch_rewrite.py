@@ -18,7 +18,7 @@ from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status import Expired, NotFound, StatusError, Unauthorized
 from restow.client import ConnectionFailed
 from restow.client.transport import ClientRequest
-from restow.migration.migrator.passes import Failure
+from restow.migration.migrator.passes import ObjectFailure
 from restow.migration.migrator.patch_rewrite import FIELD_MANAGER, PatchOptions, connections_for
 from restow.migration.migrator.write_errors import CONFLICTS_MAX, WEBHOOK_ATTEMPTS_MAX
 from restow.registry.stored_bytes import encode
@@ -449,7 +449,7 @@ async def test_failures_are_shortened(rig: Rig) -> None:
     rig.transport.fault = for_object("w000", lambda: error)
     page = await rig.patching().page("")
     [failure] = page.failures
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, ObjectFailure)
     assert len(failure.message) == 1024
 
 

@@ -17,9 +17,9 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient, ApiResource, InProcessResponse, InProcessTransport
 from restow.migration.migration_values import MigrationRef
 from restow.migration.migrator.options import EngineOptions
-from restow.migration.migrator.passes import Failure, Lost
+from restow.migration.migrator.passes import Lost, ObjectFailure
 from restow.migration.migrator.patch_rewrite import PatchOptions
-from restow.migration.migrator.server_rewrite import LIMIT_MIN, REWRITE_FAILED, Rewriting
+from restow.migration.migrator.server_rewrite import LIMIT_MIN, REWRITE_FAILED, ServerRewrite
 from tests.unit.migration.migrator.world import QUICK
 
 REF = MigrationRef("migration.k8s.io/v1alpha1", "m", "u")
@@ -53,13 +53,13 @@ class Server:
             return InProcessResponse(answer.code, answer.to_bytes(), headers)
         return InProcessResponse(200, orjson.dumps(answer))
 
-    def rewriting(self, options: EngineOptions = QUICK, **given: Any) -> Rewriting:
+    def rewriting(self, options: EngineOptions = QUICK, **given: Any) -> ServerRewrite:
         runtime = Runtime.simulated("rewriting", clock=self.clock)
         client = ApiClient(InProcessTransport(self.handle), runtime=runtime)
         wishes = {"target_api_version": TARGET, "epoch": 3, **given}
-        return Rewriting(client, REF, WIDGETS, options=options, **wishes)
+        return ServerRewrite(client, REF, WIDGETS, options=options, **wishes)
 
-    async def page(self, rewriting: Rewriting, token: str = "") -> Any:
+    async def page(self, rewriting: ServerRewrite, token: str = "") -> Any:
         return await self.clock.run_until_done(rewriting.page(token))
 
 
@@ -89,7 +89,7 @@ async def test_what_is_asked_and_told(server: Server) -> None:
     assert (done.token, done.scanned, done.rewritten, done.unchanged) == ("next", 9, 4, 2)
     assert (done.settled, done.failed, done.moment) == (1, 1, "3")
     assert done.failures == (
-        Failure(namespace="n", name="x", reason=REWRITE_FAILED, message="no JSON"),
+        ObjectFailure(namespace="n", name="x", reason=REWRITE_FAILED, message="no JSON"),
     )
 
 

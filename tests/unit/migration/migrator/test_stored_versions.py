@@ -10,7 +10,7 @@ from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.names import GroupResource
 from restow.client import ApiClient, ApiResource, InProcessTransport
-from restow.migration.migrator.stored_versions import Definition, note_definition, trim
+from restow.migration.migrator.stored_versions import CrdSnapshot, note_definition, trim
 from tests.unit.migration.migrator.definitions import DEFINITIONS, Definitions, definition
 
 PATH = f"{DEFINITIONS}/things.example.com"
@@ -31,7 +31,7 @@ def client(api: Definitions) -> ApiClient:
     return ApiClient(InProcessTransport(api.handle), runtime=Runtime.system())
 
 
-async def noted(client: ApiClient) -> Definition:
+async def noted(client: ApiClient) -> CrdSnapshot:
     found = await note_definition(client, THINGS)
     assert found is not None
     return found

@@ -21,7 +21,7 @@ from restow.client.transport import ClientRequest, ClientResponse, Transport
 from restow.endpoints.barrier import WriteBarrier
 from restow.migration.migrator.controller import find_request_apis, find_resource
 from restow.migration.migrator.engine import Engine
-from restow.migration.migrator.jobs import Job, Listener, Outcome
+from restow.migration.migrator.jobs import Job, RunListener, RunOutcome
 from restow.migration.migrator.options import EngineOptions
 from restow.migration.migrator.patch_rewrite import PatchOptions
 from restow.registry.stored_bytes import encode
@@ -211,9 +211,9 @@ class World:
         request: Any,
         *,
         options: EngineOptions = QUICK,
-        listener: Listener | None = None,
+        listener: RunListener | None = None,
         is_patching: bool = False,
-    ) -> Outcome:
+    ) -> RunOutcome:
         engine = Engine(self.client, options=options)
         return await engine.run(self.job(request, is_patching=is_patching), listener)
 

@@ -9,7 +9,7 @@ from restow.migration.preflight import (
     ClusterView,
     ResourceView,
     ServerEntry,
-    Target,
+    TargetRelease,
     TargetResource,
     judge,
 )
@@ -21,10 +21,10 @@ OTHERS = GroupResource("example.com", "others")
 V1, V2 = "example.com/v1", "example.com/v2"
 
 
-def release(name: str, *decodable: str, minor: int | None = None) -> Target:
+def release(name: str, *decodable: str, minor: int | None = None) -> TargetRelease:
     """The first version is written."""
     kind = TargetResource(kind="Widget", storage=decodable[0], decodable=decodable)
-    return Target(name=name, resources={WIDGETS: kind}, kubernetes_minor=minor)
+    return TargetRelease(name=name, resources={WIDGETS: kind}, kubernetes_minor=minor)
 
 
 def running(*decodable: str) -> ResourceView:
@@ -42,7 +42,7 @@ RELEASES = (release("x+1", V1, V2), release("x+2", V2, V1))
 LAST = release("x+3", V2)
 
 
-def advice(view: ResourceView, *releases: Target, target: Target = LAST) -> set[str]:
+def advice(view: ResourceView, *releases: TargetRelease, target: TargetRelease = LAST) -> set[str]:
     """Of all blockers."""
     cluster = ClusterView(resources=(view,), scan=StoreScan(revision=1))
     found: tuple[Blocker, ...] = judge(cluster, target, releases=lambda: releases).blockers
@@ -74,7 +74,7 @@ def test_a_release_with_blockers_of_its_own_is_not_named() -> None:
         resource=OTHERS, kind="Other", entries=(ServerEntry(server="a", encodes=V1, decodes=(V1,)),)
     )
     blind = TargetResource(kind="Other", storage=V2, decodable=(V2,))
-    worse = Target(name="worse", resources={**RELEASES[0].resources, OTHERS: blind})
+    worse = TargetRelease(name="worse", resources={**RELEASES[0].resources, OTHERS: blind})
     cluster = ClusterView(resources=(running(V1), other), scan=StoreScan(revision=1))
     found = judge(cluster, LAST, releases=lambda: (worse,)).blockers
     assert all("worse" not in each.advice for each in found)

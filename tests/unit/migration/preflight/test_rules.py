@@ -14,7 +14,7 @@ from restow.migration.preflight import (
     Reason,
     ResourceView,
     ServerEntry,
-    Target,
+    TargetRelease,
     TargetResource,
     blockers,
     find_target,
@@ -30,9 +30,9 @@ def hash_of(version: str, kind: str = "Widget") -> str:
     return storage_version_hash(GroupVersionKind.of(version, kind))
 
 
-def target(storage: str, *decodable: str) -> Target:
+def target(storage: str, *decodable: str) -> TargetRelease:
     row = TargetResource(kind="Widget", storage=storage, decodable=decodable or (storage,))
-    return Target(name="next", resources={WIDGETS: row})
+    return TargetRelease(name="next", resources={WIDGETS: row})
 
 
 def entry(server: str, encodes: str, *decodes: str) -> ServerEntry:
@@ -60,7 +60,7 @@ def seen(view: ResourceView, **cluster: object) -> ClusterView:
     return ClusterView(resources=(view,), **cluster)  # type: ignore[arg-type]
 
 
-def reasons(view: ResourceView, wanted: Target, **cluster: object) -> list[Reason]:
+def reasons(view: ResourceView, wanted: TargetRelease, **cluster: object) -> list[Reason]:
     return [each.reason for each in blockers(seen(view, **cluster), wanted)]
 
 
@@ -111,7 +111,7 @@ def test_resources_that_are_not_verified_are_one_warning() -> None:
         for n in range(5)
     )
     row = TargetResource(kind="Widget", storage=V1, decodable=(V1,))
-    wanted = Target(name="next", resources={each.resource: row for each in views})
+    wanted = TargetRelease(name="next", resources={each.resource: row for each in views})
     report = judge(ClusterView(resources=views, scan=NOTHING_STORED), wanted)
     (found,) = report.warnings
     assert (found.resource, found.reason) == (None, Reason.UNKNOWN)
@@ -202,7 +202,7 @@ def test_voters_write_what_was_selected() -> None:
 def test_what_vanishes(has_objects: bool | None, is_safe: bool) -> None:
     """A resource that the target does not have may go only if it is known to be empty."""
     view = seen(replace(RESTED, has_objects=has_objects), kubernetes_minor=30)
-    report = judge(view, Target(name="next", resources={}))
+    report = judge(view, TargetRelease(name="next", resources={}))
     assert report.is_safe is is_safe
     assert [each.reason for each in report.blockers] == [Reason.VANISHING] * (not is_safe)
 
@@ -216,7 +216,7 @@ def test_custom_resources_depend_on_their_definition() -> None:
         custom_versions=(V1, V2),
         stored_versions=(V1,),
     )
-    nothing = Target(name="next", resources={})
+    nothing = TargetRelease(name="next", resources={})
     assert reasons(view, nothing) == []
     assert reasons(replace(view, stored_versions=(V1, V3)), nothing) == [Reason.UNDECODABLE]
     assert reasons(replace(view, persisted=(hash_of(V3),)), nothing) == [Reason.UNDECODABLE]

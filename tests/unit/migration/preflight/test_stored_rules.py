@@ -16,7 +16,7 @@ from restow.migration.preflight import (
     Reason,
     ResourceView,
     ServerEntry,
-    Target,
+    TargetRelease,
     TargetResource,
     blockers,
     judge,
@@ -33,7 +33,7 @@ def hash_of(version: str) -> str:
     return storage_version_hash(GroupVersionKind.of(version, "Widget"))
 
 
-def target(*decodable: str, is_namespaced: bool = True, **rest: object) -> Target:
+def target(*decodable: str, is_namespaced: bool = True, **rest: object) -> TargetRelease:
     row = TargetResource(
         kind="Widget",
         storage=decodable[0],
@@ -41,10 +41,10 @@ def target(*decodable: str, is_namespaced: bool = True, **rest: object) -> Targe
         prefix=PREFIX,
         is_namespaced=is_namespaced,
     )
-    return Target(name="next", resources={WIDGETS: row}, **rest)  # type: ignore[arg-type]
+    return TargetRelease(name="next", resources={WIDGETS: row}, **rest)  # type: ignore[arg-type]
 
 
-NOTHING = Target(name="next", resources={})
+NOTHING = TargetRelease(name="next", resources={})
 
 
 def row(version: str = V1, **fields: object) -> StoredCount:
@@ -83,7 +83,7 @@ def view(*rows: StoredCount, resource: ResourceView = BUILTIN, **scan: object) -
     return ClusterView(resources=(resource,), scan=found)
 
 
-def reasons(cluster: ClusterView, wanted: Target) -> list[Reason]:
+def reasons(cluster: ClusterView, wanted: TargetRelease) -> list[Reason]:
     return [each.reason for each in blockers(cluster, wanted)]
 
 

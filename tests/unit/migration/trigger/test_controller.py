@@ -21,11 +21,11 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.resources import STATES
 from restow.client import ApiClient, Object
 from restow.migration.migration_objects import REQUESTS, marks_of, phase_of, resource_of
-from restow.migration.migration_values import Phase
+from restow.migration.migration_values import MigrationPhase
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.overview_reader import migrations_seen
 from restow.migration.records import record_of
-from restow.migration.trigger.options import Source, TriggerOptions
+from restow.migration.trigger.options import TriggerOptions, TriggerSource
 from tests.unit.migration.trigger.fake_kubernetes import proof_for
 from tests.unit.migration.trigger.real_servers import Cluster, Door, open_cluster
 from tests.unit.migration.trigger.stage import Stage
@@ -65,8 +65,8 @@ class Play(Stage):
         found = (await self.state() or {}).get("status", {})
         return [names.get(each, each) for each in found.get("persistedStorageVersionHashes", ())]
 
-    async def requests(self, *phases: Phase) -> list[Object]:
-        wanted = phases or (Phase.PENDING, Phase.RUNNING)
+    async def requests(self, *phases: MigrationPhase) -> list[Object]:
+        wanted = phases or (MigrationPhase.PENDING, MigrationPhase.RUNNING)
         return [
             each
             async for each in self.client.items(REQUESTS[0])
@@ -175,9 +175,9 @@ async def test_a_success_without_a_proof_is_not_believed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("is_exact", [False, True], ids=["by hand", "exact"])
-@pytest.mark.parametrize("source", [Source.AUTO, Source.DISCOVERY])
+@pytest.mark.parametrize("source", [TriggerSource.AUTO, TriggerSource.DISCOVERY])
 async def test_a_forged_success_narrows_nothing(
-    tmp_path: Path, source: Source, is_exact: bool
+    tmp_path: Path, source: TriggerSource, is_exact: bool
 ) -> None:
     """A client that may write migrations marks one as succeeded and proven: the state stays, the
     overview does not call it verified, and another migration takes its place."""
@@ -431,7 +431,7 @@ async def test_reports_by_discovery_are_kept_by_the_servers(tmp_path: Path) -> N
         for name in ("s1", "s2"):
             server = await play.cluster.serve(name, "x+1")
             options = TriggerOptions(
-                source=Source.DISCOVERY_HA, is_local=True, reporter_id=f"beside-{name}"
+                source=TriggerSource.DISCOVERY_HA, is_local=True, reporter_id=f"beside-{name}"
             )
             play.begin(server.client(), options, name=name, is_leader=lambda: False)
 

@@ -10,14 +10,14 @@ import pytest
 
 from restow.apimachinery import status
 from restow.client import InProcessResponse, Object
-from restow.migration.trigger.options import Source, TriggerOptions
+from restow.migration.trigger.options import TriggerOptions, TriggerSource
 from restow.migration.trigger.sources import SourceMissing
 from restow.migration.trigger.values import Settings
 from tests.unit.migration.trigger.fake_kubernetes import STATE, STORAGE_VERSION, Kubernetes
 from tests.unit.migration.trigger.stage import open_stage
 
-DISCOVERY = TriggerOptions(source=Source.DISCOVERY)
-HA = TriggerOptions(source=Source.DISCOVERY_HA)
+DISCOVERY = TriggerOptions(source=TriggerSource.DISCOVERY)
+HA = TriggerOptions(source=TriggerSource.DISCOVERY_HA)
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.org"
 MINUTE = 60.0
 
@@ -140,7 +140,7 @@ async def test_local_controllers_report_and_only_the_leader_reacts() -> None:
         for name in ("s1", "s2", "s3"):
             world.server(name, "v1")
             options = TriggerOptions(
-                source=Source.DISCOVERY_HA, is_local=True, reporter_id=f"controller-{name}"
+                source=TriggerSource.DISCOVERY_HA, is_local=True, reporter_id=f"controller-{name}"
             )
             stage.begin(
                 world.client(name),
@@ -170,7 +170,9 @@ async def test_two_reporters_with_one_id_are_refused() -> None:
     async with open_stage(world.clock) as stage:
         for name in ("s1", "s2"):
             world.server(name, "v1" if name == "s1" else "v2")
-            options = TriggerOptions(source=Source.DISCOVERY_HA, is_local=True, reporter_id="one")
+            options = TriggerOptions(
+                source=TriggerSource.DISCOVERY_HA, is_local=True, reporter_id="one"
+            )
             stage.begin(world.client(name), options, name=name, is_leader=lambda: False)
             await world.clock.advance(7)
         await stage.until(lambda: bool(stage.told.failures), seconds_max=40 * MINUTE)
@@ -209,7 +211,7 @@ async def test_slow_answers_of_several_servers_do_not_make_heartbeats_stale() ->
     (seeds 900078 and 900164 of the simulator at commit 04310b9)."""
     world = Kubernetes()
     rules = Settings(poll_seconds=15, hold_seconds=15, retry_seconds=15)
-    options = TriggerOptions(source=Source.DISCOVERY_HA, rules=rules)
+    options = TriggerOptions(source=TriggerSource.DISCOVERY_HA, rules=rules)
     others = [(f"gadgets{number}", "Gadget") for number in range(14)]
     world.groups["example.org/v1"] += others
     for name in ("s1", "s2", "s3"):
@@ -347,7 +349,7 @@ async def test_a_failed_request_is_made_again_after_a_while() -> None:
     """It is not repeated at once, and it is not given up."""
     world = Kubernetes()
     world.server("s1", "v1")
-    options = TriggerOptions(source=Source.DISCOVERY, rules=Settings(retry_seconds=120))
+    options = TriggerOptions(source=TriggerSource.DISCOVERY, rules=Settings(retry_seconds=120))
     async with open_stage(world.clock) as stage:
         stage.begin(world.client("s1"), options)
         await stage.until(lambda: bool(world.open))
@@ -377,7 +379,7 @@ async def test_what_is_missing_is_said() -> None:
     del bare.groups["migration.k8s.io/v1alpha1"]
     cases = (
         (bare, TriggerOptions(), "storagestates"),
-        (wrong, TriggerOptions(source=Source.STORAGE_VERSION), "StorageVersionAPI"),
+        (wrong, TriggerOptions(source=TriggerSource.STORAGE_VERSION), "StorageVersionAPI"),
     )
     for world, options, text in cases:
         world.server("s1", "v1")

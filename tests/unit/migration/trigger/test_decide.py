@@ -9,15 +9,20 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase, Record
+from restow.migration.migration_values import (
+    MigrationPhase,
+    MigrationRecord,
+    MigrationRef,
+    MigrationSeen,
+)
 from restow.migration.records import name_of
 from restow.migration.trigger.actions import (
     CreateMigration,
     CreateState,
-    Decision,
     DeleteMigration,
     Narrow,
     Precondition,
+    TriggerDecision,
     UpdateState,
 )
 from restow.migration.trigger.decide import decide
@@ -34,7 +39,7 @@ from restow.migration.trigger.values import (
     StateSeen,
     StateStatus,
     StorageVersionReading,
-    View,
+    TriggerView,
 )
 from tests.sizes import SIZES
 from tests.unit.migration.trigger.world import RESOURCE, START
@@ -91,7 +96,7 @@ versions = st.builds(
     follows=st.booleans(),
 )
 records = st.builds(
-    Record,
+    MigrationRecord,
     target=hashes,
     state_uid=st.sampled_from(["state", "state", "state", "other"]),
     change=texts,
@@ -104,15 +109,15 @@ records = st.builds(
 def migrations(draw: Any) -> tuple[MigrationSeen, ...]:
     found = []
     for number in range(draw(st.integers(0, 3))):
-        phase = draw(st.sampled_from(Phase))
-        ended = phase in (Phase.SUCCEEDED, Phase.FAILED)
+        phase = draw(st.sampled_from(MigrationPhase))
+        ended = phase in (MigrationPhase.SUCCEEDED, MigrationPhase.FAILED)
         found.append(
             MigrationSeen(
                 ref=MigrationRef("api", f"m{number}", f"uid{number}"),
                 phase=phase,
                 record=draw(st.none() | records),
                 finished_at=draw(st.none() | minutes.map(ago)) if ended else None,
-                has_failed_objects=phase is Phase.FAILED and draw(st.booleans()),
+                has_failed_objects=phase is MigrationPhase.FAILED and draw(st.booleans()),
             )
         )
     return tuple(found)
@@ -131,10 +136,10 @@ class Outcome(NamedTuple):
     deleted: set[str]
     status: StateStatus | None = None
     narrows: bool = False
-    created: Record | None = None
+    created: MigrationRecord | None = None
 
 
-def outcome(decision: Decision) -> Outcome:
+def outcome(decision: TriggerDecision) -> Outcome:
     written = [e for e in decision.actions if isinstance(e, CreateState | UpdateState | Narrow)]
     created = [e.record for e in decision.actions if isinstance(e, CreateMigration)]
     assert len(written) <= 1
@@ -147,8 +152,10 @@ def outcome(decision: Decision) -> Outcome:
     )
 
 
-def seen(reading: Reading, state: StateSeen | None, found: tuple[MigrationSeen, ...]) -> View:
-    return View(resource=RESOURCE, state=state, migrations=found, reading=reading)
+def seen(
+    reading: Reading, state: StateSeen | None, found: tuple[MigrationSeen, ...]
+) -> TriggerView:
+    return TriggerView(resource=RESOURCE, state=state, migrations=found, reading=reading)
 
 
 # Twins.
@@ -180,7 +187,7 @@ def naive_due(heartbeat: datetime | None) -> bool:
     return age is None or age < 0 or age >= 5
 
 
-def naive_failures(view: View) -> set[str]:
+def naive_failures(view: TriggerView) -> set[str]:
     """ "Unknown" if the last migration has failed on its objects, and no server records that."""
     ended = [each for each in view.migrations if not each.is_open]
     if not ended or (view.state is not None and view.state.is_verified_by_servers):
@@ -191,7 +198,7 @@ def naive_failures(view: View) -> set[str]:
 
 
 def naive_requests(
-    state: StateSeen, found: tuple[MigrationSeen, ...], wanted: Record, *, key: str = ""
+    state: StateSeen, found: tuple[MigrationSeen, ...], wanted: MigrationRecord, *, key: str = ""
 ) -> Outcome:  # with the heartbeat
     ours = [each for each in found if each.record is not None]
     deleted = {each.ref.name for each in ours if each.is_open and each.record != wanted}
@@ -202,7 +209,7 @@ def naive_requests(
     if state.status.persisted == (wanted.target,) and state.status.keys == keys:
         return Outcome(deleted, beat)
     counting = [each for each in ours if each.record == wanted]
-    if any(each.phase is Phase.SUCCEEDED for each in counting):
+    if any(each.phase is MigrationPhase.SUCCEEDED for each in counting):
         narrowed = replace(
             state.status,
             persisted=(wanted.target,),
@@ -213,7 +220,7 @@ def naive_requests(
         return Outcome(deleted, narrowed, narrows=True)
     if any(each.is_open for each in counting):
         return Outcome(deleted, beat)
-    failed = [each for each in counting if each.phase is Phase.FAILED]
+    failed = [each for each in counting if each.phase is MigrationPhase.FAILED]
     if failed:
         age = naive_age(failed[-1].finished_at)
         if age is not None and age < 10:
@@ -222,7 +229,7 @@ def naive_requests(
     return Outcome(deleted, beat, created=wanted)
 
 
-def naive_discovery(view: View, shown: str, memory: Memory | None) -> Outcome:
+def naive_discovery(view: TriggerView, shown: str, memory: Memory | None) -> Outcome:
     state = view.state
     running = {each.ref.name for each in view.migrations if each.is_open}
     new = StateStatus(persisted=(UNKNOWN,), current=shown, heartbeat=NOW.wall)
@@ -240,12 +247,14 @@ def naive_discovery(view: View, shown: str, memory: Memory | None) -> Outcome:
     if state.status.current != shown or owed - set(persisted):
         added = naive_append(persisted, (owed - set(persisted)) | {shown})
         return Outcome(running, replace(new, persisted=added))
-    wanted = Record(target=shown, state_uid=state.uid, change=state.change, epoch=state.epoch)
+    wanted = MigrationRecord(
+        target=shown, state_uid=state.uid, change=state.change, epoch=state.epoch
+    )
     return naive_requests(state, view.migrations, wanted)
 
 
 def naive_storage_version(
-    view: View, reading: StorageVersionReading, memory: Memory | None
+    view: TriggerView, reading: StorageVersionReading, memory: Memory | None
 ) -> Outcome:
     state = view.state
     mark = ""
@@ -308,7 +317,7 @@ def naive_storage_version(
         beat = replace(state.status, heartbeat=NOW.wall)
         is_due = bool(reading.uid) and naive_due(state.status.heartbeat)
         return Outcome(running, beat if is_due else None)
-    wanted = Record(
+    wanted = MigrationRecord(
         target=common,
         state_uid=state.uid,
         change=state.change,

@@ -12,7 +12,7 @@ from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status import AlreadyExists, Conflict
 from restow.client import ApiClient, Object
 from restow.migration.migration_objects import REQUESTS
-from restow.migration.migration_values import MigrationRef, Record
+from restow.migration.migration_values import MigrationRecord, MigrationRef
 from restow.migration.records import CHANGE_ANNOTATION, record_of
 from restow.migration.trigger.actions import (
     Action,
@@ -25,8 +25,8 @@ from restow.migration.trigger.actions import (
     UpdateState,
     Wait,
 )
-from restow.migration.trigger.executor import Actor
-from restow.migration.trigger.observations import Sight, state_seen
+from restow.migration.trigger.executor import Executor
+from restow.migration.trigger.observations import Observation, state_seen
 from restow.migration.trigger.values import UNKNOWN, StateStatus
 from tests.unit.migration.trigger.fake_kubernetes import (
     REQUESTS as REQUEST_PATH,
@@ -40,7 +40,7 @@ from tests.unit.migration.trigger.stage import Told
 
 RESOURCE = WIDGETS.group_resource
 HEARTBEAT = datetime(2024, 1, 1, tzinfo=UTC)
-RECORD = Record(target="h2", state_uid="u", change="7")
+RECORD = MigrationRecord(target="h2", state_uid="u", change="7")
 UNKNOWN_STATUS = StateStatus(persisted=(UNKNOWN,), current="h2", heartbeat=HEARTBEAT)
 BODY: Object = {
     "apiVersion": "migration.k8s.io/v1alpha1",
@@ -59,11 +59,11 @@ class Scene:
         self.world.server("s1", "v1")
         self.client: ApiClient = self.world.client("s1")
         self.told = Told()
-        self.actor = Actor(self.client, recorder=self.told, metrics=self.told)
+        self.actor = Executor(self.client, recorder=self.told, metrics=self.told)
 
     async def act(self, *actions: Action, requests: tuple[Object, ...] = ()) -> object:
         state = copy.deepcopy(self.world.objects.get(STATE))
-        sight = Sight(resource=WIDGETS, state=state, requests=requests)
+        sight = Observation(resource=WIDGETS, state=state, requests=requests)
         return await self.actor.act(actions, sight, request_api=REQUESTS[0])
 
     def precondition(self) -> Precondition:
@@ -126,7 +126,7 @@ async def test_a_state_that_has_changed_is_not_written() -> None:
             change=change,
             reason="gap",
         )
-        sight = Sight(resource=WIDGETS, state=copy.deepcopy(old), requests=())
+        sight = Observation(resource=WIDGETS, state=copy.deepcopy(old), requests=())
         newer = copy.deepcopy(scene.world.put(STATE, old))
         create = CreateMigration(resource=WIDGETS, name="a", record=RECORD, reason="now")
         with pytest.raises(Conflict):

@@ -7,7 +7,12 @@ from datetime import UTC, datetime
 import pytest
 
 from restow.apimachinery.names import GroupVersionResource
-from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase, Record
+from restow.migration.migration_values import (
+    MigrationPhase,
+    MigrationRecord,
+    MigrationRef,
+    MigrationSeen,
+)
 from restow.migration.trigger.actions import UpdateState
 from restow.migration.trigger.by_storage_version import decide_by_storage_version
 from restow.migration.trigger.values import (
@@ -17,7 +22,7 @@ from restow.migration.trigger.values import (
     StateSeen,
     StateStatus,
     StorageVersionReading,
-    View,
+    TriggerView,
 )
 
 WALL = datetime(2030, 1, 1, tzinfo=UTC)
@@ -31,12 +36,12 @@ STATE = StateSeen(
 )
 
 
-@pytest.mark.parametrize("phase", list(Phase))
-def test_only_a_success_tells_that_nothing_was_missed(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", list(MigrationPhase))
+def test_only_a_success_tells_that_nothing_was_missed(phase: MigrationPhase) -> None:
     """A request that is merely there, which anyone can make, does not hide what was missed."""
-    record = Record(target="new", state_uid="st", change="", storage_version=READING.mark)
+    record = MigrationRecord(target="new", state_uid="st", change="", storage_version=READING.mark)
     request = MigrationSeen(ref=MigrationRef("v1", "m", "u"), phase=phase, record=record)
-    view = View(
+    view = TriggerView(
         resource=GroupVersionResource("example.com", "v1", "widgets"),
         state=STATE,
         migrations=(request,),
@@ -45,4 +50,4 @@ def test_only_a_success_tells_that_nothing_was_missed(phase: Phase) -> None:
     found = decide_by_storage_version(view, READING, None, now=Now(0.0, WALL), settings=Settings())
     written = [each for each in found.actions if isinstance(each, UpdateState)]
     is_unknown = any(UNKNOWN in each.status.persisted for each in written)
-    assert is_unknown is (phase is not Phase.SUCCEEDED)
+    assert is_unknown is (phase is not MigrationPhase.SUCCEEDED)

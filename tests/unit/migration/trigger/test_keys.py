@@ -17,7 +17,12 @@ from restow.apis.internal_v1alpha1 import (
 )
 from restow.apis.names import EPOCH_ANNOTATION, KEYS_ANNOTATION
 from restow.migration.encryption_keys import is_called, labels_of, persisted_keys
-from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase, Record
+from restow.migration.migration_values import (
+    MigrationPhase,
+    MigrationRecord,
+    MigrationRef,
+    MigrationSeen,
+)
 from restow.migration.trigger.actions import (
     CreateMigration,
     DeleteMigration,
@@ -36,7 +41,7 @@ from restow.migration.trigger.values import (
     StateSeen,
     StateStatus,
     StorageVersionReading,
-    View,
+    TriggerView,
 )
 from tests.unit.migration.trigger.world import RESOURCE, START
 
@@ -49,7 +54,9 @@ STATE = StateSeen(
     epoch="4",
     status=StateStatus(persisted=("h1",), keys=(K1, K2), current="h1", heartbeat=NOW.wall),
 )
-RECORD = Record(target="h1", state_uid="u", change="", epoch="4", storage_version="v/epoch/4")
+RECORD = MigrationRecord(
+    target="h1", state_uid="u", change="", epoch="4", storage_version="v/epoch/4"
+)
 
 
 def version(keys: Any = "", *, status: str = "", reason: str = "") -> StorageVersion:
@@ -95,11 +102,11 @@ def test_agreement_is_on_a_version_and_a_key(
 
 
 def decided(reading: Reading, state: StateSeen = STATE, *found: MigrationSeen) -> list[Any]:
-    view = View(resource=RESOURCE, state=state, migrations=found, reading=reading)
+    view = TriggerView(resource=RESOURCE, state=state, migrations=found, reading=reading)
     return list(decide(view, None, now=NOW, settings=Settings()).actions)
 
 
-def migration(phase: Phase, record: Record = RECORD) -> MigrationSeen:
+def migration(phase: MigrationPhase, record: MigrationRecord = RECORD) -> MigrationSeen:
     return MigrationSeen(ref=MigrationRef("api", "m", "uid"), phase=phase, record=record)
 
 
@@ -120,7 +127,7 @@ def test_an_old_key_is_reason_enough_for_a_migration() -> None:
 @pytest.mark.parametrize("key", [K2, "identity"])
 def test_versions_and_keys_are_narrowed_in_one_update(key: str) -> None:
     """To the key that is agreed on; plain values are told by no key at all."""
-    (done,) = decided(on_key(key), STATE, migration(Phase.SUCCEEDED))
+    (done,) = decided(on_key(key), STATE, migration(MigrationPhase.SUCCEEDED))
     assert isinstance(done, Narrow)
     assert (done.status.persisted, done.status.keys) == (("h1",), (key,))
     assert done.precondition == ("u", "9")
@@ -130,19 +137,19 @@ def test_another_key_ends_a_migration() -> None:
     """The epoch has moved with the key: what was begun before counts no more."""
     moved = replace(on_key(K2), epoch="5")
     state = replace(STATE, epoch="5")
-    actions = decided(moved, state, migration(Phase.RUNNING))
+    actions = decided(moved, state, migration(MigrationPhase.RUNNING))
     assert isinstance(actions[0], DeleteMigration)
     assert isinstance(actions[1], CreateMigration)
-    done = decided(moved, state, migration(Phase.SUCCEEDED))
+    done = decided(moved, state, migration(MigrationPhase.SUCCEEDED))
     assert not any(isinstance(each, Narrow) for each in done)
-    early = decided(moved, STATE, migration(Phase.SUCCEEDED))
+    early = decided(moved, STATE, migration(MigrationPhase.SUCCEEDED))
     assert isinstance(early[0], Wait)
 
 
 def test_without_agreement_on_a_key_nothing_goes_on() -> None:
     """What is under way is ended, and nothing is begun."""
     reading = replace(READING, common="", keys=frozenset({K1, K2}))
-    actions = decided(reading, STATE, migration(Phase.RUNNING))
+    actions = decided(reading, STATE, migration(MigrationPhase.RUNNING))
     assert isinstance(actions[0], DeleteMigration)
     assert not any(isinstance(each, CreateMigration | Narrow) for each in actions)
 
@@ -156,8 +163,8 @@ def test_a_key_that_the_state_does_not_tell_of_is_recorded() -> None:
     assert update.status.persisted == ("h1",)
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_discovery_takes_no_key_out(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", MigrationPhase)
+def test_discovery_takes_no_key_out(phase: MigrationPhase) -> None:
     """It shows no keys, so whatever is decided by it leaves them as they are."""
     record = replace(RECORD, storage_version="")
     state = replace(STATE, status=replace(STATE.status, persisted=("h0", "h1")))

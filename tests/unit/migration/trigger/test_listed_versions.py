@@ -8,7 +8,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from restow.apimachinery.names import GroupVersionResource
-from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase, Record
+from restow.migration.migration_values import (
+    MigrationPhase,
+    MigrationRecord,
+    MigrationRef,
+    MigrationSeen,
+)
 from restow.migration.trigger.actions import CreateMigration, DeleteMigration, Narrow, Wait
 from restow.migration.trigger.by_storage_version import decide_by_storage_version
 from restow.migration.trigger.values import (
@@ -17,7 +22,7 @@ from restow.migration.trigger.values import (
     StateSeen,
     StateStatus,
     StorageVersionReading,
-    View,
+    TriggerView,
 )
 
 WALL = datetime(2030, 1, 1, tzinfo=UTC)
@@ -33,11 +38,13 @@ STATE = StateSeen(
 )
 DONE = MigrationSeen(
     ref=MigrationRef("v1", "m", "u"),
-    phase=Phase.SUCCEEDED,
-    record=Record(target="new", state_uid="st", change="", epoch="1", storage_version=READING.mark),
+    phase=MigrationPhase.SUCCEEDED,
+    record=MigrationRecord(
+        target="new", state_uid="st", change="", epoch="1", storage_version=READING.mark
+    ),
     finished_at=LONG_AGO,
 )
-VIEW = View(
+VIEW = TriggerView(
     resource=GroupVersionResource("example.com", "v1", "gadgets"),
     state=STATE,
     migrations=(DONE,),
@@ -46,7 +53,7 @@ VIEW = View(
 )
 
 
-def actions(view: View) -> list[type]:
+def actions(view: TriggerView) -> list[type]:
     found = decide_by_storage_version(view, READING, None, now=Now(0.0, WALL), settings=Settings())
     return [type(each) for each in found.actions]
 
@@ -61,12 +68,12 @@ def test_what_only_the_definition_lists_is_migrated_once_more() -> None:
 def test_nothing_is_done_without_a_reason() -> None:
     """What all say is left alone, and one request is enough."""
     assert CreateMigration not in actions(replace(VIEW, lists_more=False))
-    running = replace(DONE, phase=Phase.RUNNING, finished_at=None)
+    running = replace(DONE, phase=MigrationPhase.RUNNING, finished_at=None)
     assert CreateMigration not in actions(replace(VIEW, migrations=(running,)))
 
 
-@pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.FAILED])
-def test_it_is_not_tried_all_the_time(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [MigrationPhase.SUCCEEDED, MigrationPhase.FAILED])
+def test_it_is_not_tried_all_the_time(phase: MigrationPhase) -> None:
     """If somebody lists it again and again, a request is made once in the time of retries."""
     lately = replace(DONE, phase=phase, finished_at=WALL - timedelta(seconds=1))
     assert actions(replace(VIEW, migrations=(lately,))) == [Wait]

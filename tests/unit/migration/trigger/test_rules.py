@@ -16,11 +16,16 @@ from restow.apis.internal_v1alpha1 import (
     StorageVersionStatus,
 )
 from restow.apis.names import LOOSE_ANNOTATION
-from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase, Record
+from restow.migration.migration_values import (
+    MigrationPhase,
+    MigrationRecord,
+    MigrationRef,
+    MigrationSeen,
+)
 from restow.migration.records import NAME_LENGTH_MAX, annotations_of, name_of, record_of
 from restow.migration.trigger.actions import CreateMigration, Narrow, UpdateState, Wait
 from restow.migration.trigger.decide import decide
-from restow.migration.trigger.eligibility import Discovered, eligible, why_not
+from restow.migration.trigger.eligibility import DiscoveredVersion, eligible, why_not
 from restow.migration.trigger.hashes import is_stale
 from restow.migration.trigger.readings import LOOSE_SECONDS_MAX, reading_of
 from restow.migration.trigger.values import (
@@ -35,17 +40,19 @@ from restow.migration.trigger.values import (
     StateSeen,
     StateStatus,
     StorageVersionReading,
-    View,
+    TriggerView,
 )
 from tests.unit.migration.trigger.world import RESOURCE, START, Controller, World
 
-RECORD = Record(target="h1", state_uid="u", change="3", epoch="4", storage_version="v/epoch/4")
+RECORD = MigrationRecord(
+    target="h1", state_uid="u", change="3", epoch="4", storage_version="v/epoch/4"
+)
 NOW = Now(50_000.0, START + timedelta(seconds=50_000))
 CRUD = frozenset({"list", "update", "get"})
 
 
-def found(group: str, version: str, name: str, verbs: frozenset[str] = CRUD) -> Discovered:
-    return Discovered(
+def found(group: str, version: str, name: str, verbs: frozenset[str] = CRUD) -> DiscoveredVersion:
+    return DiscoveredVersion(
         name=GroupVersionResource(group, version, name), kind="Kind", verbs=verbs, hash="h"
     )
 
@@ -62,7 +69,9 @@ def found(group: str, version: str, name: str, verbs: frozenset[str] = CRUD) -> 
         (found("x", "v1", "sinks", frozenset({"update"})), "it has no verb list"),
     ],
 )
-def test_what_can_be_listed_and_updated_is_eligible(discovered: Discovered, why: str) -> None:
+def test_what_can_be_listed_and_updated_is_eligible(
+    discovered: DiscoveredVersion, why: str
+) -> None:
     """Not subresources; events are not excluded."""
     assert why_not(discovered) == why
     assert bool(eligible([discovered], {})) is not bool(why)
@@ -88,7 +97,7 @@ def test_objects_that_two_groups_show_are_migrated_once() -> None:
     """By the group in whose version they are stored, whichever is shown first."""
     stored = storage_version_hash(GroupVersionKind("", "v1", "Event"))
     shown = [
-        Discovered(
+        DiscoveredVersion(
             name=GroupVersionResource(group, "v1", "events"),
             kind="Event",
             verbs=frozenset({"list", "update"}),
@@ -317,14 +326,14 @@ def test_a_heartbeat_is_believed_for_a_period_and_not_from_the_future(
 
 def test_what_was_read_at_different_moments_is_read_again() -> None:
     """The state tells of another epoch than the storage version: neither is acted on."""
-    record = Record(
+    record = MigrationRecord(
         target="h1", state_uid="state", change="", epoch="5", storage_version="v/epoch/4"
     )
     done = MigrationSeen(
-        ref=MigrationRef("api", "m", "m-uid"), phase=Phase.SUCCEEDED, record=record
+        ref=MigrationRef("api", "m", "m-uid"), phase=MigrationPhase.SUCCEEDED, record=record
     )
     status = StateStatus(persisted=("h0", "h1"), current="h1", heartbeat=NOW.wall)
-    view = View(
+    view = TriggerView(
         resource=RESOURCE,
         state=StateSeen(uid="state", resource_version="7", status=status, epoch="5"),
         migrations=(done,),
@@ -345,13 +354,13 @@ def reports_view(
     you_minutes: float = 1,
     persisted: tuple[str, ...] = (UNKNOWN, "h1"),
     found: tuple[MigrationSeen, ...] = (),
-) -> View:
+) -> TriggerView:
     beats = {"me": NOW.wall, "you": NOW.wall - timedelta(minutes=you_minutes)}
     reports = tuple(
         HashReport(reporter_id=name, hash="h1", heartbeat=beat) for name, beat in beats.items()
     )
     status = StateStatus(persisted=persisted, current="h9", heartbeat=NOW.wall, reports=reports)
-    return View(
+    return TriggerView(
         resource=RESOURCE,
         state=StateSeen(uid="state", resource_version="7", status=status, change="3"),
         migrations=found,
@@ -359,7 +368,7 @@ def reports_view(
     )
 
 
-def remembered(view: View, *, since_minutes: float, you_seen_minutes: float) -> Memory:
+def remembered(view: TriggerView, *, since_minutes: float, you_seen_minutes: float) -> Memory:
     assert view.state is not None
     me, you = view.state.status.reports
     return Memory(
@@ -411,10 +420,10 @@ def test_a_success_is_believed_when_all_have_spoken_since(
     narrows: bool,
 ) -> None:
     """By reports: nobody else knows what a server did since its last report."""
-    record = Record(target="h1", state_uid="state", change="3")
+    record = MigrationRecord(target="h1", state_uid="state", change="3")
     done = MigrationSeen(
         ref=MigrationRef("api", "m", "m-uid"),
-        phase=Phase.SUCCEEDED,
+        phase=MigrationPhase.SUCCEEDED,
         record=record,
         finished_at=NOW.wall - timedelta(minutes=finished_minutes),
     )
@@ -433,15 +442,15 @@ def test_a_success_is_believed_when_all_have_spoken_since(
 )
 def test_a_failure_is_tried_again(finished_minutes: float, tries: bool) -> None:
     """After a while; nobody waits for a moment that a wrong clock has written."""
-    record = Record(target="h1", state_uid="state", change="3")
+    record = MigrationRecord(target="h1", state_uid="state", change="3")
     failed = MigrationSeen(
         ref=MigrationRef("api", "m", "m-uid"),
-        phase=Phase.FAILED,
+        phase=MigrationPhase.FAILED,
         record=record,
         finished_at=NOW.wall - timedelta(minutes=finished_minutes),
     )
     status = StateStatus(persisted=(UNKNOWN,), current="h1", heartbeat=NOW.wall)
-    view = View(
+    view = TriggerView(
         resource=RESOURCE,
         state=StateSeen(uid="state", resource_version="9", status=status, change="3"),
         migrations=(failed,),

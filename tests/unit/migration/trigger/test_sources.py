@@ -14,8 +14,8 @@ from restow.client import ApiClient, ApiGroup, ApiResource, Object
 from restow.client import DiscoveredResources as Discovery
 from restow.migration.migration_objects import REQUESTS
 from restow.migration.trigger.addresses import read_addresses
-from restow.migration.trigger.eligibility import Discovered
-from restow.migration.trigger.options import Source, TriggerOptions
+from restow.migration.trigger.eligibility import DiscoveredVersion
+from restow.migration.trigger.options import TriggerOptions, TriggerSource
 from restow.migration.trigger.sources import (
     NotKnownYet,
     SourceMissing,
@@ -23,7 +23,7 @@ from restow.migration.trigger.sources import (
     eligible_resources,
     served_requests,
 )
-from restow.migration.trigger.storage_version_watch import Following
+from restow.migration.trigger.storage_version_watch import StorageVersionWatch
 from restow.migration.trigger.values import (
     DiscoveryReading,
     ServerHash,
@@ -37,7 +37,7 @@ from tests.unit.migration.trigger.fake_kubernetes import (
     hash_of,
 )
 
-RESOURCE = Discovered(name=WIDGETS, kind="Widget", verbs=frozenset({"list", "update"}))
+RESOURCE = DiscoveredVersion(name=WIDGETS, kind="Widget", verbs=frozenset({"list", "update"}))
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 VERBS = frozenset({"get", "list", "watch", "create", "update", "delete"})
 
@@ -147,7 +147,7 @@ async def test_one_server_is_read_by_discovery() -> None:
     """Its hash, or none; a group that is gone shows none."""
     world = new_world()
     async with Runtime.system().tasks("test") as tasks:
-        at = sources(world, tasks, TriggerOptions(source=Source.DISCOVERY))
+        at = sources(world, tasks, TriggerOptions(source=TriggerSource.DISCOVERY))
         observer = await at.observer(RESOURCE)
         assert observer is not None
         assert await observer.read() == DiscoveryReading(hash=hash_of("v1"))
@@ -161,7 +161,7 @@ async def test_all_servers_are_read_at_once() -> None:
     world.server("s2", "v2")
     world.show_endpoints("s1", "s2")
     async with Runtime.system().tasks("test") as tasks:
-        options = TriggerOptions(source=Source.DISCOVERY_HA)
+        options = TriggerOptions(source=TriggerSource.DISCOVERY_HA)
         at = Sources(
             world.client("s2"),
             options,
@@ -187,7 +187,7 @@ async def test_before_the_first_list_nobody_guesses() -> None:
     world = new_world()
     async with Runtime.system().tasks("test") as tasks:
         at = sources(world, tasks, TriggerOptions())
-        at.following = Following(world.client("s1"), on_change=lambda _resource: None)
+        at.following = StorageVersionWatch(world.client("s1"), on_change=lambda _resource: None)
         with pytest.raises(NotKnownYet):
             await at.observer(RESOURCE)
         at.following.is_synced = True
@@ -227,7 +227,7 @@ async def test_where_the_endpoints_are_hidden_one_server_is_assumed() -> None:
         ({"workers": 0}, "workers"),
         ({"rules": Settings(poll_seconds=0)}, "poll_seconds"),
         ({"is_local": True}, "reporter_id"),
-        ({"is_local": True, "reporter_id": "a", "source": Source.DISCOVERY}, "discovery"),
+        ({"is_local": True, "reporter_id": "a", "source": TriggerSource.DISCOVERY}, "discovery"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], text: str) -> None:
@@ -241,4 +241,4 @@ async def test_all_servers_cannot_be_asked_without_a_way_to_them() -> None:
     world = new_world()
     async with Runtime.system().tasks("test") as tasks:
         with pytest.raises(ValueError, match="a way to each server"):
-            sources(world, tasks, TriggerOptions(source=Source.DISCOVERY_HA))
+            sources(world, tasks, TriggerOptions(source=TriggerSource.DISCOVERY_HA))

@@ -13,7 +13,7 @@ from restow.apimachinery.names import GroupResource
 from restow.apis.names import EPOCH_ANNOTATION
 from restow.migration.trigger import storage_version_watch as module
 from restow.migration.trigger.observations import UnreadableObject
-from restow.migration.trigger.storage_version_watch import Behind, Following
+from restow.migration.trigger.storage_version_watch import Behind, StorageVersionWatch
 from restow.migration.trigger.values import StorageVersionReading
 from tests.unit.migration.trigger.fake_kubernetes import (
     STORAGE_VERSION,
@@ -32,7 +32,7 @@ class Watching:
         self.world = Kubernetes(storage_versions=True)
         self.world.server("s1", "v1")
         self.woken: list[GroupResource] = []
-        self.following = Following(self.world.client("s1"), on_change=self.woken.append)
+        self.following = StorageVersionWatch(self.world.client("s1"), on_change=self.woken.append)
 
     async def read(self) -> StorageVersionReading:
         return await self.world.clock.run_until_done(self.following.read(NAME, "Widget"))

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from restow.apimachinery.names import GroupVersionResource
 from restow.apis.encryption_keys import IDENTITY
-from restow.migration.migration_values import MigrationRef, MigrationSeen, Phase
+from restow.migration.migration_values import MigrationPhase, MigrationRef, MigrationSeen
 from restow.migration.trigger.actions import (
     Action,
     CreateMigration,
@@ -29,7 +29,7 @@ from restow.migration.trigger.decide import decide
 from restow.migration.trigger.hashes import age_seconds
 from restow.migration.trigger.values import (
     UNKNOWN,
-    Census,
+    CensusReading,
     DiscoveryReading,
     LocalReading,
     Memory,
@@ -39,7 +39,7 @@ from restow.migration.trigger.values import (
     StateSeen,
     StateStatus,
     StorageVersionReading,
-    View,
+    TriggerView,
 )
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -182,16 +182,16 @@ class World:
                 self.write(server, job.left.pop())
                 if not all_of_it:
                     break
-            phase = Phase.RUNNING if job.left else Phase.SUCCEEDED
+            phase = MigrationPhase.RUNNING if job.left else MigrationPhase.SUCCEEDED
             self._to_phase(job, phase)
 
     def fail(self) -> None:
         for job in self.jobs.values():
             if job.seen.is_open:
-                self._to_phase(job, Phase.FAILED)
+                self._to_phase(job, MigrationPhase.FAILED)
 
-    def _to_phase(self, job: Job, phase: Phase) -> None:
-        ended = phase in (Phase.SUCCEEDED, Phase.FAILED)
+    def _to_phase(self, job: Job, phase: MigrationPhase) -> None:
+        ended = phase in (MigrationPhase.SUCCEEDED, MigrationPhase.FAILED)
         job.seen = replace(job.seen, phase=phase, finished_at=self.now.wall if ended else None)
 
     # What controllers read.
@@ -250,7 +250,7 @@ class World:
                 if action.name in self.jobs:
                     return False
                 ref = MigrationRef(MIGRATION_API, action.name, f"migration-{self.fresh()}")
-                seen = MigrationSeen(ref=ref, phase=Phase.PENDING, record=action.record)
+                seen = MigrationSeen(ref=ref, phase=MigrationPhase.PENDING, record=action.record)
                 self.jobs[action.name] = Job(seen, sorted(self.objects))
             case DeleteMigration():
                 job = self.jobs.get(action.ref.name)
@@ -313,7 +313,7 @@ class Controller:
     """When the servers were read for its last report, and what was stored then."""
     todo: list[Action] = field(default_factory=list)
     position: int | None = None
-    census: Census | None = None
+    census: CensusReading | None = None
     seen: list[Action] = field(default_factory=list)
     """All it has decided to do."""
 
@@ -375,7 +375,7 @@ class Controller:
     def decide(self) -> None:
         assert self.reading is not None
         world, was_new = self.world, self.memory is None
-        view = View(
+        view = TriggerView(
             resource=RESOURCE,
             state=self.state,
             migrations=self.migrations,
@@ -415,7 +415,7 @@ class Controller:
 
     # What must hold for every decision.
 
-    def check_decision(self, view: View, *, was_new: bool) -> None:
+    def check_decision(self, view: TriggerView, *, was_new: bool) -> None:
         """M6 and M7, and that a decision writes to the state once, after all deletions."""
         writes = [
             each for each in self.todo if isinstance(each, CreateState | UpdateState | Narrow)
