@@ -33,16 +33,16 @@ from restow.apiserver.aggregated_store import check_component, check_main, clust
 from restow.apiserver.aggregated_trust import ForgetfulAuthentication, MainTrust
 from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
 from restow.apiserver.audit import load_audit
+from restow.apiserver.certificate_reload import Renewal
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.limits import listener_limits, request_limits
 from restow.apiserver.main_api import ClientMainApi
-from restow.apiserver.memory import find_trim, give_back_memory
+from restow.apiserver.memory_trim import find_trim, give_back_memory
 from restow.apiserver.option_files import read_option
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
-from restow.apiserver.renewal import Renewal
+from restow.apiserver.startup import take_part
 from restow.apiserver.store_guard import StoreGuard, keep_guard, open_guarded
-from restow.apiserver.taking_part import take_part
 from restow.client import ApiClient, ClientConfig, read_kubeconfig
 from restow.controllers import EndpointAddress
 from restow.controllers.compaction import Compactor

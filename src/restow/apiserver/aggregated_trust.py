@@ -22,8 +22,8 @@ from typing import Any, Final
 from restow.aio import Backoff, Runtime
 from restow.apimachinery.names import GroupVersionResource
 from restow.apimachinery.status_error import StatusError
+from restow.apiserver.certificate_reload import make_material
 from restow.apiserver.pki import write_secret
-from restow.apiserver.renewal import make_material
 from restow.apiserver.tls_options import TlsOptions
 from restow.authentication import (
     Authentication,

@@ -24,13 +24,13 @@ from restow.apiserver.dashboard import ROOT as DASHBOARD
 from restow.apiserver.dashboard import DashboardPages
 from restow.apiserver.feature_gates import FeatureGates, publish
 from restow.apiserver.limits import publish_limits
-from restow.apiserver.probe import StorageProbe
 from restow.apiserver.process_metrics import publish_process
 from restow.apiserver.service_accounts import (
     AccountRules,
     ServiceAccounts,
     make_service_accounts,
 )
+from restow.apiserver.storage_probe import StorageProbe
 from restow.apiserver.used_tickets import UsedTickets
 from restow.apiserver.version import version_document
 from restow.apiserver.webhooks import Webhooks

@@ -52,7 +52,7 @@ from restow.request.context import User
 from restow.request.metrics import Metrics
 
 if TYPE_CHECKING:
-    from restow.apiserver.renewal import Renewal
+    from restow.apiserver.certificate_reload import Renewal
 
 
 class Entrance:

@@ -24,10 +24,11 @@ from restow.apiserver.aggregation import aggregation_options
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.apiserver.audit import load_audit
 from restow.apiserver.authentication import Entrance
+from restow.apiserver.certificate_reload import Renewal, make_material
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.limits import listener_limits, request_limits
-from restow.apiserver.memory import find_trim, give_back_memory
+from restow.apiserver.memory_trim import find_trim, give_back_memory
 from restow.apiserver.option_files import read_authorities
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import (
@@ -39,11 +40,10 @@ from restow.apiserver.pki import (
     ensure_pki,
 )
 from restow.apiserver.releases import find_release
-from restow.apiserver.renewal import Renewal, make_material
 from restow.apiserver.runtime_config import with_served
 from restow.apiserver.service_accounts import account_rules
+from restow.apiserver.startup import take_part
 from restow.apiserver.store_guard import StoreGuard, keep_guard, open_guarded
-from restow.apiserver.taking_part import take_part
 from restow.controllers import (
     ControllerManager,
     ControllerManagerOptions,

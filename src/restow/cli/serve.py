@@ -334,8 +334,8 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"restow serve: {error}", file=sys.stderr)
         return EXIT_USAGE
-    from restow.apiserver.refusals import REFUSALS
     from restow.apiserver.serve import serve
+    from restow.apiserver.startup_errors import REFUSALS
 
     try:
         uvloop.run(_aggregated(arguments, options) if arguments.aggregated else serve(options))

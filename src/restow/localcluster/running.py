@@ -17,9 +17,9 @@ from typing import Protocol
 
 from restow.aio import Runtime
 from restow.aio.extras import require_extra
+from restow.apiserver.certificate_reload import Renewal
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
-from restow.apiserver.renewal import Renewal
 from restow.httpserver.shared_port import open_front_sockets
 from restow.kinds.releases import ReleaseError
 from restow.localcluster.commands import needs_certificate

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restow.aio import Runtime
+from restow.apiserver.certificate_reload import Renewal
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
-from restow.apiserver.renewal import Renewal
 from restow.httpserver.shared_port import open_front_sockets
 from restow.localcluster.child import Launch, restow_command
 from restow.localcluster.ending import Ending

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from restow.aio import Runtime
-from restow.apiserver.probe import StorageProbe
+from restow.apiserver.storage_probe import StorageProbe
 from restow.registry.caches import Caches
 from restow.storage.interface import Storage
 from tests.conformance.api.servers import config_map, start_server

@@ -17,8 +17,8 @@ from restow.aio import InvariantViolation, Runtime, Tasks
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.feature_gates import FeatureGates
+from restow.apiserver.startup import take_part
 from restow.apiserver.store_guard import StoreGuard, keep_guard
-from restow.apiserver.taking_part import take_part
 from restow.controllers import ControllerManager, ControllerManagerOptions, CrdControllerOptions
 from restow.endpoints.barrier import WriteBarrier
 from restow.httpserver import HttpRequest, HttpResponse

@@ -17,12 +17,12 @@ from restow.apiserver.authentication_options import (
     OidcOptions,
     RequestHeaderOptions,
 )
+from restow.apiserver.certificate_reload import make_material
 from restow.apiserver.certificates import PkiError
 from restow.apiserver.pki import PkiOptions, ensure_pki, read_given
-from restow.apiserver.refusals import REFUSALS
-from restow.apiserver.renewal import make_material
 from restow.apiserver.service_account_options import ServiceAccountOptions
 from restow.apiserver.service_accounts import account_rules
+from restow.apiserver.startup_errors import REFUSALS
 from restow.apiserver.tls_options import NamedCertificate, TlsOptions
 from restow.audit import read_policy
 from restow.storage.etcd.credentials import load_credentials

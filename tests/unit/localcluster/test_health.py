@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from restow.aio import Runtime, SimulatedClock
+from restow.apiserver.certificate_reload import make_material
 from restow.apiserver.pki import PkiOptions, ensure_pki
-from restow.apiserver.renewal import make_material
 from restow.apiserver.tls_options import TlsOptions
 from restow.httpserver import HttpRequest, HttpResponse, Listener
 from restow.localcluster.health import ServerProbe

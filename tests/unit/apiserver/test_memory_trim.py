@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from restow.aio import SimulatedClock
-from restow.apiserver.memory import (
+from restow.apiserver.memory_trim import (
     BUSY_BYTES,
     LOOK_SECONDS,
     QUIET_BYTES,

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from restow.aio import Runtime, SimulatedClock
-from restow.apiserver.probe import TIMEOUT_SECONDS, StorageProbe
+from restow.apiserver.storage_probe import TIMEOUT_SECONDS, StorageProbe
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Revision
 from restow.storage.memory import MemoryStorage

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from restow.apiserver.assembly import Assembly
-from restow.apiserver.coordination_metrics import publish_coordination
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.lease_notes import LeaseNotes
+from restow.apiserver.storageversion_metrics import publish_coordination
 from restow.endpoints.post_start_hooks import (
     IDENTITY_LEASE_COLLECTOR,
     IDENTITY_LEASE_CONTROLLER,

@@ -21,8 +21,8 @@ from cryptography import x509
 from restow.aio import Runtime, SimulatedClock
 from restow.apiserver.authentication import Entrance
 from restow.apiserver.authentication_options import AuthenticationOptions
+from restow.apiserver.certificate_reload import Renewal, make_material
 from restow.apiserver.pki import Pki, PkiError, PkiOptions, ensure_pki
-from restow.apiserver.renewal import Renewal, make_material
 from restow.apiserver.tls_options import NamedCertificate, TlsOptions, parse_named
 from restow.httpserver import HttpRequest, HttpResponse, Listener
 from restow.httpserver.tls import CIPHER_SUITES
