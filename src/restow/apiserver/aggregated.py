@@ -31,9 +31,9 @@ from restow.apiserver.aggregated_registration import (
 from restow.apiserver.aggregated_reviews import Reviews
 from restow.apiserver.aggregated_store import check_component, check_main, cluster_of, is_shared
 from restow.apiserver.aggregated_trust import ForgetfulAuthentication, MainTrust
-from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
+from restow.apiserver.assembly import Assembly, AuthParts, Secrets, assemble
 from restow.apiserver.audit import load_audit
-from restow.apiserver.certificate_reload import Renewal
+from restow.apiserver.certificate_reload import CertificateReload
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.limits import listener_limits, request_limits
 from restow.apiserver.main_api import ClientMainApi
@@ -177,7 +177,7 @@ class _Starting:
         self.shares_store = False
         self._wishes = _pki_options(options, self.component)
         self._pki: Pki
-        self._renewal: Renewal
+        self._renewal: CertificateReload
         self._client: ApiClient
         self._trust: MainTrust
         self._storage: Storage
@@ -275,7 +275,7 @@ class _Starting:
             sealed=None if encryption is None else Sealed(self._storage, encryption.keys),
             limits=request_limits(serve.limits),
             audit=await load_audit(serve.audit, self._runtime, undo),
-            doors=Doors(
+            doors=AuthParts(
                 authentication=ForgetfulAuthentication(trust.proxies, trust.clients, reviews),
                 authorizer=reviews,
             ),
@@ -288,7 +288,7 @@ class _Starting:
     async def listen(self, undo: AsyncExitStack, assembly: Assembly) -> Listener:
         serve, pki = self._options.serve, self._pki
         material = self._trust.tls(pki.serving_cert_file, pki.serving_key_file, serve.tls)
-        self._renewal = Renewal(pki, self._wishes, self._runtime, material=material)
+        self._renewal = CertificateReload(pki, self._wishes, self._runtime, material=material)
         self._renewal.publish(assembly.metrics)
         listener = await Listener.start(
             assembly.app,

@@ -18,7 +18,7 @@ from restow.apimachinery.rbac import PolicyRule
 from restow.apiserver.admission import AdmissionParts, OwnPlugins
 from restow.apiserver.aggregation import Aggregation, AggregationOptions
 from restow.apiserver.audit import Audit
-from restow.apiserver.authentication import Entrance
+from restow.apiserver.authentication import Authenticators
 from restow.apiserver.authorization import authorization_admission, make_authorization
 from restow.apiserver.dashboard import ROOT as DASHBOARD
 from restow.apiserver.dashboard import DashboardPages
@@ -86,7 +86,7 @@ class Secrets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class AuthParts:
     """Who comes in by which credential, and may do what, in the place of a cluster's own rules."""
 
     authentication: Authentication
@@ -264,13 +264,13 @@ async def assemble(
     admission: Sequence[Admission] = (),
     registration: CustomRegistrar | None = None,
     reports: RemoteReports | None = None,
-    doors: Doors | None = None,
+    doors: AuthParts | None = None,
     sealed: Sealed | None = None,
     passes_on: AggregationOptions | None = None,
     limits: RequestLimits | None = None,
     audit: Audit | None = None,
     accounts: AccountRules | None = None,
-    entrance: Entrance | None = None,
+    entrance: Authenticators | None = None,
     mirror: Mirror | None = None,
 ) -> Assembly:
     """Put a server together and load what it needs at once.
@@ -312,7 +312,7 @@ async def assemble(
         service_accounts = make_service_accounts(
             accounts, store, catalog, clock=runtime.clock, address=address
         )
-    entrance = entrance or Entrance.plain(secrets.tokens, runtime)
+    entrance = entrance or Authenticators.plain(secrets.tokens, runtime)
     sessions = entrance.sessions(secrets.continue_key)
     if doors is None:
         authentication = entrance.chain(

@@ -52,10 +52,10 @@ from restow.request.context import User
 from restow.request.metrics import Metrics
 
 if TYPE_CHECKING:
-    from restow.apiserver.certificate_reload import Renewal
+    from restow.apiserver.certificate_reload import CertificateReload
 
 
-class Entrance:
+class Authenticators:
     """The ways in, beside those that every server has. `load` it, `close` it."""
 
     def __init__(self, options: AuthenticationOptions, runtime: Runtime) -> None:
@@ -82,7 +82,7 @@ class Entrance:
         token_auth_file: Path | None = None,
         client_ca_pem: bytes = b"",
         own_issuers: Sequence[str] = (),
-    ) -> Entrance:
+    ) -> Authenticators:
         """Read the files. `tokens` are good besides those of the file; `own_issuers` sign the
         cluster's own tokens. Raises ValueError and OSError that name the file."""
         entrance = cls(options, runtime)
@@ -100,7 +100,7 @@ class Entrance:
         return entrance
 
     @classmethod
-    def plain(cls, tokens: Mapping[str, User], runtime: Runtime) -> Entrance:
+    def plain(cls, tokens: Mapping[str, User], runtime: Runtime) -> Authenticators:
         """Of a server without options: certificates that TLS has verified, and these tokens.
         There is nothing to close."""
         entrance = cls(AuthenticationOptions(), runtime)
@@ -136,7 +136,7 @@ class Entrance:
         """What people at a browser come in by, as long as their tokens are good here."""
         return Sessions(key, self._runtime, token_hashes=lambda: self.tokens.hashes)
 
-    def follow(self, renewal: Renewal) -> None:
+    def follow(self, renewal: CertificateReload) -> None:
         """Read files again when they change."""
         renewal.listeners.append(lambda pki: self.take_clients(pki.client_ca_pem))
         if self._token_file is not None:

@@ -66,7 +66,7 @@ class _Followed:
 
 
 @dataclass(slots=True)
-class Outcomes:
+class ReloadCounts:
     """How often something new was found, and what became of it."""
 
     success: int = 0
@@ -75,7 +75,7 @@ class Outcomes:
     """Of each thing that is looked at; not there while it is well."""
 
 
-class Renewal:
+class CertificateReload:
     """Looks after the certificates of one process. `run` it; `look` is one step."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Renewal:
         self.pki = pki
         self.listeners: list[Callable[[Pki], None]] = []
         """Told of new keys and authorities, on the event loop; they are short."""
-        self.outcomes = Outcomes()
+        self.outcomes = ReloadCounts()
         self._options = options
         self._runtime = runtime
         self._material = material

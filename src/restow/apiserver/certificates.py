@@ -31,7 +31,7 @@ class PkiError(Exception):
     """Keys that cannot be used, with what to do about it."""
 
 
-class Issuer:
+class CertificateIssuer:
     """An authority at work: its key, its certificate, and the moment it signs."""
 
     def __init__(self, key: OwnKey, certificate: x509.Certificate, *, now: datetime) -> None:

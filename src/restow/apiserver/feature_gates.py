@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from restow.request.metrics import Metrics
 
 
-class Gate(NamedTuple):
+class FeatureGate(NamedTuple):
     """A row of the table."""
 
     name: str
@@ -25,19 +25,19 @@ class Gate(NamedTuple):
 
 
 GATES: Final = (
-    Gate(
+    FeatureGate(
         "APIServerIdentity",
         "api_server_identity",
         "BETA",
         "each server keeps a lease that says it lives",
     ),
-    Gate(
+    FeatureGate(
         "StorageVersionAPI",
         "storage_version_api",
         "BETA",
         "servers report in which version they write, and write nothing before",
     ),
-    Gate(
+    FeatureGate(
         "StorageVersionHash",
         "storage_version_hash",
         "BETA",
@@ -65,7 +65,7 @@ class FeatureGates:
                 " server that is known to live; switch both on, or both off"
             )
 
-    def is_enabled(self, gate: Gate) -> bool:
+    def is_enabled(self, gate: FeatureGate) -> bool:
         return bool(getattr(self, gate.field))
 
 

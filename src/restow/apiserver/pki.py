@@ -26,7 +26,7 @@ from typing import Final
 from restow.aio import Runtime, read_regular_file
 from restow.apimachinery.certificates import Certificate
 from restow.apiserver import certificates as certs
-from restow.apiserver.certificates import Issuer, OwnKey, PkiError
+from restow.apiserver.certificates import CertificateIssuer, OwnKey, PkiError
 from restow.apiserver.option_files import FILE_BYTES_MAX, named, read_authorities, read_option
 from restow.httpserver import TlsFiles, TlsPart, check_pair
 from restow.storage import private_files
@@ -296,7 +296,7 @@ class _Maker:
             fingerprint_before=certs.fingerprint(issuer.key, signing_key, continue_key),
         )
 
-    def _authority(self, file_name: str, name: str) -> Issuer:
+    def _authority(self, file_name: str, name: str) -> CertificateIssuer:
         key_file = self._directory / f"{file_name}.key"
         cert_file = self._directory / f"{file_name}.crt"
         if cert_file.exists() and not key_file.exists():
@@ -311,9 +311,9 @@ class _Maker:
                 name, key, now=self._now, days=AUTHORITY_DAYS, serial=self._serial()
             )
             write_secret(cert_file, certs.to_pem(certificate))
-        return Issuer(key, certificate, now=self._now)
+        return CertificateIssuer(key, certificate, now=self._now)
 
-    def _serving(self, issuer: Issuer) -> tuple[Path, Path]:
+    def _serving(self, issuer: CertificateIssuer) -> tuple[Path, Path]:
         options = self._options
         if options.tls_cert_file is not None and options.tls_private_key_file is not None:
             return options.tls_cert_file, options.tls_private_key_file
@@ -335,7 +335,7 @@ class _Maker:
         write_secret(cert_file, certs.to_pem(certificate))
         return cert_file, key_file
 
-    def _admin(self, issuer: Issuer) -> tuple[bytes, bytes]:
+    def _admin(self, issuer: CertificateIssuer) -> tuple[bytes, bytes]:
         cert_file, key_file = self._client(issuer, "admin", ADMIN_USER, group=ADMIN_GROUP)
         return _read(key_file), _read(cert_file)
 
@@ -363,7 +363,7 @@ class _Maker:
             write_secret(cert_file, certs.to_pem(certificate))
 
     def _client(
-        self, issuer: Issuer, file_name: str, user: str, *, group: str
+        self, issuer: CertificateIssuer, file_name: str, user: str, *, group: str
     ) -> tuple[Path, Path]:
         key_file = self._directory / f"{file_name}.key"
         cert_file = self._directory / f"{file_name}.crt"
@@ -403,7 +403,7 @@ class _Maker:
         left = certificate.not_valid_after_utc - self._now
         return left > timedelta(days=RENEWAL_DAYS) and self._now >= certificate.not_valid_before_utc
 
-    def _is_good(self, certificate: Certificate, key: OwnKey, issuer: Issuer) -> bool:
+    def _is_good(self, certificate: Certificate, key: OwnKey, issuer: CertificateIssuer) -> bool:
         fresh = self._is_fresh(certificate)
         return fresh and certs.belongs(certificate, key) and issuer.has_signed(certificate)
 

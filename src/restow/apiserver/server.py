@@ -23,8 +23,8 @@ from restow.aio import Runtime, Tasks, in_own_thread
 from restow.apiserver.aggregation import aggregation_options
 from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.apiserver.audit import load_audit
-from restow.apiserver.authentication import Entrance
-from restow.apiserver.certificate_reload import Renewal, make_material
+from restow.apiserver.authentication import Authenticators
+from restow.apiserver.certificate_reload import CertificateReload, make_material
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.limits import listener_limits, request_limits
@@ -118,7 +118,7 @@ class ApiServer:
         catalog = load_catalog(options, kinds)
         pki = await in_own_thread("keys", partial(_make_pki, options, runtime))
         material = await in_own_thread("keys", partial(_make_material, options, pki))
-        renewal = Renewal(pki, _pki_options(options), runtime, material=material)
+        renewal = CertificateReload(pki, _pki_options(options), runtime, material=material)
         accounts = await in_own_thread(
             "keys", partial(account_rules, pki, options.service_accounts)
         )
@@ -330,8 +330,8 @@ async def _load_encryption(
 
 async def _load_entrance(
     options: ServeOptions, pki: Pki, runtime: Runtime, undo: AsyncExitStack
-) -> Entrance:
-    entrance = await Entrance.load(
+) -> Authenticators:
+    entrance = await Authenticators.load(
         options.authentication,
         runtime,
         tokens={pki.admin_token: User(ADMIN_USER, (ADMIN_GROUP,))},

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from restow.aio import Runtime
 from restow.aio.extras import require_extra
-from restow.apiserver.certificate_reload import Renewal
+from restow.apiserver.certificate_reload import CertificateReload
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.httpserver.shared_port import open_front_sockets
@@ -100,7 +100,7 @@ async def run_cluster(
             raise ClusterRefused(
                 f"no front port at {state.bind}:{state.front_port}: {error.strerror}"
             ) from error
-        renewal = Renewal(pki, wishes_of_keys, runtime)
+        renewal = CertificateReload(pki, wishes_of_keys, runtime)
         probe = ServerProbe(pki, state.bind, runtime)
         renewal.listeners.append(probe.take)
         supervisor = Supervisor(
@@ -180,7 +180,12 @@ class _Run:
     """One run, and who may end it."""
 
     def __init__(
-        self, supervisor: Supervisor, renewal: Renewal, layout: Layout, view: View, runtime: Runtime
+        self,
+        supervisor: Supervisor,
+        renewal: CertificateReload,
+        layout: Layout,
+        view: View,
+        runtime: Runtime,
     ) -> None:
         self._supervisor = supervisor
         self._renewal = renewal

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restow.aio import Runtime
-from restow.apiserver.certificate_reload import Renewal
+from restow.apiserver.certificate_reload import CertificateReload
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.httpserver.shared_port import open_front_sockets
@@ -119,7 +119,7 @@ class Workers:
             )
 
         write(pki)
-        renewal = Renewal(pki, options.pki, self._runtime)
+        renewal = CertificateReload(pki, options.pki, self._runtime)
         renewal.listeners.append(write)
         self._tasks.spawn("certificates", renewal.run())
         return url

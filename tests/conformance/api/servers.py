@@ -10,7 +10,7 @@ import orjson
 
 from restow.admission import Admission
 from restow.aio import Runtime
-from restow.apiserver.assembly import Assembly, Doors, Secrets, assemble
+from restow.apiserver.assembly import Assembly, AuthParts, Secrets, assemble
 from restow.apiserver.audit import Audit
 from restow.apiserver.service_accounts import AccountRules
 from restow.encryption.decrypted_storage import DecryptedStorage
@@ -98,7 +98,7 @@ async def start_server(
     barrier: Barrier = open_barrier,
     admission: Sequence[Admission] = (),
     reports: RemoteReports | None = None,
-    doors: Doors | None = None,
+    doors: AuthParts | None = None,
     limits: RequestLimits | None = None,
     accounts: AccountRules | None = None,
     runtime: Runtime | None = None,

@@ -18,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from restow.aio import Runtime
 from restow.apiserver.assembly import Assembly, assemble
-from restow.apiserver.authentication import Entrance
+from restow.apiserver.authentication import Authenticators
 from restow.apiserver.authentication_options import AuthenticationOptions, RequestHeaderOptions
 from restow.httpserver import Listener, TlsFiles, TlsMaterial
 from restow.request.context import User
@@ -94,7 +94,7 @@ class World:
 
     assembly: Assembly
     listener: Listener
-    entrance: Entrance
+    entrance: Authenticators
     server: CertificateFiles
     people: Authority
     proxies: Authority
@@ -127,7 +127,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     people, proxies, strangers = (
         Authority(tmp_path, name) for name in ("people", "proxies", "strangers")
     )
-    entrance = await Entrance.load(
+    entrance = await Authenticators.load(
         AuthenticationOptions(
             request_header=RequestHeaderOptions(
                 client_ca_file=proxies.file, allowed_names=("front",)

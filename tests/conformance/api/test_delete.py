@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from restow.apimachinery.protobuf_encode import encode, write_envelope
-from restow.apiserver.assembly import Doors
+from restow.apiserver.assembly import AuthParts
 from restow.authentication import Authentication, TokenAuthenticator
 from restow.authorization import MastersOnly
 from restow.kinds.types import load_types
@@ -118,7 +118,7 @@ async def test_propagation(
 async def test_nobody_waits_where_dependents_are_not_collected() -> None:
     """A server behind others has no collector, so what is deleted there goes, however it is asked
     for, alone or with others."""
-    doors = Doors(
+    doors = AuthParts(
         authentication=Authentication([TokenAuthenticator(SECRETS.tokens)]),
         authorizer=MastersOnly(),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from restow.apiserver.assembly import Doors
+from restow.apiserver.assembly import AuthParts
 from restow.authentication import Authentication
 from restow.httpserver import Headers, HttpRequest, HttpResponse, Peer
 from restow.request.context import User
@@ -28,7 +28,7 @@ class Failing:
 async def test_an_error_is_the_same_as_with_a_body() -> None:
     """What goes wrong while somebody is judged is told, and counted, as if the body were there."""
     authorizer = Failing(Unavailable("the disk is gone"))
-    doors = Doors(authentication=Authentication([]), authorizer=authorizer)
+    doors = AuthParts(authentication=Authentication([]), authorizer=authorizer)
     server = await start_server(MemoryStorage(), doors=doors)
     app = server.assembly.app
     try:

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from restow.aio import Runtime
 from restow.apiserver.assembly import assemble
-from restow.apiserver.authentication import Entrance
+from restow.apiserver.authentication import Authenticators
 from restow.apiserver.authentication_options import AuthenticationOptions, OidcOptions
 from restow.httpserver import Listener
 from restow.request.context import User
@@ -61,7 +61,7 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         signing_algs=("ES256",),
         ca_file=files.ca_file,
     )
-    entrance = await Entrance.load(
+    entrance = await Authenticators.load(
         AuthenticationOptions(oidc=oidc),
         runtime,
         tokens={TOKEN: User("admin", ("system:masters",))},

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from restow.admission import Attributes, WriteOf
-from restow.apiserver.assembly import Doors
+from restow.apiserver.assembly import AuthParts
 from restow.authentication import Authentication, TokenAuthenticator
 from restow.request.context import User
 from restow.request.limits import InFlight, RequestLimits
@@ -80,7 +80,7 @@ async def limited(limits: RequestLimits) -> AsyncIterator[Limited]:
     """Such a server; at its end all seats must have been given back."""
     users = {name: User(name) for name in USERS}
     tokens = TokenAuthenticator({**users, MASTER: User(MASTER, ("system:masters",))})
-    doors = Doors(authentication=Authentication([tokens]), authorizer=AllowAll())
+    doors = AuthParts(authentication=Authentication([tokens]), authorizer=AllowAll())
     storage, hold = MemoryStorage(), Hold()
     server = await start_server(storage, admission=[hold], doors=doors, limits=limits)
     server.client = ApiClient(server.port, token=MASTER)

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from restow.aio import Runtime
 from restow.apimachinery.jwt_keys import KeySet, SigningKey
 from restow.apiserver.assembly import Assembly, Secrets, assemble
-from restow.apiserver.authentication import Entrance
+from restow.apiserver.authentication import Authenticators
 from restow.apiserver.service_accounts import AccountRules
 from restow.authentication import NOWHERE
 from restow.authentication.service_accounts import AccountTrust
@@ -154,7 +154,7 @@ async def _server(
     storage: Storage, runtime: Runtime, *, anonymous: bool = True
 ) -> AsyncIterator[World]:
     catalog, reported = builtin_catalog(), Reported()
-    entrance = Entrance.plain(USERS, runtime)
+    entrance = Authenticators.plain(USERS, runtime)
     if not anonymous:
         entrance.anonymous = NOWHERE
     assembly = await assemble(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from restow.aio import Runtime, SimulatedClock
-from restow.apiserver.authentication import Entrance
+from restow.apiserver.authentication import Authenticators
 from restow.apiserver.authentication_options import (
     AuthenticationOptions,
     OidcOptions,
@@ -26,9 +26,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
     return make_certificate(tmp_path_factory.mktemp("ca"), name="people")
 
 
-async def load(options: AuthenticationOptions, **more: object) -> Entrance:
+async def load(options: AuthenticationOptions, **more: object) -> Authenticators:
     runtime = Runtime.simulated(1, clock=SimulatedClock())
-    return await Entrance.load(options, runtime, tokens={"root": ADMIN}, **more)  # type: ignore[arg-type]
+    return await Authenticators.load(options, runtime, tokens={"root": ADMIN}, **more)  # type: ignore[arg-type]
 
 
 async def test_the_token_file_is_read_again(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ import pytest
 from cryptography import x509
 
 from restow.aio import Runtime, SimulatedClock
-from restow.apiserver.authentication import Entrance
+from restow.apiserver.authentication import Authenticators
 from restow.apiserver.authentication_options import AuthenticationOptions
-from restow.apiserver.certificate_reload import Renewal, make_material
+from restow.apiserver.certificate_reload import CertificateReload, make_material
 from restow.apiserver.pki import Pki, PkiError, PkiOptions, ensure_pki
 from restow.apiserver.tls_options import NamedCertificate, TlsOptions, parse_named
 from restow.httpserver import HttpRequest, HttpResponse, Listener
@@ -44,7 +44,7 @@ class Served:
 
     pki: Pki
     clock: SimulatedClock
-    renewal: Renewal
+    renewal: CertificateReload
     port: int
 
     def context(self, **files: Path) -> ssl.SSLContext:
@@ -108,7 +108,7 @@ class Starter:
             answer, bind="127.0.0.1", port=0, runtime=Runtime.system(), tls=material
         )
         self._listeners.append(listener)
-        renewal = Renewal(pki, wishes, runtime, material=material)
+        renewal = CertificateReload(pki, wishes, runtime, material=material)
         return Served(pki, clock, renewal, listener.port)
 
     async def stop(self) -> None:
@@ -407,7 +407,7 @@ async def test_a_followed_file_that_others_may_write(
     file = tmp_path / "tokens"
     file.touch(mode=0o600)
     file.write_text("a,ann,1\n")
-    entrance = await Entrance.load(
+    entrance = await Authenticators.load(
         AuthenticationOptions(), Runtime.system(), tokens={}, token_auth_file=file
     )
     entrance.follow(served.renewal)

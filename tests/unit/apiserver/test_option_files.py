@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from restow.aio import Runtime
-from restow.apiserver.authentication import Entrance
+from restow.apiserver.authentication import Authenticators
 from restow.apiserver.authentication_options import (
     AuthenticationOptions,
     OidcOptions,
@@ -34,7 +34,7 @@ Way = Callable[[Path, CertificateFiles], object]
 
 def enter(options: AuthenticationOptions, token_auth_file: Path | None = None) -> None:
     asyncio.run(
-        Entrance.load(options, Runtime.system(), tokens={}, token_auth_file=token_auth_file)
+        Authenticators.load(options, Runtime.system(), tokens={}, token_auth_file=token_auth_file)
     )
 
 

@@ -50,7 +50,7 @@ def signed(directory: Path, authority: str) -> CertificateFiles:
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     ca = certificates.make_authority(authority, ca_key, now=now, days=2, serial=1)
-    issuer = certificates.Issuer(ca_key, ca, now=now)
+    issuer = certificates.CertificateIssuer(ca_key, ca, now=now)
     client = issuer.sign_client("front", key, group="", days=1, serial=2)
     files = CertificateFiles(directory / "ca.pem", directory / "cert.pem", directory / "key.pem")
     files.ca_file.write_bytes(certificates.to_pem(ca))
