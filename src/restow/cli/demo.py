@@ -26,14 +26,14 @@ from restow.cli.demo_story import NEW, OLD, SERVERS, Plot, Story
 from restow.cli.demo_telling import Narrator
 from restow.client import ClientError
 from restow.kinds.releases import ReleaseError
+from restow.localcluster.cluster_plan import Wishes
+from restow.localcluster.cluster_run import run_cluster
+from restow.localcluster.control_client import Talk
 from restow.localcluster.errors import ClusterError, ClusterRefused
-from restow.localcluster.keeper import Keeper, State
 from restow.localcluster.layout import Layout
+from restow.localcluster.managed_process import Keeper, State
 from restow.localcluster.messages import Overview, Request
-from restow.localcluster.planning import Wishes
-from restow.localcluster.running import run_cluster
 from restow.localcluster.supervisor import Supervisor
-from restow.localcluster.talking import Talk
 from restow.storage.errors import StorageError
 
 EXIT_FAILED = 1

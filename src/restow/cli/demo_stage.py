@@ -22,16 +22,16 @@ from restow.census import ResourceSelection, open_source, take_census
 from restow.census.resource_names import PREFIX_DEFAULT
 from restow.cli.demo_board import KIND, WIDGETS, Board, Witness
 from restow.client import ApiClient, read_kubeconfig
-from restow.localcluster.child import Launch, restow_command
-from restow.localcluster.keeper import Keeper
+from restow.localcluster.child_process import Launch, restow_command
+from restow.localcluster.control_client import Talk
 from restow.localcluster.layout import Layout
 from restow.localcluster.logs import RotatingLog
+from restow.localcluster.managed_process import Keeper
 from restow.localcluster.messages import Overview
 from restow.localcluster.release_files import release_of
-from restow.localcluster.rolling import Roller, Step
-from restow.localcluster.safety import Blocker, check_step
+from restow.localcluster.rolling_upgrade import Roller, Step
+from restow.localcluster.step_check import Blocker, check_step
 from restow.localcluster.supervisor import CONTROLLERS
-from restow.localcluster.talking import Talk
 
 WAIT_SECONDS_MAX: Final = 180.0
 """For whatever must come: a busy machine is no failure, a demo that hangs is one."""

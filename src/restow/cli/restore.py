@@ -26,7 +26,7 @@ from restow.localcluster.errors import ClusterRefused, ClusterRuns
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import locked
 from restow.localcluster.release_files import release_label, release_of, releases_in_use
-from restow.localcluster.restored import (
+from restow.localcluster.restore_record import (
     UNREADABLE_SHOWN_MAX,
     BackupReport,
     RestoreRecord,

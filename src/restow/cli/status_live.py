@@ -43,7 +43,7 @@ from restow.client import (
     WatchPolicy,
     key_of,
 )
-from restow.localcluster.ending import Ending
+from restow.localcluster.shutdown_signals import Ending
 from restow.migration import migration_objects
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.migration.overview import OBJECTS_MAX, look, look_stored, look_unread

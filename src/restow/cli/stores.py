@@ -55,8 +55,8 @@ def chosen_store(arguments: argparse.Namespace) -> str:
 def store_of(data_dir: Path) -> str:
     """The store of a cluster: as `restow up` remembers it, or the file of `restow serve`."""
     # Here: they import a whole server, which commands against an API do without (an extra).
+    from restow.localcluster.cluster_plan import OWN_ETCD, STORE_DEFAULT
     from restow.localcluster.etcd import store_address
-    from restow.localcluster.planning import OWN_ETCD, STORE_DEFAULT
     from restow.localcluster.state import read_state
 
     layout = Layout(data_dir)

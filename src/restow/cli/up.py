@@ -24,13 +24,13 @@ from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.hardening import harden
 from restow.cli.hints import Hints
 from restow.kinds.releases import ReleaseError
+from restow.localcluster.cluster_plan import PORT_DEFAULT, SERVERS_DEFAULT, SERVERS_MAX, Wishes
+from restow.localcluster.cluster_run import run_cluster
 from restow.localcluster.errors import ClusterError, ClusterRefused
 from restow.localcluster.etcd import MEMBERS
-from restow.localcluster.keeper import Keeper, State
 from restow.localcluster.layout import Layout
+from restow.localcluster.managed_process import Keeper, State
 from restow.localcluster.messages import Overview, ProcessView
-from restow.localcluster.planning import PORT_DEFAULT, SERVERS_DEFAULT, SERVERS_MAX, Wishes
-from restow.localcluster.running import run_cluster
 from restow.localcluster.supervisor import Supervisor
 from restow.storage.errors import OpenRefused
 

@@ -1,7 +1,7 @@
 """`restow upgrade`: rolls the servers of a running cluster to a release, one by one, and back.
 
-The work is in `restow.localcluster.rolling`; here are the words of the command, the matrix that a
-person sees, and the questions that are asked.
+The work is in `restow.localcluster.rolling_upgrade`; here are the words of the command, the matrix
+that a person sees, and the questions that are asked.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from restow.cli.hints import Hints
 from restow.cli.up import STYLES, release_name
 from restow.client import ApiClient, ClientError, read_kubeconfig
 from restow.kinds.releases import ReleaseError
+from restow.localcluster.cluster_facts import World
+from restow.localcluster.cluster_plan import SERVERS_MAX
+from restow.localcluster.control_client import Talk
 from restow.localcluster.errors import ClusterError
-from restow.localcluster.keeper import State
 from restow.localcluster.layout import Layout
+from restow.localcluster.managed_process import State
 from restow.localcluster.messages import Overview
-from restow.localcluster.planning import SERVERS_MAX
 from restow.localcluster.release_files import keep_release, release_of, with_file
-from restow.localcluster.reports import World
-from restow.localcluster.rolling import (
+from restow.localcluster.rolling_upgrade import (
     Roller,
     Step,
     changing_resources,
     plan_rollback,
     plan_upgrade,
 )
-from restow.localcluster.safety import Blocker, CheckStep, PreflightReport, check_step
-from restow.localcluster.talking import Talk
+from restow.localcluster.step_check import Blocker, CheckStep, PreflightReport, check_step
 from restow.migration.preflight import Reason
 
 EXIT_FAILED = 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from restow.localcluster.child import Launch, restow_command
+from restow.localcluster.child_process import Launch, restow_command
+from restow.localcluster.cluster_plan import OWN_ETCD, RELEASE_DEFAULT
 from restow.localcluster.etcd import store_address
 from restow.localcluster.layout import Layout
-from restow.localcluster.planning import OWN_ETCD, RELEASE_DEFAULT
 from restow.localcluster.state import ClusterState
 
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from restow.aio import Clock
 from restow.apiserver.pki import ETCD_CA_FILE, ETCD_CLIENT_FILES, ETCD_MEMBER_FILES
-from restow.localcluster.child import Launch
+from restow.localcluster.child_process import Launch
 from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.layout import Layout
 from restow.localcluster.state import EtcdState

@@ -23,17 +23,17 @@ import msgspec
 
 from restow.aio import Runtime
 from restow.kinds.releases import ReleaseError
-from restow.localcluster.child import Launch
+from restow.localcluster.child_process import Launch
+from restow.localcluster.cluster_plan import OWN_ETCD
 from restow.localcluster.commands import controllers_launch, server_launch
 from restow.localcluster.errors import ClusterFailed, ClusterRefused, ControlRefused
 from restow.localcluster.etcd import find_etcd, member_launch, peer_urls
 from restow.localcluster.etcd_peers import move_peers
 from restow.localcluster.health import ServerProbe
-from restow.localcluster.keeper import Keeper, State
 from restow.localcluster.layout import Layout
 from restow.localcluster.logs import RotatingLog
+from restow.localcluster.managed_process import Keeper, State
 from restow.localcluster.messages import Overview, ProcessView
-from restow.localcluster.planning import OWN_ETCD
 from restow.localcluster.release_files import (
     original_notice,
     put_copy,

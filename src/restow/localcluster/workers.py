@@ -21,12 +21,12 @@ from restow.apiserver.certificate_reload import CertificateReload
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.httpserver.shared_port import open_front_sockets
-from restow.localcluster.child import Launch, restow_command
-from restow.localcluster.ending import Ending
+from restow.localcluster.child_process import Launch, restow_command
 from restow.localcluster.errors import ClusterFailed, ClusterRefused
 from restow.localcluster.health import reachable
-from restow.localcluster.keeper import Keeper, State
+from restow.localcluster.managed_process import Keeper, State
 from restow.localcluster.ports import PortChooser, is_free
+from restow.localcluster.shutdown_signals import Ending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

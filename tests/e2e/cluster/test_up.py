@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from restow.aio import SystemRandomness
+from restow.localcluster.cluster_plan import Wishes, plan_cluster
 from restow.localcluster.etcd import find_etcd
-from restow.localcluster.planning import Wishes, plan_cluster
 from restow.localcluster.ports import is_free
 from restow.localcluster.state import EtcdState, write_state
 from restow.storage.private_files import make_data_directory

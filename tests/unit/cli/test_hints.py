@@ -8,7 +8,7 @@ import pytest
 from restow.cli.hints import Hints
 from restow.cli.main import main, make_whole_parser
 from restow.cli.upgrade import _print_blockers, _print_paused
-from restow.localcluster.rolling import Step
+from restow.localcluster.rolling_upgrade import Step
 from restow.migration.preflight import Blocker, Reason
 
 DEMO = Hints(data_dir=Path("demo"))

@@ -3,7 +3,7 @@
 import pytest
 
 from restow.cli.upgrade import _is_confirmed
-from restow.localcluster.rolling import Step
+from restow.localcluster.rolling_upgrade import Step
 
 STEPS = [Step(0, "x", "x+1"), Step(1, "x", "x+1")]
 

@@ -12,9 +12,9 @@ import pytest
 
 from restow.aio import Runtime
 from restow.localcluster.control import SOCKET_NAME, ControlServer, socket_address
+from restow.localcluster.control_client import Talk
 from restow.localcluster.errors import ControlRefused, NoClusterRuns
 from restow.localcluster.messages import Answer, Overview, ProcessView, Request
-from restow.localcluster.talking import Talk
 
 OVERVIEW = Overview(
     pid=1,

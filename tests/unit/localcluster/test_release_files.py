@@ -18,9 +18,9 @@ from restow.localcluster.release_files import (
     settle_releases,
     with_file,
 )
-from restow.localcluster.rolling import plan_upgrade
+from restow.localcluster.rolling_upgrade import plan_upgrade
 from restow.localcluster.state import ClusterState, ServerState, Upgrade, read_state, write_state
-from tests.unit.localcluster.test_rolling import overview
+from tests.unit.localcluster.test_rolling_upgrade import overview
 
 FIRST = "release: mine\nkinds: []\n"
 SECOND = "release: mine\nbuiltins: required\nkinds: []\n"

@@ -14,8 +14,8 @@ from typing import Any, Final
 import orjson
 
 from restow.apimachinery.names import GroupResource
-from restow.localcluster import rolling
-from restow.localcluster.keeper import State
+from restow.localcluster import rolling_upgrade
+from restow.localcluster.managed_process import State
 from restow.localcluster.messages import Overview, ProcessView
 from restow.migration.led_controller import TRIGGER
 from restow.migration.names import PROOF_ANNOTATION
@@ -298,17 +298,17 @@ class AdviceDirector(Director):
         if witness is None:
             return False
         others = {each: release for each, release in self.assigned.items() if each != place}
-        step = rolling.Step(self.places.index(place), self.assigned[place], target)
+        step = rolling_upgrade.Step(self.places.index(place), self.assigned[place], target)
         supervisor = self._supervisor_view()
         situation = replace(
-            rolling.situation_of(supervisor, step, releases.release_of),
+            rolling_upgrade.situation_of(supervisor, step, releases.release_of),
             is_begun=is_return or target in self.assigned.values(),
         )
         question = self.soundness.asked(target, others, self.keys_in_force(place))
         door = self.world.door_to(self._link, witness.place)
         report = await self.operator.step(door, target, situation)
         if report is not None:
-            away = rolling.not_ready(supervisor, step, accepted=())
+            away = rolling_upgrade.not_ready(supervisor, step, accepted=())
             report = replace(report, blockers=(*away, *report.blockers))
         self._blockers = None if report is None else report.blockers
         is_safe = report is not None and report.is_safe

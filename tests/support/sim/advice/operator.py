@@ -18,7 +18,7 @@ from restow.cli.preflight_key import count_under
 from restow.client import ApiClient, ClientError, InProcessTransport
 from restow.encryption.configuration import read_configuration
 from restow.encryption.keyring import readable_ids
-from restow.localcluster.safety import Situation, check_step
+from restow.localcluster.step_check import Situation, check_step
 from restow.migration import overview
 from restow.migration.overview_values import ClusterOverview
 from restow.migration.preflight import (

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from restow.apis.storage_scan import StoredCount
-from restow.localcluster import rolling
+from restow.localcluster import rolling_upgrade
 from restow.migration import migration_objects, overview
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.preflight import Reason, rules, stored_rules
@@ -80,7 +80,7 @@ def _forgets_the_way_back(patch: Patch) -> None:
 
 
 def _forgets_absent_servers(patch: Patch) -> None:
-    patch(rolling, "_absent", lambda *_: [])
+    patch(rolling_upgrade, "_absent", lambda *_: [])
 
 
 def _ignores_unreported_writers(patch: Patch) -> None:

@@ -12,11 +12,11 @@ from restow.aio import Runtime
 from restow.apimachinery.names import GroupResource
 from restow.client import ApiClient, ClientError
 from restow.kinds.releases import Release, default_release, shipped_release
-from restow.localcluster import rolling
+from restow.localcluster import rolling_upgrade
+from restow.localcluster.cluster_facts import Member, ResourceFacts, World
 from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.messages import Overview, ProcessView
-from restow.localcluster.reports import Member, ResourceFacts, World
-from restow.localcluster.rolling import (
+from restow.localcluster.rolling_upgrade import (
     Roller,
     Step,
     changing_resources,
@@ -25,8 +25,8 @@ from restow.localcluster.rolling import (
     plan_upgrade,
     situation_of,
 )
-from restow.localcluster.safety import PreflightReport, Situation
 from restow.localcluster.state import Upgrade
+from restow.localcluster.step_check import PreflightReport, Situation
 
 WIDGETS = GroupResource("example.com", "widgets")
 V1, V2 = "example.com/v1", "example.com/v2"
@@ -192,7 +192,7 @@ async def test_every_server_is_asked_before_a_step(
 ) -> None:
     """A server that was paused a moment ago stops the step of another, also if it was paused during
     the check; not its own step, and not one for which it is accepted."""
-    monkeypatch.setattr(rolling, "READY_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(rolling_upgrade, "READY_SECONDS_MAX", 0.05)
     answers = {0: "ok", 1: "ok", 2: "ok" if is_late else answer}
     asked: list[Situation] = []
 

@@ -20,12 +20,12 @@ from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ClientError
 from restow.kinds.releases import Release
+from restow.localcluster.cluster_facts import World, read_world
+from restow.localcluster.control_client import Talk
 from restow.localcluster.errors import ClusterFailed, ClusterRefused
-from restow.localcluster.keeper import State
+from restow.localcluster.managed_process import State
 from restow.localcluster.messages import Overview, ProcessView, Request
-from restow.localcluster.reports import World, read_world
-from restow.localcluster.safety import Blocker, CheckStep, PreflightReport, Situation
-from restow.localcluster.talking import Talk
+from restow.localcluster.step_check import Blocker, CheckStep, PreflightReport, Situation
 from restow.migration.preflight import Reason
 
 READY_SECONDS_MAX: Final = 3.0

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from restow.aio import SimulatedClock
-from restow.localcluster.ending import SAME_SECONDS, Ending
+from restow.localcluster.shutdown_signals import SAME_SECONDS, Ending
 
 
 async def test_the_first_signal_ends_the_work() -> None:

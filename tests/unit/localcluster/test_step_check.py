@@ -8,7 +8,7 @@ from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.storage_scan import StoredCount
 from restow.kinds.releases import shipped_release
-from restow.localcluster.safety import Situation, with_situation
+from restow.localcluster.step_check import Situation, with_situation
 from restow.migration.preflight import (
     ClusterView,
     Reason,

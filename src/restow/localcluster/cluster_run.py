@@ -22,17 +22,7 @@ from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.httpserver.shared_port import open_front_sockets
 from restow.kinds.releases import ReleaseError
-from restow.localcluster.commands import needs_certificate
-from restow.localcluster.control import ControlServer
-from restow.localcluster.ending import Ending
-from restow.localcluster.errors import ClusterFailed, ClusterRefused, ControlRefused
-from restow.localcluster.health import ServerProbe, reachable
-from restow.localcluster.keeper import Keeper
-from restow.localcluster.layout import Layout
-from restow.localcluster.lock import locked
-from restow.localcluster.messages import Answer, Overview, Request
-from restow.localcluster.orphans import end_orphans
-from restow.localcluster.planning import (
+from restow.localcluster.cluster_plan import (
     BIND_DEFAULT,
     OWN_ETCD,
     STORE_DEFAULT,
@@ -40,6 +30,15 @@ from restow.localcluster.planning import (
     is_elsewhere,
     plan_cluster,
 )
+from restow.localcluster.commands import needs_certificate
+from restow.localcluster.control import ControlServer
+from restow.localcluster.errors import ClusterFailed, ClusterRefused, ControlRefused
+from restow.localcluster.health import ServerProbe, reachable
+from restow.localcluster.layout import Layout
+from restow.localcluster.lock import locked
+from restow.localcluster.managed_process import Keeper
+from restow.localcluster.messages import Answer, Overview, Request
+from restow.localcluster.orphans import end_orphans
 from restow.localcluster.ports import is_free
 from restow.localcluster.release_files import (
     keep_release,
@@ -48,7 +47,8 @@ from restow.localcluster.release_files import (
     releases_in_use,
     settle_releases,
 )
-from restow.localcluster.restored import apply_record, check_keys, read_record
+from restow.localcluster.restore_record import apply_record, check_keys, read_record
+from restow.localcluster.shutdown_signals import Ending
 from restow.localcluster.state import ClusterState, read_state, write_state
 from restow.localcluster.supervisor import Supervisor, SupervisorOptions
 from restow.storage.errors import OpenRefused

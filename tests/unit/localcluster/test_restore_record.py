@@ -12,7 +12,7 @@ from restow.aio import Runtime
 from restow.apis.names import RELEASE_ANNOTATION
 from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.layout import Layout
-from restow.localcluster.restored import (
+from restow.localcluster.restore_record import (
     CRDS,
     LEASES,
     BackupReport,

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.aio import SeededRandomness
+from restow.localcluster.cluster_plan import PORT_DEFAULT, Plan, Wishes, plan_cluster
 from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.etcd import store_address
 from restow.localcluster.layout import Layout
-from restow.localcluster.planning import PORT_DEFAULT, Plan, Wishes, plan_cluster
 from restow.localcluster.state import ClusterState, EtcdState, Upgrade
 from restow.storage.etcd.options import parse_address
 

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Final
 
 from restow.aio import Backoff, Runtime
-from restow.localcluster.child import Child, Launch
+from restow.localcluster.child_process import Child, Launch
 from restow.localcluster.errors import ClusterFailed
 from restow.localcluster.logs import Sink
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from restow.aio import Backoff, Runtime
-from restow.localcluster.child import Launch, launcher
+from restow.localcluster.child_process import Launch, launcher
 from restow.localcluster.errors import ClusterFailed
-from restow.localcluster.keeper import FAILURES_UNREADY_MAX, Keeper, State
 from restow.localcluster.logs import RotatingLog
+from restow.localcluster.managed_process import FAILURES_UNREADY_MAX, Keeper, State
 from restow.localcluster.orphans import started_ticks
 
 WAIT_SECONDS = 20.0
