@@ -26,13 +26,13 @@ from restow.cli.demo_story import NEW, OLD, SERVERS, Plot, Story
 from restow.cli.demo_telling import Narrator
 from restow.client import ClientError
 from restow.kinds.releases import ReleaseError
-from restow.localcluster.cluster_plan import Wishes
+from restow.localcluster.cluster_plan import ClusterOptions
 from restow.localcluster.cluster_run import run_cluster
-from restow.localcluster.control_client import Talk
+from restow.localcluster.control_client import ControlClient
 from restow.localcluster.errors import ClusterError, ClusterRefused
 from restow.localcluster.layout import Layout
-from restow.localcluster.managed_process import Keeper, State
-from restow.localcluster.messages import Overview, Request
+from restow.localcluster.managed_process import ManagedProcess, ProcessState
+from restow.localcluster.messages import ControlRequest, ProcessOverview
 from restow.localcluster.supervisor import Supervisor
 from restow.storage.errors import StorageError
 
@@ -181,7 +181,7 @@ class Play:
     async def _run_cluster(self) -> None:
         try:
             await run_cluster(
-                Wishes(servers=SERVERS, port=0, release=OLD),
+                ClusterOptions(servers=SERVERS, port=0, release=OLD),
                 self._layout,
                 view=self._view,
                 runtime=self._runtime,
@@ -196,7 +196,7 @@ class Play:
     async def _stop_cluster(self) -> None:
         """As Ctrl-C would; who asks twice wants to hurry, so only once."""
         try:
-            await Talk(self._layout.data_dir).ask(Request(verb="stop"))
+            await ControlClient(self._layout.data_dir).ask(ControlRequest(verb="stop"))
         except ClusterError:
             if not self._view.is_stopping:  # else somebody has asked for it in this moment
                 raise
@@ -250,7 +250,7 @@ class _View:
     def is_ready(self) -> bool:
         return self.ready_event.is_set()
 
-    def overview(self) -> Overview:
+    def overview(self) -> ProcessOverview:
         assert self._supervisor is not None, "the story begins when the servers are ready"
         return self._supervisor.overview()
 
@@ -260,14 +260,14 @@ class _View:
     def begin(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
 
-    def changed(self, keeper: Keeper) -> None:
-        if keeper.state is State.FAILED:
+    def changed(self, keeper: ManagedProcess) -> None:
+        if keeper.state is ProcessState.FAILED:
             self._say.say(keeper.story())
-        elif not self.is_ready and keeper.state is State.READY:
+        elif not self.is_ready and keeper.state is ProcessState.READY:
             self._say.say(f"{keeper.name} is ready")
         self._say.refresh()
 
-    def ready(self, overview: Overview, dashboard_url: str | None) -> None:
+    def ready(self, overview: ProcessOverview, dashboard_url: str | None) -> None:
         if dashboard_url is not None:
             self._say.link("watch it on the dashboard", dashboard_url)
         self.ready_event.set()

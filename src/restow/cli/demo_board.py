@@ -40,7 +40,7 @@ from restow.client import (
     key_of,
     uid_of,
 )
-from restow.localcluster.messages import Overview
+from restow.localcluster.messages import ProcessOverview
 from restow.migration import migration_objects
 from restow.migration.migration_values import MigrationPhase
 from restow.migration.overview_reader import migration_seen
@@ -193,7 +193,7 @@ class Witness:
             migration_objects.phase_of(each) not in ended for each in self._requests.objects()
         )
 
-    def board(self, overview: Overview) -> Board:
+    def board(self, overview: ProcessOverview) -> Board:
         """What it looks like now. Which process runs which release, the supervisor says."""
         report = _report(self._reports.get(REPORT))
         written = {} if report is None else _written(report, self._leases.objects())

@@ -23,13 +23,13 @@ from restow.census.resource_names import PREFIX_DEFAULT
 from restow.cli.demo_board import KIND, WIDGETS, Board, Witness
 from restow.client import ApiClient, read_kubeconfig
 from restow.localcluster.child_process import Launch, restow_command
-from restow.localcluster.control_client import Talk
+from restow.localcluster.control_client import ControlClient
 from restow.localcluster.layout import Layout
 from restow.localcluster.logs import RotatingLog
-from restow.localcluster.managed_process import Keeper
-from restow.localcluster.messages import Overview
+from restow.localcluster.managed_process import ManagedProcess
+from restow.localcluster.messages import ProcessOverview
 from restow.localcluster.release_files import release_of
-from restow.localcluster.rolling_upgrade import Roller, Step
+from restow.localcluster.rolling_upgrade import RollingUpgrade, Step
 from restow.localcluster.step_check import Blocker, check_step
 from restow.localcluster.supervisor import CONTROLLERS
 
@@ -62,7 +62,7 @@ class Controllers:
     def __init__(self, layout: Layout, *, runtime: Runtime) -> None:
         self._layout = layout
         self._pace = Pace()
-        self.keeper = Keeper(
+        self.keeper = ManagedProcess(
             CONTROLLERS,
             self._launch,
             log=RotatingLog(layout.log(CONTROLLERS)),
@@ -97,7 +97,7 @@ class Stage:
         layout: Layout,
         *,
         controllers: Controllers,
-        overview: Callable[[], Overview],
+        overview: Callable[[], ProcessOverview],
         runtime: Runtime,
         randomness: Randomness,
     ) -> None:
@@ -109,8 +109,8 @@ class Stage:
         self._runtime = runtime
         self._randomness = randomness
         self._written = 0
-        self._roller = Roller(
-            Talk(layout.data_dir),
+        self._roller = RollingUpgrade(
+            ControlClient(layout.data_dir),
             self.client,
             open_client=self._open_server,
             check=check_step,

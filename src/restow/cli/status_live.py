@@ -43,7 +43,7 @@ from restow.client import (
     WatchPolicy,
     key_of,
 )
-from restow.localcluster.shutdown_signals import Ending
+from restow.localcluster.shutdown_signals import ShutdownSignals
 from restow.migration import migration_objects
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.migration.overview import OBJECTS_MAX, look, look_stored, look_unread
@@ -423,7 +423,7 @@ async def follow(
     """Until SIGINT or SIGTERM. Raises what the first look raises; later errors are shown."""
     clock = client.runtime.clock
     following = Following(client, names)
-    ending = Ending(clock, lambda: None)  # there is nothing to hurry
+    ending = ShutdownSignals(clock, lambda: None)  # there is nothing to hurry
     async with (
         ending.interrupts(),
         client.runtime.tasks("status", on_failure=following.on_failure) as tasks,

@@ -24,13 +24,18 @@ from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.hardening import harden
 from restow.cli.hints import Hints
 from restow.kinds.releases import ReleaseError
-from restow.localcluster.cluster_plan import PORT_DEFAULT, SERVERS_DEFAULT, SERVERS_MAX, Wishes
+from restow.localcluster.cluster_plan import (
+    PORT_DEFAULT,
+    SERVERS_DEFAULT,
+    SERVERS_MAX,
+    ClusterOptions,
+)
 from restow.localcluster.cluster_run import run_cluster
 from restow.localcluster.errors import ClusterError, ClusterRefused
 from restow.localcluster.etcd import MEMBERS
 from restow.localcluster.layout import Layout
-from restow.localcluster.managed_process import Keeper, State
-from restow.localcluster.messages import Overview, ProcessView
+from restow.localcluster.managed_process import ManagedProcess, ProcessState
+from restow.localcluster.messages import ProcessOverview, ProcessView
 from restow.localcluster.supervisor import Supervisor
 from restow.storage.errors import OpenRefused
 
@@ -53,11 +58,11 @@ Exit codes: 0 stopped by request, 1 it could not be started or could not go on, 
 """
 
 STYLES: Final = {
-    State.READY: "green",
-    State.UNREADY: "yellow",
-    State.STARTING: "cyan",
-    State.PAUSED: "yellow",
-    State.FAILED: "bold red",
+    ProcessState.READY: "green",
+    ProcessState.UNREADY: "yellow",
+    ProcessState.STARTING: "cyan",
+    ProcessState.PAUSED: "yellow",
+    ProcessState.FAILED: "bold red",
 }
 
 
@@ -119,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ClusterRefused as error:
         print(f"restow up: {error}", file=sys.stderr)
         return EXIT_REFUSED
-    wishes = Wishes(
+    wishes = ClusterOptions(
         servers=arguments.servers,
         store=store,
         etcd_members=arguments.etcd_members,
@@ -174,12 +179,12 @@ class PlainView:
     def begin(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
 
-    def changed(self, keeper: Keeper) -> None:
+    def changed(self, keeper: ManagedProcess) -> None:
         self._say(f"{keeper.name}: {self._described(keeper)}")
-        if keeper.state is State.FAILED and self._is_ready:
+        if keeper.state is ProcessState.FAILED and self._is_ready:
             self._say(keeper.story())
 
-    def ready(self, overview: Overview, dashboard_url: str | None) -> None:
+    def ready(self, overview: ProcessOverview, dashboard_url: str | None) -> None:
         self._is_ready = True
         self.end()
         dashboard = ""
@@ -196,9 +201,9 @@ class PlainView:
     def end(self) -> None:
         """Nothing is drawn any more."""
 
-    def _described(self, keeper: Keeper) -> str:
+    def _described(self, keeper: ManagedProcess) -> str:
         note = f": {keeper.note}" if keeper.note else ""
-        pid = f" (process {keeper.pid})" if keeper.state is State.STARTING else ""
+        pid = f" (process {keeper.pid})" if keeper.state is ProcessState.STARTING else ""
         return f"{keeper.state.value}{pid}{note}"
 
     def _say(self, text: str) -> None:
@@ -222,7 +227,7 @@ class LiveView(PlainView):
         )
         self._live.start()
 
-    def changed(self, keeper: Keeper) -> None:
+    def changed(self, keeper: ManagedProcess) -> None:
         if self._live is None:
             super().changed(keeper)
         else:
@@ -237,7 +242,7 @@ class LiveView(PlainView):
         self._console.print(text, soft_wrap=True, markup=False)
 
 
-def overview_table(overview: Overview) -> Table:
+def overview_table(overview: ProcessOverview) -> Table:
     """The processes of a cluster, for a terminal."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("PROCESS", "STATE", "RELEASE", "ADDRESS", "PID", "NOTE"):
@@ -245,7 +250,7 @@ def overview_table(overview: Overview) -> Table:
     for each in overview.processes:
         table.add_row(
             each.name,
-            Text(each.state, style=STYLES.get(State(each.state), "")),
+            Text(each.state, style=STYLES.get(ProcessState(each.state), "")),
             overview.label(each.release) if each.release else "–",
             each.url or "–",
             str(each.pid or "–"),

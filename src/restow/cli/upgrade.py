@@ -28,16 +28,16 @@ from restow.cli.hints import Hints
 from restow.cli.up import STYLES, release_name
 from restow.client import ApiClient, ClientError, read_kubeconfig
 from restow.kinds.releases import ReleaseError
-from restow.localcluster.cluster_facts import World
+from restow.localcluster.cluster_facts import ClusterFacts
 from restow.localcluster.cluster_plan import SERVERS_MAX
-from restow.localcluster.control_client import Talk
+from restow.localcluster.control_client import ControlClient
 from restow.localcluster.errors import ClusterError
 from restow.localcluster.layout import Layout
-from restow.localcluster.managed_process import State
-from restow.localcluster.messages import Overview
+from restow.localcluster.managed_process import ProcessState
+from restow.localcluster.messages import ProcessOverview
 from restow.localcluster.release_files import keep_release, release_of, with_file
 from restow.localcluster.rolling_upgrade import (
-    Roller,
+    RollingUpgrade,
     Step,
     changing_resources,
     plan_rollback,
@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _upgrade(arguments: argparse.Namespace, *, check: CheckStep = check_step) -> int:
     data_dir: Path = arguments.data_dir.absolute()
     hints = Hints.of(arguments)
-    talk = Talk(data_dir)
+    talk = ControlClient(data_dir)
     overview = await talk.overview()
     steps = _plan(arguments, overview, Layout(data_dir))
     if not steps:
@@ -132,7 +132,7 @@ async def _upgrade(arguments: argparse.Namespace, *, check: CheckStep = check_st
         return ApiClient.connect(config, runtime=runtime)
 
     async with connect(CONTEXT_NAME) as client:
-        roller = Roller(
+        roller = RollingUpgrade(
             talk,
             client,
             open_client=lambda index: connect(f"{CONTEXT_NAME}-{index}"),
@@ -156,7 +156,7 @@ async def _upgrade(arguments: argparse.Namespace, *, check: CheckStep = check_st
     return 0
 
 
-def _plan(arguments: argparse.Namespace, overview: Overview, layout: Layout) -> list[Step]:
+def _plan(arguments: argparse.Namespace, overview: ProcessOverview, layout: Layout) -> list[Step]:
     if arguments.rollback:
         return plan_rollback(overview, server=arguments.server)
     file = release_name(arguments.to)
@@ -167,7 +167,7 @@ def _plan(arguments: argparse.Namespace, overview: Overview, layout: Layout) -> 
 
 
 async def _take(
-    step: Step, roller: Roller, matrix: Matrix, runtime: Runtime, *, is_rollback: bool
+    step: Step, roller: RollingUpgrade, matrix: Matrix, runtime: Runtime, *, is_rollback: bool
 ) -> None:
     """One step, with the matrix changing beside it."""
     async with runtime.tasks("upgrade") as tasks:
@@ -176,7 +176,7 @@ async def _take(
     matrix.show(await roller.overview(), await roller.look())
 
 
-async def _draw(matrix: Matrix, roller: Roller, runtime: Runtime) -> None:
+async def _draw(matrix: Matrix, roller: RollingUpgrade, runtime: Runtime) -> None:
     """Show how it changes, as far as it can be seen; the step itself meets what goes wrong."""
     while matrix.is_live:
         with suppress(ClusterError):
@@ -184,7 +184,7 @@ async def _draw(matrix: Matrix, roller: Roller, runtime: Runtime) -> None:
         await runtime.clock.sleep(LOOK_SECONDS)
 
 
-def _columns(overview: Overview, steps: Sequence[Step]) -> list[GroupResource]:
+def _columns(overview: ProcessOverview, steps: Sequence[Step]) -> list[GroupResource]:
     names = {each.release for each in overview.servers} | {step.target for step in steps}
     return changing_resources(release_of(name) for name in sorted(names))
 
@@ -222,7 +222,7 @@ class Matrix:
     def say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True, markup=False)
 
-    def show(self, overview: Overview, world: World) -> None:
+    def show(self, overview: ProcessOverview, world: ClusterFacts) -> None:
         table = matrix_table(overview, world, self._columns)
         if self._live is None:
             self._console.print(table)
@@ -230,7 +230,9 @@ class Matrix:
             self._live.update(table, refresh=True)
 
 
-def matrix_table(overview: Overview, world: World, columns: Sequence[GroupResource]) -> Table:
+def matrix_table(
+    overview: ProcessOverview, world: ClusterFacts, columns: Sequence[GroupResource]
+) -> Table:
     """What each server runs and writes, and what they agree on."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("SERVER", "STATE", "RELEASE", *(str(column) for column in columns)):
@@ -240,7 +242,7 @@ def matrix_table(overview: Overview, world: World, columns: Sequence[GroupResour
         written = {} if member is None else world.reports_of(member)
         table.add_row(
             str(each.index),
-            Text(each.state, style=STYLES.get(State(each.state), "")),
+            Text(each.state, style=STYLES.get(ProcessState(each.state), "")),
             overview.label(each.release),
             *(written.get(column, MISSING) for column in columns),
         )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from restow.aio import Clock
-from restow.localcluster.logs import Lines, Sink
+from restow.localcluster.logs import LineBuffer, LogSink
 from restow.localcluster.orphans import BOOT_ID_UNKNOWN, boot_id, started_ticks
 from restow.localcluster.state import ProcessRecord
 
@@ -43,12 +43,12 @@ class Launch:
 class Child:
     """A process that runs, or has ended. Start it from the main thread: it dies with that one."""
 
-    def __init__(self, name: str, launch: Launch, log: Sink) -> None:
+    def __init__(self, name: str, launch: Launch, log: LogSink) -> None:
         self.name = name
         self.code: int | None = None
         """The exit code; the negative number of a signal; None while it runs."""
         self._log = log
-        self._lines = Lines()
+        self._lines = LineBuffer()
         self._ready = asyncio.Event()
         self._ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()

@@ -40,7 +40,7 @@ class ResourceFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ServerMember:
     """A server, by its lease."""
 
     server_id: str
@@ -49,18 +49,18 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class ClusterFacts:
     """Everything that was read, at one time or shortly after."""
 
-    members: tuple[Member, ...] = ()
+    members: tuple[ServerMember, ...] = ()
     resources: dict[GroupResource, ResourceFacts] = field(default_factory=dict)
 
-    def member_at(self, port: int | None) -> Member | None:
+    def member_at(self, port: int | None) -> ServerMember | None:
         """The server at a port of this machine. Of two, an older one died a moment ago."""
         found = [each for each in self.members if each.address.endswith(f":{port}")]
         return max(found, key=lambda each: len(self.reports_of(each)), default=None)
 
-    def reports_of(self, member: Member) -> dict[GroupResource, str]:
+    def reports_of(self, member: ServerMember) -> dict[GroupResource, str]:
         """How a server writes each resource."""
         return {
             name: facts.encodings[member.server_id]
@@ -78,7 +78,7 @@ class World:
         )
 
 
-async def read_world(client: ApiClient) -> World:
+async def read_world(client: ApiClient) -> ClusterFacts:
     """Ask a server. Raises ClientError, StatusError."""
     selector = ListOptions(label_selector=f"{IDENTITY_LABEL}={IDENTITY_LABEL_VALUE}")
     leases = [
@@ -86,7 +86,7 @@ async def read_world(client: ApiClient) -> World:
         async for each in client.items(LEASES, namespace=LEASE_NAMESPACE, options=selector)
     ]
     reports = [_typed(each, StorageVersion) async for each in client.items(STORAGE_VERSIONS)]
-    return World(
+    return ClusterFacts(
         tuple(_member(lease) for lease in leases),
         {resource_of_name(str(each.metadata.get("name", ""))): _facts(each) for each in reports},
     )
@@ -100,9 +100,9 @@ def _facts(report: StorageVersion) -> ResourceFacts:
     )
 
 
-def _member(lease: Lease) -> Member:
+def _member(lease: Lease) -> ServerMember:
     annotations: dict[str, Any] = lease.metadata.get("annotations") or {}
-    return Member(
+    return ServerMember(
         server_id=str(lease.metadata.get("name", "")),
         address=str(annotations.get(ADDRESS_ANNOTATION, "")),
         release=str(annotations.get(RELEASE_ANNOTATION, "")),

@@ -28,7 +28,7 @@ RELEASE_DEFAULT: Final = "builtin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class ClusterOptions:
     """What was asked for; None is whatever it was, or usually is."""
 
     servers: int | None = None
@@ -44,7 +44,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusterPlan:
     """What to start, and what to tell about it."""
 
     state: ClusterState
@@ -52,8 +52,8 @@ class Plan:
 
 
 def plan_cluster(
-    wishes: Wishes, found: ClusterState | None, is_free: IsFree, randomness: Randomness
-) -> Plan:
+    wishes: ClusterOptions, found: ClusterState | None, is_free: IsFree, randomness: Randomness
+) -> ClusterPlan:
     """Raises ClusterRefused. Port 0 is free where anything can be listened to at all."""
     store = _store(wishes, found)
     bind = wishes.bind or (found.bind if found else BIND_DEFAULT)
@@ -80,7 +80,7 @@ def plan_cluster(
             found.release_files if found else {}, wishes.release or "", wishes.release_file
         ),
     )
-    return Plan(state, tuple(notices))
+    return ClusterPlan(state, tuple(notices))
 
 
 def is_elsewhere(store: str) -> bool:
@@ -88,7 +88,7 @@ def is_elsewhere(store: str) -> bool:
     return store not in (STORE_DEFAULT, OWN_ETCD)
 
 
-def _store(wishes: Wishes, found: ClusterState | None) -> str:
+def _store(wishes: ClusterOptions, found: ClusterState | None) -> str:
     wanted = wishes.store
     if wanted is not None and wanted.startswith("memory"):
         raise ClusterRefused(
@@ -111,7 +111,7 @@ def _store(wishes: Wishes, found: ClusterState | None) -> str:
     return wanted
 
 
-def _check_release(wishes: Wishes, found: ClusterState | None) -> None:
+def _check_release(wishes: ClusterOptions, found: ClusterState | None) -> None:
     if wishes.release is None or found is None:
         return
     releases = releases_in_use(found)
@@ -124,7 +124,7 @@ def _check_release(wishes: Wishes, found: ClusterState | None) -> None:
 
 
 def _front_port(
-    wishes: Wishes, found: ClusterState | None, chooser: PortChooser, notices: list[str]
+    wishes: ClusterOptions, found: ClusterState | None, chooser: PortChooser, notices: list[str]
 ) -> int:
     wanted = wishes.port if wishes.port is not None else (found.front_port if found else None)
     if wishes.port == 0:
@@ -141,7 +141,7 @@ def _front_port(
 
 
 def _servers(
-    wishes: Wishes,
+    wishes: ClusterOptions,
     found: ClusterState | None,
     chooser: PortChooser,
     front_port: int,
@@ -164,7 +164,7 @@ def _servers(
 
 
 def _etcd(
-    wishes: Wishes, found: ClusterState | None, chooser: PortChooser
+    wishes: ClusterOptions, found: ClusterState | None, chooser: PortChooser
 ) -> tuple[EtcdState, ...]:
     if found is not None and found.etcd:
         if wishes.etcd_members not in (None, len(found.etcd)):

@@ -4,7 +4,7 @@ In order: the lock of the data directory -> what an earlier run has left -> the 
 front port -> the control socket -> the processes -> kubeconfig -> ready. Then it waits for a
 signal, for someone who asks it to stop, or for a process that it cannot do without.
 
-Not here: what a person sees; a `View` is told.
+Not here: what a person sees; a `RunView` is told.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from restow.localcluster.cluster_plan import (
     BIND_DEFAULT,
     OWN_ETCD,
     STORE_DEFAULT,
-    Wishes,
+    ClusterOptions,
     is_elsewhere,
     plan_cluster,
 )
@@ -36,8 +36,8 @@ from restow.localcluster.errors import ClusterFailed, ClusterRefused, ControlRef
 from restow.localcluster.health import ServerProbe, reachable
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import locked
-from restow.localcluster.managed_process import Keeper
-from restow.localcluster.messages import Answer, Overview, Request
+from restow.localcluster.managed_process import ManagedProcess
+from restow.localcluster.messages import ControlReply, ControlRequest, ProcessOverview
 from restow.localcluster.orphans import end_orphans
 from restow.localcluster.ports import is_free
 from restow.localcluster.release_files import (
@@ -48,14 +48,14 @@ from restow.localcluster.release_files import (
     settle_releases,
 )
 from restow.localcluster.restore_record import apply_record, check_keys, read_record
-from restow.localcluster.shutdown_signals import Ending
+from restow.localcluster.shutdown_signals import ShutdownSignals
 from restow.localcluster.state import ClusterState, read_state, write_state
 from restow.localcluster.supervisor import Supervisor, SupervisorOptions
 from restow.storage.errors import OpenRefused
 from restow.storage.private_files import make_data_directory
 
 
-class View(Protocol):
+class RunView(Protocol):
     """Who is told what happens."""
 
     def notice(self, text: str) -> None:
@@ -66,11 +66,11 @@ class View(Protocol):
         """The processes are about to be started."""
         ...
 
-    def changed(self, keeper: Keeper) -> None:
+    def changed(self, keeper: ManagedProcess) -> None:
         """A process has another state."""
         ...
 
-    def ready(self, overview: Overview, dashboard_url: str | None) -> None:
+    def ready(self, overview: ProcessOverview, dashboard_url: str | None) -> None:
         """Everything runs."""
         ...
 
@@ -80,7 +80,12 @@ class View(Protocol):
 
 
 async def run_cluster(
-    wishes: Wishes, layout: Layout, *, view: View, runtime: Runtime, has_controllers: bool
+    wishes: ClusterOptions,
+    layout: Layout,
+    *,
+    view: RunView,
+    runtime: Runtime,
+    has_controllers: bool,
 ) -> None:
     """Run a cluster until it is told to stop. Raises ClusterError, PkiError, ReleaseError."""
     try:
@@ -125,7 +130,12 @@ async def run_cluster(
 
 
 async def _prepare(
-    wishes: Wishes, found: ClusterState | None, layout: Layout, *, view: View, runtime: Runtime
+    wishes: ClusterOptions,
+    found: ClusterState | None,
+    layout: Layout,
+    *,
+    view: RunView,
+    runtime: Runtime,
 ) -> ClusterState:
     if found is not None:
         for name in await end_orphans(found.processes, runtime.clock):
@@ -154,7 +164,7 @@ async def _prepare(
     return plan.state
 
 
-def _restored(found: ClusterState, release: str | None, view: View) -> ClusterState:
+def _restored(found: ClusterState, release: str | None, view: RunView) -> ClusterState:
     """The state after a restore; says which release the servers get instead of theirs."""
     state = apply_record(found, release)
     if state.servers != found.servers:
@@ -184,7 +194,7 @@ class _Run:
         supervisor: Supervisor,
         renewal: CertificateReload,
         layout: Layout,
-        view: View,
+        view: RunView,
         runtime: Runtime,
     ) -> None:
         self._supervisor = supervisor
@@ -193,7 +203,7 @@ class _Run:
         self._layout = layout
         self._view = view
         self._runtime = runtime
-        self._ending = Ending(runtime.clock, supervisor.hurry)
+        self._ending = ShutdownSignals(runtime.clock, supervisor.hurry)
 
     async def go(self) -> None:
         """Raises ClusterFailed; returns when it was told to stop."""
@@ -252,19 +262,19 @@ class _Run:
             ],
         )
 
-    async def _handle(self, request: Request) -> AsyncIterator[Answer]:
+    async def _handle(self, request: ControlRequest) -> AsyncIterator[ControlReply]:
         """What callers of the control socket may ask for."""
         supervisor = self._supervisor
         match request.verb:
             case "list":
                 pass
             case "restart":
-                yield Answer(progress=f"{request.name} is being started anew")
+                yield ControlReply(progress=f"{request.name} is being started anew")
                 await supervisor.restart(request.name or "")
             case "roll":
                 if request.server is None or (request.release is None) != request.is_rollback:
                     raise ControlRefused("roll needs a server, and a release or is_rollback")
-                yield Answer(progress=f"server {request.server} is being started anew")
+                yield ControlReply(progress=f"server {request.server} is being started anew")
                 if request.release is None:
                     await supervisor.roll_back(request.server)
                 else:
@@ -274,4 +284,4 @@ class _Run:
                     )
             case "stop":
                 asyncio.get_running_loop().call_soon(self._ending.ask)
-        yield Answer(overview=supervisor.overview())
+        yield ControlReply(overview=supervisor.overview())

@@ -19,13 +19,13 @@ import msgspec
 
 from restow.aio import Runtime
 from restow.localcluster.errors import ClusterError
-from restow.localcluster.messages import LINE_BYTES_MAX, VERSION, Answer, Request
+from restow.localcluster.messages import LINE_BYTES_MAX, VERSION, ControlReply, ControlRequest
 
 SOCKET_NAME: Final = "control.sock"
 CALLERS_MAX: Final = 16
 _CREDENTIALS: Final = struct.Struct("3i")
 
-Handler = Callable[[Request], AsyncIterator[Answer]]
+Handler = Callable[[ControlRequest], AsyncIterator[ControlReply]]
 
 
 @contextmanager
@@ -89,14 +89,14 @@ class ControlServer:
         except ValueError:  # the line has no end
             return b""
 
-    async def _answers(self, line: bytes) -> AsyncIterator[Answer]:
+    async def _answers(self, line: bytes) -> AsyncIterator[ControlReply]:
         try:
-            request = msgspec.json.decode(line, type=Request)
+            request = msgspec.json.decode(line, type=ControlRequest)
         except msgspec.MsgspecError as error:
-            yield Answer(error=f"this is no request: {error}")
+            yield ControlReply(error=f"this is no request: {error}")
             return
         if request.version != VERSION:
-            yield Answer(
+            yield ControlReply(
                 error=f"the cluster was started by another restow: it speaks version {VERSION} of"
                 f" the control protocol, and was asked in version {request.version}"
             )
@@ -105,4 +105,4 @@ class ControlServer:
             async for answer in self._handle(request):
                 yield answer
         except ClusterError as error:
-            yield Answer(error=str(error))
+            yield ControlReply(error=str(error))

@@ -16,18 +16,23 @@ import msgspec
 
 from restow.localcluster.control import socket_address
 from restow.localcluster.errors import ControlRefused, NoClusterRuns
-from restow.localcluster.messages import LINE_BYTES_MAX, Answer, Overview, Request
+from restow.localcluster.messages import (
+    LINE_BYTES_MAX,
+    ControlReply,
+    ControlRequest,
+    ProcessOverview,
+)
 
 
-class Talk:
+class ControlClient:
     """Asks one question at a time, each on a connection of its own."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
 
     async def ask(
-        self, request: Request, *, on_progress: Callable[[str], None] | None = None
-    ) -> Overview:
+        self, request: ControlRequest, *, on_progress: Callable[[str], None] | None = None
+    ) -> ProcessOverview:
         """The overview after it was done. Raises ControlRefused with the supervisor's words.
 
         NoClusterRuns if nobody answers, also when it goes away in the middle.
@@ -36,7 +41,7 @@ class Talk:
         try:
             writer.write(msgspec.json.encode(request) + b"\n")
             while line := await reader.readline():
-                answer = msgspec.json.decode(line, type=Answer)
+                answer = msgspec.json.decode(line, type=ControlReply)
                 if answer.error:
                     raise ControlRefused(answer.error)
                 if answer.progress and on_progress is not None:
@@ -49,8 +54,8 @@ class Talk:
             writer.close()
         raise NoClusterRuns(f"the cluster in {self.data_dir} has ended before it answered")
 
-    async def overview(self) -> Overview:
-        return await self.ask(Request(verb="list"))
+    async def overview(self) -> ProcessOverview:
+        return await self.ask(ControlRequest(verb="list"))
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:

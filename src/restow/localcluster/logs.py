@@ -21,7 +21,7 @@ LINE_BYTES_MAX: Final = 16 * 1024
 logger = logging.getLogger(__name__)
 
 
-class Sink(Protocol):
+class LogSink(Protocol):
     """Where the words of a process go."""
 
     @property
@@ -75,7 +75,7 @@ class RotatingLog:
         self._bytes = 0
 
 
-class Lines:
+class LineBuffer:
     """Bytes as they come, made into lines; the last ones are remembered."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 from restow.aio import Backoff, Runtime
 from restow.localcluster.child_process import Child, Launch
 from restow.localcluster.errors import ClusterFailed
-from restow.localcluster.logs import Sink
+from restow.localcluster.logs import LogSink
 
 RESTART_BACKOFF: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=10, jitter=0.1)
 FAILURES_UNREADY_MAX: Final = 3
@@ -31,7 +31,7 @@ PROBE_SECONDS: Final = 0.1
 EXIT_USAGE: Final = 2
 
 
-class State(Enum):
+class ProcessState(Enum):
     """What a kept process is doing."""
 
     WAITING = "waiting"
@@ -44,7 +44,7 @@ class State(Enum):
     FAILED = "failed"
 
 
-class Keeper:
+class ManagedProcess:
     """One process, over all its lives."""
 
     def __init__(
@@ -52,14 +52,14 @@ class Keeper:
         name: str,
         make: Callable[[], Launch],
         *,
-        log: Sink,
+        log: LogSink,
         runtime: Runtime,
-        on_change: Callable[[Keeper], None],
+        on_change: Callable[[ManagedProcess], None],
         stop_seconds_max: float = STOP_SECONDS_MAX,
         backoff: Backoff = RESTART_BACKOFF,
     ) -> None:
         self.name = name
-        self.state = State.WAITING
+        self.state = ProcessState.WAITING
         self.note = ""
         """Why it is as it is."""
         self.restarts = 0
@@ -106,17 +106,17 @@ class Keeper:
             self.restarts += 1
             is_hopeless = not self._was_ready and self._failures >= FAILURES_UNREADY_MAX
             if is_hopeless or self._code() == EXIT_USAGE:
-                self._set(State.FAILED, f"given up: {self._how_it_ended()}")
+                self._set(ProcessState.FAILED, f"given up: {self._how_it_ended()}")
                 seconds = None
             else:
                 seconds = self._backoff.delay_seconds(self._failures - 1, randomness)
-                self._set(State.PAUSED, f"{self._how_it_ended()}; again in {seconds:.1f} s")
+                self._set(ProcessState.PAUSED, f"{self._how_it_ended()}; again in {seconds:.1f} s")
             with suppress(TimeoutError):
                 async with clock.timeout(seconds):
                     await self._woken.wait()
             self._woken.clear()
             self._is_cycling = False
-        self._set(State.STOPPED)
+        self._set(ProcessState.STOPPED)
 
     async def cycle(self) -> None:
         """End it and start it as `make` now says; returns when it is ready.
@@ -132,8 +132,10 @@ class Keeper:
 
     async def wait_ready(self, *, life: int = 0) -> None:
         """Raises ClusterFailed when it is given up or stopped instead."""
-        while not (self.state is State.READY and self._lives >= life):
-            is_over = self.state in (State.FAILED, State.STOPPED) and self._lives >= life
+        while not (self.state is ProcessState.READY and self._lives >= life):
+            is_over = (
+                self.state in (ProcessState.FAILED, ProcessState.STOPPED) and self._lives >= life
+            )
             if is_over or self._unwanted.is_set():
                 raise ClusterFailed(self.story())
             await self._changed.wait()
@@ -154,10 +156,10 @@ class Keeper:
 
     def set_health(self, *, is_healthy: bool, note: str = "") -> None:
         """What a look from outside has shown, of a process that had said it was ready."""
-        if self.state is State.READY and not is_healthy:
-            self._set(State.UNREADY, note)
-        elif self.state is State.UNREADY and is_healthy:
-            self._set(State.READY)
+        if self.state is ProcessState.READY and not is_healthy:
+            self._set(ProcessState.UNREADY, note)
+        elif self.state is ProcessState.UNREADY and is_healthy:
+            self._set(ProcessState.READY)
 
     def story(self) -> str:
         """What has become of it, with the end of its log."""
@@ -172,7 +174,7 @@ class Keeper:
         self._reason = ""
         self._lives += 1
         self.child = child = Child(self.name, launch := self._make(), self.log)
-        self._set(State.STARTING)
+        self._set(ProcessState.STARTING)
         began = clock.monotonic()
         tasks = self._runtime.tasks(f"{self.name} starting")
         tasks.spawn("ready", self._await_ready(child, launch))
@@ -197,15 +199,15 @@ class Keeper:
             self._reason = f"was not ready within {START_SECONDS_MAX:g} s"
             child.signal(signal.SIGKILL)
             return
-        if self.state is State.STARTING:  # else it is being stopped already
+        if self.state is ProcessState.STARTING:  # else it is being stopped already
             self._was_ready = True
-            self._set(State.READY)
+            self._set(ProcessState.READY)
 
     async def _end(self) -> None:
         child = self.child
         if child is None or child.code is not None:
             return
-        self._set(State.STOPPING)
+        self._set(ProcessState.STOPPING)
         await child.end(self._runtime.clock, grace_seconds=self._stop_seconds_max)
 
     def _code(self) -> int | None:
@@ -219,7 +221,7 @@ class Keeper:
             return f"was ended by {signal.Signals(-code).name}"
         return f"ended with code {code}"
 
-    def _set(self, state: State, note: str = "") -> None:
+    def _set(self, state: ProcessState, note: str = "") -> None:
         self.state, self.note = state, note
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

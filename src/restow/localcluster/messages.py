@@ -20,7 +20,7 @@ LINE_BYTES_MAX: Final = 1024 * 1024
 Verb = Literal["list", "roll", "restart", "stop"]
 
 
-class Request(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+class ControlRequest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """`roll` and `restart` are about one process; `stop` is about all of them."""
 
     version: int = VERSION
@@ -51,7 +51,7 @@ class ProcessView(msgspec.Struct, kw_only=True, frozen=True):
     release: str = ""
 
 
-class Overview(msgspec.Struct, kw_only=True, frozen=True):
+class ProcessOverview(msgspec.Struct, kw_only=True, frozen=True):
     """The cluster, as it is."""
 
     pid: int
@@ -74,13 +74,13 @@ class Overview(msgspec.Struct, kw_only=True, frozen=True):
         return tuple(each for each in self.processes if each.index is not None)
 
 
-class Answer(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+class ControlReply(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """One line of the answer."""
 
     version: int = VERSION
     progress: str = ""
     error: str = ""
-    overview: Overview | None = None
+    overview: ProcessOverview | None = None
     """Of the last line, unless it is an error."""
 
     @property

@@ -20,11 +20,11 @@ from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ClientError
 from restow.kinds.releases import Release
-from restow.localcluster.cluster_facts import World, read_world
-from restow.localcluster.control_client import Talk
+from restow.localcluster.cluster_facts import ClusterFacts, read_world
+from restow.localcluster.control_client import ControlClient
 from restow.localcluster.errors import ClusterFailed, ClusterRefused
-from restow.localcluster.managed_process import State
-from restow.localcluster.messages import Overview, ProcessView, Request
+from restow.localcluster.managed_process import ProcessState
+from restow.localcluster.messages import ControlRequest, ProcessOverview, ProcessView
 from restow.localcluster.step_check import Blocker, CheckStep, PreflightReport, Situation
 from restow.migration.preflight import Reason
 
@@ -51,7 +51,7 @@ class Step:
 
 
 def plan_upgrade(
-    overview: Overview, target: str, *, server: int | None = None, file: str | None = None
+    overview: ProcessOverview, target: str, *, server: int | None = None, file: str | None = None
 ) -> list[Step]:
     """The servers that do not run the target yet, in order. Raises ClusterRefused."""
     return [
@@ -61,7 +61,7 @@ def plan_upgrade(
     ]
 
 
-def plan_rollback(overview: Overview, *, server: int | None = None) -> list[Step]:
+def plan_rollback(overview: ProcessOverview, *, server: int | None = None) -> list[Step]:
     """The servers that run the last upgrade's target, last one first. Raises ClusterRefused."""
     upgrade = overview.upgrade
     if upgrade is None:
@@ -74,7 +74,7 @@ def plan_rollback(overview: Overview, *, server: int | None = None) -> list[Step
     ]
 
 
-def _chosen(overview: Overview, server: int | None) -> Sequence[ProcessView]:
+def _chosen(overview: ProcessOverview, server: int | None) -> Sequence[ProcessView]:
     if server is None:
         return overview.servers
     chosen = [each for each in overview.servers if each.index == server]
@@ -85,7 +85,7 @@ def _chosen(overview: Overview, server: int | None) -> Sequence[ProcessView]:
     return chosen
 
 
-def situation_of(overview: Overview, step: Step, release_of: ReleaseOf) -> Situation:
+def situation_of(overview: ProcessOverview, step: Step, release_of: ReleaseOf) -> Situation:
     """What is known of a step besides what the cluster says."""
     upgrade = overview.upgrade
     is_return = (
@@ -102,16 +102,16 @@ def situation_of(overview: Overview, step: Step, release_of: ReleaseOf) -> Situa
     )
 
 
-def _absent(overview: Overview, step: Step) -> list[ProcessView]:
+def _absent(overview: ProcessOverview, step: Step) -> list[ProcessView]:
     """The other servers that are not ready."""
     return [
         each
         for each in overview.servers
-        if each.index != step.server and each.state != State.READY.value
+        if each.index != step.server and each.state != ProcessState.READY.value
     ]
 
 
-def not_ready(overview: Overview, step: Step, accepted: Collection[int]) -> list[Blocker]:
+def not_ready(overview: ProcessOverview, step: Step, accepted: Collection[int]) -> list[Blocker]:
     """A step is refused while another server is not ready: fewer would serve, and what that server
     reads and writes is known by its release alone."""
     return [
@@ -135,9 +135,9 @@ def _state_of(server: ProcessView) -> str:
     return f"{server.state}: {server.note}" if server.note else server.state
 
 
-def _witness(overview: Overview, target: str) -> int:
+def _witness(overview: ProcessOverview, target: str) -> int:
     """A server that is ready; one that runs the target knows the most of it."""
-    ready = [each for each in overview.servers if each.state == State.READY.value]
+    ready = [each for each in overview.servers if each.state == ProcessState.READY.value]
     if not ready:
         raise ClusterFailed("no server is ready: see the logs, and restow up")
     return max(ready, key=lambda each: each.release == target).index or 0
@@ -156,12 +156,12 @@ def changing_resources(releases: Iterable[Release]) -> list[GroupResource]:
     return sorted(changing)[:COLUMNS_MAX]
 
 
-class Roller:
+class RollingUpgrade:
     """Takes steps, and watches how the cluster changes by them."""
 
     def __init__(
         self,
-        talk: Talk,
+        talk: ControlClient,
         client: ApiClient,
         *,
         open_client: OpenClient,
@@ -196,14 +196,14 @@ class Roller:
         away = not_ready(await self._probed(), step, accepted)
         return replace(report, blockers=(*away, *report.blockers))
 
-    async def _probed(self) -> Overview:
+    async def _probed(self) -> ProcessOverview:
         """What the supervisor says, and a server that does not answer now is not ready."""
         overview = await self._talk.overview()
         found = await asyncio.gather(*(self._probe(each) for each in overview.processes))
         return msgspec.structs.replace(overview, processes=tuple(found))
 
     async def _probe(self, process: ProcessView) -> ProcessView:
-        if process.index is None or process.state != State.READY.value:
+        if process.index is None or process.state != ProcessState.READY.value:
             return process
         note = ""
         try:
@@ -218,15 +218,15 @@ class Roller:
             note = str(error).partition("\n")[0]
         if not note:
             return process
-        return msgspec.structs.replace(process, state=State.UNREADY.value, note=note)
+        return msgspec.structs.replace(process, state=ProcessState.UNREADY.value, note=note)
 
-    async def overview(self) -> Overview:
+    async def overview(self) -> ProcessOverview:
         """What the supervisor says now."""
         return await self._talk.overview()
 
-    async def take(self, step: Step, *, is_rollback: bool) -> Overview:
+    async def take(self, step: Step, *, is_rollback: bool) -> ProcessOverview:
         """Roll one server; returns when it is ready and has reported. Raises ClusterError."""
-        request = Request(
+        request = ControlRequest(
             verb="roll",
             server=step.server,
             release=None if is_rollback else step.target,
@@ -238,7 +238,7 @@ class Roller:
         await self._await_report(step, port)
         return overview
 
-    async def look(self) -> World:
+    async def look(self) -> ClusterFacts:
         """What the servers say now. Raises ClusterFailed."""
         try:
             return await read_world(self._client)

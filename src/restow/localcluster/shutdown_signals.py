@@ -18,7 +18,7 @@ SAME_SECONDS: Final = 1.0
 """Some who end processes send the signal twice, to the process and to its group: that is one."""
 
 
-class Ending:
+class ShutdownSignals:
     """Whether the end was asked for, and by what it interrupts the work."""
 
     def __init__(self, clock: Clock, hurry: Callable[[], None]) -> None:

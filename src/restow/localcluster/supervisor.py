@@ -32,8 +32,8 @@ from restow.localcluster.etcd_peers import move_peers
 from restow.localcluster.health import ServerProbe
 from restow.localcluster.layout import Layout
 from restow.localcluster.logs import RotatingLog
-from restow.localcluster.managed_process import Keeper, State
-from restow.localcluster.messages import Overview, ProcessView
+from restow.localcluster.managed_process import ManagedProcess, ProcessState
+from restow.localcluster.messages import ProcessOverview, ProcessView
 from restow.localcluster.release_files import (
     original_notice,
     put_copy,
@@ -50,7 +50,7 @@ CONTROLLERS: Final = "controllers"
 
 logger = logging.getLogger(__name__)
 
-OnChange = Callable[[Keeper], None]
+OnChange = Callable[[ManagedProcess], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Supervisor:
         return self._is_ready
 
     @property
-    def keepers(self) -> list[Keeper]:
+    def keepers(self) -> list[ManagedProcess]:
         return [*self.etcd, *self.servers, *self.controllers]
 
     # --- start and stop ----------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Supervisor:
 
     # --- what others may ask for -------------------------------------------------------------
 
-    def overview(self) -> Overview:
+    def overview(self) -> ProcessOverview:
         host = f"[{self.state.bind}]" if ":" in self.state.bind else self.state.bind
         views = [_view(keeper) for keeper in (*self.etcd, *self.controllers)]
         for index, keeper in enumerate(self.servers):
@@ -168,13 +168,14 @@ class Supervisor:
                     release=server.release,
                 )
             )
-        return Overview(
+        return ProcessOverview(
             pid=os.getpid(),
             data_dir=str(self._layout.data_dir),
             kubeconfig=str(self._layout.kubeconfig),
             front_url=f"https://{host}:{self.state.front_port}",
             store=self.state.store,
-            is_ready=self._is_ready and all(each.state is State.READY for each in self.keepers),
+            is_ready=self._is_ready
+            and all(each.state is ProcessState.READY for each in self.keepers),
             upgrade=self.state.upgrade,
             processes=tuple(views),
             release_files=self.state.release_files,
@@ -251,7 +252,7 @@ class Supervisor:
 
     # --- the processes -----------------------------------------------------------------------
 
-    def _make_etcd(self) -> list[Keeper]:
+    def _make_etcd(self) -> list[ManagedProcess]:
         program, members = find_etcd(), range(len(self.state.etcd))
 
         def launch(index: int) -> Launch:
@@ -301,8 +302,8 @@ class Supervisor:
             self._notices.add(notice)
             self._options.on_notice(notice)
 
-    def _make(self, name: str, make: Callable[[], Launch]) -> Keeper:
-        return Keeper(
+    def _make(self, name: str, make: Callable[[], Launch]) -> ManagedProcess:
+        return ManagedProcess(
             name,
             make,
             log=RotatingLog(self._layout.log(name)),
@@ -310,8 +311,8 @@ class Supervisor:
             on_change=self._on_change,
         )
 
-    def _on_change(self, keeper: Keeper) -> None:
-        if keeper.state is State.STARTING:
+    def _on_change(self, keeper: ManagedProcess) -> None:
+        if keeper.state is ProcessState.STARTING:
             children = [each.child for each in self.keepers if each.pid is not None]
             records = tuple(child.record() for child in children if child is not None)
             self.state = msgspec.structs.replace(self.state, processes=records)
@@ -320,20 +321,22 @@ class Supervisor:
             except OSError as error:  # a full disk ends no process; the kernel ends them with us
                 logger.warning("%s cannot be written: %s", self._layout.state, error)
         self._options.on_change(keeper)
-        if keeper.state is State.FAILED and self._is_ready and not self._rolling.locked():
+        if keeper.state is ProcessState.FAILED and self._is_ready and not self._rolling.locked():
             self._judge(keeper)
 
-    def _judge(self, keeper: Keeper) -> None:
+    def _judge(self, keeper: ManagedProcess) -> None:
         """A process was given up: can the cluster go on without it?"""
-        is_lost = keeper in self.etcd or all(each.state is State.FAILED for each in self.servers)
+        is_lost = keeper in self.etcd or all(
+            each.state is ProcessState.FAILED for each in self.servers
+        )
         if is_lost and not self.failure.done():
             self.failure.set_result(keeper.story())
 
-    async def _watch_health(self, index: int, keeper: Keeper) -> None:
+    async def _watch_health(self, index: int, keeper: ManagedProcess) -> None:
         failures = 0
         while True:
             await self._runtime.clock.sleep(HEALTH_SECONDS)
-            if keeper.state not in (State.READY, State.UNREADY):
+            if keeper.state not in (ProcessState.READY, ProcessState.UNREADY):
                 failures = 0
                 continue
             complaint = await self._probe.complaint(self.state.servers[index].port)
@@ -351,7 +354,7 @@ class Supervisor:
             ) from error
 
 
-def _view(keeper: Keeper) -> ProcessView:
+def _view(keeper: ManagedProcess) -> ProcessView:
     return ProcessView(
         name=keeper.name,
         state=keeper.state.value,

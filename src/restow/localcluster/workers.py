@@ -24,9 +24,9 @@ from restow.httpserver.shared_port import open_front_sockets
 from restow.localcluster.child_process import Launch, restow_command
 from restow.localcluster.errors import ClusterFailed, ClusterRefused
 from restow.localcluster.health import reachable
-from restow.localcluster.managed_process import Keeper, State
+from restow.localcluster.managed_process import ManagedProcess, ProcessState
 from restow.localcluster.ports import PortChooser, is_free
-from restow.localcluster.shutdown_signals import Ending
+from restow.localcluster.shutdown_signals import ShutdownSignals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ class Workers:
         for keeper in self.keepers:
             keeper.kill()
 
-    def _make(self, index: int) -> Keeper:
+    def _make(self, index: int) -> ManagedProcess:
         fds = [listening.fileno() for listening in self._front]
         own_first = (*fds[index:], *fds[:index])
         options = self._options
@@ -151,7 +151,7 @@ class Workers:
             f"--kubeconfig={options.data_dir / 'servers' / f'{index}.kubeconfig'}",
         )
         launch = Launch(command=restow_command(*words), fds=own_first)
-        return Keeper(
+        return ManagedProcess(
             f"worker-{index}",
             lambda: launch,
             log=_Voice(f"worker-{index}"),
@@ -159,8 +159,8 @@ class Workers:
             on_change=self._on_change,
         )
 
-    def _on_change(self, keeper: Keeper) -> None:
-        is_lost = all(each.state is State.FAILED for each in self.keepers)
+    def _on_change(self, keeper: ManagedProcess) -> None:
+        is_lost = all(each.state is ProcessState.FAILED for each in self.keepers)
         if is_lost and not self._failure.done():
             self._failure.set_result(keeper.story())
 
@@ -170,7 +170,7 @@ async def run_workers(
 ) -> None:
     """Run them until SIGINT or SIGTERM. Raises ClusterError, PkiError."""
     workers = Workers(options, runtime)
-    ending = Ending(runtime.clock, workers.hurry)
+    ending = ShutdownSignals(runtime.clock, workers.hurry)
     try:
         async with ending.interrupts():
             on_ready(await workers.start())

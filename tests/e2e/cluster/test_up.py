@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from restow.aio import SystemRandomness
-from restow.localcluster.cluster_plan import Wishes, plan_cluster
+from restow.localcluster.cluster_plan import ClusterOptions, plan_cluster
 from restow.localcluster.etcd import find_etcd
 from restow.localcluster.ports import is_free
 from restow.localcluster.state import EtcdState, write_state
@@ -163,7 +163,7 @@ def test_an_etcd_of_before_goes_over_to_tls(tmp_path: Path, count: int) -> None:
     """Members that an earlier release has started without TLS keep their data, and take nobody
     without a certificate any more; also peers that only knew the old address of each other."""
     data_dir = tmp_path / "d"
-    wishes = Wishes(servers=1, store="etcd", etcd_members=count, port=0)
+    wishes = ClusterOptions(servers=1, store="etcd", etcd_members=count, port=0)
     state = plan_cluster(wishes, None, lambda port: is_free("127.0.0.1", port), SystemRandomness())
     old = [
         EtcdState(

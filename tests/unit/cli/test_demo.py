@@ -29,7 +29,7 @@ from restow.cli.demo_telling import Narrator
 from restow.cli.main import main
 from restow.client import ApiClient, read_kubeconfig
 from restow.localcluster.errors import ClusterRefused
-from restow.localcluster.messages import Overview, ProcessView
+from restow.localcluster.messages import ProcessOverview, ProcessView
 from restow.migration.migration_objects import REQUESTS
 from restow.migration.migration_values import MigrationPhase
 from restow.migration.overview_reader import migration_seen
@@ -192,7 +192,7 @@ async def test_a_witness_forgets_nothing(tmp_path: Path) -> None:
             process = ProcessView(
                 name="server-0", state="ready", index=0, port=server.port, release="x+1"
             )
-            overview = Overview(
+            overview = ProcessOverview(
                 pid=1,
                 data_dir="",
                 kubeconfig="",

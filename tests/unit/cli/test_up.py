@@ -8,7 +8,7 @@ import pytest
 
 from restow.cli.main import main
 from restow.cli.up import overview_table, release_name
-from restow.localcluster.messages import Overview, ProcessView
+from restow.localcluster.messages import ProcessOverview, ProcessView
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_release_file_is_named_by_its_whole_path(
 
 def test_the_table_has_a_row_for_each_process() -> None:
     """Every process is shown, whatever is known of it."""
-    overview = Overview(
+    overview = ProcessOverview(
         pid=1,
         data_dir="d",
         kubeconfig="k",

@@ -12,11 +12,11 @@ import pytest
 
 from restow.aio import Runtime
 from restow.localcluster.control import SOCKET_NAME, ControlServer, socket_address
-from restow.localcluster.control_client import Talk
+from restow.localcluster.control_client import ControlClient
 from restow.localcluster.errors import ControlRefused, NoClusterRuns
-from restow.localcluster.messages import Answer, Overview, ProcessView, Request
+from restow.localcluster.messages import ControlReply, ControlRequest, ProcessOverview, ProcessView
 
-OVERVIEW = Overview(
+OVERVIEW = ProcessOverview(
     pid=1,
     data_dir="d",
     kubeconfig="k",
@@ -34,16 +34,16 @@ class Handler:
     """Remembers what it was asked, and answers as it is told."""
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[ControlRequest] = []
 
-    async def __call__(self, request: Request) -> AsyncIterator[Answer]:
+    async def __call__(self, request: ControlRequest) -> AsyncIterator[ControlReply]:
         self.requests.append(request)
         if request.verb == "restart":
             raise ControlRefused("there is no such process")
         if request.verb == "roll":
-            yield Answer(progress="one")
-            yield Answer(progress="two")
-        yield Answer(overview=OVERVIEW)
+            yield ControlReply(progress="one")
+            yield ControlReply(progress="two")
+        yield ControlReply(overview=OVERVIEW)
 
 
 @pytest.fixture
@@ -74,10 +74,10 @@ async def send(folder: Path, line: bytes) -> bytes:
 
 async def test_a_question_is_answered(place: Path, handler: Handler) -> None:
     """The overview comes as it was given, and only servers are servers."""
-    found = await Talk(place).overview()
+    found = await ControlClient(place).overview()
     assert found == OVERVIEW
     assert [each.name for each in found.servers] == ["server-0"]
-    assert handler.requests == [Request(verb="list")]
+    assert handler.requests == [ControlRequest(verb="list")]
 
 
 async def test_it_is_for_the_owner_only(place: Path) -> None:
@@ -88,15 +88,15 @@ async def test_it_is_for_the_owner_only(place: Path) -> None:
 async def test_progress_comes_before_the_end(place: Path) -> None:
     """Whoever waits is told how it goes."""
     said: list[str] = []
-    request = Request(verb="roll", server=0, release="x+1")
-    assert await Talk(place).ask(request, on_progress=said.append) == OVERVIEW
+    request = ControlRequest(verb="roll", server=0, release="x+1")
+    assert await ControlClient(place).ask(request, on_progress=said.append) == OVERVIEW
     assert said == ["one", "two"]
 
 
 async def test_a_refusal_has_the_words_of_the_supervisor(place: Path) -> None:
     """What the supervisor refuses is raised with its reason."""
     with pytest.raises(ControlRefused, match="there is no such process"):
-        await Talk(place).ask(Request(verb="restart", name="y"))
+        await ControlClient(place).ask(ControlRequest(verb="restart", name="y"))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ async def test_what_is_no_request_is_refused(
     place: Path, handler: Handler, line: bytes, words: str
 ) -> None:
     """Garbage and other versions get an error, and nothing is done."""
-    answer = msgspec.json.decode(await send(place, line), type=Answer)
+    answer = msgspec.json.decode(await send(place, line), type=ControlReply)
     assert words in answer.error
     assert handler.requests == []
 
@@ -121,7 +121,7 @@ async def test_a_line_without_end_is_refused(place: Path) -> None:
     """A caller cannot fill the memory: it is cut off, and the next one is answered."""
     with suppress(ConnectionError):
         assert b"this is no request" in await send(place, b"x" * 2_000_000)
-    assert await Talk(place).overview() == OVERVIEW
+    assert await ControlClient(place).overview() == OVERVIEW
 
 
 async def test_a_caller_that_leaves_does_no_harm(place: Path) -> None:
@@ -129,11 +129,11 @@ async def test_a_caller_that_leaves_does_no_harm(place: Path) -> None:
     with socket_address(place) as address:
         _, writer = await asyncio.open_unix_connection(address)
     writer.close()
-    assert await Talk(place).overview() == OVERVIEW
+    assert await ControlClient(place).overview() == OVERVIEW
 
 
 @pytest.mark.parametrize("exists", [True, False])
 async def test_without_a_cluster_it_says_how_to_start_one(tmp_path: Path, exists: bool) -> None:
     """An empty directory, or none, has nobody to ask."""
     with pytest.raises(NoClusterRuns, match="restow up --data-dir"):
-        await Talk(tmp_path if exists else tmp_path / "none").overview()
+        await ControlClient(tmp_path if exists else tmp_path / "none").overview()

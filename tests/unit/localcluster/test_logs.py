@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.localcluster.logs import LOGS_KEPT, TAIL_LINES, Lines, RotatingLog
+from restow.localcluster.logs import LOGS_KEPT, TAIL_LINES, LineBuffer, RotatingLog
 
 FULL = Path("/dev/full")
 """Opens as any file does, and has no room."""
@@ -43,7 +43,7 @@ def test_a_log_goes_on_where_it_was(tmp_path: Path) -> None:
 @given(st.lists(st.binary(max_size=20), max_size=20))
 def test_lines_do_not_depend_on_the_pieces(pieces: list[bytes]) -> None:
     """However the bytes come, the lines are the same."""
-    lines = Lines()
+    lines = LineBuffer()
     found = [line for piece in pieces for line in lines.feed(piece)]
     whole = b"".join(pieces)
     assert found == [line.decode(errors="replace") for line in whole.split(b"\n")[:-1]]

@@ -17,7 +17,7 @@ from restow.aio import Backoff, Runtime
 from restow.localcluster.child_process import Launch, launcher
 from restow.localcluster.errors import ClusterFailed
 from restow.localcluster.logs import RotatingLog
-from restow.localcluster.managed_process import FAILURES_UNREADY_MAX, Keeper, State
+from restow.localcluster.managed_process import FAILURES_UNREADY_MAX, ManagedProcess, ProcessState
 from restow.localcluster.orphans import started_ticks
 
 WAIT_SECONDS = 20.0
@@ -30,11 +30,11 @@ class Kept:
 
     def __init__(self, log: Path, script: str) -> None:
         self.script = script
-        self.states: list[State] = []
+        self.states: list[ProcessState] = []
         runtime = Runtime.system()
         self._tasks = runtime.tasks("test")
         self.log = log
-        self.keeper = Keeper(
+        self.keeper = ManagedProcess(
             "one",
             lambda: Launch(command=("/bin/sh", "-c", self.script)),
             log=RotatingLog(self.log),
@@ -43,7 +43,7 @@ class Kept:
             backoff=QUICK,
         )
 
-    def start(self) -> Keeper:
+    def start(self) -> ManagedProcess:
         self._tasks.spawn("keeper", self.keeper.run())
         return self.keeper
 
@@ -83,7 +83,12 @@ async def test_a_process_is_started_heard_and_stopped(keep: Keep) -> None:
     pid = keeper.pid
     assert pid is not None
     await kept.close()
-    assert kept.states == [State.STARTING, State.READY, State.STOPPING, State.STOPPED]
+    assert kept.states == [
+        ProcessState.STARTING,
+        ProcessState.READY,
+        ProcessState.STOPPING,
+        ProcessState.STOPPED,
+    ]
     assert kept.log.read_text() == "before\nready: here\n"
     assert started_ticks(pid) is None
 
@@ -99,7 +104,7 @@ async def test_a_killed_process_is_started_again(keep: Keep) -> None:
     await until(lambda: keeper.restarts == 1)
     await keeper.wait_ready()
     assert keeper.pid != first
-    assert kept.states[2:] == [State.PAUSED, State.STARTING, State.READY]
+    assert kept.states[2:] == [ProcessState.PAUSED, ProcessState.STARTING, ProcessState.READY]
 
 
 async def test_one_that_never_starts_is_given_up(keep: Keep) -> None:
@@ -108,7 +113,7 @@ async def test_one_that_never_starts_is_given_up(keep: Keep) -> None:
     keeper = kept.start()
     with pytest.raises(ClusterFailed, match=r"(?s)given up: ended with code 1.*no disk"):
         await keeper.wait_ready()
-    assert kept.states.count(State.STARTING) == FAILURES_UNREADY_MAX
+    assert kept.states.count(ProcessState.STARTING) == FAILURES_UNREADY_MAX
 
 
 async def test_one_that_was_ready_is_never_given_up(keep: Keep, tmp_path: Path) -> None:
@@ -120,7 +125,7 @@ async def test_one_that_was_ready_is_never_given_up(keep: Keep, tmp_path: Path) 
     assert keeper.pid is not None
     os.kill(keeper.pid, signal.SIGKILL)
     await until(lambda: keeper.restarts > 2 * FAILURES_UNREADY_MAX)
-    assert State.FAILED not in kept.states
+    assert ProcessState.FAILED not in kept.states
     (tmp_path / "room").touch()
     await keeper.wait_ready()
 
@@ -131,7 +136,7 @@ async def test_wrong_usage_is_not_tried_again(keep: Keep) -> None:
     keeper = kept.start()
     with pytest.raises(ClusterFailed, match="ended with code 2"):
         await keeper.wait_ready()
-    assert kept.states == [State.STARTING, State.FAILED]
+    assert kept.states == [ProcessState.STARTING, ProcessState.FAILED]
 
 
 async def test_a_cycle_starts_it_as_it_now_should_be(keep: Keep) -> None:
@@ -141,7 +146,7 @@ async def test_a_cycle_starts_it_as_it_now_should_be(keep: Keep) -> None:
     await keeper.wait_ready()
     kept.script = "echo second; echo ready; exec sleep 60"
     await keeper.cycle()
-    assert keeper.state is State.READY
+    assert keeper.state is ProcessState.READY
     assert keeper.restarts == 0
     assert "second" in kept.log.read_text()
 
@@ -154,7 +159,7 @@ async def test_a_cycle_into_failure_can_be_undone(keep: Keep) -> None:
     kept.script = "echo cannot; exit 1"
     with pytest.raises(ClusterFailed, match="cannot"):
         await keeper.cycle()
-    assert keeper.state is State.FAILED
+    assert keeper.state is ProcessState.FAILED
     kept.script = LIVE
     await keeper.cycle()
     assert keeper.pid is not None
@@ -163,7 +168,7 @@ async def test_a_cycle_into_failure_can_be_undone(keep: Keep) -> None:
 async def test_one_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     """Patience has an end."""
     runtime = Runtime.system()
-    keeper = Keeper(
+    keeper = ManagedProcess(
         "stubborn",
         lambda: Launch(
             command=("/bin/sh", "-c", "trap '' TERM; echo ready; sleep 60 & wait; wait")
@@ -180,7 +185,7 @@ async def test_one_that_does_not_stop_is_killed(tmp_path: Path) -> None:
         assert child is not None
         await keeper.stop()
         assert child.code == -signal.SIGKILL
-        await until(lambda: keeper.state is State.STOPPED)
+        await until(lambda: keeper.state is ProcessState.STOPPED)
     keeper.log.close()
 
 
@@ -192,7 +197,7 @@ async def test_a_probe_tells_when_it_is_ready(tmp_path: Path) -> None:
     async def probe() -> bool:
         return next(answers)
 
-    keeper = Keeper(
+    keeper = ManagedProcess(
         "quiet",
         lambda: Launch(command=("/bin/sleep", "60"), probe=probe),
         log=RotatingLog(tmp_path / "quiet.log"),
@@ -203,9 +208,9 @@ async def test_a_probe_tells_when_it_is_ready(tmp_path: Path) -> None:
         tasks.spawn("keeper", keeper.run())
         await keeper.wait_ready()
         keeper.set_health(is_healthy=False, note="no answer")
-        assert (keeper.state, keeper.note) == (State.UNREADY, "no answer")
+        assert (keeper.state, keeper.note) == (ProcessState.UNREADY, "no answer")
         keeper.set_health(is_healthy=True)
-        assert keeper.state is State.READY
+        assert keeper.state is ProcessState.READY
         await keeper.stop()
     keeper.log.close()
 
@@ -249,7 +254,7 @@ async def test_a_full_disk_ends_no_process() -> None:
         await keeper.wait_ready(life=2)
     finally:
         await kept.close()
-    assert keeper.state is State.STOPPED
+    assert keeper.state is ProcessState.STOPPED
 
 
 async def test_what_is_stopped_has_ended_its_work(
@@ -258,9 +263,9 @@ async def test_what_is_stopped_has_ended_its_work(
     """Who has waited for the end may put everything away: nothing is cut short by it."""
     kept = keep("exec sleep 60")
     keeper = kept.start()
-    await until(lambda: keeper.state is State.STARTING)
+    await until(lambda: keeper.state is ProcessState.STARTING)
     await kept.close()
-    assert keeper.state is State.STOPPED
+    assert keeper.state is ProcessState.STOPPED
     assert not caplog.records
 
 
@@ -268,4 +273,4 @@ async def test_a_keeper_that_never_ran_can_be_stopped(keep: Keep) -> None:
     """The end of what was not begun is waited for by nobody."""
     kept = keep(LIVE)
     await kept.keeper.stop()
-    assert kept.keeper.state is State.WAITING
+    assert kept.keeper.state is ProcessState.WAITING

@@ -13,11 +13,11 @@ from restow.apimachinery.names import GroupResource
 from restow.client import ApiClient, ClientError
 from restow.kinds.releases import Release, default_release, shipped_release
 from restow.localcluster import rolling_upgrade
-from restow.localcluster.cluster_facts import Member, ResourceFacts, World
+from restow.localcluster.cluster_facts import ClusterFacts, ResourceFacts, ServerMember
 from restow.localcluster.errors import ClusterRefused
-from restow.localcluster.messages import Overview, ProcessView
+from restow.localcluster.messages import ProcessOverview, ProcessView
 from restow.localcluster.rolling_upgrade import (
-    Roller,
+    RollingUpgrade,
     Step,
     changing_resources,
     not_ready,
@@ -32,8 +32,8 @@ WIDGETS = GroupResource("example.com", "widgets")
 V1, V2 = "example.com/v1", "example.com/v2"
 
 
-def overview(*releases: str, upgrade: Upgrade | None = None) -> Overview:
-    return Overview(
+def overview(*releases: str, upgrade: Upgrade | None = None) -> ProcessOverview:
+    return ProcessOverview(
         pid=1,
         data_dir="d",
         kubeconfig="k",
@@ -91,18 +91,18 @@ def facts(**encodings: str) -> ResourceFacts:
 def test_a_server_has_arrived_when_it_has_reported() -> None:
     """Its lease names the release, and each resource that it hosts has its entry."""
     release = shipped_release("x+1")
-    old, new = Member("a", "127.0.0.1:7000", "x"), Member("b", "127.0.0.1:7000", "x+1")
-    assert not World((old,), {WIDGETS: facts(a=V1)}).has_reported(7000, release)
-    assert not World((old, new), {WIDGETS: facts(a=V1)}).has_reported(7000, release)
-    world = World((old, new), {WIDGETS: facts(a=V1, b=V1)})
+    old, new = ServerMember("a", "127.0.0.1:7000", "x"), ServerMember("b", "127.0.0.1:7000", "x+1")
+    assert not ClusterFacts((old,), {WIDGETS: facts(a=V1)}).has_reported(7000, release)
+    assert not ClusterFacts((old, new), {WIDGETS: facts(a=V1)}).has_reported(7000, release)
+    world = ClusterFacts((old, new), {WIDGETS: facts(a=V1, b=V1)})
     assert world.has_reported(7000, release)
     assert not world.has_reported(7001, release)
 
 
 def test_of_two_lives_the_one_that_writes_is_shown() -> None:
     """A server that died a moment ago may still have a lease beside that of its successor."""
-    old, new = Member("a", "127.0.0.1:7000", "x"), Member("b", "127.0.0.1:7000", "x+1")
-    world = World((old, new), {WIDGETS: facts(b=V2)})
+    old, new = ServerMember("a", "127.0.0.1:7000", "x"), ServerMember("b", "127.0.0.1:7000", "x+1")
+    world = ClusterFacts((old, new), {WIDGETS: facts(b=V2)})
     assert world.member_at(7000) == new
     assert world.reports_of(new) == {WIDGETS: V2}
     assert world.member_at(7001) is None
@@ -125,7 +125,7 @@ def test_of_two_lives_the_one_that_writes_is_shown() -> None:
         ),
     ],
 )
-def test_the_situation_of_a_step(found: Overview, step: Step, expected: bool) -> None:
+def test_the_situation_of_a_step(found: ProcessOverview, step: Step, expected: bool) -> None:
     """A first step begins an upgrade; the next ones, and those of a rollback, continue it."""
     assert situation_of(found, step, shipped_release) == Situation(is_begun=expected)
 
@@ -178,10 +178,10 @@ class Reply:
 class Told:
     """What the supervisor says: that all is well."""
 
-    def __init__(self, found: Overview) -> None:
+    def __init__(self, found: ProcessOverview) -> None:
         self._found = found
 
-    async def overview(self) -> Overview:
+    async def overview(self) -> ProcessOverview:
         return self._found
 
 
@@ -202,7 +202,7 @@ async def test_every_server_is_asked_before_a_step(
         answers[2] = answer
         return PreflightReport(target=target.name)
 
-    roller = Roller(
+    roller = RollingUpgrade(
         Told(overview("x", "x", "x")),  # type: ignore[arg-type]
         Reply(),  # type: ignore[arg-type]
         open_client=lambda index: Reply(answers[index]),  # type: ignore[arg-type,return-value]

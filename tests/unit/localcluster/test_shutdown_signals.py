@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from restow.aio import SimulatedClock
-from restow.localcluster.shutdown_signals import SAME_SECONDS, Ending
+from restow.localcluster.shutdown_signals import SAME_SECONDS, ShutdownSignals
 
 
 async def test_the_first_signal_ends_the_work() -> None:
     """The work is interrupted, and left without an error."""
-    ending = Ending(SimulatedClock(), lambda: None)
+    ending = ShutdownSignals(SimulatedClock(), lambda: None)
     done: list[str] = []
     asyncio.get_running_loop().call_soon(ending.ask)
     async with ending.interrupts():
@@ -30,7 +30,7 @@ async def test_a_later_signal_is_a_wish_to_hurry() -> None:
     """The same signal twice at once is one; after a while it is another."""
     clock = SimulatedClock()
     hurries: list[float] = []
-    ending = Ending(clock, lambda: hurries.append(clock.monotonic()))
+    ending = ShutdownSignals(clock, lambda: hurries.append(clock.monotonic()))
     ending.ask()
     ending.ask()
     assert hurries == []
@@ -41,7 +41,7 @@ async def test_a_later_signal_is_a_wish_to_hurry() -> None:
 
 async def test_errors_of_the_work_pass() -> None:
     """Only the end that was asked for is swallowed."""
-    ending = Ending(SimulatedClock(), lambda: None)
+    ending = ShutdownSignals(SimulatedClock(), lambda: None)
     with pytest.raises(ValueError, match="broken"):
         async with ending.interrupts():
             raise ValueError("broken")

@@ -15,8 +15,8 @@ import orjson
 
 from restow.apimachinery.names import GroupResource
 from restow.localcluster import rolling_upgrade
-from restow.localcluster.managed_process import State
-from restow.localcluster.messages import Overview, ProcessView
+from restow.localcluster.managed_process import ProcessState
+from restow.localcluster.messages import ProcessOverview, ProcessView
 from restow.migration.led_controller import TRIGGER
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.parts import PART_NAMES
@@ -315,14 +315,14 @@ class AdviceDirector(Director):
         self.soundness.answered(question, f"the step of {place}", is_safe=is_safe)
         return is_safe
 
-    def _supervisor_view(self) -> Overview:
+    def _supervisor_view(self) -> ProcessOverview:
         """What `restow up` knows of its servers."""
         ready = {
             each.place
             for each in self.world.ready()
             if not each.process.is_paused and _is_ready(each)
         }
-        return Overview(
+        return ProcessOverview(
             pid=1,
             data_dir="",
             kubeconfig="",
@@ -332,7 +332,7 @@ class AdviceDirector(Director):
             processes=tuple(
                 ProcessView(
                     name=place,
-                    state=(State.READY if place in ready else State.UNREADY).value,
+                    state=(ProcessState.READY if place in ready else ProcessState.UNREADY).value,
                     index=index,
                     release=self.assigned[place],
                 )
