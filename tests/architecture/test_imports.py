@@ -91,7 +91,7 @@ HOMES = {
     "request/responses.py": "import isal",
     "request/metrics.py": "import prometheus_client",
     "migration/metrics.py": "import prometheus_client",
-    "cli/running.py": "import rich.table, uvloop",
+    "cli/event_loop.py": "import rich.table, uvloop",
 }
 
 

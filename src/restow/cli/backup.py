@@ -20,7 +20,7 @@ import orjson
 
 from restow.aio import Runtime
 from restow.cli.hints import Hints
-from restow.cli.stores import add_store, chosen_store, progress_line, size_text
+from restow.cli.store_arguments import add_store, chosen_store, progress_line, size_text
 from restow.localcluster.errors import ClusterRefused
 from restow.storage.backup import BACKUP_FORMS, Backup, write_backup
 from restow.storage.errors import OpenRefused, StorageError

@@ -39,10 +39,10 @@ from restow.census.tally import SAMPLES_DEFAULT, SAMPLES_MAX, Opener
 from restow.cli import census_key
 from restow.cli.argument_types import whole_number
 from restow.cli.etcd_files import add_etcd_files
-from restow.cli.foreign_text import shown
+from restow.cli.event_loop import run_async
 from restow.cli.hints import Hints
-from restow.cli.running import run_async
-from restow.cli.stores import add_data_dir, chosen_store
+from restow.cli.store_arguments import add_data_dir, chosen_store
+from restow.cli.untrusted_text import shown
 from restow.encryption.decryption import open_value
 from restow.encryption.key_reload import ReloadedKeys
 from restow.localcluster.errors import ClusterRefused

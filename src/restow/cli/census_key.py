@@ -21,7 +21,7 @@ from restow.apis.internal_v1alpha1 import StorageVersion, resource_of_name
 from restow.census import Census, KeyCount, KeyValueSource, Row
 from restow.census.resource_names import STORAGE_STATES, STORAGE_VERSIONS, pinned_names
 from restow.census.targets import state_resource
-from restow.cli.foreign_text import shown
+from restow.cli.untrusted_text import shown
 from restow.migration.encryption_keys import is_known, keys_said, persisted_keys
 
 NOT_COUNTED: Final = (

@@ -23,12 +23,12 @@ from restow.apimachinery.status import Forbidden
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.yaml_documents import dump_documents
 from restow.cli.argument_types import port, whole_number
-from restow.cli.connecting import add_connection, find_cluster
+from restow.cli.connection import add_connection, find_cluster
 from restow.cli.controllers_census import CensusTaker
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
+from restow.cli.event_loop import run_async
 from restow.cli.hints import Hints
 from restow.cli.logging_setup import set_up_logging
-from restow.cli.running import run_async
 from restow.client import (
     ApiClient,
     ClientConfig,

@@ -21,9 +21,9 @@ from restow.aio import Runtime, SeededRandomness, Tasks
 from restow.apimachinery.status_error import StatusError
 from restow.apiserver.pki import PkiError
 from restow.cli.argument_types import directory
+from restow.cli.demo_narrator import Narrator
 from restow.cli.demo_stage import Controllers, Stage, StoryFailed
 from restow.cli.demo_story import NEW, OLD, SERVERS, Plot, Story
-from restow.cli.demo_telling import Narrator
 from restow.client import ClientError
 from restow.kinds.releases import ReleaseError
 from restow.localcluster.cluster_plan import ClusterOptions

@@ -20,7 +20,7 @@ from restow.apimachinery.names import GroupVersionResource
 from restow.apiserver.kubeconfig import CONTEXT_NAME
 from restow.census import ResourceSelection, open_source, take_census
 from restow.census.resource_names import PREFIX_DEFAULT
-from restow.cli.demo_board import KIND, WIDGETS, Board, Witness
+from restow.cli.demo_view import KIND, WIDGETS, Board, Witness
 from restow.client import ApiClient, read_kubeconfig
 from restow.localcluster.child_process import Launch, restow_command
 from restow.localcluster.control_client import ControlClient

@@ -19,9 +19,9 @@ from itertools import pairwise
 from typing import Final
 
 from restow.aio import Randomness
-from restow.cli.demo_board import Board
+from restow.cli.demo_narrator import Narrator
 from restow.cli.demo_stage import Pace, Stage, StoryFailed
-from restow.cli.demo_telling import Narrator
+from restow.cli.demo_view import Board
 from restow.migration.migration_values import MigrationPhase
 
 OLD, NEW, NEXT = "x+1", "x+2", "x+3"

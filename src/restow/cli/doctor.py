@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from restow.aio import Runtime
-from restow.cli.connecting import add_connection, find_cluster
+from restow.cli.connection import add_connection, find_cluster
 from restow.cli.doctor_cluster import examine
 from restow.cli.doctor_files import judge_data_dir, judge_modes, judge_pem
 from restow.cli.doctor_findings import (
@@ -36,9 +36,9 @@ from restow.cli.doctor_findings import (
     unseen,
 )
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
-from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
-from restow.cli.stores import DATA_DIR_DEFAULT, store_of
+from restow.cli.store_arguments import DATA_DIR_DEFAULT, store_of
+from restow.cli.untrusted_text import shown
 from restow.client import ClientConfig, ConfigInvalid, read_kubeconfig
 from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.layout import Layout

@@ -12,7 +12,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from restow.cli.stores import DAMAGED_ADVICE, size_text
+from restow.cli.store_arguments import DAMAGED_ADVICE, size_text
 from restow.storage.checkup import EtcdFacts, FileFacts
 from restow.storage.identity import ACCEPT_ADVICE, Mark, Seen, difference
 from restow.storage.private_files import links_problem

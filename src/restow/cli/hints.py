@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from restow.cli.etcd_files import given_etcd_files
-from restow.cli.stores import DAMAGED_ADVICE, DATA_DIR_DEFAULT
+from restow.cli.store_arguments import DAMAGED_ADVICE, DATA_DIR_DEFAULT
 from restow.localcluster.layout import Layout
 from restow.storage.errors import StoreDamaged
 

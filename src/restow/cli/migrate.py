@@ -1,7 +1,7 @@
 """`restow migrate`: rewrite what is stored in another version, now, and watch it.
 
-The work is in `restow.migration.manual`; what is shown is in `restow.cli.migrate_board`. Here are
-the words of the command, and what its exit code says.
+The work is in `restow.migration.manual`; what is shown is in `restow.cli.migrate_progress`. Here
+are the words of the command, and what its exit code says.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import orjson
 from restow.aio import Runtime
 from restow.apimachinery.names import GroupVersionResource
 from restow.apimachinery.status_error import StatusError
-from restow.cli.connecting import add_connection, find_cluster
+from restow.cli.connection import add_connection, find_cluster
 from restow.cli.controllers import add_pace, engine_options
-from restow.cli.migrate_board import Board
-from restow.cli.running import run_async
+from restow.cli.event_loop import run_async
+from restow.cli.migrate_progress import Board
 from restow.client import (
     ApiClient,
     ApiResource,

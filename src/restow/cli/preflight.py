@@ -22,13 +22,13 @@ from rich.text import Text
 from restow.aio import Runtime
 from restow.apimachinery.status_error import StatusError
 from restow.census import SOURCE_FORMS
-from restow.cli.connecting import add_connection, find_cluster
-from restow.cli.foreign_text import shown
+from restow.cli.connection import add_connection, find_cluster
+from restow.cli.event_loop import run_async
 from restow.cli.hints import Hints
 from restow.cli.preflight_key import ask_key
 from restow.cli.preflight_store import keys_of_file, scan_source
-from restow.cli.running import run_async
-from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store, progress_line
+from restow.cli.store_arguments import DATA_DIR_DEFAULT, add_store, chosen_store, progress_line
+from restow.cli.untrusted_text import shown
 from restow.client import ApiClient, ClientConfig, ClientError, ClientLimits
 from restow.kinds.releases import ReleaseError
 from restow.localcluster.errors import ClusterRefused

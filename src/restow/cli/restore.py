@@ -20,7 +20,7 @@ from restow.cli.argument_types import whole_number
 from restow.cli.backup import EXIT_TERMINATED, stop_on_signal
 from restow.cli.census import opener_of
 from restow.cli.hints import Hints
-from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store, progress_line
+from restow.cli.store_arguments import DATA_DIR_DEFAULT, add_store, chosen_store, progress_line
 from restow.localcluster.commands import option_value
 from restow.localcluster.errors import ClusterRefused, ClusterRuns
 from restow.localcluster.layout import Layout

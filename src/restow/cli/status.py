@@ -14,9 +14,9 @@ import orjson
 
 from restow.aio import Runtime
 from restow.apimachinery.status_error import StatusError
-from restow.cli.connecting import add_connection, find_cluster
+from restow.cli.connection import add_connection, find_cluster
+from restow.cli.event_loop import run_async
 from restow.cli.hints import Hints
-from restow.cli.running import run_async
 from restow.cli.status_tables import fields_of, print_all
 from restow.client import (
     ApiClient,

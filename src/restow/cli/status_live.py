@@ -30,9 +30,9 @@ from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apimachinery.status_error import StatusError
 from restow.apis.names import IDENTITY_LABEL, LEASE_NAMESPACE
 from restow.apis.resources import LEASES, STATES, STORAGE_VERSIONS
-from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
 from restow.cli.status_tables import fields_of, print_all
+from restow.cli.untrusted_text import shown
 from restow.client import (
     ApiClient,
     ClientError,

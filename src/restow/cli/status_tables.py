@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from restow.cli.foreign_text import shown
 from restow.cli.hints import Hints
+from restow.cli.untrusted_text import shown
 from restow.migration.encryption_keys import labels_of
 from restow.migration.migrator.progress import duration_text
 from restow.migration.overview_keys import KeysSeen, key_problems

@@ -15,10 +15,10 @@ from pathlib import Path
 from restow.aio import Runtime
 from restow.cli import store_verbs as verbs
 from restow.cli.argument_types import directory
+from restow.cli.event_loop import run_async
 from restow.cli.hints import Hints
 from restow.cli.live_servers import live_servers, local_supervisor
-from restow.cli.running import run_async
-from restow.cli.stores import DATA_DIR_DEFAULT, add_store, chosen_store
+from restow.cli.store_arguments import DATA_DIR_DEFAULT, add_store, chosen_store
 from restow.localcluster.errors import ClusterRefused
 from restow.storage.drivers import ADDRESS_FORMS, open_storage
 from restow.storage.errors import StorageError, StoreDamaged, Unavailable

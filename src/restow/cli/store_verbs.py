@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from restow.aio import RandomIds, SystemRandomness
-from restow.cli.foreign_text import shown
+from restow.cli.untrusted_text import shown
 from restow.storage.errors import Compacted, StorageClosed
 from restow.storage.identity import accept
 from restow.storage.interface import (

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from restow.cli.main import main
-from restow.cli.stores import size_text, store_of
+from restow.cli.store_arguments import size_text, store_of
 from restow.localcluster.state import ClusterState, EtcdState, ServerState, write_state
 from restow.storage.identity import IDENTITY_KEY
 from tests.unit.census.stores import as_json, fill, read_all

@@ -16,16 +16,16 @@ from rich.console import Console
 
 from restow.aio import Runtime, SeededRandomness
 from restow.cli import demo
-from restow.cli.demo_board import (
+from restow.cli.demo_narrator import Narrator
+from restow.cli.demo_stage import StoryFailed
+from restow.cli.demo_story import SERVERS, Plot, check_nothing_narrowed, is_so
+from restow.cli.demo_view import (
     HASHES,
     Board,
     RequestSeen,
     ServerRow,
     Witness,
 )
-from restow.cli.demo_stage import StoryFailed
-from restow.cli.demo_story import SERVERS, Plot, check_nothing_narrowed, is_so
-from restow.cli.demo_telling import Narrator
 from restow.cli.main import main
 from restow.client import ApiClient, read_kubeconfig
 from restow.localcluster.errors import ClusterRefused

@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from restow.cli.migrate_board import Board
+from restow.cli.migrate_progress import Board
 from restow.migration.manual import ManualOutcome, ManualResult
 
 ESCAPE = "\x1b]0;mine\x07"

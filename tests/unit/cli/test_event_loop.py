@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from restow.cli.running import run_async
+from restow.cli.event_loop import run_async
 
 
 async def report(error: Exception) -> int:

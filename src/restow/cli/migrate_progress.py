@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 
-from restow.cli.foreign_text import shown
+from restow.cli.untrusted_text import shown
 from restow.client import Object
 from restow.migration.manual import ManualOutcome, ManualResult
 from restow.migration.migration_objects import condition, mapping, text

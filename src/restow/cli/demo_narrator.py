@@ -27,9 +27,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from restow.cli.demo_board import Board
-from restow.cli.foreign_text import shown
+from restow.cli.demo_view import Board
 from restow.cli.status_tables import PHASE_STYLES, progress_of
+from restow.cli.untrusted_text import shown
 
 WIDTH_OF_FILES: Final = 1_000
 """Wide enough that no line is broken: programs read these."""
