@@ -27,7 +27,7 @@ from restow.apiserver.audit_options import AuditOptions
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.cli.main import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, make_whole_parser
-from restow.cli.tree import Argument, Group, Node, Option, whole_tree
+from restow.cli.tree import Argument, CommandNode, Option, OptionGroup, whole_tree
 from restow.kinds.kind import VERBS_ALL, Subresource
 from restow.registry.catalog import Catalog, builtin_catalog, version_hash_of
 from restow.registry.resource import Resource
@@ -94,7 +94,7 @@ def _codes(texts: Iterable[str]) -> str:
 # Commands.
 
 
-def commands(tree: Node) -> Iterator[str]:
+def commands(tree: CommandNode) -> Iterator[str]:
     """One section for each command, one below it for each of its verbs."""
     yield "# Commands"
     yield (
@@ -108,7 +108,7 @@ def commands(tree: Node) -> Iterator[str]:
         yield from _command(child, level=2)
 
 
-def _command(node: Node, *, level: int) -> Iterator[str]:
+def _command(node: CommandNode, *, level: int) -> Iterator[str]:
     yield f"{'#' * level} {node.path}"
     yield f"{node.summary[:1].upper()}{node.summary[1:]}."
     yield f"```text\n{_usage(node)}\n```"
@@ -129,7 +129,7 @@ def _command(node: Node, *, level: int) -> Iterator[str]:
         yield from _command(child, level=level + 1)
 
 
-def _group(group: Group, *, level: int) -> Iterator[str]:
+def _group(group: OptionGroup, *, level: int) -> Iterator[str]:
     options = [option for option in group.options if not _is_help(option)]
     if not options:
         return
@@ -145,7 +145,7 @@ def _is_help(option: Option) -> bool:
     return "--help" in option.names
 
 
-def _usage(node: Node) -> str:
+def _usage(node: CommandNode) -> str:
     needed = [_words(option)[0] for option in node.options if option.required]
     ways = [_words(option)[0] for option in node.options if option.alternative]
     if ways:

@@ -13,10 +13,10 @@ from typing import Final
 from restow.cli.completion_bash import bash_script
 from restow.cli.completion_fish import fish_script
 from restow.cli.completion_zsh import zsh_script
-from restow.cli.tree import Node, whole_tree
+from restow.cli.tree import CommandNode, whole_tree
 from restow.kinds.releases import shipped_releases
 
-Writer = Callable[[Node, Sequence[str]], str]
+Writer = Callable[[CommandNode, Sequence[str]], str]
 
 SCRIPTS: Final[dict[str, Writer]] = {
     "bash": bash_script,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from restow.cli.tree import Hint, Node, Value
+from restow.cli.tree import CommandNode, Hint, Value
 
 _WALK = """\
 _restow() {
@@ -63,12 +63,12 @@ _restow_files() {
 """
 
 
-def bash_script(tree: Node, releases: Sequence[str]) -> str:
+def bash_script(tree: CommandNode, releases: Sequence[str]) -> str:
     """The whole script."""
     return "\n".join(_lines(tree, releases)) + "\n"
 
 
-def _lines(tree: Node, releases: Sequence[str]) -> Iterator[str]:
+def _lines(tree: CommandNode, releases: Sequence[str]) -> Iterator[str]:
     nodes = list(tree.walk())
     yield "# Completes the words of restow in bash. Made by `restow completion bash`."
     yield ""
@@ -112,7 +112,7 @@ def _lines(tree: Node, releases: Sequence[str]) -> Iterator[str]:
     yield "complete -F _restow restow"
 
 
-def _values(node: Node) -> Iterator[str]:
+def _values(node: CommandNode) -> Iterator[str]:
     by_hint: dict[str, list[str]] = {}
     for option in node.options:
         # A value that may be left out is not waited for.
@@ -128,7 +128,7 @@ def _values(node: Node) -> Iterator[str]:
         yield "        ;;"
 
 
-def _places(node: Node) -> Iterator[str]:
+def _places(node: CommandNode) -> Iterator[str]:
     if node.children:
         names = " ".join(child.words[-1] for child in node.children)
         yield f"    {shlex.quote(f'{node.path} 0')}) hint={shlex.quote(f'words {names}')} ;;"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from restow.cli.tree import Hint, Node, Option, Value, brief
+from restow.cli.tree import CommandNode, Hint, Option, Value, brief
 
 _WALK = """\
 # Says which command the words before the cursor have led to.
@@ -32,12 +32,12 @@ end
 """
 
 
-def fish_script(tree: Node, releases: Sequence[str]) -> str:
+def fish_script(tree: CommandNode, releases: Sequence[str]) -> str:
     """The whole script."""
     return "\n".join(_lines(tree, releases)) + "\n"
 
 
-def _lines(tree: Node, releases: Sequence[str]) -> Iterator[str]:
+def _lines(tree: CommandNode, releases: Sequence[str]) -> Iterator[str]:
     nodes = list(tree.walk())
     yield "# Completes the words of restow in fish. Made by `restow completion fish`."
     yield ""
@@ -63,7 +63,7 @@ def _list(name: str, values: Sequence[str]) -> str:
     return " \\\n    ".join([f"set -g {name}", *map(_quoted, values)])
 
 
-def _rules(node: Node, releases: Sequence[str]) -> Iterator[str]:
+def _rules(node: CommandNode, releases: Sequence[str]) -> Iterator[str]:
     begin = f"complete -c restow -n {_quoted(f'__restow_at {node.path}')}"
     for child in node.children:
         yield f"{begin} -a {child.words[-1]} -d {_quoted(brief(child.summary))}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from restow.cli.tree import Argument, Hint, Node, Option, Value, brief
+from restow.cli.tree import Argument, CommandNode, Hint, Option, Value, brief
 
 _END = """\
 if [[ $funcstack[1] == _restow ]]; then
@@ -18,12 +18,12 @@ else
 fi"""
 
 
-def zsh_script(tree: Node, releases: Sequence[str]) -> str:
+def zsh_script(tree: CommandNode, releases: Sequence[str]) -> str:
     """The whole script."""
     return "\n".join(_lines(tree, releases)) + "\n"
 
 
-def _lines(tree: Node, releases: Sequence[str]) -> Iterator[str]:
+def _lines(tree: CommandNode, releases: Sequence[str]) -> Iterator[str]:
     yield "#compdef restow"
     yield "# Completes the words of restow in zsh. Made by `restow completion zsh`."
     yield ""
@@ -38,14 +38,14 @@ def _lines(tree: Node, releases: Sequence[str]) -> Iterator[str]:
     yield _END
 
 
-def _leaf(node: Node) -> Iterator[str]:
+def _leaf(node: CommandNode) -> Iterator[str]:
     yield f"{_function(node)}() {{"
     yield "    _arguments -s \\"
     yield " \\\n".join(f"        {spec}" for spec in _specs(node))
     yield "}"
 
 
-def _parent(node: Node) -> Iterator[str]:
+def _parent(node: CommandNode) -> Iterator[str]:
     """A node whose next word is the name of another, which then sees only the words from there."""
     yield f"{_function(node)}() {{"
     yield "    local curcontext=$curcontext state line result=1"
@@ -71,11 +71,11 @@ def _parent(node: Node) -> Iterator[str]:
     yield "}"
 
 
-def _function(node: Node) -> str:
+def _function(node: CommandNode) -> str:
     return f"_{'_'.join(node.words)}"
 
 
-def _specs(node: Node) -> Iterator[str]:
+def _specs(node: CommandNode) -> Iterator[str]:
     for option in node.options:
         yield from _option(option)
     for argument in node.arguments:

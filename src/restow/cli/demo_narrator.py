@@ -27,7 +27,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from restow.cli.demo_view import Board
+from restow.cli.demo_view import DemoState
 from restow.cli.status_tables import PHASE_STYLES, progress_of
 from restow.cli.untrusted_text import shown
 
@@ -37,7 +37,7 @@ INDENT: Final = 2
 NOTHING: Final = "nothing"
 VERSION_STYLES: Final = {"v1": "yellow", "v2": "green"}
 
-Look = Callable[[], Board]
+Look = Callable[[], DemoState]
 
 
 class Narrator:
@@ -81,7 +81,7 @@ class Narrator:
     def why(self, text: str) -> None:
         self._print(Text(f"why: {text}", style="italic"))
 
-    def board(self, board: Board) -> None:
+    def board(self, board: DemoState) -> None:
         self._console.print(_servers(board))
         self._console.print(_indented(summary_of(board)))
 
@@ -125,7 +125,7 @@ def _indented(what: RenderableType, indent: int = INDENT) -> Padding:
     return Padding(what, (0, 0, 0, indent), expand=False)
 
 
-def _servers(board: Board) -> Padding:
+def _servers(board: DemoState) -> Padding:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("SERVER", "STATE", "RELEASE", "WRITES"):
         table.add_column(heading)
@@ -135,7 +135,7 @@ def _servers(board: Board) -> Padding:
     return _indented(table)
 
 
-def summary_of(board: Board) -> Text:
+def summary_of(board: DemoState) -> Text:
     """What the servers agree on, what may be stored, and what is being migrated, in one line."""
     agreed = Text(board.agreed or NOTHING, style=VERSION_STYLES.get(board.agreed, "bold red"))
     stored = ", ".join(board.persisted) or "?"
@@ -144,7 +144,7 @@ def summary_of(board: Board) -> Text:
     )
 
 
-def _migration(board: Board) -> Text:
+def _migration(board: DemoState) -> Text:
     migration = board.migration
     if migration is None:
         return Text("none")

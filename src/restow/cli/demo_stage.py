@@ -20,7 +20,7 @@ from restow.apimachinery.names import GroupVersionResource
 from restow.apiserver.kubeconfig import CONTEXT_NAME
 from restow.census import ResourceSelection, open_source, take_census
 from restow.census.resource_names import PREFIX_DEFAULT
-from restow.cli.demo_view import KIND, WIDGETS, Board, Witness
+from restow.cli.demo_view import KIND, WIDGETS, DemoState, Witness
 from restow.client import ApiClient, read_kubeconfig
 from restow.localcluster.child_process import Launch, restow_command
 from restow.localcluster.control_client import ControlClient
@@ -46,7 +46,7 @@ class StoryFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class MigratorPace:
     """How fast the migrator goes."""
 
     options: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Controllers:
 
     def __init__(self, layout: Layout, *, runtime: Runtime) -> None:
         self._layout = layout
-        self._pace = Pace()
+        self._pace = MigratorPace()
         self.keeper = ManagedProcess(
             CONTROLLERS,
             self._launch,
@@ -75,7 +75,7 @@ class Controllers:
         tasks.spawn(CONTROLLERS, self.keeper.run())
         await self.keeper.wait_ready()
 
-    async def set_pace(self, pace: Pace) -> None:
+    async def set_pace(self, pace: MigratorPace) -> None:
         """Start them anew at another pace. Raises ClusterFailed."""
         self._pace = pace
         await self.keeper.cycle()
@@ -120,7 +120,7 @@ class Stage:
     async def close(self) -> None:
         await self.client.close()
 
-    def board(self) -> Board:
+    def board(self) -> DemoState:
         return self.witness.board(self._overview())
 
     async def until(self, what: str, is_so: Callable[[], bool]) -> None:

@@ -20,8 +20,8 @@ from typing import Final
 
 from restow.aio import Randomness
 from restow.cli.demo_narrator import Narrator
-from restow.cli.demo_stage import Pace, Stage, StoryFailed
-from restow.cli.demo_view import Board
+from restow.cli.demo_stage import MigratorPace, Stage, StoryFailed
+from restow.cli.demo_view import DemoState
 from restow.migration.migration_values import MigrationPhase
 
 OLD, NEW, NEXT = "x+1", "x+2", "x+3"
@@ -34,9 +34,9 @@ READ_SECONDS: Final = 3.5
 
 RATE: Final = 5
 PAGE: Final = 5
-SLOWLY: Final = Pace((f"--rate={RATE}", f"--page-objects={PAGE}"))
+SLOWLY: Final = MigratorPace((f"--rate={RATE}", f"--page-objects={PAGE}"))
 """At least a minute for all widgets: long enough to start a server in the middle."""
-FULL_SPEED: Final = Pace()
+FULL_SPEED: Final = MigratorPace()
 SCANNED_MIN: Final = 2 * PAGE
 """So far the migration is when the rollback begins."""
 
@@ -289,7 +289,7 @@ class Story:
 
 
 def is_so(
-    board: Board, *, writes: tuple[str, ...], agreed: str, persisted: set[str] | None
+    board: DemoState, *, writes: tuple[str, ...], agreed: str, persisted: set[str] | None
 ) -> bool:
     """Whether the board is as the story says; without persisted versions these may be any."""
     is_stored = persisted is None or set(board.persisted) == persisted

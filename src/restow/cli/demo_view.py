@@ -71,7 +71,7 @@ class ServerRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Board:
+class DemoState:
     """The cluster at one moment, as far as it is about widgets."""
 
     servers: tuple[ServerRow, ...] = ()
@@ -193,11 +193,11 @@ class Witness:
             migration_objects.phase_of(each) not in ended for each in self._requests.objects()
         )
 
-    def board(self, overview: ProcessOverview) -> Board:
+    def board(self, overview: ProcessOverview) -> DemoState:
         """What it looks like now. Which process runs which release, the supervisor says."""
         report = _report(self._reports.get(REPORT))
         written = {} if report is None else _written(report, self._leases.objects())
-        return Board(
+        return DemoState(
             servers=tuple(
                 ServerRow(each.index or 0, each.state, each.release, written.get(each.port, ""))
                 for each in overview.servers

@@ -29,7 +29,7 @@ from restow.cli.doctor_findings import (
     IDENTITY,
     OTHERS,
     Finding,
-    Level,
+    Severity,
     error,
     judge_identity,
     judge_store,
@@ -70,10 +70,10 @@ Exit codes: 0 all is well, 1 there are warnings, 2 there are errors, or wrong us
 """
 
 _STYLES = {
-    Level.OK: ("ok", "green"),
-    Level.UNSEEN: ("not seen", "yellow"),
-    Level.WARNING: ("warning", "yellow"),
-    Level.ERROR: ("error", "bold red"),
+    Severity.OK: ("ok", "green"),
+    Severity.UNSEEN: ("not seen", "yellow"),
+    Severity.WARNING: ("warning", "yellow"),
+    Severity.ERROR: ("error", "bold red"),
 }
 
 
@@ -217,11 +217,11 @@ def _judge_config(
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    worst = max((each.level for each in findings), default=Level.OK)
+    worst = max((each.level for each in findings), default=Severity.OK)
     match worst:
-        case Level.OK:
+        case Severity.OK:
             return 0
-        case Level.ERROR:
+        case Severity.ERROR:
             return EXIT_WRONG
         case _:
             return EXIT_WARNED
@@ -239,14 +239,16 @@ def print_findings(findings: Sequence[Finding]) -> None:
             Text(each.check), Text(word, style=style), Text(shown(each.text)), Text(each.advice)
         )
     console.print(table)
-    counts = {level: sum(each.level is level for each in findings) for level in Level}
-    parts = [f"{counts[level]} {_STYLES[level][0]}" for level in reversed(Level) if counts[level]]
+    counts = {level: sum(each.level is level for each in findings) for level in Severity}
+    parts = [
+        f"{counts[level]} {_STYLES[level][0]}" for level in reversed(Severity) if counts[level]
+    ]
     console.print(", ".join(parts), soft_wrap=True)
 
 
 def fields_of(findings: Sequence[Finding]) -> dict[str, Any]:
     """The findings as docs/reference/doctor.md describes them."""
-    worst = max((each.level for each in findings), default=Level.OK)
+    worst = max((each.level for each in findings), default=Severity.OK)
     return {
         "verdict": _STYLES[worst][0],
         "findings": [

@@ -35,7 +35,7 @@ OTHERS: Final = 0o077
 NAMES_SHOWN_MAX: Final = 8
 
 
-class Level(IntEnum):
+class Severity(IntEnum):
     """How bad; the worst decides the exit code."""
 
     OK = 0
@@ -50,25 +50,25 @@ class Finding:
     """What one check came to."""
 
     check: str
-    level: Level
+    level: Severity
     text: str
     advice: str = ""
 
 
 def ok(check: str, text: str) -> Finding:
-    return Finding(check=check, level=Level.OK, text=text)
+    return Finding(check=check, level=Severity.OK, text=text)
 
 
 def unseen(check: str, text: str, advice: str = "") -> Finding:
-    return Finding(check=check, level=Level.UNSEEN, text=text, advice=advice)
+    return Finding(check=check, level=Severity.UNSEEN, text=text, advice=advice)
 
 
 def warning(check: str, text: str, advice: str) -> Finding:
-    return Finding(check=check, level=Level.WARNING, text=text, advice=advice)
+    return Finding(check=check, level=Severity.WARNING, text=text, advice=advice)
 
 
 def error(check: str, text: str, advice: str) -> Finding:
-    return Finding(check=check, level=Level.ERROR, text=text, advice=advice)
+    return Finding(check=check, level=Severity.ERROR, text=text, advice=advice)
 
 
 def some(names: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.cli.connection import add_connection, find_cluster
 from restow.cli.controllers import add_pace, engine_options
 from restow.cli.event_loop import run_async
-from restow.cli.migrate_progress import Board
+from restow.cli.migrate_progress import ProgressDisplay
 from restow.client import (
     ApiClient,
     ApiResource,
@@ -177,7 +177,7 @@ class _Command:
 
     async def _migrate(self, by_hand: ManualMigration, resources: list[ApiResource]) -> int:
         places = asyncio.Semaphore(self._arguments.parallel)
-        board = Board(is_quiet=self._arguments.output == "json")
+        board = ProgressDisplay(is_quiet=self._arguments.output == "json")
         results: list[ManualResult] = []
 
         async def one(resource: ApiResource) -> None:
@@ -197,7 +197,7 @@ class _Command:
         return _exit_code(results)
 
     async def _one(
-        self, by_hand: ManualMigration, resource: ApiResource, board: Board
+        self, by_hand: ManualMigration, resource: ApiResource, board: ProgressDisplay
     ) -> ManualResult:
         name = str(resource.group_resource)
 

@@ -32,7 +32,7 @@ _MARKS: Final = {
 }
 
 
-class Board:
+class ProgressDisplay:
     """Enter it to show; one row for each resource that has begun."""
 
     def __init__(self, *, is_quiet: bool, console: Console | None = None) -> None:

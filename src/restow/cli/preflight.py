@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
             address = chosen_store(arguments)
             asked = ask_key(find_cluster(arguments), arguments.drop_key, address=address)
         else:
-            question = Question(
+            question = PreflightQuestion(
                 release=arguments.to,
                 store=chosen_store(arguments) if is_store_given else "",
                 keys_file=arguments.encryption_provider_config,
@@ -140,7 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class PreflightQuestion:
     """What a person asks of a cluster."""
 
     release: str
@@ -150,7 +150,7 @@ class Question:
     accepts_discovery: bool = False
 
 
-async def _ask(config: ClientConfig, question: Question) -> tuple[PreflightReport, str]:
+async def _ask(config: ClientConfig, question: PreflightQuestion) -> tuple[PreflightReport, str]:
     limits = ClientLimits(request_seconds_max=REQUEST_SECONDS_MAX)
     runtime = Runtime.system()
     async with ApiClient.connect(config, runtime=runtime, limits=limits) as client:

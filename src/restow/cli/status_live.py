@@ -99,7 +99,7 @@ _SOON: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=5, jitter=0.5)
 _AT_ONCE: Final = WatchPolicy(failures_max=0)
 
 
-class Following:
+class LiveOverview:
     """Everything that is shown, in memory."""
 
     def __init__(self, client: ApiClient, names: Sequence[str]) -> None:
@@ -422,7 +422,7 @@ async def follow(
 ) -> None:
     """Until SIGINT or SIGTERM. Raises what the first look raises; later errors are shown."""
     clock = client.runtime.clock
-    following = Following(client, names)
+    following = LiveOverview(client, names)
     ending = ShutdownSignals(clock, lambda: None)  # there is nothing to hurry
     async with (
         ending.interrupts(),

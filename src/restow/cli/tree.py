@@ -68,7 +68,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class OptionGroup:
     """Options that belong together; those without a title are the command's own."""
 
     title: str
@@ -77,7 +77,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class CommandNode:
     """A command, or a verb of one, or `restow` itself."""
 
     words: tuple[str, ...]
@@ -86,8 +86,8 @@ class Node:
     """What stands below the options in its help."""
     exit_codes: tuple[tuple[int, str], ...]
     arguments: tuple[Argument, ...]
-    groups: tuple[Group, ...]
-    children: tuple[Node, ...]
+    groups: tuple[OptionGroup, ...]
+    children: tuple[CommandNode, ...]
 
     @property
     def path(self) -> str:
@@ -97,14 +97,14 @@ class Node:
     def options(self) -> tuple[Option, ...]:
         return tuple(option for group in self.groups for option in group.options)
 
-    def walk(self) -> Iterable[Node]:
+    def walk(self) -> Iterable[CommandNode]:
         """Itself, and all below it."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
-def whole_tree(parser: argparse.ArgumentParser) -> Node:
+def whole_tree(parser: argparse.ArgumentParser) -> CommandNode:
     """`restow` with all its commands, from a parser that has the arguments of each."""
     return _node(parser, (parser.prog,), summary=parser.description or "")
 
@@ -117,11 +117,11 @@ def brief(text: str) -> str:
     return first
 
 
-def _node(parser: argparse.ArgumentParser, words: tuple[str, ...], *, summary: str) -> Node:
+def _node(parser: argparse.ArgumentParser, words: tuple[str, ...], *, summary: str) -> CommandNode:
     excluding = _excluding(parser)
-    groups: list[Group] = []
+    groups: list[OptionGroup] = []
     arguments: list[Argument] = []
-    children: list[Node] = []
+    children: list[CommandNode] = []
     unnamed = (parser._positionals, parser._optionals)  # noqa: SLF001 - argparse tells nobody
     for found in parser._action_groups:  # noqa: SLF001
         options: list[Option] = []
@@ -134,9 +134,11 @@ def _node(parser: argparse.ArgumentParser, words: tuple[str, ...], *, summary: s
                 arguments.append(_argument(parser, action))
         if options:
             title = "" if found in unnamed else found.title or ""
-            groups.append(Group(title=title, about=found.description or "", options=(*options,)))
+            groups.append(
+                OptionGroup(title=title, about=found.description or "", options=(*options,))
+            )
     text = (parser.epilog or "").strip("\n")
-    return Node(
+    return CommandNode(
         words=words,
         summary=summary,
         text=text,
@@ -147,7 +149,7 @@ def _node(parser: argparse.ArgumentParser, words: tuple[str, ...], *, summary: s
     )
 
 
-def _children(action: Any, words: tuple[str, ...]) -> list[Node]:
+def _children(action: Any, words: tuple[str, ...]) -> list[CommandNode]:
     summaries = {each.dest: each.help or "" for each in action._choices_actions}  # noqa: SLF001
     return [
         _node(parser, (*words, name), summary=summaries.get(name, ""))

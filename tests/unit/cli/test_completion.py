@@ -10,7 +10,7 @@ import pytest
 
 from restow.cli.completion import SCRIPTS
 from restow.cli.main import COMMANDS, main, make_whole_parser
-from restow.cli.tree import Node, brief, whole_tree
+from restow.cli.tree import CommandNode, brief, whole_tree
 from restow.kinds.releases import shipped_releases
 
 ASK = """\
@@ -25,12 +25,12 @@ ASK_FISH = "source $argv[1]; complete -C 'restow serve --guarantee '"
 
 
 @pytest.fixture(scope="module")
-def tree() -> Node:
+def tree() -> CommandNode:
     return whole_tree(make_whole_parser())
 
 
 @pytest.fixture(scope="module")
-def scripts(tree: Node, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def scripts(tree: CommandNode, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The script of each shell, in a file."""
     folder = tmp_path_factory.mktemp("scripts")
     found = {}
@@ -56,7 +56,7 @@ def offered(script: Path, lines: Sequence[str], folder: Path) -> list[list[str]]
 
 
 def test_bash_offers_every_command_verb_and_option(
-    scripts: dict[str, Path], tree: Node, tmp_path: Path
+    scripts: dict[str, Path], tree: CommandNode, tmp_path: Path
 ) -> None:
     """At each place of the line bash offers exactly what the parser there takes."""
     nodes = list(tree.walk())
@@ -105,7 +105,7 @@ def test_bash_keeps_the_option_where_it_is_one_word_with_its_value(
     assert offered(script, ["restow serve --coordination=v"], tmp_path) == [["--coordination=vote"]]
 
 
-def test_zsh_has_every_word(scripts: dict[str, Path], tree: Node) -> None:
+def test_zsh_has_every_word(scripts: dict[str, Path], tree: CommandNode) -> None:
     """There is a function for each command, with all its options; zsh itself takes it if it is
     here."""
     text = scripts["zsh"].read_text()
@@ -119,7 +119,7 @@ def test_zsh_has_every_word(scripts: dict[str, Path], tree: Node) -> None:
         subprocess.run(["zsh", "-n", str(scripts["zsh"])], check=True, timeout=60)
 
 
-def test_fish_has_every_word(scripts: dict[str, Path], tree: Node, tmp_path: Path) -> None:
+def test_fish_has_every_word(scripts: dict[str, Path], tree: CommandNode, tmp_path: Path) -> None:
     """There is a rule for each option of each command; fish itself uses it if it is here."""
     text = scripts["fish"].read_text()
     for node in tree.walk():
@@ -148,7 +148,7 @@ def check_quotes(text: str) -> None:
     assert [line for line in plain.splitlines() if line.count("'") % 2 and line[:1] != "#"] == []
 
 
-def test_a_node_for_every_command(tree: Node) -> None:
+def test_a_node_for_every_command(tree: CommandNode) -> None:
     """Each row of the table of commands is in the tree, with an option at least."""
     assert [child.words[-1] for child in tree.children] == [row.name for row in COMMANDS]
     assert all(any("--help" in option.names for option in node.options) for node in tree.walk())
@@ -164,7 +164,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], scripts: dict[str, Path
     assert "'csh'" in capsys.readouterr().err
 
 
-def test_exit_codes_and_defaults_are_read_from_the_help(tree: Node) -> None:
+def test_exit_codes_and_defaults_are_read_from_the_help(tree: CommandNode) -> None:
     """The tree has the codes a command says, in order, and each default once."""
     nodes = {node.path: node for node in tree.walk()}
     assert [code for code, _ in nodes["restow census"].exit_codes] == [0, 1, 2, 3, 4]

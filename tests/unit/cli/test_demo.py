@@ -21,7 +21,7 @@ from restow.cli.demo_stage import StoryFailed
 from restow.cli.demo_story import SERVERS, Plot, check_nothing_narrowed, is_so
 from restow.cli.demo_view import (
     HASHES,
-    Board,
+    DemoState,
     RequestSeen,
     ServerRow,
     Witness,
@@ -35,7 +35,7 @@ from restow.migration.migration_values import MigrationPhase
 from restow.migration.overview_reader import migration_seen
 from tests.support.server_process import ServerProcess
 
-MIXED = Board(
+MIXED = DemoState(
     servers=(
         ServerRow(0, "ready", "x+2", "v2"),
         ServerRow(1, "starting", "x+2", ""),
@@ -92,7 +92,7 @@ def test_a_terminal_shows_the_board_while_it_waits() -> None:
     file = io.StringIO()
     console = Console(file=file, width=80, force_terminal=True, highlight=False, markup=False)
     narrator = Narrator(is_plain=False, console=console)
-    boards = iter([Board(agreed="v1"), Board(agreed="v2"), Board(agreed="v3"), MIXED])
+    boards = iter([DemoState(agreed="v1"), DemoState(agreed="v2"), DemoState(agreed="v3"), MIXED])
     with narrator.watching(lambda: next(boards, MIXED)):
         narrator.refresh()
     said = file.getvalue()
@@ -106,9 +106,9 @@ def test_a_migration_is_told_in_words() -> None:
     seen = migration_seen(request("one", conditions=conditions))
     file = io.StringIO()
     narrator = Narrator(is_plain=True, console=Console(file=file, width=200))
-    narrator.board(Board(agreed="v2", persisted=("v1",), migration=seen))
+    narrator.board(DemoState(agreed="v2", persisted=("v1",), migration=seen))
     assert "migration: Failed (the servers do not agree)" in file.getvalue()
-    assert "migration one Failed" in str(Board(migration=seen))
+    assert "migration one Failed" in str(DemoState(migration=seen))
 
 
 @pytest.mark.parametrize(

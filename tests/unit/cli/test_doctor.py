@@ -23,7 +23,7 @@ from restow.cli.doctor_cluster import (
     judge_servers,
 )
 from restow.cli.doctor_files import judge_data_dir
-from restow.cli.doctor_findings import Finding, Level, judge_store, ok, unseen, warning
+from restow.cli.doctor_findings import Finding, Severity, judge_store, ok, unseen, warning
 from restow.cli.main import main
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import locked
@@ -54,33 +54,33 @@ users: [{name: a, user: {}}]
 """
 
 
-def worst(findings: list[Finding]) -> tuple[Level, str]:
+def worst(findings: list[Finding]) -> tuple[Severity, str]:
     found = max(findings, key=lambda each: each.level)
-    assert found.advice or found.level <= Level.UNSEEN
+    assert found.advice or found.level <= Severity.UNSEEN
     return found.level, found.text
 
 
 @pytest.mark.parametrize(
     ("fields", "level", "words"),
     [
-        ({}, Level.OK, "sound"),
-        ({"problem": "it is not there"}, Level.ERROR, "not there"),
-        ({"damages": ("page 7 is bad",)}, Level.ERROR, "page 7"),
-        ({"log_size": GIB}, Level.WARNING, "1.0 GiB"),
-        ({"links": 2}, Level.ERROR, "2 hard links"),
-        ({"free": 1000}, Level.ERROR, "1,000 bytes are free"),
-        ({"free": GIB // 2}, Level.WARNING, "512.0 MiB are free"),
-        ({"mode": 0o644}, Level.WARNING, "mode 644"),
+        ({}, Severity.OK, "sound"),
+        ({"problem": "it is not there"}, Severity.ERROR, "not there"),
+        ({"damages": ("page 7 is bad",)}, Severity.ERROR, "page 7"),
+        ({"log_size": GIB}, Severity.WARNING, "1.0 GiB"),
+        ({"links": 2}, Severity.ERROR, "2 hard links"),
+        ({"free": 1000}, Severity.ERROR, "1,000 bytes are free"),
+        ({"free": GIB // 2}, Severity.WARNING, "512.0 MiB are free"),
+        ({"mode": 0o644}, Severity.WARNING, "mode 644"),
     ],
 )
-def test_store_files(fields: dict[str, Any], level: Level, words: str) -> None:
+def test_store_files(fields: dict[str, Any], level: Severity, words: str) -> None:
     """Damage, a long log, a full disk and open permissions are each found."""
     found = worst(list(judge_store(replace(WELL, **fields))))
     assert found[0] is level
     assert words in found[1]
 
 
-def members(*found: MemberFacts) -> tuple[Level, str]:
+def members(*found: MemberFacts) -> tuple[Severity, str]:
     return worst(list(judge_store(EtcdFacts(address="etcd://x", members=found))))
 
 
@@ -91,57 +91,57 @@ def member(**fields: Any) -> MemberFacts:
 def test_etcd_members() -> None:
     """Members that are down, leaderless, behind, full or alarmed are each found."""
     down = MemberFacts(endpoint="b", problem="refused")
-    assert members(MEMBER)[0] is Level.OK
-    assert members(down)[0] is Level.ERROR
-    assert members(MEMBER, MEMBER, down)[0] is Level.WARNING
-    assert members(MEMBER, down, down)[0] is Level.ERROR
-    assert members(member(has_leader=False))[0] is Level.ERROR
-    assert members(member(is_learner=True))[0] is Level.WARNING
-    assert members(member(version="3.5.9"))[0] is Level.WARNING
-    assert members(MEMBER, member(revision=100_000))[0] is Level.WARNING
+    assert members(MEMBER)[0] is Severity.OK
+    assert members(down)[0] is Severity.ERROR
+    assert members(MEMBER, MEMBER, down)[0] is Severity.WARNING
+    assert members(MEMBER, down, down)[0] is Severity.ERROR
+    assert members(member(has_leader=False))[0] is Severity.ERROR
+    assert members(member(is_learner=True))[0] is Severity.WARNING
+    assert members(member(version="3.5.9"))[0] is Severity.WARNING
+    assert members(MEMBER, member(revision=100_000))[0] is Severity.WARNING
     assert members(member(alarms=("NOSPACE",))) == (
-        Level.ERROR,
+        Severity.ERROR,
         "127.0.0.1:2379 has raised NOSPACE",
     )
-    assert members(member(bytes_held=1900 * 1024**2))[0] is Level.WARNING
-    assert members(member(bytes_held=GIB, bytes_max=8 * GIB, bytes_used=1))[0] is Level.WARNING
-    assert members(member(errors=("disk is slow",)))[0] is Level.WARNING
+    assert members(member(bytes_held=1900 * 1024**2))[0] is Severity.WARNING
+    assert members(member(bytes_held=GIB, bytes_max=8 * GIB, bytes_used=1))[0] is Severity.WARNING
+    assert members(member(errors=("disk is slow",)))[0] is Severity.WARNING
 
 
-def server(**fields: Any) -> tuple[Level, str]:
+def server(**fields: Any) -> tuple[Severity, str]:
     return worst(list(judge_servers([replace(SERVER, **fields)], NOW)))
 
 
 def test_servers() -> None:
     """Servers that are silent, not ready, or live in another time are each found."""
-    assert server()[0] is Level.OK
-    assert server(problem="refused")[0] is Level.ERROR
-    assert server(failed_checks=("storage failed",))[0] is Level.ERROR
+    assert server()[0] is Severity.OK
+    assert server(problem="refused")[0] is Severity.ERROR
+    assert server(failed_checks=("storage failed",))[0] is Severity.ERROR
     assert server(skew_seconds=10.0) == (
-        Level.WARNING,
+        Severity.WARNING,
         "the clock of a (127.0.0.1:6443) is 10 s ahead",
     )
-    assert server(skew_seconds=-900.0)[0] is Level.ERROR
-    assert server(skew_seconds=None)[0] is Level.UNSEEN
-    assert server(renewed_seconds=-30.0)[0] is Level.WARNING
-    assert server(renewed_seconds=60.0, lease_seconds=15)[0] is Level.WARNING
-    assert server(address="", skew_seconds=None)[0] is Level.UNSEEN
+    assert server(skew_seconds=-900.0)[0] is Severity.ERROR
+    assert server(skew_seconds=None)[0] is Severity.UNSEEN
+    assert server(renewed_seconds=-30.0)[0] is Severity.WARNING
+    assert server(renewed_seconds=60.0, lease_seconds=15)[0] is Severity.WARNING
+    assert server(address="", skew_seconds=None)[0] is Severity.UNSEEN
 
 
 def test_aggregated_servers() -> None:
     """Aggregated servers are known by their leases, and told by their component."""
     alive = replace(SERVER, component="aggregated-x")
     dead = replace(alive, name="b", renewed_seconds=60.0, lease_seconds=15)
-    assert worst(list(judge_aggregated([alive])))[0] is Level.OK
+    assert worst(list(judge_aggregated([alive])))[0] is Severity.OK
     level, text = worst(list(judge_aggregated([alive, dead])))
     assert (level, text) == (
-        Level.WARNING,
+        Severity.WARNING,
         "b of aggregated-x have not renewed their leases in time",
     )
     assert list(judge_aggregated([])) == []
 
 
-def agreement(resource: ResourceView, *rows: StoredCount) -> tuple[Level, str]:
+def agreement(resource: ResourceView, *rows: StoredCount) -> tuple[Severity, str]:
     view = ClusterView(resources=(resource,), scan=StoreScan(revision=1, rows=rows))
     return worst(list(judge_agreement(view, {"a"})))
 
@@ -161,13 +161,13 @@ def test_agreement() -> None:
     def pods(**fields: Any) -> ResourceView:
         return replace(usual, **fields)
 
-    assert agreement(pods())[0] is Level.OK
-    assert agreement(pods(common=""))[0] is Level.WARNING
+    assert agreement(pods())[0] is Severity.OK
+    assert agreement(pods(common=""))[0] is Severity.WARNING
     gone = ServerEntry(server="gone", encodes="v1", decodes=("v1",))
     assert "gone" in agreement(pods(entries=(gone,)))[1]
     elsewhere = replace(gone, store="0f")
-    assert agreement(pods(entries=(elsewhere,)))[0] is Level.OK, "its lease is in its own store"
-    assert agreement(pods(persisted=("Unknown", known)))[0] is Level.WARNING
+    assert agreement(pods(entries=(elsewhere,)))[0] is Severity.OK, "its lease is in its own store"
+    assert agreement(pods(persisted=("Unknown", known)))[0] is Severity.WARNING
     row = StoredCount(
         prefix="/registry/pods/",
         resource="pods",
@@ -178,10 +178,10 @@ def test_agreement() -> None:
         values=2,
         examples=["/registry/pods/default/a"],
     )
-    assert agreement(pods(), row)[0] is Level.ERROR, "no server reads it"
+    assert agreement(pods(), row)[0] is Severity.ERROR, "no server reads it"
     assert "2 values are stored as v9" in agreement(pods(), row)[1]
-    assert agreement(pods(entries=(), common=""))[0] is Level.UNSEEN
-    assert agreement(pods(persisted=None))[0] is Level.UNSEEN
+    assert agreement(pods(entries=(), common=""))[0] is Severity.UNSEEN
+    assert agreement(pods(persisted=None))[0] is Severity.UNSEEN
 
 
 def failed(name: str, *, is_superseded: bool = False) -> MigrationRow:
@@ -202,29 +202,29 @@ def failed(name: str, *, is_superseded: bool = False) -> MigrationRow:
 
 def test_migrations() -> None:
     """A failure is told until a later migration of the resource has succeeded."""
-    assert worst(list(judge_migrations([])))[0] is Level.OK
+    assert worst(list(judge_migrations([])))[0] is Severity.OK
     (found,) = judge_migrations([failed("a")])
-    assert (found.level, found.text) == (Level.WARNING, "a of pods failed: 1 object failed")
+    assert (found.level, found.text) == (Severity.WARNING, "a of pods failed: 1 object failed")
     assert found.advice.endswith("restow migrate --force pods"), "without --force it is skipped"
     (found,) = judge_migrations([failed("a", is_superseded=True)])
-    assert (found.level, "1 failed before" in found.text) == (Level.OK, True)
+    assert (found.level, "1 failed before" in found.text) == (Severity.OK, True)
     many = list(judge_migrations([failed(str(number)) for number in range(7)]))
     assert [each.text for each in many][-1] == "2 more have failed"
 
 
 def test_objects() -> None:
     """Values that cannot be read are an error with the way out; forbidden lists are not seen."""
-    assert [each.level for each in judge_objects([], count=9)] == [Level.OK]
+    assert [each.level for each in judge_objects([], count=9)] == [Severity.OK]
     bad = Unread(resource="configmaps", is_damaged=True, why="default/bad: it is no object")
     blind = [
         Unread(resource=each, is_damaged=False, why="forbidden") for each in ("secrets", "pods")
     ]
     found, others = judge_objects([bad, *blind], count=9)
-    assert found.level is Level.ERROR
+    assert found.level is Severity.ERROR
     assert "default/bad" in found.text
     assert "restow census configmaps" in found.advice
     assert (others.level, others.text) == (
-        Level.UNSEEN,
+        Severity.UNSEEN,
         "secrets, pods could not be listed: forbidden",
     )
 
@@ -240,7 +240,7 @@ def data_dir(tmp_path: Path) -> Path:
 def test_files_of_a_cluster(data_dir: Path) -> None:
     """Keys that others can read and certificates that end are found; new ones are well."""
     now = Runtime.system().clock.wall()
-    assert worst(list(judge_data_dir(data_dir, now)))[0] is Level.OK
+    assert worst(list(judge_data_dir(data_dir, now)))[0] is Severity.OK
     soon = now + timedelta(days=350)
     assert "expires in" in worst(list(judge_data_dir(data_dir, soon)))[1]
     later = now + timedelta(days=400)
@@ -259,7 +259,7 @@ def test_files_of_a_cluster(data_dir: Path) -> None:
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     """A check that cannot be made says so."""
-    assert worst(list(judge_data_dir(tmp_path, NOW)))[0] is Level.UNSEEN
+    assert worst(list(judge_data_dir(tmp_path, NOW)))[0] is Severity.UNSEEN
 
 
 def test_exit_codes() -> None:
@@ -268,7 +268,7 @@ def test_exit_codes() -> None:
     assert exit_code([fine]) == 0
     assert exit_code([fine, blind]) == 1
     assert exit_code([fine, warning("a", "", "b")]) == 1
-    broken = Finding(check="a", level=Level.ERROR, text="")
+    broken = Finding(check="a", level=Severity.ERROR, text="")
     assert exit_code([broken, fine]) == 2
 
 

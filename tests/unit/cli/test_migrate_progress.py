@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from restow.cli.migrate_progress import Board
+from restow.cli.migrate_progress import ProgressDisplay
 from restow.migration.manual import ManualOutcome, ManualResult
 
 ESCAPE = "\x1b]0;mine\x07"
@@ -16,7 +16,7 @@ def test_what_servers_say_cannot_steer_the_terminal() -> None:
     out = StringIO()
     console = Console(file=out, force_terminal=True, width=120, markup=False)
     condition = {"type": "Running", "status": "True", "message": f"busy {ESCAPE}"}
-    with Board(is_quiet=False, console=console) as board:
+    with ProgressDisplay(is_quiet=False, console=console) as board:
         board.follow("widgets")({"status": {"conditions": [condition]}})
     assert "busy ·]0;mine·" in out.getvalue()
     assert ESCAPE not in out.getvalue()
@@ -25,7 +25,7 @@ def test_what_servers_say_cannot_steer_the_terminal() -> None:
 def test_keys_are_shown_as_they_are_called(capsys: pytest.CaptureFixture[str]) -> None:
     """What lies between two colons is part of a name, and no picture."""
     message = "all objects are stored as v1, under the key aesgcm:new:6f1d0c3b9a52"
-    with Board(is_quiet=False) as board:
+    with ProgressDisplay(is_quiet=False) as board:
         board.summary(
             [ManualResult(resource="secrets", verdict=ManualOutcome.SKIPPED, message=message)]
         )
