@@ -47,28 +47,28 @@ def k(name: str) -> Key:
     return Key(TEST_PREFIX + name)
 
 
-class Committing(Protocol):
+class CommitTarget(Protocol):
     """A store, or a recorder of one."""
 
     async def commit(self, transaction: Transaction) -> Outcome: ...
 
 
-async def commit(storage: Committing, *writes: Write, guards: tuple[Guard, ...] = ()) -> Revision:
+async def commit(storage: CommitTarget, *writes: Write, guards: tuple[Guard, ...] = ()) -> Revision:
     """Commit what must be done; return its revision."""
     outcome = await storage.commit(Transaction(guards, writes))
     assert isinstance(outcome, Done), outcome
     return outcome.revision
 
 
-async def put(storage: Committing, name: str, value: bytes = b"value") -> Revision:
+async def put(storage: CommitTarget, name: str, value: bytes = b"value") -> Revision:
     return await commit(storage, Put(k(name), value))
 
 
-async def delete(storage: Committing, name: str) -> Revision:
+async def delete(storage: CommitTarget, name: str) -> Revision:
     return await commit(storage, Delete(k(name)))
 
 
-async def refuse(storage: Committing, *writes: Write, guards: tuple[Guard, ...]) -> Refused:
+async def refuse(storage: CommitTarget, *writes: Write, guards: tuple[Guard, ...]) -> Refused:
     """Commit what must be refused; return how it was."""
     outcome = await storage.commit(Transaction(guards, writes))
     assert isinstance(outcome, Refused), outcome
