@@ -56,15 +56,17 @@ class SelectionFollower:
         registrar.on_open = self.catch_up
 
     def note(self, key: Key, item: Item | None) -> None:
-        """Something was selected."""
-        if item is None or not key.startswith(SELECTED_PREFIX):
+        """The selected version of a resource has changed, or was removed."""
+        if not key.startswith(SELECTED_PREFIX):
             return
         named = resource_of_name(key.removeprefix(SELECTED_PREFIX))
         resource = self._catalog.named(named.group, named.resource)
-        if resource is not None:
+        if resource is None:
+            return
+        if item is not None:
             self._switch(resource, item.value.decode(errors="replace"))
-            if self._table.find(resource) is None:
-                self._table.tell_switch()
+        if self._table.find(resource) is None:
+            self._table.tell_switch()
 
     def selected(self, resource: Resource) -> str | None:
         """What is selected for a resource, as far as this server has heard."""

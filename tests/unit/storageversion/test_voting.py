@@ -10,14 +10,15 @@ import pytest
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.version_hash import storage_version_hash
-from restow.storage.interface import Key, Outcome, Put, Refused, Span, Transaction
+from restow.storage.interface import Delete, Key, Outcome, Put, Refused, Span, Transaction
+from restow.storage.memory import MemoryStorage
 from restow.storageversion.changes import MirrorView
 from restow.storageversion.encoding_table import OLDER_WRITES_SECONDS
 from restow.storageversion.errors import ModeRefused
 from restow.storageversion.identity import SERVERS_PREFIX
 from restow.storageversion.object_codec import state_key
 from restow.storageversion.raw_scan import version_of
-from restow.storageversion.records import SELECTED_PREFIX
+from restow.storageversion.records import SELECTED_PREFIX, name_of, selected_key
 from restow.storageversion.vote_objects import BALLOTS_PREFIX, decode_ballot
 from restow.storageversion.voting import Vote
 from tests.unit.storageversion.custom_looks import Late
@@ -253,6 +254,25 @@ async def test_a_server_that_may_not_write_shows_what_is_selected(tmp_path: Path
         await world.run(old.stop())
         await world.clock.advance(10)
         assert (await ballot(world)).selected == V2
+        assert coordinator.version_of(resource) == V2
+        assert shown[-1] == V2
+
+
+async def test_discovery_follows_the_removal_of_the_selected_version(tmp_path: Path) -> None:
+    """The hash that discovery caches for a resource that may not be written is updated when the
+    record of the selected version is deleted, too."""
+    async with open_world(tmp_path) as world:
+        await world.started("x", mode="strict")
+        jumper = world.server("x+3", mode="strict")
+        shown: list[str] = []
+        coordinator, resource = jumper.coordinator, jumper.resource()
+        coordinator.table.on_switch = lambda: shown.append(coordinator.version_of(resource))
+        with pytest.raises(TimeoutError):
+            await world.run(jumper.start(), seconds_max=10)
+        assert coordinator.version_of(resource) == V1
+        selected = selected_key(name_of(resource.kind.group_resource))
+        await MemoryStorage.commit(world.storage, Transaction(writes=(Delete(selected),)))
+        await world.clock.advance(0.1)
         assert coordinator.version_of(resource) == V2
         assert shown[-1] == V2
 
