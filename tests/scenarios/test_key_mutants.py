@@ -64,7 +64,7 @@ def _keeps_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
 def _never_looks_at_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is stored before anything is known of it is not looked at."""
 
-    async def check_stored(_self: Registrar, _resource: Resource) -> None:
+    async def check_stored(_self: Registrar, _resource: Resource, _listed: object) -> None:
         return None
 
     monkeypatch.setattr(Registrar, "_check_stored", check_stored)

@@ -12,12 +12,15 @@ KEY_BYTES: Final = 32
 
 
 def provider(spec: str) -> dict[str, object]:
-    """`identity`, or `cipher:name`, such as `aesgcm:k1`, with a key that the name gives."""
+    """`identity`, or `cipher:name`, such as `aesgcm:k1`, with a secret that the name gives.
+    `aesgcm:k1!` is another secret under the name `k1`."""
     cipher, _, name = spec.partition(":")
     if not name:
         return {cipher: {}}
     secret = hashlib.sha256(f"restow test key {name}".encode()).digest()[:KEY_BYTES]
-    return {cipher: {"keys": [{"name": name, "secret": base64.b64encode(secret).decode()}]}}
+    return {
+        cipher: {"keys": [{"name": name.rstrip("!"), "secret": base64.b64encode(secret).decode()}]}
+    }
 
 
 def write_encryption_file(path: Path, *specs: str, resources: tuple[str, ...] = ("*.*",)) -> Path:

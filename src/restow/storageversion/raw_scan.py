@@ -73,7 +73,8 @@ class Scan(NamedTuple):
     """What cannot be opened because the key is missing, or is another one of that name: then it
     opens nothing at all."""
     damaged: list[Unopened]
-    """What a key does not open that opens other values here: these were changed or moved."""
+    """What a key does not open that opens other values here, and no other secret of that name is
+    recorded: these were changed or moved."""
 
 
 async def scan(
@@ -83,8 +84,13 @@ async def scan(
     readable: Collection[str] = (IDENTITY,),
     *,
     has_key: Callable[[Key], bool] = lambda _key: True,
+    recorded: Collection[str] = (),
 ) -> Scan:
     """Look at everything under a root; `has_key` tells whether a key has the right form.
+
+    `recorded`: ids of the encryption keys that the StorageState lists. If one of them has the name
+    of a key of this server and another secret, values that do not open are not damaged: they need
+    that other secret.
 
     What is to be readable counts, which may be less than what can be opened just now: keys that are
     given up are kept until all servers know.
@@ -130,8 +136,19 @@ async def scan(
     found = Scan(versions, kinds, misplaced, [], [])
     for each in failed.values():
         is_right = any(is_readable(key_id, each.tried) for key_id in used if key_id)
+        is_right = is_right and not _other_secrets(each.tried, recorded)
         (found.damaged if is_right else found.unopened).append(each)
     return found
+
+
+def _other_secrets(tried: Collection[str], recorded: Collection[str]) -> list[str]:
+    """Recorded keys with the name of a key that was tried, and another fingerprint."""
+    names = {each.rpartition(":")[0] for each in tried}
+    return [
+        each
+        for each in recorded
+        if each.rpartition(":")[0] in names and not is_readable(each, tried)
+    ]
 
 
 def version_of(value: bytes) -> str:

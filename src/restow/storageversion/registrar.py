@@ -161,7 +161,9 @@ class Registrar:
         if is_recorded and view.state is not None and UNKNOWN_HASH not in view.persisted:
             _check_listed(resource, view.state.state.keys, readable)
         else:
-            _check_opened(resource, await scan(self._storage, resource.root, keys, readable))
+            recorded = () if view.state is None else view.state.state.keys
+            found = await scan(self._storage, resource.root, keys, readable, recorded=recorded)
+            _check_opened(resource, found)
 
     async def still_holds(self, encoding: Encoding) -> bool:
         """Whether the guards of an encoding hold now."""
@@ -246,7 +248,7 @@ class Registrar:
         was_scanned = self._scanned.get(resource.root) == scanned_for
         if foreign or foreign_keys or not is_placed or not was_scanned:
             self._check_writers(resource, view)
-            await self._check_stored(resource)
+            await self._check_stored(resource, listed)
             self._scanned[resource.root] = scanned_for
 
     def _persisted(self, view: MirrorView) -> tuple[str, ...]:
@@ -271,11 +273,15 @@ class Registrar:
                 f" read ({', '.join(sorted(written))}): go up or down by one release at a time"
             )
 
-    async def _check_stored(self, resource: Resource) -> None:
-        """Nobody knows what is stored, so look."""
-        keys = self._readable_keys(resource)
+    async def _check_stored(self, resource: Resource, listed: tuple[str, ...]) -> None:
+        """What is stored is not recorded completely, so scan it. `listed`: the recorded keys."""
         scanned = await scan(
-            self._storage, resource.root, self._keys, keys, has_key=resource.has_key
+            self._storage,
+            resource.root,
+            self._keys,
+            self._readable_keys(resource),
+            has_key=resource.has_key,
+            recorded=listed,
         )
         _check_placed(resource, scanned)
         _check_opened(resource, scanned)

@@ -114,3 +114,27 @@ async def test_damaged_values_are_told_from_wrong_keys(tmp_path: Path) -> None:
     ]
     assert len(found.unopened[1].places) == PLACES_MAX
     await storage.close()
+
+
+async def test_another_secret_that_is_recorded_is_no_damage(tmp_path: Path) -> None:
+    """Two servers have written under one name with different secrets, while they did not compare
+    them. What a StorageState lists shows which values need the other secret: they are not damaged,
+    although the own secret opens others."""
+    mine = keyring_of(tmp_path / "mine", "aesgcm:a")
+    other = keyring_of(tmp_path / "other", "aesgcm:a!")
+    storage = MemoryStorage()
+    for name, keyring in (("mine", mine), ("other", other)):
+        key = Key(f"{ROOT}{name}")
+        value = keyring.seal(keyring.write_key(WIDGETS), key, V1)
+        await storage.commit(Transaction(writes=(Put(key, value),)))
+    readable = mine.readable(WIDGETS)
+    cases: list[tuple[tuple[str, ...], bool]] = [
+        ((), True),
+        (readable, True),
+        (other.readable(WIDGETS), False),
+    ]
+    for recorded, is_damaged in cases:
+        found = await scan(storage, ROOT, mine, readable, recorded=recorded)
+        assert bool(found.damaged) is is_damaged
+        assert bool(found.unopened) is not is_damaged
+    await storage.close()

@@ -37,9 +37,9 @@ def _scans_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A root is scanned once in the life of a process."""
     check_stored, scanned = Registrar._check_stored, set[tuple[int, str]]()
 
-    async def check_once(self: Registrar, resource: Resource) -> None:
+    async def check_once(self: Registrar, resource: Resource, listed: tuple[str, ...]) -> None:
         if (id(self), resource.root) not in scanned:
-            await check_stored(self, resource)
+            await check_stored(self, resource, listed)
             scanned.add((id(self), resource.root))
 
     monkeypatch.setattr(Registrar, "_check_stored", check_once)
