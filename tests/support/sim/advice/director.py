@@ -179,11 +179,12 @@ class AdviceDirector(Director):
             self.world.files[each].keys = file_of(keys)
 
     def _find_keys(self) -> None:
-        """Give all servers every key that something is stored under."""
+        """Give all servers every key that something is stored under, or that one of them has: it
+        may write with that key before the others are told of it."""
         if self.plan.keys:
             stored = {open_value(key, value).key for key, value in self.soundness.raw().items()}
-            first = next(iter(self.keys.values()))
-            self.set_keys(tuple(dict.fromkeys((*first, *sorted(stored), IDENTITY))))
+            known = [each for keys in self.keys.values() for each in keys if each != IDENTITY]
+            self.set_keys(tuple(dict.fromkeys((*known, *sorted(stored - {""}), IDENTITY))))
 
     async def _remove_key(self, key: str, *, is_advised: bool) -> None:
         """Take a key out of all configurations; `is_advised`: if preflight says so."""

@@ -88,6 +88,8 @@ class Soundness:
         self._questions: list[Question] = []
         self._unreported: set[str] = set()
         """Resources that a server has written with the gate off, and none has registered since."""
+        self._unfenced: set[str] = set()
+        """Keys whose value was written by a server with the gate off."""
         self.planted: dict[str, float] = {}
         """When values were put past the servers, by key."""
         world.storage.on_commit = self._commit
@@ -330,8 +332,10 @@ class Soundness:
         if not key.startswith(_PLAYED):
             return
         servers = [*self._world.servers.values(), *self._world.past]
+        self._unfenced.discard(key)
         if any(each.name == sender and each.options.mode == "off" for each in servers):
             self._unreported.add(f"{parts[3]}.{parts[2]}")
+            self._unfenced.add(key)
 
     def _check_written(self, sender: str, key: Key, value: bytes) -> None:
         """What is written after an answer, too, can be read by what was called safe."""
@@ -384,7 +388,10 @@ class Soundness:
             try:
                 server.encryption.keys.open(Key(key), value)
             except CannotOpen as error:
-                if key not in self.planted:
+                # With the gate off, servers do not compare their keys. If both have opened some
+                # values under one name, a value of the other secret cannot be told from damage.
+                is_ambiguous = key in self._unfenced and bool(error.tried)
+                if key not in self.planted and not is_ambiguous:
                     self._world.problem(f"S10: {what} {key}, and {server.name} has no key: {error}")
                     return
 
