@@ -34,7 +34,6 @@ WAIT_SECONDS_MAX: Final = 10.0
 """How long to wait for a turn."""
 ANSWER_SECONDS_MAX: Final = 5.0
 """How long a thread waits for what it asks on the loop."""
-RETRY_SECONDS: Final = 1
 _TOO_MANY: Final = "too many requests wait for expressions that take long, please try again later."
 
 T = TypeVar("T")
@@ -122,4 +121,6 @@ def _leave_when_done(seat: QueuedSlot, pending: Future[T]) -> None:
 
 
 def _stopping() -> status.ServiceUnavailable:
-    return status.unavailable("the server is stopping", retry_after_seconds=RETRY_SECONDS)
+    return status.unavailable(
+        "the server is stopping", retry_after_seconds=status.RETRY_AFTER_SECONDS
+    )

@@ -68,7 +68,6 @@ COST_AT_ONCE: Final = 20_000
 """What expressions may cost, some milliseconds, before others get a turn."""
 WAITS_MAX: Final = 64
 """How often one decision may have to wait for something."""
-RETRY_SECONDS: Final = 1
 
 logger = logging.getLogger(__name__)
 
@@ -204,7 +203,8 @@ class Policies:
             else:
                 return
         raise status.unavailable(
-            "what policies need to know is changing; try again", retry_after_seconds=RETRY_SECONDS
+            "what policies need to know is changing; try again",
+            retry_after_seconds=status.RETRY_AFTER_SECONDS,
         )
 
     async def _in_turns(self, asked: _Asked, steps: Steps[None], step: int | NeedsOffload) -> None:

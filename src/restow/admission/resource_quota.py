@@ -41,7 +41,6 @@ QUOTAS_AT_ONCE_MAX: Final = 32
 """How many quotas of a namespace are charged side by side."""
 NAMESPACES_MAX: Final = 1_000
 """In how many namespaces something is being charged at one time."""
-RETRY_SECONDS: Final = 1
 
 logger = logging.getLogger(__name__)
 
@@ -348,7 +347,7 @@ def _sum(one: Charges, other: Charges) -> dict[str, dict[str, Number]]:
 def _unavailable() -> StatusError:
     return status.unavailable(
         "what this would use cannot be charged just now; try again",
-        retry_after_seconds=RETRY_SECONDS,
+        retry_after_seconds=status.RETRY_AFTER_SECONDS,
     )
 
 

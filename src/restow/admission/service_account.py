@@ -15,15 +15,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from restow.admission.review import Attributes, WriteOf, forbidden
-from restow.aio import Runtime
+from restow.aio import Backoff, Runtime, retry
 from restow.apimachinery import pod_accounts
+from restow.apimachinery.status import Forbidden
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
+from restow.registry.watch_cache import Entry
 
 ATTEMPTS_MAX: Final = 10
 """How often the account `default` is looked for. All others are looked for once."""
-RETRY_SECONDS: Final = (0.1, 0.2)
-"""How long is waited between looks: at least, and at most."""
+BACKOFF: Final = Backoff(initial_seconds=0.2, factor=1, max_seconds=0.2, jitter=0.5)
+"""Between two reads."""
 
 
 class PodAccounts:
@@ -75,17 +77,25 @@ class PodAccounts:
         path = resource.path_of(attributes.namespace, name)
         cache = self._store.ready(resource)
         entry = None if cache is None else cache.get(path)
-        attempts = ATTEMPTS_MAX if name == _DEFAULT else 1
-        while entry is None:
-            # What is in memory may be old: it was looked up there, and now it is looked up anew.
-            entry = (await self._store.read(resource)).get(path)
-            attempts -= 1
-            if entry is None:
-                if attempts <= 0:
-                    where = f"{attributes.namespace}/{name}"
-                    why = f'error looking up service account {where}: serviceaccount "{name}"'
-                    raise forbidden(attributes, f"{why} not found")
-                await self._runtime.clock.sleep(self._runtime.randomness.uniform(*RETRY_SECONDS))
+
+        async def read() -> Entry:
+            found = (await self._store.read(resource)).get(path)
+            if found is None:
+                where = f"{attributes.namespace}/{name}"
+                why = f'error looking up service account {where}: serviceaccount "{name}"'
+                raise forbidden(attributes, f"{why} not found")
+            return found
+
+        if entry is None:
+            # The cache may be behind the store, and the controller behind a new namespace.
+            entry = await retry(
+                read,
+                retry_on=Forbidden,
+                attempts_max=ATTEMPTS_MAX if name == _DEFAULT else 1,
+                backoff=BACKOFF,
+                clock=self._runtime.clock,
+                randomness=self._runtime.randomness,
+            )
         version = resource.api_version(resource.own_version)
         return self._store.object_of(resource, entry, version)
 

@@ -22,7 +22,6 @@ from restow.request.slots import Slot, SlotPool
 
 WAITING_MAX: Final = 1_000
 """Who may wait in one line."""
-RETRY_SECONDS: Final = 1
 TOO_LATE: Final = "request did not complete within requested timeout"
 
 _Waiter = asyncio.Future[None]
@@ -114,7 +113,7 @@ class SlotQueue:
             self._masters.discard(name)
 
     def _refusal(self) -> StatusError:
-        return status.too_many_requests(self._told, retry_after_seconds=RETRY_SECONDS)
+        return status.too_many_requests(self._told)
 
 
 class QueuedSlot:

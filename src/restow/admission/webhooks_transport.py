@@ -51,7 +51,6 @@ MASTERS_MAX: Final = 128
 PORT_DEFAULT: Final = 443
 UNAVAILABLE: Final = 503
 
-RETRY_SECONDS: Final = 1
 _TOO_MANY: Final = "too many requests wait for an admission webhook, please try again later."
 
 LIMITS: Final = BackendLimits(requests_max=CALLS_MAX + MASTERS_MAX, streams_max=1, kept_max=8)
@@ -182,7 +181,7 @@ class HookCalls:
                 raise _stopping() from None
             raise way.failed(target, "context deadline exceeded") from None
         except BackendBusy as error:
-            raise status.too_many_requests(_TOO_MANY, retry_after_seconds=RETRY_SECONDS) from error
+            raise status.too_many_requests(_TOO_MANY) from error
         except ConnectionFailed as error:
             if self._is_closed:
                 raise _stopping() from error
@@ -280,7 +279,9 @@ class _Way:
 
 
 def _stopping() -> StatusError:
-    return status.unavailable("the server is stopping", retry_after_seconds=RETRY_SECONDS)
+    return status.unavailable(
+        "the server is stopping", retry_after_seconds=status.RETRY_AFTER_SECONDS
+    )
 
 
 def _place_of(url: str) -> tuple[ServiceEndpoint, str]:

@@ -3,6 +3,7 @@
 The delays are pure; only `retry` waits. Which errors are worth another try is the caller's to say.
 """
 
+import itertools
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -59,28 +60,29 @@ async def retry(
     operation: Callable[[], Awaitable[T]],
     *,
     retry_on: type[Exception] | tuple[type[Exception], ...],
-    attempts_max: int,
+    attempts_max: int | None,
     backoff: Backoff,
     clock: Clock,
     randomness: Randomness,
     on_retry: Callable[[Exception, float], None] | None = None,
 ) -> T:
-    """Call the operation until it succeeds, at most `attempts_max` times, and raise its last error.
+    """Call the operation until it succeeds, at most `attempts_max` times (None: without a limit),
+    and raise its last error.
 
-    Other errors pass at once. `on_retry` hears of each error that is retried and of the delay.
+    Other errors are raised at once. `on_retry` is called with each error that is retried, and the
+    delay before the next attempt.
     """
-    if attempts_max < 1:
+    if attempts_max is not None and attempts_max < 1:
         raise ValueError("attempts_max must be at least 1")
-    for failures in range(attempts_max - 1):
+    for failures in itertools.count():
         try:
             return await operation()
         except retry_on as error:
+            if attempts_max is not None and failures + 1 >= attempts_max:
+                error.add_note(f"gave up after {attempts_max} attempts")
+                raise
             delay_seconds = backoff.delay_seconds(failures, randomness)
             if on_retry is not None:
                 on_retry(error, delay_seconds)
         await clock.sleep(delay_seconds)
-    try:
-        return await operation()
-    except retry_on as error:
-        error.add_note(f"gave up after {attempts_max} attempts")
-        raise
+    raise AssertionError("unreachable")

@@ -39,6 +39,7 @@ from restow.apimachinery.status_error import Details, StatusCause, StatusError
 
 __all__ = [
     "CAUSES_MAX",
+    "RETRY_AFTER_SECONDS",
     "AlreadyExists",
     "BadRequest",
     "Conflict",
@@ -95,6 +96,8 @@ __all__ = [
     "unsupported_media_type",
 ]
 
+RETRY_AFTER_SECONDS: Final = 1
+"""The Retry-After of answers to requests that may be repeated soon."""
 # More causes than this help nobody, and a body can be made to have a hundred thousand.
 CAUSES_MAX: Final = 100
 
@@ -417,7 +420,9 @@ def unfit_patch(why: str) -> Invalid:
 
 
 def too_many_requests(
-    message: str = "Too many requests, please try again later.", *, retry_after_seconds: int = 1
+    message: str = "Too many requests, please try again later.",
+    *,
+    retry_after_seconds: int = RETRY_AFTER_SECONDS,
 ) -> TooManyRequests:
     """This client, or all of them together, ask too much at once."""
     return TooManyRequests(message, retry_after_seconds=retry_after_seconds)

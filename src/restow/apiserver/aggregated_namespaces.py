@@ -38,7 +38,6 @@ PAUSE_SECONDS: Final = 0.1
 ASK_SECONDS_MAX: Final = 10.0
 DELETES_MAX: Final = 500
 """Of one namespace and resource in one look."""
-RETRY_SECONDS: Final = 1
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ class MainNamespaces:
             raise status.unavailable(
                 f"the main servers could not be asked for namespace {attributes.namespace}:"
                 f" {error}",
-                retry_after_seconds=RETRY_SECONDS,
+                retry_after_seconds=status.RETRY_AFTER_SECONDS,
             ) from error
         if found is None:
             raise status.not_found(NAMESPACE_RESOURCE, attributes.namespace)

@@ -32,7 +32,6 @@ KEPT_SECONDS: Final = 10.0
 KEPT_MAX: Final = 10_000
 IN_FLIGHT_MAX: Final = 100
 ASK_SECONDS_MAX: Final = 10.0
-RETRY_SECONDS: Final = 1
 GROUPS_MAX: Final = 1_000
 
 _HEALTH: Final = frozenset({"healthz", "livez", "readyz"})
@@ -199,5 +198,5 @@ def _asked_of(spec: dict[str, Any]) -> dict[str, str]:
 def _unavailable(why: str) -> StatusError:
     return status.unavailable(
         f"the main servers could not be asked who this is and what they may do: {why}",
-        retry_after_seconds=RETRY_SECONDS,
+        retry_after_seconds=status.RETRY_AFTER_SECONDS,
     )

@@ -33,7 +33,7 @@ FETCH_SECONDS_MAX: Final = 10.0
 DOCUMENT_BYTES_MAX: Final = 1024 * 1024
 FRESH_SECONDS: Final = 300.0
 """How often keys are fetched although nobody misses one: a key may have been taken back."""
-RETRY_SECONDS: Final = 10.0
+REFETCH_SECONDS: Final = 10.0
 ASK_AGAIN_SECONDS: Final = 10.0
 """Between two fetches for the sake of tokens whose keys are not known."""
 WAITING_MAX: Final = 100
@@ -103,7 +103,7 @@ class IssuerKeys:
     async def _keep(self) -> None:
         while True:
             await self._fetch().wait()
-            seconds = FRESH_SECONDS if self.problem is None else RETRY_SECONDS
+            seconds = FRESH_SECONDS if self.problem is None else REFETCH_SECONDS
             await self._clock.sleep(seconds)
 
     def _fetch(self) -> TaskHandle:

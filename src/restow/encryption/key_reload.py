@@ -271,7 +271,7 @@ class ReloadedKeys:
                 self._runtime,
                 probes=self._probes,
                 poll_seconds=self._plugin_poll_seconds,
-                retry_seconds=self._plugin_retry_seconds,
+                retry_seconds_max=self._plugin_retry_seconds,
             )
             try:
                 await plugin.start()

@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from restow.aio import Clock, Runtime, TaskHandle
+from restow.aio import Backoff, Clock, Runtime, TaskHandle
 from restow.apis.encryption_keys import ANY
 from restow.encryption.configuration import KmsProvider
 from restow.encryption.interface import NotPrepared, Opened
@@ -42,9 +42,8 @@ from restow.storage.errors import CannotOpen, PluginSilent, StorageError, Unavai
 from restow.storage.interface import Key
 
 POLL_SECONDS: Final = 60.0
-RETRY_SECONDS: Final = 10.0
+RETRY_SECONDS_MAX: Final = 10.0
 """After a failure it is asked sooner."""
-FAILURES_COUNTED_MAX: Final = 16
 HURRY_SECONDS: Final = 1.0
 """A read that failed makes it be asked this soon; until it answers, other reads fail at once."""
 WRITE_SECONDS_MAX: Final = 180.0
@@ -72,7 +71,7 @@ class Plugin:
         *,
         probes: KmsProbes | None = None,
         poll_seconds: float = POLL_SECONDS,
-        retry_seconds: float = RETRY_SECONDS,
+        retry_seconds_max: float = RETRY_SECONDS_MAX,
     ) -> None:
         self.provider = provider
         self.name = provider.name
@@ -89,7 +88,12 @@ class Plugin:
         self._ids = runtime.ids
         self._tasks = runtime.tasks(f"kms {provider.name}")
         self._poll_seconds = poll_seconds
-        self._retry_seconds = retry_seconds
+        self._backoff = Backoff(
+            initial_seconds=min(HURRY_SECONDS, retry_seconds_max),
+            factor=2,
+            max_seconds=retry_seconds_max,
+            jitter=0,
+        )
         self._channel = Channel(
             provider.socket, timeout_seconds=provider.timeout_seconds, clock=runtime.clock
         )
@@ -292,7 +296,7 @@ class Plugin:
         while True:
             seconds = self._poll_seconds
             if self.trouble:
-                seconds = min(self._retry_seconds, HURRY_SECONDS * 2**failures)
+                seconds = self._backoff.ceiling_seconds(failures)
             try:
                 async with self._clock.timeout(seconds):
                     await self._hurry.wait()
@@ -301,7 +305,7 @@ class Plugin:
                 pass
             self._hurry.clear()
             await self.poll()
-            failures = min(failures + 1, FAILURES_COUNTED_MAX) if self.trouble else 0
+            failures = failures + 1 if self.trouble else 0
 
     async def poll(self) -> None:
         """Ask for the status, and follow the plug-in to another key. Never raises."""

@@ -22,7 +22,7 @@ from restow.audit import Auditor
 from restow.endpoints.handlers.get import answer_from
 from restow.endpoints.handlers.pending_commit import Freshening, PendingCommit, Writing
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.outcomes import RETRY_SECONDS, RequestOutcomes, too_many
+from restow.endpoints.outcomes import RequestOutcomes, too_many
 from restow.httpserver import (
     Answer,
     Deferred,
@@ -210,7 +210,7 @@ class DeferredResponses:
                 lack = next_lack
         raise status.unavailable(
             f"what {context.info.path} means is changing; try again",
-            retry_after_seconds=RETRY_SECONDS,
+            retry_after_seconds=status.RETRY_AFTER_SECONDS,
         )
 
     async def _resolve_again(self, context: Context, lack: DoAgain, deferred: Deferred) -> None:

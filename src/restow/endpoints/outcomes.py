@@ -24,7 +24,6 @@ from restow.storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS: Final = 1
 _EXPECTED: Final = (StatusError, StorageError, MachineryError, RecursionError)
 
 
@@ -71,7 +70,7 @@ class RequestOutcomes:
 
 def too_many(context: Context, why: str) -> HttpResponse:
     """The answer when no task can be had that is needed for one."""
-    error = status.unavailable(why, retry_after_seconds=RETRY_SECONDS)
+    error = status.unavailable(why, retry_after_seconds=status.RETRY_AFTER_SECONDS)
     return error_answer(context, error)
 
 

@@ -34,7 +34,7 @@ from restow.storage.interface import Event, Item, Revision, Span, Storage, Watch
 LOAD_SLICE_ITEMS: Final = 500
 PROTOBUF_SLICE_ITEMS: Final = 20
 """Values in protobuf are decoded, which takes much longer."""
-RETRY_SECONDS: Final = 0.2
+RELOAD_SECONDS: Final = 0.2
 FUTURE_POLL_SECONDS: Final = 0.1
 BACKFILL_SECONDS_MAX: Final = 5.0
 
@@ -311,7 +311,7 @@ class Caches:
                 logger.warning("the watch of the store has failed: %s", error)
             await self._watch.close()
             while True:
-                await self._clock.sleep(RETRY_SECONDS)
+                await self._clock.sleep(RELOAD_SECONDS)
                 if await self._reload():
                     break
 

@@ -40,7 +40,6 @@ from restow.storage.interface import (
 )
 
 FENCE_ATTEMPTS_MAX: Final = 5
-RETRY_SECONDS: Final = 1
 
 
 class PlaceMoved(Exception):
@@ -192,7 +191,7 @@ class ObjectCommitter:
                     assert_never(outcome)
         raise status.unavailable(
             f"the storage version of {resource.kind.group_resource} is changing; try again",
-            retry_after_seconds=RETRY_SECONDS,
+            retry_after_seconds=status.RETRY_AFTER_SECONDS,
         )
 
     def begin(self, plan: WritePlan) -> Begun | Written | None:

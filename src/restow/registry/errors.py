@@ -22,8 +22,6 @@ from restow.storage.errors import (
     Unavailable,
 )
 
-RETRY_SECONDS = 1
-
 
 class DoAgain(Exception):
     """A request that cannot be finished as it was begun. After `settle` it can be done anew."""
@@ -55,14 +53,14 @@ def translate(error: StorageError) -> StatusError:
             return status.bad_request(error.told)
         case StoreFull():
             return status.unavailable(
-                f"the store is full: {error.told}", retry_after_seconds=RETRY_SECONDS
+                f"the store is full: {error.told}", retry_after_seconds=status.RETRY_AFTER_SECONDS
             )
         case StorageClosed():
             return status.unavailable(
-                "this server is shutting down", retry_after_seconds=RETRY_SECONDS
+                "this server is shutting down", retry_after_seconds=status.RETRY_AFTER_SECONDS
             )
         case Unavailable():
-            return status.unavailable(error.told, retry_after_seconds=RETRY_SECONDS)
+            return status.unavailable(error.told, retry_after_seconds=status.RETRY_AFTER_SECONDS)
         case StoreDamaged() | OpenRefused():
             return status.internal(error.told)
         case _:

@@ -27,7 +27,6 @@ from restow.registry.watch_cache import Entry, Foreign, ForNow, WatchCache
 from restow.storage.errors import StorageError
 from restow.storage.interface import Item, Storage
 
-RETRY_SECONDS: Final = 1
 DAMAGED_SHOWN_MAX: Final = 10
 
 
@@ -179,7 +178,7 @@ class ObjectReader:
             if not waits_for:
                 return status.internal(text)
             text = f"{text}; {waits_for}"
-        return status.unavailable(text, retry_after_seconds=RETRY_SECONDS)
+        return status.unavailable(text, retry_after_seconds=status.RETRY_AFTER_SECONDS)
 
     def _waits_for(self, resource: Resource, stored_at: int) -> str:
         """What may come yet, so that this server can read what was stored at a revision by others;

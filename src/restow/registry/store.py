@@ -28,7 +28,7 @@ from restow.registry.caches import Caches
 from restow.registry.committer import Begun, ObjectCommitter, PlaceMoved, Sealed, StateMoved
 from restow.registry.encoding import EncodingPolicy
 from restow.registry.field_management import SERVER, Apply, Converting, NotConverted, settled
-from restow.registry.object_reader import RETRY_SECONDS, ObjectReader
+from restow.registry.object_reader import ObjectReader
 from restow.registry.resource import Object, Resource
 from restow.registry.write_planner import Change, DeleteOptions, Facts, WritePlanner, by_path
 from restow.registry.write_plans import CreatePlan, RemovePlan, UpdatePlan, WritePlan, Written
@@ -267,7 +267,7 @@ class ResourceStore(ObjectReader):
                         newest = self.fresh(resource)
                         entry = entry if newest is None else newest.get(path)
         raise status.server_timeout(
-            resource.kind.group_resource, "update", retry_after_seconds=RETRY_SECONDS
+            resource.kind.group_resource, "update", retry_after_seconds=status.RETRY_AFTER_SECONDS
         )
 
     def begin_update(
@@ -355,7 +355,7 @@ class ResourceStore(ObjectReader):
             except StateMoved as moved:
                 entry = self._entry(resource, moved.current)
         raise status.server_timeout(
-            resource.kind.group_resource, "delete", retry_after_seconds=RETRY_SECONDS
+            resource.kind.group_resource, "delete", retry_after_seconds=status.RETRY_AFTER_SECONDS
         )
 
     async def rewrite(self, plan: WritePlan) -> Refused | Unknown | None:

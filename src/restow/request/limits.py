@@ -37,7 +37,6 @@ WRITES_MAX_DEFAULT: Final = 200
 STREAMS_MAX_DEFAULT: Final = 9_000
 """Of the connections that there may be, some are left for all else."""
 STREAMS_PER_USER_MAX_DEFAULT: Final = 1_000
-RETRY_SECONDS: Final = 1
 
 _READS: Final = frozenset({"get", "list", "head", "options"})
 _HEALTH: Final = frozenset({"healthz", "livez", "readyz"})
@@ -102,7 +101,7 @@ class InFlight:
         if user.is_master:
             seat.leave()
         elif not seat.move_to(user.name):
-            raise status.too_many_requests(retry_after_seconds=RETRY_SECONDS)
+            raise status.too_many_requests()
 
     def room_of(self, info: RequestInfo) -> SlotPool | None:
         """Where a request takes its seat; None: it needs none."""
@@ -127,9 +126,8 @@ def refusal(room: SlotPool) -> StatusError:
     if room.is_of_streams:
         return status.too_many_requests(
             "too many watches are open, please try again later.",
-            retry_after_seconds=RETRY_SECONDS,
         )
-    return status.too_many_requests(retry_after_seconds=RETRY_SECONDS)
+    return status.too_many_requests()
 
 
 class Seated:

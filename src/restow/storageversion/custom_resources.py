@@ -48,7 +48,7 @@ WORKERS: Final = 8
 FIRST_SECONDS_MAX: Final = 15.0
 """So long a server that starts waits for all of them."""
 MOVED_SECONDS: Final = 0.05
-RETRY_SECONDS: Final = 0.5
+REQUEUE_SECONDS: Final = 0.5
 UNREADABLE_SECONDS: Final = 5.0
 """Between two scans of raw values that this server cannot read."""
 STALE: Final = "this server does not know whether its definition has changed"
@@ -268,7 +268,7 @@ class CustomResources:
                 self._errors[name] = str(error)
                 logger.warning("%s is not served as defined: %s", name, error)
             is_unreadable = isinstance(error, VersionUnsupported)
-            again_seconds = UNREADABLE_SECONDS if is_unreadable else RETRY_SECONDS
+            again_seconds = UNREADABLE_SECONDS if is_unreadable else REQUEUE_SECONDS
         finally:
             for tried in waiting:
                 if not tried.done():
@@ -336,7 +336,7 @@ class CustomResources:
                 self._catalog.host(hosted.resource)
 
         hosted.is_settled = await self._registration.register(hosted.resource, opened=opened)
-        return None if hosted.is_settled else RETRY_SECONDS
+        return None if hosted.is_settled else REQUEUE_SECONDS
 
     async def _end(self, name: str, hosted: _Hosted, *, is_gone: bool) -> None:
         """Nobody finds it any more, then nobody waits for this server because of it."""

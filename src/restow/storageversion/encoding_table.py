@@ -17,7 +17,6 @@ from restow.storage.interface import Revision
 
 OLDER_WRITES_SECONDS: Final = 30.0
 """By then every commit that was sent before a switch has been answered, one way or the other."""
-RETRY_SECONDS: Final = 1
 NO_ERROR: Final = "<nil>"
 
 
@@ -117,7 +116,7 @@ class EncodingTable:
             "wait for storage version registration to complete for resource:"
             f" {resource.kind.group_resource}, last seen error:"
             f" {self.pending(resource) or NO_ERROR}",
-            retry_after_seconds=RETRY_SECONDS,
+            retry_after_seconds=status.RETRY_AFTER_SECONDS,
         )
 
 
@@ -176,7 +175,7 @@ class LooseTable(EncodingTable):
             raise status.unavailable(
                 f"this server does not know whether {resource.kind.group_resource} is still written"
                 f" in the same version: its last word from the store is {age_seconds:.0f} s old",
-                retry_after_seconds=RETRY_SECONDS,
+                retry_after_seconds=status.RETRY_AFTER_SECONDS,
             )
         return super().encoding(resource)
 

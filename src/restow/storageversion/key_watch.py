@@ -25,7 +25,7 @@ from restow.storageversion.errors import CoordinationError
 from restow.storageversion.records import name_of, resource_of_name
 from restow.storageversion.registrar import Registrar
 
-RETRY_SECONDS: Final = 2.0
+RECHECK_SECONDS: Final = 2.0
 """After which a registration that failed is tried again, whatever has changed."""
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class KeyWatch:
         while True:
             if self.errors:
                 try:
-                    async with self._clock.timeout(RETRY_SECONDS):
+                    async with self._clock.timeout(RECHECK_SECONDS):
                         await self._wake.wait()
                 except TimeoutError:
                     self._add(self.errors)

@@ -56,7 +56,6 @@ BYTES_MAX: Final = 64 * 1024 * 1024
 SECONDS_MAX: Final = 10.0
 """After so long a page ends where it is, and says where to go on."""
 PAGES_AT_ONCE_MAX: Final = 4
-RETRY_SECONDS: Final = 1
 
 
 class Standing(NamedTuple):
@@ -106,7 +105,6 @@ class Rewriter:
         if self._pages >= PAGES_AT_ONCE_MAX:
             raise status.too_many_requests(
                 f"{PAGES_AT_ONCE_MAX} rewrites are under way already",
-                retry_after_seconds=RETRY_SECONDS,
             )
         self._pages += 1
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from restow.aio import Runtime, Tasks
+from restow.aio import Backoff, Runtime, Tasks, retry
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Resource
 from restow.storage.errors import StorageError
@@ -22,7 +22,7 @@ from restow.storageversion.records import SELECTED_PREFIX, name_of, resource_of_
 from restow.storageversion.registrar import Registrar
 from restow.storageversion.registration_planner import VotePlanner
 
-RETRY_SECONDS: Final = 1.0
+REPORT_BACKOFF: Final = Backoff(initial_seconds=1, factor=1, max_seconds=1, jitter=0)
 
 logger = logging.getLogger(__name__)
 
@@ -114,21 +114,28 @@ class SelectionFollower:
         self._tasks.spawn(name, self._report_later(resource))
 
     async def _report_later(self, resource: Resource) -> None:
-        """Say that one version is written, once nothing is under way in another."""
-        try:
+        """Register one version as written, once no write in another one is in flight."""
+        name = resource.kind.group_resource
+
+        async def report() -> None:
             while self._table.find(resource) is not None:
                 if resource.origin is not None and resource.origin.is_replaced:
-                    return  # what is in its place is reported by those who follow definitions
+                    return  # the resource in its place is registered by `custom_resources`
                 await self._runtime.clock.sleep(self._table.settles_in_seconds(resource))
-                try:
-                    await self._registrar.register(resource)
-                except (CoordinationError, StorageError) as error:
-                    name = resource.kind.group_resource
-                    logger.warning("the report of %s waits: %s", name, error)
-                    await self._runtime.clock.sleep(RETRY_SECONDS)
-                else:
-                    if self._table.settles_in_seconds(resource) <= 0:
-                        return
+                await self._registrar.register(resource)
+                if self._table.settles_in_seconds(resource) <= 0:
+                    return
+
+        try:
+            await retry(
+                report,
+                retry_on=(CoordinationError, StorageError),
+                attempts_max=None,
+                backoff=REPORT_BACKOFF,
+                clock=self._runtime.clock,
+                randomness=self._runtime.randomness,
+                on_retry=lambda error, _: logger.warning("the report of %s waits: %s", name, error),
+            )
         finally:
             if self._reporting.get(resource.root) is resource:
                 del self._reporting[resource.root]

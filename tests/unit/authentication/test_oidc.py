@@ -32,7 +32,7 @@ from restow.authentication.oidc_keys import (
     DOCUMENT_BYTES_MAX,
     FETCH_SECONDS_MAX,
     FRESH_SECONDS,
-    RETRY_SECONDS,
+    REFETCH_SECONDS,
 )
 from restow.httpserver.request import Headers, HttpRequest, Peer
 from restow.httpserver.response import HttpResponse
@@ -261,7 +261,7 @@ async def test_an_issuer_that_misbehaves_is_told_and_its_tokens_are_401(
     assert token.split(".")[2] not in caplog.text
     assert (await world.user("static")).name == "bob"
     world.issuer.answers[path] = well
-    await world.clock.advance(RETRY_SECONDS)
+    await world.clock.advance(REFETCH_SECONDS)
     assert (await world.user(token)).name == "oidc:jane"
     assert not list(world.issuers.troubles())
 

@@ -40,7 +40,7 @@ ATTEMPTS_MAX: Final = 20
 """How often a pod is looked at anew that has changed before it could be deleted."""
 DISRUPTED_PODS_MAX: Final = 2000
 """Evictions that nobody has noted yet who looks after budgets."""
-RETRY_SECONDS: Final = 10
+BUDGET_RETRY_AFTER_SECONDS: Final = 10
 _TOO_FEW: Final = "Cannot evict pod as it would violate the pod's disruption budget."
 _CAUSE: Final = "DisruptionBudget"
 _BUDGET: Final = GroupResource("policy", "poddisruptionbudget")
@@ -289,7 +289,9 @@ def _in_work(name: str) -> StatusError:
     cause = StatusCause(
         _CAUSE, f"The disruption budget {name} is still being processed by the server."
     )
-    return status.TooManyRequests(_TOO_FEW, causes=(cause,), retry_after_seconds=RETRY_SECONDS)
+    return status.TooManyRequests(
+        _TOO_FEW, causes=(cause,), retry_after_seconds=BUDGET_RETRY_AFTER_SECONDS
+    )
 
 
 def _forbidden(name: str, why: str, cause: str) -> StatusError:

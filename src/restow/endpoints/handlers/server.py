@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 from restow.admission import Chain
 from restow.aio import Runtime, Tasks
@@ -19,8 +19,6 @@ from restow.request.context import User
 from restow.request.parameters import WATCH_SECONDS_MIN
 from restow.request.request_info import RequestInfo
 from restow.storageversion.store_scan import StoreScanner
-
-RETRY_SECONDS: Final = 1
 
 
 class Judge(Protocol):
@@ -66,5 +64,5 @@ class Server:
         if not self.catalog.is_whole():
             raise status.unavailable(
                 "this server does not serve all custom resources yet; try again",
-                retry_after_seconds=RETRY_SECONDS,
+                retry_after_seconds=status.RETRY_AFTER_SECONDS,
             )

@@ -51,7 +51,6 @@ KEYS_MAX: Final = 64
 KEY_LENGTH_MAX: Final = 1300
 """Of a plug-in: both its name and its own name of the key are in there."""
 SEQUENCE_MAX: Final = 2**63 - 1
-RETRY_SECONDS: Final = 1
 
 _SERVER_ID: Final = re.compile(r"apiserver-[a-z2-7]{26}")
 _STORE_ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -242,7 +241,9 @@ async def _settled(context: Context, work: Awaitable[StorageVersionEntries]) -> 
         resource = resource_of(context).kind.group_resource
         raise status.conflict(resource, context.info.name, why=str(error)) from error
     except NotSettled as error:
-        raise status.unavailable(str(error), retry_after_seconds=RETRY_SECONDS) from error
+        raise status.unavailable(
+            str(error), retry_after_seconds=status.RETRY_AFTER_SECONDS
+        ) from error
 
 
 def _invalid(context: Context, causes: list[StatusCause]) -> status.StatusError:

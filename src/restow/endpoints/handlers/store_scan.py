@@ -35,7 +35,6 @@ from restow.storageversion.store_scan import LIMIT_DEFAULT, StoreScanner
 
 SCANS_MAX: Final = 2
 """At once; they share the event loop with all other requests."""
-RETRY_SECONDS: Final = 1
 BODY_BYTES_MAX: Final = 16 * 1024
 
 
@@ -60,9 +59,7 @@ async def _scan(
         place = server.tokens.read(token, bound_to=bound_to)
         revision, start = Revision(place.revision), place.start
     if scanner.running >= SCANS_MAX:
-        raise status.too_many_requests(
-            f"{SCANS_MAX} scans of the store are running", retry_after_seconds=RETRY_SECONDS
-        )
+        raise status.too_many_requests(f"{SCANS_MAX} scans of the store are running")
     try:
         page = await scanner.page(prefix, start=start, revision=revision, limit=limit)
     except Compacted as error:

@@ -23,7 +23,7 @@ UNKNOWN: Final = UNKNOWN_HASH
 """Stands for every hash: objects may be stored in any version."""
 
 POLL_SECONDS: Final = 600.0
-RETRY_SECONDS: Final = 600.0
+FAILED_MIGRATION_RETRY_SECONDS: Final = 600.0
 LOOK_AGAIN_SECONDS: Final = 1.0
 SKEW_SECONDS: Final = 60.0
 REQUEST_SECONDS_MAX: Final = 60.0
@@ -45,7 +45,7 @@ class Settings:
     """The polling period: how often discovery is read, and how old a heartbeat may be at start."""
     hold_seconds: float = POLL_SECONDS
     """How long reports must have been identical before a migration begins (discovery-ha)."""
-    retry_seconds: float = RETRY_SECONDS
+    retry_seconds: float = FAILED_MIGRATION_RETRY_SECONDS
     """How long after its failure a request is made again."""
     loose_wait_seconds: float | None = None
     """In loose mode, the bound and the longest request timeout together; None in other modes."""
