@@ -17,7 +17,7 @@ COMMITTERS = {
     "storageversion/remote_reports.py": "reports of servers with another store, made by `changes`",
     "storageversion/verification.py": "states, guarded by the epoch and by their own revision",
     "encryption/decrypted_storage.py": "wraps a store and passes commits on to it",
-    "controllers/leader_lock.py": "keys of our own: whose turn it is",
+    "controllers/store_lock.py": "keys of our own: the leader lock",
     "controllers/server_addresses.py": "keys of our own: where servers are",
     "apiserver/aggregated_store.py": "keys of our own: a component's keys, and whose a store is",
     "apiserver/kms_probes.py": "keys of our own: what every KMS plug-in of a name must open",

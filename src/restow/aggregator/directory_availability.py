@@ -77,7 +77,7 @@ class Availability:
         self._queue: WorkQueue[str] = WorkQueue(
             "availability", clock=runtime.clock, randomness=runtime.randomness
         )
-        self.has_turn: Callable[[], bool] = lambda: False
+        self.is_leading: Callable[[], bool] = lambda: False
         """Whether this server writes what it finds to the APIServices."""
         self.on_looked: Callable[[Mapping[str, Sequence[ServiceEndpoint]]], None] = lambda _: None
         """Told every second where the servers are, by the names of the APIs for which it is known;
@@ -221,7 +221,7 @@ class Availability:
         """Let the APIService say what was found, if that is for this server to do."""
         resource, found = self._directory.resource, self._findings.get(name)
         obj: ApiService | None = self._directory.object_of(name)
-        if resource is None or found is None or obj is None or not self.has_turn():
+        if resource is None or found is None or obj is None or not self.is_leading():
             return
         api, finding = found
         if self._directory.named(name) != api:

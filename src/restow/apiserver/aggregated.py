@@ -46,7 +46,7 @@ from restow.apiserver.store_guard import StoreGuard, keep_guard, open_guarded
 from restow.client import ApiClient, ClientConfig, read_kubeconfig
 from restow.controllers import EndpointAddress
 from restow.controllers.compaction import Compactor
-from restow.controllers.leader_lock import LeaderLock
+from restow.controllers.store_lock import store_elector
 from restow.endpoints.barrier import WriteBarrier
 from restow.httpserver import Listener
 from restow.registry.catalog import Catalog
@@ -65,7 +65,7 @@ from restow.storageversion.remote_registration import Remote, ensure_store_id, f
 
 NOT_READY_SECONDS: Final = 0.2
 """Between taking the address out and draining, so that the main servers can look away."""
-TURN_NAME: Final = "housekeeping"
+LOCK_NAME: Final = "housekeeping"
 NONCE_BYTES: Final = 8
 
 logger = logging.getLogger(__name__)
@@ -393,7 +393,8 @@ async def _for_ever(name: str, run: Callable[[], Awaitable[None]], runtime: Runt
 
 async def _compact(storage: Storage, runtime: Runtime, seconds: float) -> None:
     """Nobody else would do it in a store of one's own; one server does it for all."""
-    turn = LeaderLock(storage, runtime, name=TURN_NAME, holder=runtime.ids.nonce(NONCE_BYTES))
+    identity = runtime.ids.nonce(NONCE_BYTES)
+    elector = store_elector(storage, runtime, name=LOCK_NAME, identity=identity)
 
     async def work() -> None:
         compactor = Compactor(storage)
@@ -404,4 +405,4 @@ async def _compact(storage: Storage, runtime: Runtime, seconds: float) -> None:
 
         await repeat("compaction", step, runtime)
 
-    await turn.run(work)
+    await elector.run(work)

@@ -232,7 +232,7 @@ class ApiServer:
                 remote=assembly.aggregation.contents,
             )
             undo.push_async_callback(housekeeping.close)
-            assembly.aggregation.availability.has_turn = lambda: housekeeping.has_turn
+            assembly.aggregation.availability.is_leading = lambda: housekeeping.is_leading
             await housekeeping.start()
             renewal.listeners.append(
                 lambda new: housekeeping.take_certificates(

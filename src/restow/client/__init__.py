@@ -4,6 +4,12 @@ Not here: anything that knows how objects are stored. The client sees the system
 API, so storage, resources and coordination are out of reach.
 """
 
+from restow.aio.leader_election import (
+    LeaderElector,
+    Leadership,
+    LeadershipLost,
+    LeaderTiming,
+)
 from restow.apimachinery.names import GroupVersionResource
 from restow.client.caller import ClientLimits
 from restow.client.client import ApiClient, ListPage
@@ -16,12 +22,11 @@ from restow.client.errors import (
     ClientError,
     ConfigInvalid,
     ConnectionFailed,
-    LeadershipLost,
     NoSuchResource,
 )
 from restow.client.informer import Informer, ObjectChange
 from restow.client.kubeconfig import find_config, load_config, read_kubeconfig
-from restow.client.leader_election import LeaderElector, Leadership, LeaderTiming, unique_identity
+from restow.client.lease_lock import LeaseLock, lease_elector, unique_identity
 from restow.client.objects import Object, ObjectKey, key_of, metadata_of, uid_of, version_of
 from restow.client.paths import ListOptions, PatchType, Propagation, WriteOptions
 from restow.client.retry_policy import NO_RETRY, RetryPolicy
@@ -52,6 +57,7 @@ __all__ = [
     "LeaderTiming",
     "Leadership",
     "LeadershipLost",
+    "LeaseLock",
     "ListOptions",
     "ListPage",
     "NoSuchResource",
@@ -68,6 +74,7 @@ __all__ = [
     "find_config",
     "in_cluster_config",
     "key_of",
+    "lease_elector",
     "load_config",
     "metadata_of",
     "read_kubeconfig",

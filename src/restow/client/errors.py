@@ -5,13 +5,12 @@
     ├── ConnectionFailed        no answer, or not a whole one
     │   └── AnswerTooLarge      more than the caller takes
     ├── NoSuchResource          a name that discovery does not know
-    ├── CacheFull               more objects than an informer may hold
-    └── LeadershipLost          another leads now, or may
+    └── CacheFull               more objects than an informer may hold
 
 `status_of_answer` makes a StatusError of every answer that is not a success. `connection_failed`
 makes a ConnectionFailed of all that goes wrong below HTTP. Both are total: nothing else comes up.
 
-Not here: whether to try again (`retrying`).
+Not here: whether to try again (`retry_policy`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ __all__ = [
     "ClientError",
     "ConfigInvalid",
     "ConnectionFailed",
-    "LeadershipLost",
     "NoSuchResource",
     "ProtocolBroken",
     "connection_failed",
@@ -85,10 +83,6 @@ class NoSuchResource(ClientError):
 
 class CacheFull(ClientError):
     """There are more objects than the informer was allowed to hold."""
-
-
-class LeadershipLost(ClientError):
-    """The lease could not be renewed in time: another may lead now."""
 
 
 class ProtocolBroken(Exception):

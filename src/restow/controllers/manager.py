@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from restow.aio import Runtime, retry
 from restow.apimachinery.status_error import StatusError
-from restow.controllers import compaction, events_expiry, leader_lock
+from restow.controllers import compaction, events_expiry, store_lock
 from restow.controllers.admission_policies import PolicyController, hosts_policies
 from restow.controllers.api_services import ApiServiceController, hosts_api_services
 from restow.controllers.compaction import Compactor
@@ -24,7 +24,6 @@ from restow.controllers.crds import CrdController, CrdControllerOptions
 from restow.controllers.endpoints import EndpointsController
 from restow.controllers.events_expiry import EventExpiry
 from restow.controllers.garbage_collector import GarbageCollector
-from restow.controllers.leader_lock import LeaderLock
 from restow.controllers.namespaces import (
     NamespaceController,
     RemoteContents,
@@ -40,13 +39,16 @@ from restow.controllers.service_account_secrets import (
     SignAccountToken,
 )
 from restow.controllers.service_accounts import ServiceAccountController
+from restow.controllers.store_lock import store_elector
 from restow.registry.catalog import Catalog, OnChange
 from restow.registry.reconcile_loops import BACKOFF, repeat, work_off
 from restow.registry.store import ResourceStore
 from restow.storage.errors import StorageError
 from restow.storage.interface import Storage
 
-TURN_NAME: Final = "housekeeping"
+LOCK_NAME: Final = "housekeeping"
+AGAIN_SECONDS: Final = 0.5
+"""Before it contends again, after all work has ended by itself."""
 START_ATTEMPTS_MAX: Final = 5
 WITHDRAW_SECONDS: Final = 3.0
 DEPENDENTS_WORKERS: Final = 8
@@ -79,7 +81,7 @@ class ControllerManagerOptions:
     """Zero: no compaction."""
     event_ttl_seconds: float = events_expiry.TTL_SECONDS
     """Zero: events stay."""
-    turn_seconds: float = leader_lock.TURN_SECONDS
+    leader_lease_seconds: float = store_lock.LEASE_SECONDS
 
 
 class ControllerManager:
@@ -106,12 +108,12 @@ class ControllerManager:
         self._definitions = definitions
         self._remote = remote
         self._tasks = runtime.tasks("housekeeping", on_failure=lambda _: None)
-        self._turn = LeaderLock(
+        self._elector = store_elector(
             storage,
             runtime,
-            name=TURN_NAME,
-            holder=options.server_id,
-            seconds=options.turn_seconds,
+            name=LOCK_NAME,
+            identity=options.server_id,
+            lease_seconds=options.leader_lease_seconds,
         )
         self._trust = self._new_trust()
         self._accounts: list[ServiceAccountController | ServiceAccountSecretController] = []
@@ -123,9 +125,9 @@ class ControllerManager:
             self.endpoints = EndpointsController(store, catalog, addresses)
 
     @property
-    def has_turn(self) -> bool:
-        """Whether this server does the work that one server does for all."""
-        return self._turn.held
+    def is_leading(self) -> bool:
+        """Whether this server runs the controllers that run on one server of a cluster."""
+        return self._elector.is_leading
 
     async def start(self) -> None:
         """Make what every cluster has, publish the address, begin to work.
@@ -144,10 +146,10 @@ class ControllerManager:
             self._spawn("addresses", repeat("addresses", self.endpoints.step, self._runtime))
         if self._trust is not None:
             self._spawn("proxy-trust", repeat("proxy trust", self._trust.look_again, self._runtime))
-        self._spawn("turn", repeat("turn", self._take_turn, self._runtime))
+        self._spawn("leader", repeat("leader", self._lead, self._runtime))
 
     async def close(self) -> None:
-        """End all work, give back the turn, take away the address."""
+        """End all work, release the leader lock, withdraw the address."""
         await self._tasks.close()
         if self.endpoints is None:
             return
@@ -173,14 +175,14 @@ class ControllerManager:
         await ensure_roles(self._store, self._catalog)
         if self.endpoints is not None:
             await self.endpoints.step()
-            self._turn.known_gone = await self.endpoints.predecessors()
+            self._elector.known_gone = await self.endpoints.predecessors()
 
-    async def _take_turn(self) -> float:
-        await self._turn.run(self._work)
-        return leader_lock.RETRY_SECONDS
+    async def _lead(self) -> float:
+        await self._elector.run(self._work)
+        return AGAIN_SECONDS
 
     async def _work(self) -> None:
-        """All that one server does for all, until the turn is lost."""
+        """All that one server does for all, until the leader lock is lost."""
         runtime, store, catalog = self._runtime, self._store, self._catalog
         remote = self._remote
         namespaces = NamespaceController(store, catalog, runtime, remote=remote)

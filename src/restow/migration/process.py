@@ -21,7 +21,7 @@ from typing import Final
 from restow.aio import Runtime, Tasks
 from restow.apimachinery.status_error import StatusError
 from restow.apis.resources import STATES
-from restow.client import ApiClient, ConnectionFailed, LeaderElector, LeaderTiming, key_of
+from restow.client import ApiClient, ConnectionFailed, LeaderTiming, key_of, lease_elector
 from restow.migration.events import EventRecorder
 from restow.migration.health import ControllerHealth
 from restow.migration.installation import missing_kinds
@@ -203,7 +203,7 @@ class ControllersProcess:
     def _led(self, part: Part) -> LedController:
         elector = None
         if self._options.is_elected:
-            elector = LeaderElector(
+            elector = lease_elector(
                 self._client,
                 namespace=self._options.namespace,
                 name=part.lease,

@@ -18,12 +18,12 @@ from restow.client import (
     ConnectionFailed,
     EventType,
     Informer,
-    LeaderElector,
     LeaderTiming,
     ListOptions,
     WatchEvent,
     WatchPolicy,
     key_of,
+    lease_elector,
     read_kubeconfig,
     version_of,
 )
@@ -197,7 +197,7 @@ async def test_two_candidates(client: ApiClient, client_server: ServerProcess) -
     led: list[str] = []
 
     async def work(candidate: ApiClient, name: str, stop: asyncio.Event) -> None:
-        elector = LeaderElector(
+        elector = lease_elector(
             candidate, namespace="kube-system", name="two", identity=name, timing=timing
         )
         async with elector.leading() as term:

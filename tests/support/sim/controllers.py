@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from restow.client import ApiClient, InProcessTransport, LeaderElector, LeaderTiming
+from restow.client import ApiClient, InProcessTransport, LeaderTiming, lease_elector
 from restow.migration.event_sinks import NO_RECORDER
 from restow.migration.health import ControllerHealth
 from restow.migration.led_controller import TRIGGER, LedController, Part, Runs
@@ -120,7 +120,7 @@ class SimControllers:
                 runtime=self.runtime,
                 health=health,
                 metrics=metrics,
-                elector=LeaderElector(
+                elector=lease_elector(
                     leases,
                     namespace="kube-system",
                     name=part.lease,

@@ -34,7 +34,7 @@ class Looking:
     directory: ApiDirectory
     backends: FunctionBackends
     availability: Availability
-    has_turn: bool = True
+    is_leading: bool = True
 
     async def condition(self, name: str) -> dict[str, Any]:
         found = await self.world.get("APIService", name, group=GROUP)
@@ -55,7 +55,7 @@ async def look() -> AsyncIterator[Looking]:
         services = StoredServices(world.store, world.catalog)
         availability = Availability(directory, backends, services, world.store, world.runtime)
         looking = Looking(world, directory, backends, availability)
-        availability.has_turn = lambda: looking.has_turn
+        availability.is_leading = lambda: looking.is_leading
         availability.start()
         try:
             yield looking
@@ -196,14 +196,14 @@ async def test_only_who_has_the_turn_writes() -> None:
     """Every server knows; the one with the turn writes, and the next one as soon as it has it."""
     async with look() as looking:
         world = looking.world
-        looking.has_turn = False
+        looking.is_leading = False
         await serve(world, "s", "10.0.0.1")
         name = await register(world, "v1", "example.com")
         revision = await world.storage.revision()
         await world.clock.advance(3)
         assert looking.problem() is not None
         assert await world.storage.revision() == revision
-        looking.has_turn = True
+        looking.is_leading = True
         await world.clock.advance(2)
         assert (await looking.condition(name))["reason"] == "FailedDiscoveryCheck"
 

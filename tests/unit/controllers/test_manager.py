@@ -42,7 +42,7 @@ async def test_a_server_does_it_all() -> None:
         keeping = housekeeping(world, "a")
         await keeping.start()
         await world.clock.advance(2)
-        assert keeping.has_turn
+        assert keeping.is_leading
         assert await world.has("ServiceAccount", "kube-system/default")
         assert await world.has("Endpoints", "default/kubernetes")
 
@@ -59,7 +59,7 @@ async def test_a_server_does_it_all() -> None:
         assert not await world.has("Namespace", "n")
         assert not await world.has("ServiceAccount", "n/default")
         await keeping.close()
-        assert not keeping.has_turn
+        assert not keeping.is_leading
 
 
 async def test_renewed_authorities_reach_namespaces() -> None:
@@ -160,14 +160,14 @@ async def test_another_server_goes_on_when_one_stops_or_dies() -> None:
         for each in (first, second, third):
             await each.start()
             await clock.advance(1)
-        assert [each.has_turn for each in (first, second, third)] == [True, False, False]
+        assert [each.is_leading for each in (first, second, third)] == [True, False, False]
         await first.close()
         await clock.advance(8)
-        assert second.has_turn != third.has_turn
-        holder, other = (second, third) if second.has_turn else (third, second)
+        assert second.is_leading != third.is_leading
+        holder, other = (second, third) if second.is_leading else (third, second)
         await holder._tasks.close()  # the turn is given back, but its address stays: a rude end
         await clock.advance(30)
-        assert other.has_turn
+        assert other.is_leading
         found = await one.get("Endpoints", "default/kubernetes")
         assert found is not None
         assert len(found["subsets"][0]["addresses"]) == 1
@@ -260,7 +260,7 @@ async def test_a_server_that_comes_back_need_not_wait_for_itself() -> None:
         killed = housekeeping(one, "a")
         await killed.start()
         await clock.advance(1)
-        assert killed.has_turn
+        assert killed.is_leading
         turn = await storage.get(Key("/restow/turns/housekeeping"))
         address = await storage.get(Key("/restow/addresses/a"))
         assert turn is not None
@@ -273,10 +273,10 @@ async def test_a_server_that_comes_back_need_not_wait_for_itself() -> None:
         other, again = housekeeping(two, "b"), housekeeping(one, "c", address_of="a")
         await other.start()
         await clock.advance(1)
-        assert not other.has_turn
+        assert not other.is_leading
         await again.start()
         await clock.advance(1)
-        assert again.has_turn
-        assert not other.has_turn
+        assert again.is_leading
+        assert not other.is_leading
         await again.close()
         await other.close()

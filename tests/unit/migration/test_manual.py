@@ -12,7 +12,7 @@ import pytest_asyncio
 from restow.aio import Runtime
 from restow.apimachinery.names import GroupVersionResource
 from restow.apis.resources import STATES, STORAGE_VERSIONS
-from restow.client import DiscoveredResources, LeaderElector
+from restow.client import DiscoveredResources, lease_elector
 from restow.migration.event_sinks import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.migration.manual import ManualMigration, ManualOutcome
 from restow.migration.migration_objects import REQUESTS, marks_of, phase_of
@@ -122,7 +122,7 @@ async def test_a_trigger_elsewhere_is_let_try_again(world: World) -> None:
     record = MigrationRecord(target="t", state_uid="s", change="", epoch="", storage_version="")
     old = await world.request("old", annotations=annotations_of(record))
     await Engine(world.client).fail(old, world.requests.resource, reason="Test", message="failed")
-    elector = LeaderElector(
+    elector = lease_elector(
         world.client, namespace="kube-system", name=TRIGGER_LEASE, identity="elsewhere"
     )
 
@@ -150,7 +150,7 @@ async def test_servers_that_do_not_agree(world: World) -> None:
 async def test_controllers_do_the_work(world: World) -> None:
     """Where a migrator leads, the request is only followed, and its end is told."""
     runtime = Runtime.system()
-    elector = LeaderElector(
+    elector = lease_elector(
         world.client, namespace="kube-system", name=MIGRATOR_LEASE, identity="elsewhere"
     )
     controller = MigratorController(
@@ -173,7 +173,7 @@ async def test_controllers_do_the_work(world: World) -> None:
 
 async def test_a_followed_request_is_deleted(world: World) -> None:
     """Whoever follows hears of the end of a request that was deleted."""
-    elector = LeaderElector(
+    elector = lease_elector(
         world.client, namespace="kube-system", name=MIGRATOR_LEASE, identity="elsewhere"
     )
     seen = asyncio.Event()

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime
-from restow.client import LeaderElector
+from restow.client import lease_elector
 from restow.client.transport import ClientRequest
 from restow.migration.event_sinks import NO_MIGRATOR_METRICS, NO_RECORDER
 from restow.migration.manual import ManualMigrationOptions, ManualOutcome
@@ -44,7 +44,7 @@ async def test_every_failure_is_named(world: World, is_led: bool) -> None:
         result = await migrate(world, options, listener=listener)
     else:
         runtime = Runtime.system()
-        elector = LeaderElector(
+        elector = lease_elector(
             world.client, namespace="kube-system", name=MIGRATOR_LEASE, identity="elsewhere"
         )
         controller = MigratorController(

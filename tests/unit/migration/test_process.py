@@ -13,7 +13,7 @@ import pytest
 
 from restow.aio import Runtime, SimulatedClock
 from restow.apis.resources import LEASES, STATES
-from restow.client import ApiClient, LeaderElector, LeaderTiming
+from restow.client import ApiClient, LeaderTiming, lease_elector
 from restow.migration.events import EventRecorder
 from restow.migration.health import TROUBLE_SECONDS_MAX, ControllerHealth
 from restow.migration.led_controller import LedController, Part
@@ -69,7 +69,7 @@ class Candidate:
         client, _ = new_client(api, seed=name)
         client = ApiClient(client._caller.transport, runtime=runtime)
         self.metrics, self.health = ControllerMetrics(clock), ControllerHealth(clock)
-        self.elector = LeaderElector(client, namespace="kube-system", name="t", identity=name)
+        self.elector = lease_elector(client, namespace="kube-system", name="t", identity=name)
         self.led = LedController(
             self.worker.part(**more),
             runtime=runtime,

@@ -1,4 +1,4 @@
-"""One server at a time."""
+"""Leader election by a key of the store."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -7,12 +7,13 @@ import orjson
 import pytest
 
 from restow.aio import Runtime, SimulatedClock
-from restow.controllers.leader_lock import TURNS_PREFIX, LeaderLock
+from restow.aio.leader_election import LeaderElector
+from restow.controllers.store_lock import LOCKS_PREFIX, store_elector
 from restow.storage.errors import Unavailable
 from restow.storage.interface import Done, Key, Outcome, Put, Transaction, Unknown
 from restow.storage.memory import MemoryStorage
 
-KEY = Key(f"{TURNS_PREFIX}work")
+KEY = Key(f"{LOCKS_PREFIX}work")
 
 
 class UnreliableStorage(MemoryStorage):
@@ -32,9 +33,9 @@ class UnreliableStorage(MemoryStorage):
 
 @dataclass
 class Worker:
-    """A process that wants the turn and notes when it works."""
+    """A candidate that notes when it works."""
 
-    turn: LeaderLock
+    elector: LeaderElector
     runtime: Runtime
     log: list[str] = field(default_factory=list)
 
@@ -52,7 +53,8 @@ class Worker:
 
 def make(storage: MemoryStorage, clock: SimulatedClock, name: str) -> Worker:
     runtime = Runtime.simulated(name, clock=clock)
-    return Worker(LeaderLock(storage, runtime, name="work", holder=name, seconds=15), runtime)
+    elector = store_elector(storage, runtime, name="work", identity=name, lease_seconds=15)
+    return Worker(elector, runtime)
 
 
 async def test_only_one_works_and_another_follows_a_clean_stop() -> None:
@@ -60,9 +62,9 @@ async def test_only_one_works_and_another_follows_a_clean_stop() -> None:
     storage, clock = MemoryStorage(), SimulatedClock()
     first, second = make(storage, clock, "a"), make(storage, clock, "b")
     tasks = first.runtime.tasks("test")
-    running = tasks.spawn("a", first.turn.run(first.work))
+    running = tasks.spawn("a", first.elector.run(first.work))
     await clock.advance(1)
-    tasks.spawn("b", second.turn.run(second.work))
+    tasks.spawn("b", second.elector.run(second.work))
     await clock.advance(120)
     assert (first.works, second.works) == (True, False)
     await running.stop()
@@ -70,17 +72,17 @@ async def test_only_one_works_and_another_follows_a_clean_stop() -> None:
     assert await storage.get(KEY) is None
     await clock.advance(6)
     assert second.works
-    assert second.turn.held
+    assert second.elector.is_leading
     await tasks.close()
 
 
-async def test_the_turn_of_a_dead_server_is_taken_over_after_the_duration() -> None:
+async def test_the_lock_of_an_expired_server_is_taken_over_after_the_duration() -> None:
     """A key that nobody renews is taken over when it was watched for the whole duration."""
     storage, clock = MemoryStorage(), SimulatedClock()
     await storage.commit(Transaction((), (Put(KEY, b'{"holder":"dead","beat":7}'),)))
     worker = make(storage, clock, "a")
     tasks = worker.runtime.tasks("test")
-    tasks.spawn("a", worker.turn.run(worker.work))
+    tasks.spawn("a", worker.elector.run(worker.work))
     await clock.advance(14.9)
     assert worker.log == []
     await clock.advance(1)
@@ -90,12 +92,12 @@ async def test_the_turn_of_a_dead_server_is_taken_over_after_the_duration() -> N
 
 @pytest.mark.parametrize("value", [b"", b"[]", b'{"holder":3}', b"\xff"])
 async def test_a_broken_value_is_taken_over_too(value: bytes) -> None:
-    """What cannot be read as a turn is nobody's, and is taken after the duration."""
+    """A value that is no record of a leader is taken over after the duration."""
     storage, clock = MemoryStorage(), SimulatedClock()
     await storage.commit(Transaction((), (Put(KEY, value),)))
     worker = make(storage, clock, "a")
     tasks = worker.runtime.tasks("test")
-    tasks.spawn("a", worker.turn.run(worker.work))
+    tasks.spawn("a", worker.elector.run(worker.work))
     await clock.advance(16)
     assert worker.works
     await tasks.close()
@@ -106,7 +108,7 @@ async def test_a_server_that_cannot_renew_stops_before_another_may_begin() -> No
     storage, clock = UnreliableStorage(), SimulatedClock()
     worker = make(storage, clock, "a")
     tasks = worker.runtime.tasks("test")
-    tasks.spawn("a", worker.turn.run(worker.work))
+    tasks.spawn("a", worker.elector.run(worker.work))
     await clock.advance(1)
     storage.fails = True
     await clock.advance(14)
@@ -118,11 +120,11 @@ async def test_a_server_that_cannot_renew_stops_before_another_may_begin() -> No
 
 
 async def test_a_renewal_whose_answer_was_lost_is_recognised() -> None:
-    """Unknown outcomes do not cost the turn: the next try finds its own name."""
+    """Unknown outcomes do not cost the lock: the next attempt reads its own identity."""
     storage, clock = UnreliableStorage(), SimulatedClock()
     worker = make(storage, clock, "a")
     tasks = worker.runtime.tasks("test")
-    tasks.spawn("a", worker.turn.run(worker.work))
+    tasks.spawn("a", worker.elector.run(worker.work))
     await clock.advance(1)
     storage.loses_answers = True
     await clock.advance(7)
@@ -132,23 +134,23 @@ async def test_a_renewal_whose_answer_was_lost_is_recognised() -> None:
     await tasks.close()
 
 
-async def test_a_stolen_turn_ends_the_work() -> None:
-    """The holder notices at its next renewal that another one has the turn, and waits for it."""
+async def test_a_stolen_lock_ends_the_work() -> None:
+    """The leader notices at its next renewal that another process holds the lock, and contends."""
     storage, clock = MemoryStorage(), SimulatedClock()
     worker = make(storage, clock, "a")
     tasks = worker.runtime.tasks("test")
-    tasks.spawn("a", worker.turn.run(worker.work))
+    tasks.spawn("a", worker.elector.run(worker.work))
     await clock.advance(1)
     await storage.commit(Transaction((), (Put(KEY, orjson.dumps({"holder": "b"})),)))
     await clock.advance(8)
     assert worker.log == ["began", "ended"]
     item = await storage.get(KEY)
-    assert item is not None, "someone else's turn is not given back"
+    assert item is not None, "a lock of another process is not released"
     await tasks.close()
 
 
-async def test_the_end_of_the_work_is_the_end_of_the_turn() -> None:
-    """Work that ends, well or badly, gives the turn back; an error is raised to the caller."""
+async def test_the_lock_is_released_when_the_work_ends() -> None:
+    """Work that ends, well or badly, releases the lock; an error is raised to the caller."""
     storage, clock = MemoryStorage(), SimulatedClock()
     worker = make(storage, clock, "a")
 
@@ -158,22 +160,27 @@ async def test_the_end_of_the_work_is_the_end_of_the_turn() -> None:
     async def bad() -> None:
         raise ValueError("no")
 
-    await worker.turn.run(good)
+    await worker.elector.run(good)
     assert await storage.get(KEY) is None
     with pytest.raises(ValueError, match="no"):
-        await worker.turn.run(bad)
+        await worker.elector.run(bad)
     assert await storage.get(KEY) is None
-    assert not worker.turn.held
+    assert not worker.elector.is_leading
 
 
-async def test_nobody_waits_for_a_holder_that_is_known_to_be_gone() -> None:
-    """The turn of such a holder is free at once; that of another one is not."""
+async def test_a_holder_that_is_known_to_have_ended_is_not_waited_for() -> None:
+    """The lock of such a holder is free at once; that of another one is not."""
     storage, clock = MemoryStorage(), SimulatedClock()
     await storage.commit(Transaction((), (Put(KEY, b'{"holder":"dead","beat":7}'),)))
     worker = make(storage, clock, "a")
-    worker.turn.known_gone = frozenset({"other"})
-    await worker.turn.try_take()
-    assert not worker.turn.held
-    worker.turn.known_gone = frozenset({"dead"})
-    await worker.turn.try_take()
-    assert worker.turn.held
+    worker.elector.known_gone = frozenset({"other"})
+    tasks = worker.runtime.tasks("test")
+    running = tasks.spawn("a", worker.elector.run(worker.work))
+    await clock.advance(1)
+    assert worker.log == []
+    await running.stop()
+    worker.elector.known_gone = frozenset({"dead"})
+    tasks.spawn("b", worker.elector.run(worker.work))
+    await clock.advance(0.1)
+    assert worker.works
+    await tasks.close()

@@ -17,10 +17,10 @@ from restow.client import (
     ApiClient,
     InProcessResponse,
     InProcessTransport,
-    LeaderElector,
     Leadership,
     LeadershipLost,
     LeaderTiming,
+    lease_elector,
 )
 from restow.client.lease_record import LeaseRecord
 from tests.sizes import SIZES
@@ -47,7 +47,7 @@ class Candidate:
         runtime = Runtime.simulated(name, clock=clock)
         self._api = api
         client = ApiClient(InProcessTransport(self._handle), runtime=runtime)
-        self.elector = LeaderElector(
+        self.elector = lease_elector(
             client, namespace="kube-system", name="test", identity=name, timing=timing
         )
 
