@@ -48,8 +48,8 @@ async def with_everything(target: Target, *, about: str, webhook: Object) -> Tar
         if code != 201:
             raise SystemExit(f"{target.name}: {path}: {code} {body[:300]!r}")
     path = f"{_NAMESPACED}/serviceaccounts/{ACCOUNT}/token"
-    wish = {"spec": {"expirationSeconds": TOKEN_SECONDS, "audiences": None}}
-    code, body = await connection.send("POST", path, wish)
+    options = {"spec": {"expirationSeconds": TOKEN_SECONDS, "audiences": None}}
+    code, body = await connection.send("POST", path, options)
     if code != 201:
         raise SystemExit(f"{target.name}: token: {code} {body[:300]!r}")
     await _settle(connection, about)

@@ -155,14 +155,14 @@ async def _check_versions(cluster: Cluster) -> None:
     if next(iter(cluster.running().values())).mode == "report":
         assert written == preferred
         return
-    ballots = await cluster.ballots()
-    assert len(ballots) == 1, f"{len(ballots)} ballots for one resource"
-    (ballot,) = ballots
-    assert dict(ballot.candidates) == preferred
-    assert await cluster.selected() == ballot.selected
-    assert set(written.values()) == {ballot.selected}
+    votes = await cluster.votes()
+    assert len(votes) == 1, f"{len(votes)} ballots for one resource"
+    (vote,) = votes
+    assert dict(vote.candidates) == preferred
+    assert await cluster.selected() == vote.selected
+    assert set(written.values()) == {vote.selected}
     if len(set(preferred.values())) == 1:
-        assert {ballot.selected} == set(preferred.values()), "all want the same, and do not get it"
+        assert {vote.selected} == set(preferred.values()), "all want the same, and do not get it"
 
 
 async def _check_writes(cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from restow.registry.catalog import Catalog
 from restow.storage.interface import Span
 from restow.storageversion.records import SELECTED_PREFIX
-from restow.storageversion.vote_objects import BALLOTS_PREFIX, decode_ballot
+from restow.storageversion.vote_objects import VOTES_PREFIX, decode_vote
 from restow.storageversion.voting import Vote
 from tests.scenarios.faults import Wire
 from tests.support.coordination_audit import AuditedStorage
@@ -103,9 +103,9 @@ class Cluster(World):
                 return name
         return next((f"old {n.server.name}" for n in self.ended if n.id == server_id), server_id)
 
-    async def ballots(self) -> list[Vote]:
-        found = (await self.storage.range(Span.of_prefix(BALLOTS_PREFIX))).items
-        return [decode_ballot(item).ballot for item in found if item.key.endswith(".widgets")]
+    async def votes(self) -> list[Vote]:
+        found = (await self.storage.range(Span.of_prefix(VOTES_PREFIX))).items
+        return [decode_vote(item).vote for item in found if item.key.endswith(".widgets")]
 
     async def selected(self) -> str | None:
         """What is selected, at the key of the fence."""

@@ -366,13 +366,13 @@ class Runner:
 
     async def selected(self, wanted: list[str]) -> str:
         """What the ballot and the key of the fence say; they are the same."""
-        ballots, selected = await self.cluster.ballots(), await self.cluster.selected()
-        if [ballot.selected for ballot in ballots] != ([] if selected is None else [selected]):
-            return f"{selected} at the fence, {[ballot.selected for ballot in ballots]} voted for"
+        votes, selected = await self.cluster.votes(), await self.cluster.selected()
+        if [vote.selected for vote in votes] != ([] if selected is None else [selected]):
+            return f"{selected} at the fence, {[vote.selected for vote in votes]} voted for"
         return _short(selected)
 
     async def candidates(self, wanted: list[str]) -> str:
-        return self._pairs((c.server_id, c.preferred) for b in await self.cluster.ballots()
+        return self._pairs((c.server_id, c.preferred) for b in await self.cluster.votes()
                            for c in b.candidates)  # fmt: skip
 
     async def entries(self, wanted: list[str]) -> str:

@@ -45,8 +45,8 @@ class OffloadedEvaluations:
 
     def __init__(self, runtime: Runtime) -> None:
         self._clock = runtime.clock
-        room = SlotPool(AT_ONCE_MAX, runtime.clock.monotonic, per_user_max=1)
-        self._line = SlotQueue(room, runtime, refusal=_TOO_MANY)
+        pool = SlotPool(AT_ONCE_MAX, runtime.clock.monotonic, per_user_max=1)
+        self._line = SlotQueue(pool, runtime, refusal=_TOO_MANY)
         self._threads: ThreadPoolExecutor | None = None
         self._is_closed = False
 
@@ -54,10 +54,10 @@ class OffloadedEvaluations:
         """Do something for a write that takes long. Raises what it raises; a 429 if there is no
         turn for it, a 503 when the server stops, a 504 when the time of the request is over."""
         by_seconds = attributes.context.request.answer_by_seconds
-        seat = await self._line.enter(
+        slot = await self._line.enter(
             attributes.user, seconds_max=WAIT_SECONDS_MAX, by_seconds=by_seconds
         )
-        pending = self._begin(work, seat)
+        pending = self._begin(work, slot)
         try:
             found = await asyncio.wrap_future(pending)
         except asyncio.CancelledError:
@@ -69,14 +69,14 @@ class OffloadedEvaluations:
             raise status.timeout(TOO_LATE)
         return found
 
-    def _begin(self, work: Callable[[], T], seat: QueuedSlot) -> Future[T]:
+    def _begin(self, work: Callable[[], T], slot: QueuedSlot) -> Future[T]:
         if self._is_closed:
-            seat.leave()
+            slot.leave()
             raise _stopping()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="restow-expressions")
         pending = self._threads.submit(work)
-        _leave_when_done(seat, pending)
+        _leave_when_done(slot, pending)
         return pending
 
     def close(self) -> None:
@@ -110,12 +110,12 @@ def asked_on_loop(ask: Callable[[Q], T]) -> Callable[[Q], T]:
     return asked
 
 
-def _leave_when_done(seat: QueuedSlot, pending: Future[T]) -> None:
+def _leave_when_done(slot: QueuedSlot, pending: Future[T]) -> None:
     loop = asyncio.get_running_loop()
 
     def leave(_done: Future[T]) -> None:
         with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-            loop.call_soon_threadsafe(seat.leave)
+            loop.call_soon_threadsafe(slot.leave)
 
     pending.add_done_callback(leave)
 

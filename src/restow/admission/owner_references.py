@@ -54,7 +54,7 @@ class OwnerCheck:
 
     def _check_delete(self, context: Context, obj: Object) -> None:
         info = context.info
-        wish = _question(
+        options = _question(
             "delete",
             group=info.group,
             version=info.version,
@@ -63,8 +63,8 @@ class OwnerCheck:
             name=info.name,
             subresource=info.subresource,
         )
-        if not self._authorizer.allows(context.user, wish):
-            why = self._authorizer.reason(context.user, wish)
+        if not self._authorizer.allows(context.user, options):
+            why = self._authorizer.reason(context.user, options)
             raise _forbidden(
                 context, obj, f"cannot set an ownerRef on a resource you can't delete: {why}"
             )
@@ -82,9 +82,9 @@ class OwnerCheck:
         if self._authorizer.allows(context.user, everything):
             return
         for owner in owners:
-            wish = self._wish_about(context, obj, owner)
-            if not self._authorizer.allows(context.user, wish):
-                why = self._authorizer.reason(context.user, wish)
+            options = self._options_about(context, obj, owner)
+            if not self._authorizer.allows(context.user, options):
+                why = self._authorizer.reason(context.user, options)
                 raise _forbidden(
                     context,
                     obj,
@@ -92,7 +92,7 @@ class OwnerCheck:
                     f" can't set finalizers on: {why}",
                 )
 
-    def _wish_about(self, context: Context, obj: Object, owner: Object) -> RequestInfo:
+    def _options_about(self, context: Context, obj: Object, owner: Object) -> RequestInfo:
         """The right that it takes to hold an owner. Raises a 403 for a kind that nobody knows."""
         api_version, kind = str(owner.get("apiVersion") or ""), str(owner.get("kind") or "")
         try:

@@ -98,14 +98,14 @@ class Policies:
         runtime: Runtime,
         *,
         authorizer: Authorizer,
-        dear_work: OffloadedEvaluations,
+        offloaded: OffloadedEvaluations,
         on_changed: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_changed` is called when other writes may concern it than before."""
         self._catalog = catalog
         self._clock = runtime.clock
         self._authorizer = authorizer
-        self._dear_work = dear_work
+        self._offloaded = offloaded
         self._on_changed = on_changed
         self._namespaces = Namespaces(store, catalog)
         self._params = Params(store, catalog)
@@ -213,7 +213,7 @@ class Policies:
         while True:
             outcome = None
             if isinstance(step, NeedsOffload):
-                outcome = await self._dear_work.run(step.run, asked.attributes)
+                outcome = await self._offloaded.run(step.run, asked.attributes)
                 spent = 0
             else:
                 spent += step

@@ -49,7 +49,7 @@ Charges = Mapping[str, Usage]
 
 
 @dataclass(slots=True)
-class _Wish:
+class _Charge:
     """One write that waits until it is charged."""
 
     attributes: Attributes
@@ -85,7 +85,7 @@ class QuotaAdmission:
         """By namespace and path."""
         self._limits: dict[str, int] = {}
         """What is limited, and by how many quotas."""
-        self._waiting: dict[str, list[_Wish]] = {}
+        self._waiting: dict[str, list[_Charge]] = {}
         """By namespace in which something is being charged."""
 
     async def start(self) -> None:
@@ -173,13 +173,13 @@ class QuotaAdmission:
     async def _charge(self, attributes: Attributes, charges: Charges) -> None:
         await self._refuse_taken(attributes)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        wish = _Wish(attributes, charges, done)
+        charge = _Charge(attributes, charges, done)
         namespace = attributes.namespace
         waiting = self._waiting.get(namespace)
         if waiting is not None:
-            waiting.append(wish)
+            waiting.append(charge)
         else:
-            self._waiting[namespace] = [wish]
+            self._waiting[namespace] = [charge]
             work = self._work(namespace)
             try:
                 self._tasks.spawn(f"charge-{namespace}", work)
@@ -188,14 +188,14 @@ class QuotaAdmission:
                 del self._waiting[namespace]
                 raise _unavailable() from None
         await done
-        if wish.charged:
+        if charge.charged:
             context = attributes.context
-            context.charged = _sum(context.charged or {}, wish.charged)
-            context.give_back = partial(self._give_back, context, wish)
-        if wish.refusal is not None:
-            if wish.charged:  # by one quota, before another had no room
-                self._give_back(attributes.context, wish)
-            raise wish.refusal
+            context.charged = _sum(context.charged or {}, charge.charged)
+            context.give_back = partial(self._give_back, context, charge)
+        if charge.refusal is not None:
+            if charge.charged:  # by one quota, before another had no room
+                self._give_back(attributes.context, charge)
+            raise charge.refusal
 
     async def _refuse_taken(self, attributes: Attributes) -> None:
         """Charge nothing for a name that is taken: what is in memory may be old, so that is looked
@@ -211,18 +211,18 @@ class QuotaAdmission:
         if entry is not None:
             raise self._store.exists(resource, attributes.name, entry)
 
-    def _give_back(self, context: Context, wish: _Wish) -> None:
+    def _give_back(self, context: Context, charge: _Charge) -> None:
         """Take off what was charged for a create that has surely not been done."""
         context.charged = context.give_back = None
-        work = self._take_off(wish)
+        work = self._take_off(charge)
         try:
             self._tasks.spawn("give-back", work)
         except (TasksFull, TasksClosed):
             work.close()  # it is found when the servers count anew
 
-    async def _take_off(self, wish: _Wish) -> None:
-        for path, less in sorted(wish.charged.items()):
-            change = partial(_lowered, less=less, uid=wish.uids[path])
+    async def _take_off(self, charge: _Charge) -> None:
+        for path, less in sorted(charge.charged.items()):
+            change = partial(_lowered, less=less, uid=charge.uids[path])
             try:
                 await self._store.update(
                     self._resource, self._version, path, change, subresource="status", is_patch=True
@@ -233,33 +233,35 @@ class QuotaAdmission:
     async def _work(self, namespace: str) -> None:
         """Charge all that waits in a namespace, and what comes meanwhile."""
         waiting = self._waiting[namespace]
-        wishes: list[_Wish] = []
+        all_charges: list[_Charge] = []
         try:
             while waiting:
-                wishes = waiting[:AT_ONCE_MAX]
+                all_charges = waiting[:AT_ONCE_MAX]
                 del waiting[:AT_ONCE_MAX]
-                await self._charge_all(wishes)
-                _answer(wishes)
-                wishes = []
+                await self._charge_all(all_charges)
+                _answer(all_charges)
+                all_charges = []
         finally:
             # Nobody waits for ever, whatever has ended this.
             del self._waiting[namespace]
-            for wish in (*wishes, *waiting):
-                wish.refusal = wish.refusal or _unavailable()
-            _answer([*wishes, *waiting])
+            for charge in (*all_charges, *waiting):
+                charge.refusal = charge.refusal or _unavailable()
+            _answer([*all_charges, *waiting])
 
-    async def _charge_all(self, wishes: list[_Wish]) -> None:
-        for wish in wishes:
+    async def _charge_all(self, all_charges: list[_Charge]) -> None:
+        for charge in all_charges:
             # Or the first quota would be charged for what the second refuses.
-            if len(wish.charges) > 1:
-                self._refuse_early(wish)
-        paths = sorted({path for wish in wishes for path in wish.charges})
+            if len(charge.charges) > 1:
+                self._refuse_early(charge)
+        paths = sorted({path for charge in all_charges for path in charge.charges})
         for first in range(0, len(paths), QUOTAS_AT_ONCE_MAX):
             at_once = paths[first : first + QUOTAS_AT_ONCE_MAX]
-            await asyncio.gather(*(self._charge_or_refuse(path, wishes) for path in at_once))
+            await asyncio.gather(*(self._charge_or_refuse(path, all_charges) for path in at_once))
 
-    async def _charge_or_refuse(self, path: str, wishes: list[_Wish]) -> None:
-        good = [wish for wish in wishes if path in wish.charges and wish.refusal is None]
+    async def _charge_or_refuse(self, path: str, all_charges: list[_Charge]) -> None:
+        good = [
+            charge for charge in all_charges if path in charge.charges and charge.refusal is None
+        ]
         refusal: StatusError
         try:
             await self._charge_one(path, good)
@@ -272,20 +274,20 @@ class QuotaAdmission:
             refusal = status.internal("a quota could not be charged")
         else:
             return
-        for wish in good:
-            wish.refusal = wish.refusal or refusal
+        for charge in good:
+            charge.refusal = charge.refusal or refusal
 
-    def _refuse_early(self, wish: _Wish) -> None:
-        here = self._quotas.get(wish.attributes.namespace, {})
-        for path, wanted in sorted(wish.charges.items()):
+    def _refuse_early(self, charge: _Charge) -> None:
+        here = self._quotas.get(charge.attributes.namespace, {})
+        for path, wanted in sorted(charge.charges.items()):
             quota = here.get(path)
             if quota is not None and (why := quota.problem(quota.wanted(wanted))):
-                wish.refusal = forbidden(wish.attributes, why)
+                charge.refusal = forbidden(charge.attributes, why)
                 return
 
-    async def _charge_one(self, path: str, wishes: list[_Wish]) -> None:
+    async def _charge_one(self, path: str, all_charges: list[_Charge]) -> None:
         """Charge one quota for all for whom it has room, in the order in which they came."""
-        if not wishes:
+        if not all_charges:
             return
         problems: list[str] = []
         taken: list[Usage] = []
@@ -297,8 +299,8 @@ class QuotaAdmission:
             taken.clear()
             uid = obj["metadata"].get("uid") or ""
             before = quota = quotas.read_quota(obj)
-            for wish in wishes:
-                wanted = quota.wanted(wish.charges[path])  # what it limits may have changed
+            for charge in all_charges:
+                wanted = quota.wanted(charge.charges[path])  # what it limits may have changed
                 why = quota.problem(wanted)
                 problems.append(why)
                 taken.append({} if why else wanted)
@@ -308,12 +310,12 @@ class QuotaAdmission:
         await self._store.update(
             self._resource, self._version, path, change, subresource="status", is_patch=True
         )
-        for wish, why, wanted in zip(wishes, problems, taken, strict=True):
+        for charge, why, wanted in zip(all_charges, problems, taken, strict=True):
             if why:
-                wish.refusal = wish.refusal or forbidden(wish.attributes, why)
+                charge.refusal = charge.refusal or forbidden(charge.attributes, why)
             elif wanted:
-                wish.charged[path] = wanted
-                wish.uids[path] = uid
+                charge.charged[path] = wanted
+                charge.uids[path] = uid
 
 
 def _lowered(obj: Object, *, less: Usage, uid: str) -> Object:
@@ -329,10 +331,10 @@ def _limited(quota: Quota | None) -> frozenset[str]:
     return frozenset() if quota is None else frozenset(quota.hard)
 
 
-def _answer(wishes: list[_Wish]) -> None:
-    for wish in wishes:
-        if not wish.done.done():
-            wish.done.set_result(None)
+def _answer(all_charges: list[_Charge]) -> None:
+    for charge in all_charges:
+        if not charge.done.done():
+            charge.done.set_result(None)
 
 
 def _sum(one: Charges, other: Charges) -> dict[str, dict[str, Number]]:

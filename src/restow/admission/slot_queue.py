@@ -30,13 +30,13 @@ _Waiter = asyncio.Future[None]
 class SlotQueue:
     """Those who wait for a seat of a room. All seats of the room are taken through it."""
 
-    __slots__ = ("_clock", "_count", "_masters", "_room", "_told", "_waiting", "_waiting_max")
+    __slots__ = ("_clock", "_count", "_masters", "_pool", "_told", "_waiting", "_waiting_max")
 
     def __init__(
-        self, room: SlotPool, runtime: Runtime, *, refusal: str, waiting_max: int = WAITING_MAX
+        self, pool: SlotPool, runtime: Runtime, *, refusal: str, waiting_max: int = WAITING_MAX
     ) -> None:
         """`refusal`: what whoever is sent away is told."""
-        self._room = room
+        self._pool = pool
         self._clock = runtime.clock
         self._told = refusal
         self._waiting_max = waiting_max
@@ -48,9 +48,9 @@ class SlotQueue:
 
     async def enter(self, user: User, *, seconds_max: float, by_seconds: float) -> QueuedSlot:
         """A seat, to be left. Raises a 429 after so many seconds, a 504 once it is too late."""
-        name, room = user.name, self._room
-        if not self._waiting and room.has_seat_for(name):
-            return QueuedSlot(self, room.take(name))
+        name, pool = user.name, self._pool
+        if not self._waiting and pool.has_slot_for(name):
+            return QueuedSlot(self, pool.take(name))
         if self._count >= self._waiting_max:
             raise self._refusal()
         waiter: _Waiter = asyncio.get_running_loop().create_future()
@@ -63,13 +63,13 @@ class SlotQueue:
                 await waiter
         except BaseException as error:
             if waiter.done() and not waiter.cancelled():
-                QueuedSlot(self, Slot(room, name)).leave()
+                QueuedSlot(self, Slot(pool, name)).leave()
             else:
                 self._remove(name, waiter)
             if isinstance(error, TimeoutError):
                 raise status.timeout(TOO_LATE) if left <= seconds_max else self._refusal() from None
             raise
-        return QueuedSlot(self, Slot(room, name))
+        return QueuedSlot(self, Slot(pool, name))
 
     def left(self) -> None:
         """A seat is free: whose turn is it?"""
@@ -77,12 +77,12 @@ class SlotQueue:
             self._call_next()
 
     def _call_next(self) -> None:
-        held = self._room.held
+        held = self._pool.held
         while self._waiting:
             order = sorted(
                 self._waiting, key=lambda name: (name not in self._masters, held.get(name, 0))
             )
-            name = next((each for each in order if self._room.has_seat_for(each)), None)
+            name = next((each for each in order if self._pool.has_slot_for(each)), None)
             if name is None:
                 return
             waiters = self._waiting.pop(name)
@@ -93,7 +93,7 @@ class SlotQueue:
             else:
                 self._masters.discard(name)
             if not waiter.done():  # or it is just being given up, and is counted no more
-                self._room.take_for(name)
+                self._pool.take_for(name)
                 waiter.set_result(None)
 
     def _add(self, user: User, waiter: _Waiter) -> None:
@@ -119,14 +119,14 @@ class SlotQueue:
 class QueuedSlot:
     """A seat for which others may wait. To leave twice is to leave once."""
 
-    __slots__ = ("_line", "_seat")
+    __slots__ = ("_line", "_slot")
 
-    def __init__(self, line: SlotQueue, seat: Slot) -> None:
+    def __init__(self, line: SlotQueue, slot: Slot) -> None:
         self._line = line
-        self._seat: Slot | None = seat
+        self._slot: Slot | None = slot
 
     def leave(self) -> None:
-        seat, self._seat = self._seat, None
-        if seat is not None:
-            seat.leave()
+        slot, self._slot = self._slot, None
+        if slot is not None:
+            slot.leave()
             self._line.left()

@@ -65,7 +65,7 @@ class Asking:
     namespaces: Namespaces
     metrics: WebhookMetrics
     runtime: Runtime
-    dear_work: OffloadedEvaluations
+    offloaded: OffloadedEvaluations
     authorizer: AuthorizerValues = no_authorizer
 
 
@@ -210,7 +210,7 @@ class _Asker:
             obj=await in_version(attributes, hosted, attributes.obj),
             old=await in_version(attributes, hosted, attributes.old),
             authorizer=self._asking.authorizer,
-            dear_work=self._asking.dear_work,
+            offloaded=self._asking.offloaded,
         )
         if not holds:
             self._asking.metrics.excluded(hook.name, self._type, attributes.operation)

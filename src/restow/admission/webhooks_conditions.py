@@ -51,7 +51,7 @@ async def conditions_hold(
     obj: Object | None,
     old: Object | None,
     authorizer: AuthorizerValues,
-    dear_work: OffloadedEvaluations,
+    offloaded: OffloadedEvaluations,
 ) -> bool:
     """Whether it is asked. Raises a 403 when that cannot be said and it does not fail open."""
     if not hook.conditions:
@@ -72,7 +72,7 @@ async def conditions_hold(
         try:
             outcome = run(Trial(COST_ON_LOOP_MAX))
         except TrialOver:
-            outcome = await dear_work.run(run, attributes)
+            outcome = await offloaded.run(run, attributes)
         cost_left -= outcome.cost
         if outcome.error:
             problems.append(

@@ -132,11 +132,11 @@ class HookCalls:
         try:
             if user.is_master:
                 return await self._post(way, body, seconds_max, by_seconds)
-            seat = await way.line.enter(user, seconds_max=seconds_max, by_seconds=by_seconds)
+            slot = await way.line.enter(user, seconds_max=seconds_max, by_seconds=by_seconds)
             try:
                 return await self._post(way, body, seconds_max, by_seconds)
             finally:
-                seat.leave()
+                slot.leave()
         finally:
             way.users_count -= 1
             if not way.users_count and way in self._replaced:

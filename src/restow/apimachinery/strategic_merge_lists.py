@@ -95,7 +95,7 @@ def in_order(
     was = _positions(before, merge_key)
     named: list[tuple[Identity, Any]] = []
     others: list[tuple[Identity, Any]] = []
-    strangers: list[Any] = []
+    unlisted: list[Any] = []
     for item in merged:
         identity = _identity(item, merge_key)
         if identity in wanted:
@@ -103,7 +103,7 @@ def in_order(
         elif identity in was:
             others.append((identity, item))
         else:
-            strangers.append(item)
+            unlisted.append(item)
     named.sort(key=lambda pair: wanted[pair[0]])
     others.sort(key=lambda pair: was[pair[0]])
     result = []
@@ -120,7 +120,7 @@ def in_order(
         other = next(waiting, None)
     # Neither the order nor the server knows these: only where the order is empty. The reference
     # puts each before the last.
-    return result + strangers[::-1]
+    return result + unlisted[::-1]
 
 
 def check_order(patch: list[Any], order: list[Any], merge_key: str | None) -> None:

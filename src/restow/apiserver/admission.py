@@ -66,7 +66,7 @@ class AdmissionParts:
         self._calls = HookCalls(
             StoredServices(store, catalog), runtime, allows_loopback=allows_loopback
         )
-        self._dear_work = OffloadedEvaluations(runtime)
+        self._offloaded = OffloadedEvaluations(runtime)
         self._metrics = WebhookMetrics()
         mutating, validating = (
             KnownHooks(kind, store, catalog, runtime, on_changed=self._hooks_changed)
@@ -78,7 +78,7 @@ class AdmissionParts:
             catalog,
             runtime,
             authorizer=authorizer,
-            dear_work=self._dear_work,
+            offloaded=self._offloaded,
             on_changed=self.forget,
         )
         self._limits = LimitRanges(store, catalog, runtime, on_changed=self.forget)
@@ -92,7 +92,7 @@ class AdmissionParts:
             namespaces=Namespaces(store, catalog),
             metrics=self._metrics,
             runtime=runtime,
-            dear_work=self._dear_work,
+            offloaded=self._offloaded,
             authorizer=partial(authorizer_values, authorizer),
         )
         mutations: list[Mutation] = [
@@ -140,7 +140,7 @@ class AdmissionParts:
         for quota in self._quotas:
             await quota.close()
         await self._calls.close()
-        self._dear_work.close()
+        self._offloaded.close()
 
     def publish(self, metrics: Metrics) -> None:
         self._metrics.publish(metrics)

@@ -149,9 +149,9 @@ def _read_main(path: Path) -> ClientConfig:
     return read_kubeconfig([path])
 
 
-def _make_pki(serve: ServeOptions, runtime: Runtime, wishes: PkiOptions) -> Pki:
+def _make_pki(serve: ServeOptions, runtime: Runtime, requested: PkiOptions) -> Pki:
     make_data_directory(serve.data_dir)
-    return ensure_pki(serve.data_dir / "pki", runtime, wishes)
+    return ensure_pki(serve.data_dir / "pki", runtime, requested)
 
 
 def _pki_options(options: AggregatedOptions, component: str) -> PkiOptions:
@@ -175,7 +175,7 @@ class _Starting:
         self._runtime = runtime
         self.component = options.component_for(list(catalog.groups))
         self.shares_store = False
-        self._wishes = _pki_options(options, self.component)
+        self._requested = _pki_options(options, self.component)
         self._pki: Pki
         self._renewal: CertificateReload
         self._client: ApiClient
@@ -189,7 +189,7 @@ class _Starting:
     async def meet_main(self, undo: AsyncExitStack) -> None:
         """Have keys, and know whom to believe."""
         options, runtime = self._options, self._runtime
-        self._pki = await asyncio.to_thread(_make_pki, options.serve, runtime, self._wishes)
+        self._pki = await asyncio.to_thread(_make_pki, options.serve, runtime, self._requested)
         config = await asyncio.to_thread(_read_main, options.main_kubeconfig)
         self._client = ApiClient.connect(config, runtime=runtime)
         undo.push_async_callback(self._client.close)
@@ -275,7 +275,7 @@ class _Starting:
             sealed=None if encryption is None else Sealed(self._storage, encryption.keys),
             limits=request_limits(serve.limits),
             audit=await load_audit(serve.audit, self._runtime, undo),
-            doors=AuthParts(
+            auth_parts=AuthParts(
                 authentication=ForgetfulAuthentication(trust.proxies, trust.clients, reviews),
                 authorizer=reviews,
             ),
@@ -288,7 +288,7 @@ class _Starting:
     async def listen(self, undo: AsyncExitStack, assembly: Assembly) -> Listener:
         serve, pki = self._options.serve, self._pki
         material = self._trust.tls(pki.serving_cert_file, pki.serving_key_file, serve.tls)
-        self._renewal = CertificateReload(pki, self._wishes, self._runtime, material=material)
+        self._renewal = CertificateReload(pki, self._requested, self._runtime, material=material)
         self._renewal.publish(assembly.metrics)
         listener = await Listener.start(
             assembly.app,

@@ -150,8 +150,8 @@ class MainNamespaces:
             count += 1
             try:
                 # The uid, because the namespace may be there again, and the name given away anew.
-                wish = DeleteOptions(policy="Background", uid=metadata.uid)
-                await store.delete(resource, stored_version(resource, entry[1]), path, wish)
+                options = DeleteOptions(policy="Background", uid=metadata.uid)
+                await store.delete(resource, stored_version(resource, entry[1]), path, options)
             except (NotFound, Conflict):
                 continue
         if count:

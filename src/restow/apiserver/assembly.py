@@ -264,13 +264,13 @@ async def assemble(
     admission: Sequence[Admission] = (),
     registration: CustomRegistrar | None = None,
     reports: RemoteReports | None = None,
-    doors: AuthParts | None = None,
+    auth_parts: AuthParts | None = None,
     sealed: Sealed | None = None,
     passes_on: AggregationOptions | None = None,
     limits: RequestLimits | None = None,
     audit: Audit | None = None,
     accounts: AccountRules | None = None,
-    entrance: Authenticators | None = None,
+    authenticators: Authenticators | None = None,
     mirror: Mirror | None = None,
 ) -> Assembly:
     """Put a server together and load what it needs at once.
@@ -312,18 +312,18 @@ async def assemble(
         service_accounts = make_service_accounts(
             accounts, store, catalog, clock=runtime.clock, address=address
         )
-    entrance = entrance or Authenticators.plain(secrets.tokens, runtime)
-    sessions = entrance.sessions(secrets.continue_key)
-    if doors is None:
-        authentication = entrance.chain(
+    authenticators = authenticators or Authenticators.plain(secrets.tokens, runtime)
+    sessions = authenticators.sessions(secrets.continue_key)
+    if auth_parts is None:
+        authentication = authenticators.chain(
             accounts=[] if service_accounts is None else [service_accounts.authenticator],
             sessions=[SessionAuthenticator(sessions)],
         )
     else:
-        authentication = doors.authentication
+        authentication = auth_parts.authentication
     rbac: Rbac | None = None
     plugins = OwnPlugins(own=admission)
-    if doors is None:
+    if auth_parts is None:
         authorizer: Authorizer = (rbac := make_authorization(store, catalog, runtime))
         plugins = OwnPlugins(
             checks=(authorization_admission(rbac),),
@@ -333,7 +333,7 @@ async def assemble(
             gives_accounts=accounts is not None,
         )
     else:
-        authorizer = doors.authorizer
+        authorizer = auth_parts.authorizer
     admitting = AdmissionParts(
         store,
         catalog,
@@ -359,7 +359,7 @@ async def assemble(
         ),
         admission=admitting.chain,
         # Those who leave their doors to a cluster keep nobody's house.
-        collects_dependents=doors is None,
+        collects_dependents=auth_parts is None,
         scanner=_scanner(storage, sealed, runtime, rewriter, contradictions),
         watch_seconds=limits.deadlines.watch_seconds,
     )
@@ -399,7 +399,7 @@ async def assemble(
             health=health,
             metrics=metrics,
             version=version,
-            pages=pages if doors is None else {},
+            pages=pages if auth_parts is None else {},
             page_paths=() if service_accounts is None else service_accounts.documents.paths,
             directory=None if aggregation is None else aggregation.directory,
             forward=None if aggregation is None else aggregation.proxy.forward,

@@ -85,27 +85,27 @@ class Authenticators:
     ) -> Authenticators:
         """Read the files. `tokens` are good besides those of the file; `own_issuers` sign the
         cluster's own tokens. Raises ValueError and OSError that name the file."""
-        entrance = cls(options, runtime)
-        entrance._tokens = dict(tokens)
-        entrance._token_file = token_auth_file
-        entrance._own_issuers = tuple(own_issuers)
+        authenticators = cls(options, runtime)
+        authenticators._tokens = dict(tokens)
+        authenticators._token_file = token_auth_file
+        authenticators._own_issuers = tuple(own_issuers)
         found = await in_own_thread(
-            "authentication", partial(_read_config, options, entrance._own_issuers)
+            "authentication", partial(_read_config, options, authenticators._own_issuers)
         )
-        entrance.anonymous = _anonymous(options, found)
-        entrance.take_clients(client_ca_pem)
-        await in_own_thread("authentication", entrance._take_token_file)
-        await in_own_thread("authentication", entrance._take_proxies)
-        entrance.issuers.take(found.issuers)
-        return entrance
+        authenticators.anonymous = _anonymous(options, found)
+        authenticators.take_clients(client_ca_pem)
+        await in_own_thread("authentication", authenticators._take_token_file)
+        await in_own_thread("authentication", authenticators._take_proxies)
+        authenticators.issuers.take(found.issuers)
+        return authenticators
 
     @classmethod
     def plain(cls, tokens: Mapping[str, User], runtime: Runtime) -> Authenticators:
         """Of a server without options: certificates that TLS has verified, and these tokens.
         There is nothing to close."""
-        entrance = cls(AuthenticationOptions(), runtime)
-        entrance.tokens.take(tokens)
-        return entrance
+        authenticators = cls(AuthenticationOptions(), runtime)
+        authenticators.tokens.take(tokens)
+        return authenticators
 
     async def close(self) -> None:
         await self.issuers.close()

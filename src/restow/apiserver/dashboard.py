@@ -86,7 +86,7 @@ class DashboardPages:
             case "session", "POST":
                 return self._redeem(context)
             case "session", "DELETE":
-                _refuse_strangers(context)
+                _refuse_unknown(context)
                 return _json(200, {"user": None}, cookie=cookie_line("", seconds=0))
             case "tickets", "POST":
                 return self._mint(context)
@@ -122,7 +122,7 @@ class DashboardPages:
         return _json(201, {"url": url, "ticket": ticket, "expires": expires.isoformat()})
 
     async def _redeem(self, context: Context) -> HttpResponse:
-        _refuse_strangers(context)
+        _refuse_unknown(context)
         ticket = _read_ticket(context)
         found = self._sessions.open_ticket(ticket)
         if found is None or not await self._used.use(found.nonce, found.expires):
@@ -164,7 +164,7 @@ def _read_ticket(context: Context) -> str:
         raise status.bad_request('the body must be JSON: {"ticket": "..."}') from None
 
 
-def _refuse_strangers(context: Context) -> None:
+def _refuse_unknown(context: Context) -> None:
     """Refuse what another site makes a browser send: it could let a person in as someone else."""
     headers = context.request.headers
     media = (headers.get("content-type") or "").partition(";")[0].strip().lower()

@@ -123,8 +123,8 @@ class ApiServer:
             "keys", partial(account_rules, pki, options.service_accounts)
         )
         async with AsyncExitStack() as undo:
-            entrance = await _load_entrance(options, pki, runtime, undo)
-            entrance.follow(renewal)
+            authenticators = await _load_authenticators(options, pki, runtime, undo)
+            authenticators.follow(renewal)
             storage, guard = await open_guarded(
                 options.store_address, runtime, undo, data_dir=options.data_dir
             )
@@ -143,7 +143,7 @@ class ApiServer:
                 catalog,
                 runtime,
                 secrets=Secrets(tokens={}, continue_key=pki.continue_key),
-                entrance=entrance,
+                authenticators=authenticators,
                 address=f"{options.bind}:{options.port}",
                 policy=coordinator.policy,
                 barrier=WriteBarrier(coordinator),
@@ -181,7 +181,7 @@ class ApiServer:
             undo.push_async_callback(listener.stop, grace_seconds=options.grace_seconds)
             assembly.rewriter.others.asked = lambda: listener.counters.requests_total
             _publish(assembly.metrics, listener)
-            entrance.publish(assembly.metrics)
+            authenticators.publish(assembly.metrics)
             tasks = runtime.tasks("apiserver")
             undo.push_async_callback(tasks.close)
             renewal.publish(assembly.metrics)
@@ -209,7 +209,7 @@ class ApiServer:
                 joined=joined,
                 reported=assembly.custom.wait_for_first,
             )
-            housekeeping = ControllerManager(
+            controller_manager = ControllerManager(
                 opened,
                 assembly.store,
                 catalog,
@@ -231,11 +231,11 @@ class ApiServer:
                 ),
                 remote=assembly.aggregation.contents,
             )
-            undo.push_async_callback(housekeeping.close)
-            assembly.aggregation.availability.is_leading = lambda: housekeeping.is_leading
-            await housekeeping.start()
+            undo.push_async_callback(controller_manager.close)
+            assembly.aggregation.availability.is_leading = lambda: controller_manager.is_leading
+            await controller_manager.start()
             renewal.listeners.append(
-                lambda new: housekeeping.take_certificates(
+                lambda new: controller_manager.take_certificates(
                     new.serving_ca_pem.decode(), _proxy_trust(new)
                 )
             )
@@ -296,7 +296,7 @@ def _scan_in_background(
         scanner,
         runtime.clock,
         interval_seconds=options.storage_scan_interval_seconds,
-        leads=lambda: coordinator.completed and coordinator.collector.leads,
+        collects_first=lambda: coordinator.completed and coordinator.collector.collects_first,
     )
     assembly.metrics.gauge(
         "restow_storage_scan_completed_timestamp_seconds",
@@ -328,10 +328,10 @@ async def _load_encryption(
     return encryption
 
 
-async def _load_entrance(
+async def _load_authenticators(
     options: ServeOptions, pki: Pki, runtime: Runtime, undo: AsyncExitStack
 ) -> Authenticators:
-    entrance = await Authenticators.load(
+    authenticators = await Authenticators.load(
         options.authentication,
         runtime,
         tokens={pki.admin_token: User(ADMIN_USER, (ADMIN_GROUP,))},
@@ -339,8 +339,8 @@ async def _load_entrance(
         client_ca_pem=pki.client_ca_pem,
         own_issuers=options.service_accounts.issuers,
     )
-    undo.push_async_callback(entrance.close)
-    return entrance
+    undo.push_async_callback(authenticators.close)
+    return authenticators
 
 
 def _make_material(options: ServeOptions, pki: Pki) -> TlsMaterial:

@@ -19,7 +19,7 @@ from restow.authentication.credentials import (
     Credential,
     TellsOfCredentials,
 )
-from restow.authentication.impersonation import is_wished_for
+from restow.authentication.impersonation import is_requested
 from restow.authentication.tokens import shows_token
 from restow.httpserver.request import HttpRequest
 from restow.request.context import ANONYMOUS, Sender, User
@@ -90,7 +90,7 @@ class Authentication:
             return known.user
         headers.memo = None
         user, keeps_seconds = self._find(request)
-        if keeps_seconds > 0 and not is_wished_for(headers):
+        if keeps_seconds > 0 and not is_requested(headers):
             good_until = request.received_seconds + keeps_seconds
             is_plain = _is_plain(request)
             headers.memo = Sender(user, is_plain=is_plain, good_until_seconds=good_until)

@@ -26,7 +26,7 @@ from restow.httpserver.request import Headers
 from restow.request.context import ANONYMOUS, User
 from restow.request.request_info import RequestInfo
 
-WISHES_MAX: Final = 1_000
+OPTIONS_MAX: Final = 1_000
 """Groups and extras together: each is a question to the authorizer."""
 
 _PREFIX: Final = "impersonate-"
@@ -41,12 +41,12 @@ _ACCOUNTS: Final = "system:serviceaccounts"
 _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-def is_wished_for(headers: Headers) -> bool:
+def is_requested(headers: Headers) -> bool:
     """Whether a request is to be done in the name of another."""
     return any(name.startswith(_PREFIX) for name, _ in headers.items())
 
 
-def wish_of(headers: Headers) -> User | None:
+def options_of(headers: Headers) -> User | None:
     """Whom a request is to be done as, just as it says; None: as its sender. Raises 400."""
     names: list[str] = []
     uids: list[str] = []
@@ -67,8 +67,8 @@ def wish_of(headers: Headers) -> User | None:
             raise status.bad_request(f"{name[:64]} is no header of impersonation")
     if len(names) > 1 or len(uids) > 1:
         raise status.bad_request("more than one user or uid to impersonate")
-    if len(groups) + sum(map(len, extra.values())) > WISHES_MAX:
-        raise status.bad_request(f"more than {WISHES_MAX} groups and extras to impersonate")
+    if len(groups) + sum(map(len, extra.values())) > OPTIONS_MAX:
+        raise status.bad_request(f"more than {OPTIONS_MAX} groups and extras to impersonate")
     name, uid = "".join(names), "".join(uids)
     if not name:
         wished = [("uid", uid), ("groups", groups), ("extra", extra)]
@@ -78,33 +78,33 @@ def wish_of(headers: Headers) -> User | None:
     return User(name, tuple(groups), uid, tuple((key, tuple(each)) for key, each in extra.items()))
 
 
-def impersonated(wish: User, *, by: User, authorizer: Authorizer) -> User:
+def impersonated(options: User, *, by: User, authorizer: Authorizer) -> User:
     """The user that a request is done as, once its sender may wish so. Raises 403."""
-    groups = list(wish.groups)
-    account = account_of(wish.name)
+    groups = list(options.groups)
+    account = account_of(options.name)
     if account is None:
-        questions = [_question("users", wish.name)]
+        questions = [_question("users", options.name)]
     else:
         namespace, name = account
         questions = [_question("serviceaccounts", name, namespace=namespace)]
         groups = groups or [_ACCOUNTS, f"{_ACCOUNTS}:{namespace}"]
-    if wish.uid:
-        questions.append(_question("uids", wish.uid, is_core=False))
-    questions += [_question("groups", group) for group in wish.groups]
+    if options.uid:
+        questions.append(_question("uids", options.uid, is_core=False))
+    questions += [_question("groups", group) for group in options.groups]
     questions += [
         _question("userextras", value, subresource=key, is_core=False)
-        for key, values in wish.extra
+        for key, values in options.extra
         for value in values
     ]
     for question in questions:
         if not authorizer.allows(by, question):
             raise refusal(by, question, authorizer.reason(by, question))
-    if wish.name == ANONYMOUS.name:
+    if options.name == ANONYMOUS.name:
         if _UNAUTHENTICATED not in groups:
             groups.append(_UNAUTHENTICATED)
     elif _AUTHENTICATED not in groups and _UNAUTHENTICATED not in groups:
         groups.append(_AUTHENTICATED)
-    return User(wish.name, tuple(groups), wish.uid, wish.extra)
+    return User(options.name, tuple(groups), options.uid, options.extra)
 
 
 def account_of(user_name: str) -> tuple[str, str] | None:

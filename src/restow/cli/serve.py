@@ -384,7 +384,7 @@ def _run_workers(arguments: argparse.Namespace, options: ServeOptions) -> int:
     if options.front_port is not None or options.front_fds:
         raise ValueError("--workers share --port: give no --front-port and no --front-fds")
     kubeconfig = options.kubeconfig or options.data_dir / "kubeconfig"
-    wishes = WorkerOptions(
+    requested = WorkerOptions(
         count=arguments.workers,
         bind=options.bind,
         port=options.port,
@@ -405,7 +405,7 @@ def _run_workers(arguments: argparse.Namespace, options: ServeOptions) -> int:
         print(f"ready: {url} kubeconfig {kubeconfig}", flush=True)
 
     try:
-        asyncio.run(run_workers(wishes, Runtime.system(), say_ready))
+        asyncio.run(run_workers(requested, Runtime.system(), say_ready))
     except (ClusterError, PkiError, OSError) as error:
         print(f"restow serve: {error}", file=sys.stderr)
         return EXIT_REFUSED
@@ -476,7 +476,7 @@ async def _aggregated(arguments: argparse.Namespace, options: ServeOptions) -> N
     from restow.apiserver.aggregated_options import NAMESPACE_DEFAULT, AggregatedOptions
     from restow.apiserver.serve import serve_aggregated
 
-    wishes = AggregatedOptions(
+    requested = AggregatedOptions(
         serve=options,
         main_kubeconfig=arguments.main_kubeconfig,
         component=arguments.component or "",
@@ -487,7 +487,7 @@ async def _aggregated(arguments: argparse.Namespace, options: ServeOptions) -> N
         registers_itself=not arguments.no_self_registration,
         forget_stores=tuple(arguments.forget_store),
     )
-    await serve_aggregated(wishes, kinds=load_kinds(arguments.kinds))
+    await serve_aggregated(requested, kinds=load_kinds(arguments.kinds))
 
 
 def _coordination(arguments: argparse.Namespace) -> CoordinationOptions:

@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ClusterRefused as error:
         print(f"restow up: {error}", file=sys.stderr)
         return EXIT_REFUSED
-    wishes = ClusterOptions(
+    requested = ClusterOptions(
         servers=arguments.servers,
         store=store,
         etcd_members=arguments.etcd_members,
@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         asyncio.run(
             run_cluster(
-                wishes,
+                requested,
                 Layout(arguments.data_dir.absolute()),
                 view=view,
                 runtime=Runtime.system(),

@@ -183,10 +183,10 @@ class ApiServiceController:
             return  # its deletion will be seen
 
     async def _delete(self, name: str, item: Item, found: ApiService) -> None:
-        wish = DeleteOptions(uid=found.uid, resource_version=str(item.revision))
+        options = DeleteOptions(uid=found.uid, resource_version=str(item.revision))
         resource = self._resource
         try:
-            await self._store.delete(resource, working_version(resource), name, wish)
+            await self._store.delete(resource, working_version(resource), name, options)
         except (status.NotFound, status.Conflict):
             return  # whatever was done to it will be seen
 

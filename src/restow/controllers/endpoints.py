@@ -119,9 +119,9 @@ class EndpointsController:
                 await self._delete(resource, path, item)
 
     async def _delete(self, resource: Resource, path: str, item: Item) -> None:
-        wish = DeleteOptions(resource_version=str(item.revision))
+        options = DeleteOptions(resource_version=str(item.revision))
         try:
-            await self._store.delete(resource, working_version(resource), path, wish)
+            await self._store.delete(resource, working_version(resource), path, options)
         except (status.NotFound, status.Conflict):
             return
 

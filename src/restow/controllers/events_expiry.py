@@ -122,9 +122,9 @@ class EventExpiry:
     async def _remove(self, old: tuple[str, int]) -> None:
         path, revision = old
         assert self._events is not None
-        wish = DeleteOptions(resource_version=str(revision))
+        options = DeleteOptions(resource_version=str(revision))
         try:
-            await self._store.delete(self._events, working_version(self._events), path, wish)
+            await self._store.delete(self._events, working_version(self._events), path, options)
         except (NotFound, Conflict):
             return  # gone already, or written again and so not old any more
 

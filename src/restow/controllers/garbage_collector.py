@@ -297,7 +297,7 @@ class GarbageCollector:
 
     async def _delete(self, found: _Found, policy: str) -> None:
         resource, path = found.place
-        wish = DeleteOptions(
+        options = DeleteOptions(
             policy=policy,
             uid=found.metadata.uid,
             resource_version=str(found.item.revision),
@@ -305,7 +305,7 @@ class GarbageCollector:
         )
         try:
             version = stored_version(resource, read_api_version(found.item.value))
-            await self._store.delete(resource, version, path, wish)
+            await self._store.delete(resource, version, path, options)
         except status.NotFound:
             return
         except status.Forbidden as error:

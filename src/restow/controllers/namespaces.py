@@ -285,9 +285,11 @@ class NamespaceController:
             ):
                 try:
                     # The uid, because in the meantime the name may have been given away again.
-                    wish = DeleteOptions(policy="Background", uid=metadata.uid, grace_seconds=None)
+                    options = DeleteOptions(
+                        policy="Background", uid=metadata.uid, grace_seconds=None
+                    )
                     version = stored_version(resource, entry[1])
-                    await self._store.delete(resource, version, path, wish)
+                    await self._store.delete(resource, version, path, options)
                 except (status.NotFound, status.Conflict):
                     return
                 except StatusError as error:

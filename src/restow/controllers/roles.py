@@ -120,8 +120,8 @@ async def _replace(
     """A binding cannot be made to name another role."""
     if _is_left_alone(current):
         return
-    wish = DeleteOptions(uid=current["metadata"].get("uid") or "")
-    await store.delete(resource, working_version(resource), default.path, wish)
+    options = DeleteOptions(uid=current["metadata"].get("uid") or "")
+    await store.delete(resource, working_version(resource), default.path, options)
     await _create(store, resource, default)
 
 

@@ -135,8 +135,8 @@ class ServiceAccountSecretController:
         return data, uid
 
     async def _remove(self, path: str, secret: Object) -> None:
-        wish = DeleteOptions(uid=secret["metadata"]["uid"])
-        await self._store.delete(self._secrets, working_version(self._secrets), path, wish)
+        options = DeleteOptions(uid=secret["metadata"]["uid"])
+        await self._store.delete(self._secrets, working_version(self._secrets), path, options)
 
     async def _fill(self, path: str, token: str, wanted: _Wanted) -> None:
         data, uid = wanted

@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeAlias
 from restow.apimachinery.status_error import StatusError
 from restow.audit import AuditIds, Auditor
 from restow.authentication import Authentication
-from restow.authentication.impersonation import impersonated, wish_of
+from restow.authentication.impersonation import impersonated, options_of
 from restow.authorization.authorizer import Authorizer, refusal
 from restow.endpoints.actions import ACTIONS, UNSTORED, WRITTEN_TO
 from restow.endpoints.deferred_responses import DeferredResponses
@@ -118,7 +118,7 @@ class App:
         outcomes = RequestOutcomes(clock, metrics, audit)
         self._failed, self._counted = outcomes.failed, outcomes.counted
         self._waiting = DeferredResponses(
-            server, self._chain_anew, in_flight=self.in_flight, outcomes=outcomes, audit=audit
+            server, self._new_chain, in_flight=self.in_flight, outcomes=outcomes, audit=audit
         )
         self._short_gets = ShortGets(
             server,
@@ -203,12 +203,12 @@ class App:
 
     def _impersonate(self, context: Context) -> None:
         """Do it as another, if that is wished for. Raises 400 or 403."""
-        wish = wish_of(context.request.headers)
-        if wish is None:
+        options = options_of(context.request.headers)
+        if options is None:
             context.impersonator = None
             return
         sender = context.user
-        context.user = impersonated(wish, by=sender, authorizer=self._authorizer)
+        context.user = impersonated(options, by=sender, authorizer=self._authorizer)
         context.impersonator = sender
 
     def _chain(self, context: Context, route: Route) -> Promise | Writing:
@@ -249,7 +249,7 @@ class App:
             return self._actions[info.subresource, info.verb](self._server, context)
         return HANDLERS[info.verb](self._server, context)
 
-    def _chain_anew(self, context: Context) -> Promise | Writing:
+    def _new_chain(self, context: Context) -> Promise | Writing:
         """The same once more: the route may be another by now."""
         return self._chain(context, self._routes.of(context.request))
 

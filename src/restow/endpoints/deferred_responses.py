@@ -90,8 +90,8 @@ class DeferredResponses:
 
     def _seated(self, context: Context, work: Awaitable[Answer]) -> Awaitable[Answer]:
         """Work that has to wait, with the seat that it needs for that."""
-        seat = self._in_flight.take(context)
-        return Seated(self._later(context, work), seat, work)
+        slot = self._in_flight.take(context)
+        return Seated(self._later(context, work), slot, work)
 
     def answer_waited(
         self,
@@ -153,8 +153,8 @@ class DeferredResponses:
 
     def _keep(self, context: Context, deferred: Deferred, answer: HttpResponse) -> None:
         """Keep the promise of an answer."""
-        if context.seat is not None:
-            context.seat.leave()
+        if context.slot is not None:
+            context.slot.leave()
         deferred.resolve(self._outcomes.counted(context, context.request, answer))
 
     async def _resolve_later(
@@ -194,8 +194,8 @@ class DeferredResponses:
         self, context: Context, committing: PendingCommit, deferred: Deferred
     ) -> None:
         work = self._later(context, committing.again())
-        seat = context.seat
-        deferred.resolve(await (work if seat is None else Seated(work, seat)))
+        slot = context.slot
+        deferred.resolve(await (work if slot is None else Seated(work, slot)))
 
     async def _do_again(self, context: Context, lack: DoAgain) -> Answer:
         """Do a request anew from its first step, once it has what it lacked."""
@@ -216,7 +216,7 @@ class DeferredResponses:
     async def _resolve_again(self, context: Context, lack: DoAgain, deferred: Deferred) -> None:
         self._in_flight.take(context)
         work = self._later(context, self._do_again(context, lack))
-        deferred.resolve(await (work if context.seat is None else Seated(work, context.seat)))
+        deferred.resolve(await (work if context.slot is None else Seated(work, context.slot)))
 
     async def _later(self, context: Context, awaitable: Awaitable[Answer]) -> Answer:
         try:

@@ -149,18 +149,18 @@ class ShortGets:
         if known is None or cache is None or self._caches.fresh(short.root) is not None:
             return None
         user, noted = sender.user, known[1]
-        seat = None
+        slot = None
         if not user.is_master:
-            room = self._in_flight.room_of(short.info)
-            if room is not None:
-                if not room.has_seat_for(user.name):
+            pool = self._in_flight.pool_of(short.info)
+            if pool is not None:
+                if not pool.has_slot_for(user.name):
                     return None  # the long way tells it
-                seat = room.take(user.name)
+                slot = pool.take(user.name)
         deferred = Deferred()
 
         def answer(error: StorageError | None) -> None:
-            if seat is not None:
-                seat.leave()
+            if slot is not None:
+                slot.leave()
             if error is None and not short.is_stale:
                 body = self._body(short, cache, request.received_seconds)
                 if body is not None:

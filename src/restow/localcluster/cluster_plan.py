@@ -52,20 +52,20 @@ class ClusterPlan:
 
 
 def plan_cluster(
-    wishes: ClusterOptions, found: ClusterState | None, is_free: IsFree, randomness: Randomness
+    requested: ClusterOptions, found: ClusterState | None, is_free: IsFree, randomness: Randomness
 ) -> ClusterPlan:
     """Raises ClusterRefused. Port 0 is free where anything can be listened to at all."""
-    store = _store(wishes, found)
-    bind = wishes.bind or (found.bind if found else BIND_DEFAULT)
+    store = _store(requested, found)
+    bind = requested.bind or (found.bind if found else BIND_DEFAULT)
     if not is_free(0):
         raise ClusterRefused(f"--bind {bind}: that is no address of this machine")
-    _check_release(wishes, found)
+    _check_release(requested, found)
     notices: list[str] = []
     chooser = PortChooser(is_free, randomness)
-    front_port = _front_port(wishes, found, chooser, notices)
-    servers = _servers(wishes, found, chooser, front_port, notices)
-    etcd = _etcd(wishes, found, chooser) if store == OWN_ETCD else ()
-    options = wishes.server_options
+    front_port = _front_port(requested, found, chooser, notices)
+    servers = _servers(requested, found, chooser, front_port, notices)
+    etcd = _etcd(requested, found, chooser) if store == OWN_ETCD else ()
+    options = requested.server_options
     if options is None:
         options = found.server_options if found else ()
     state = ClusterState(
@@ -77,7 +77,7 @@ def plan_cluster(
         server_options=options,
         upgrade=_upgrade(found, len(servers)),
         release_files=with_file(
-            found.release_files if found else {}, wishes.release or "", wishes.release_file
+            found.release_files if found else {}, requested.release or "", requested.release_file
         ),
     )
     return ClusterPlan(state, tuple(notices))
@@ -88,8 +88,8 @@ def is_elsewhere(store: str) -> bool:
     return store not in (STORE_DEFAULT, OWN_ETCD)
 
 
-def _store(wishes: ClusterOptions, found: ClusterState | None) -> str:
-    wanted = wishes.store
+def _store(requested: ClusterOptions, found: ClusterState | None) -> str:
+    wanted = requested.store
     if wanted is not None and wanted.startswith("memory"):
         raise ClusterRefused(
             "--store memory: each process would have a store of its own; choose sqlite or etcd"
@@ -106,49 +106,49 @@ def _store(wishes: ClusterOptions, found: ClusterState | None) -> str:
             f"this cluster is stored in {found.store}, not in {wanted}: for another one choose"
             " another --data-dir"
         )
-    if wishes.etcd_members is not None and wanted != OWN_ETCD:
+    if requested.etcd_members is not None and wanted != OWN_ETCD:
         raise ClusterRefused("--etcd-members: only with --store etcd")
     return wanted
 
 
-def _check_release(wishes: ClusterOptions, found: ClusterState | None) -> None:
-    if wishes.release is None or found is None:
+def _check_release(requested: ClusterOptions, found: ClusterState | None) -> None:
+    if requested.release is None or found is None:
         return
     releases = releases_in_use(found)
-    if releases != [wishes.release]:
+    if releases != [requested.release]:
         names = ", ".join(release_label(each, found.release_files) for each in releases)
         raise ClusterRefused(
             f"the servers of this cluster run {names}: start it without --release, then: restow"
-            f" upgrade --to {wishes.release_file or wishes.release}"
+            f" upgrade --to {requested.release_file or requested.release}"
         )
 
 
 def _front_port(
-    wishes: ClusterOptions, found: ClusterState | None, chooser: PortChooser, notices: list[str]
+    requested: ClusterOptions, found: ClusterState | None, chooser: PortChooser, notices: list[str]
 ) -> int:
-    wanted = wishes.port if wishes.port is not None else (found.front_port if found else None)
-    if wishes.port == 0:
+    wanted = requested.port if requested.port is not None else (found.front_port if found else None)
+    if requested.port == 0:
         return chooser.take()
     port = chooser.take(wanted or PORT_DEFAULT)
     if port == (wanted or PORT_DEFAULT):
         return port
-    if wishes.port is not None:
+    if requested.port is not None:
         raise ClusterRefused(
-            f"port {wishes.port} is in use: choose another --port, or leave it out"
+            f"port {requested.port} is in use: choose another --port, or leave it out"
         )
     notices.append(f"port {wanted or PORT_DEFAULT} is in use; the front port is {port} instead")
     return port
 
 
 def _servers(
-    wishes: ClusterOptions,
+    requested: ClusterOptions,
     found: ClusterState | None,
     chooser: PortChooser,
     front_port: int,
     notices: list[str],
 ) -> tuple[ServerState, ...]:
     known = found.servers if found else ()
-    count = wishes.servers if wishes.servers is not None else (len(known) or SERVERS_DEFAULT)
+    count = requested.servers if requested.servers is not None else (len(known) or SERVERS_DEFAULT)
     if not 1 <= count <= SERVERS_MAX:
         raise ClusterRefused(f"--servers {count} is not between 1 and {SERVERS_MAX}")
     servers = []
@@ -158,19 +158,19 @@ def _servers(
         if before is not None and port != before.port:
             notices.append(f"port {before.port} is in use; server {index} is at {port} instead")
         # A server more is like the last one: in the middle of an upgrade that is the old release.
-        release = known[-1].release if known else wishes.release or RELEASE_DEFAULT
+        release = known[-1].release if known else requested.release or RELEASE_DEFAULT
         servers.append(ServerState(port=port, release=before.release if before else release))
     return tuple(servers)
 
 
 def _etcd(
-    wishes: ClusterOptions, found: ClusterState | None, chooser: PortChooser
+    requested: ClusterOptions, found: ClusterState | None, chooser: PortChooser
 ) -> tuple[EtcdState, ...]:
     if found is not None and found.etcd:
-        if wishes.etcd_members not in (None, len(found.etcd)):
+        if requested.etcd_members not in (None, len(found.etcd)):
             raise ClusterRefused(
                 f"the etcd of this cluster has {len(found.etcd)} members, not"
-                f" {wishes.etcd_members}: that cannot be changed"
+                f" {requested.etcd_members}: that cannot be changed"
             )
         # Members know each other by their ports, so these stay; a port in use is their error.
         return tuple(
@@ -183,7 +183,7 @@ def _etcd(
             health_port=chooser.take(),
             is_tls=True,
         )
-        for _ in range(wishes.etcd_members or 1)
+        for _ in range(requested.etcd_members or 1)
     )
 
 

@@ -66,7 +66,7 @@ class RunView(Protocol):
         """The processes are about to be started."""
         ...
 
-    def changed(self, keeper: ManagedProcess) -> None:
+    def changed(self, managed: ManagedProcess) -> None:
         """A process has another state."""
         ...
 
@@ -80,7 +80,7 @@ class RunView(Protocol):
 
 
 async def run_cluster(
-    wishes: ClusterOptions,
+    requested: ClusterOptions,
     layout: Layout,
     *,
     view: RunView,
@@ -94,9 +94,9 @@ async def run_cluster(
         raise ClusterRefused(str(error)) from error
     with locked(layout):
         found = read_state(layout.state)
-        state = await _prepare(wishes, found, layout, view=view, runtime=runtime)
-        wishes_of_keys = PkiOptions(bind=state.bind, with_etcd=state.store == OWN_ETCD)
-        pki = await asyncio.to_thread(ensure_pki, layout.pki, runtime, wishes_of_keys)
+        state = await _prepare(requested, found, layout, view=view, runtime=runtime)
+        options_of_keys = PkiOptions(bind=state.bind, with_etcd=state.store == OWN_ETCD)
+        pki = await asyncio.to_thread(ensure_pki, layout.pki, runtime, options_of_keys)
         if state.store == STORE_DEFAULT:
             await check_keys(layout, pki)
         try:
@@ -105,7 +105,7 @@ async def run_cluster(
             raise ClusterRefused(
                 f"no front port at {state.bind}:{state.front_port}: {error.strerror}"
             ) from error
-        renewal = CertificateReload(pki, wishes_of_keys, runtime)
+        renewal = CertificateReload(pki, options_of_keys, runtime)
         probe = ServerProbe(pki, state.bind, runtime)
         renewal.listeners.append(probe.take)
         supervisor = Supervisor(
@@ -130,7 +130,7 @@ async def run_cluster(
 
 
 async def _prepare(
-    wishes: ClusterOptions,
+    requested: ClusterOptions,
     found: ClusterState | None,
     layout: Layout,
     *,
@@ -142,15 +142,15 @@ async def _prepare(
             view.notice(f"{name} was left from an earlier run, and has been ended")
         found = settle_releases(found, layout)
     record = read_record(layout)
-    if record is not None and wishes.release is None and record.release is not None:
-        wishes = replace(wishes, release=record.release)
-    if wishes.release is not None:
-        kept = keep_release(wishes.release, layout)
-        wishes = replace(wishes, release=kept, release_file=wishes.release)
+    if record is not None and requested.release is None and record.release is not None:
+        requested = replace(requested, release=record.release)
+    if requested.release is not None:
+        kept = keep_release(requested.release, layout)
+        requested = replace(requested, release=kept, release_file=requested.release)
     if record is not None and found is not None:
-        found = _restored(found, wishes.release, view)
-    bind = wishes.bind or (found.bind if found else BIND_DEFAULT)
-    plan = plan_cluster(wishes, found, lambda port: is_free(bind, port), runtime.randomness)
+        found = _restored(found, requested.release, view)
+    bind = requested.bind or (found.bind if found else BIND_DEFAULT)
+    plan = plan_cluster(requested, found, lambda port: is_free(bind, port), runtime.randomness)
     for notice in plan.notices:
         view.notice(notice)
     for release in releases_in_use(plan.state):

@@ -107,7 +107,7 @@ class Supervisor:
         return self._is_ready
 
     @property
-    def keepers(self) -> list[ManagedProcess]:
+    def managed_processes(self) -> list[ManagedProcess]:
         return [*self.etcd, *self.servers, *self.controllers]
 
     # --- start and stop ----------------------------------------------------------------------
@@ -115,27 +115,27 @@ class Supervisor:
     async def start(self) -> None:
         """Returns when everything is ready. Raises ClusterFailed with the log of what is not."""
         for group in (self.etcd, self.servers, self.controllers):
-            for keeper in group:
-                self._tasks.spawn(keeper.name, keeper.run())
-            for keeper in group:
-                await keeper.wait_ready()
+            for managed in group:
+                self._tasks.spawn(managed.name, managed.run())
+            for managed in group:
+                await managed.wait_ready()
             if group is self.etcd:
                 await self._leave_plain_peers()
         self._is_ready = True
-        for index, keeper in enumerate(self.servers):
-            self._tasks.spawn(f"health {keeper.name}", self._watch_health(index, keeper))
+        for index, managed in enumerate(self.servers):
+            self._tasks.spawn(f"health {managed.name}", self._watch_health(index, managed))
 
     async def stop(self) -> None:
         """Everything, in order, each in its own time."""
         self._is_stopping = True
         for group in (self.controllers, self.servers, self.etcd):
-            await asyncio.gather(*(keeper.stop() for keeper in group))
+            await asyncio.gather(*(managed.stop() for managed in group))
         await self._close()
 
     def hurry(self) -> None:
         """Let what is being stopped end at once."""
-        for keeper in self.keepers:
-            keeper.kill()
+        for managed in self.managed_processes:
+            managed.kill()
 
     def forget_options(self, options: tuple[str, ...]) -> None:
         """Remember other options of the servers, because with these they did not start."""
@@ -147,8 +147,8 @@ class Supervisor:
         await self._probe.close()
         for listening in self._front:
             listening.close()
-        for keeper in self.keepers:
-            keeper.log.close()
+        for managed in self.managed_processes:
+            managed.log.close()
         with suppress(ClusterRefused):  # what it says of processes is found to be old
             self._remember(msgspec.structs.replace(self.state, processes=()))
 
@@ -156,12 +156,12 @@ class Supervisor:
 
     def overview(self) -> ProcessOverview:
         host = f"[{self.state.bind}]" if ":" in self.state.bind else self.state.bind
-        views = [_view(keeper) for keeper in (*self.etcd, *self.controllers)]
-        for index, keeper in enumerate(self.servers):
+        views = [_view(managed) for managed in (*self.etcd, *self.controllers)]
+        for index, managed in enumerate(self.servers):
             server = self.state.servers[index]
             views.append(
                 msgspec.structs.replace(
-                    _view(keeper),
+                    _view(managed),
                     index=index,
                     port=server.port,
                     url=f"https://{host}:{server.port}",
@@ -175,7 +175,7 @@ class Supervisor:
             front_url=f"https://{host}:{self.state.front_port}",
             store=self.state.store,
             is_ready=self._is_ready
-            and all(each.state is ProcessState.READY for each in self.keepers),
+            and all(each.state is ProcessState.READY for each in self.managed_processes),
             upgrade=self.state.upgrade,
             processes=tuple(views),
             release_files=self.state.release_files,
@@ -183,12 +183,12 @@ class Supervisor:
 
     async def restart(self, name: str) -> None:
         """End a process in good order and start it again. Raises ClusterFailed."""
-        keeper = next((each for each in self.keepers if each.name == name), None)
-        if keeper is None:
-            names = ", ".join(each.name for each in self.keepers)
+        managed = next((each for each in self.managed_processes if each.name == name), None)
+        if managed is None:
+            names = ", ".join(each.name for each in self.managed_processes)
             raise ControlRefused(f"there is no process {name!r}; there are: {names}")
         async with self._one_at_a_time():
-            await keeper.cycle()
+            await managed.cycle()
 
     async def roll(self, index: int, release: str, *, file: str | None = None) -> None:
         """Start a server anew with another release; with the old one again if that fails.
@@ -218,20 +218,20 @@ class Supervisor:
             self._remember(msgspec.structs.replace(self.state, upgrade=None))
 
     async def _change(self, index: int, release: str, upgrade: Upgrade, *, was: str) -> None:
-        keeper, previous = self.servers[index], self.state.upgrade
+        managed, previous = self.servers[index], self.state.upgrade
         async with self._one_at_a_time():
             self._remember(self.state.with_release(index, release, upgrade))
             self._copies = read_copies(self.state) | self._copies
             try:
-                await keeper.cycle()
+                await managed.cycle()
             except ClusterFailed as error:
                 if self._is_stopping:
                     raise
                 self._remember(self.state.with_release(index, was, previous))
-                await keeper.cycle()
+                await managed.cycle()
                 files = self.state.release_files
                 raise ClusterFailed(
-                    f"{keeper.name} does not run as {release_label(release, files)}; it runs as"
+                    f"{managed.name} does not run as {release_label(release, files)}; it runs as"
                     f" {release_label(was, files)} again.\n{error}"
                 ) from error
 
@@ -282,8 +282,8 @@ class Supervisor:
         await move_peers(members, peer_urls(members), layout=self._layout, runtime=self._runtime)
         settled = (msgspec.structs.replace(each, plain_peer_port=None) for each in members)
         self._remember(msgspec.structs.replace(self.state, etcd=tuple(settled)))
-        for keeper in self.etcd:
-            await keeper.cycle()
+        for managed in self.etcd:
+            await managed.cycle()
 
     def _server_launch(self, index: int) -> Launch:
         self._prepare_release(self.state.servers[index].release)
@@ -311,38 +311,38 @@ class Supervisor:
             on_change=self._on_change,
         )
 
-    def _on_change(self, keeper: ManagedProcess) -> None:
-        if keeper.state is ProcessState.STARTING:
-            children = [each.child for each in self.keepers if each.pid is not None]
+    def _on_change(self, managed: ManagedProcess) -> None:
+        if managed.state is ProcessState.STARTING:
+            children = [each.child for each in self.managed_processes if each.pid is not None]
             records = tuple(child.record() for child in children if child is not None)
             self.state = msgspec.structs.replace(self.state, processes=records)
             try:
                 write_state(self._layout.state, self.state)
             except OSError as error:  # a full disk ends no process; the kernel ends them with us
                 logger.warning("%s cannot be written: %s", self._layout.state, error)
-        self._options.on_change(keeper)
-        if keeper.state is ProcessState.FAILED and self._is_ready and not self._rolling.locked():
-            self._judge(keeper)
+        self._options.on_change(managed)
+        if managed.state is ProcessState.FAILED and self._is_ready and not self._rolling.locked():
+            self._judge(managed)
 
-    def _judge(self, keeper: ManagedProcess) -> None:
+    def _judge(self, managed: ManagedProcess) -> None:
         """A process was given up: can the cluster go on without it?"""
-        is_lost = keeper in self.etcd or all(
+        is_lost = managed in self.etcd or all(
             each.state is ProcessState.FAILED for each in self.servers
         )
         if is_lost and not self.failure.done():
-            self.failure.set_result(keeper.story())
+            self.failure.set_result(managed.story())
 
-    async def _watch_health(self, index: int, keeper: ManagedProcess) -> None:
+    async def _watch_health(self, index: int, managed: ManagedProcess) -> None:
         failures = 0
         while True:
             await self._runtime.clock.sleep(HEALTH_SECONDS)
-            if keeper.state not in (ProcessState.READY, ProcessState.UNREADY):
+            if managed.state not in (ProcessState.READY, ProcessState.UNREADY):
                 failures = 0
                 continue
             complaint = await self._probe.complaint(self.state.servers[index].port)
             failures = failures + 1 if complaint else 0
             if failures == 0 or failures >= HEALTH_FAILURES_MAX:
-                keeper.set_health(is_healthy=not complaint, note=complaint)
+                managed.set_health(is_healthy=not complaint, note=complaint)
 
     def _remember(self, state: ClusterState) -> None:
         self.state = state
@@ -354,11 +354,11 @@ class Supervisor:
             ) from error
 
 
-def _view(keeper: ManagedProcess) -> ProcessView:
+def _view(managed: ManagedProcess) -> ProcessView:
     return ProcessView(
-        name=keeper.name,
-        state=keeper.state.value,
-        note=keeper.note,
-        pid=keeper.pid,
-        restarts=keeper.restarts,
+        name=managed.name,
+        state=managed.state.value,
+        note=managed.note,
+        pid=managed.pid,
+        restarts=managed.restarts,
     )

@@ -91,7 +91,7 @@ class Workers:
             lambda port: is_free(options.bind, port), runtime.randomness, (*taken, self.port)
         )
         self._ports = [chooser.take() for _ in range(options.count)]
-        self.keepers = [self._make(index) for index in range(options.count)]
+        self.managed_processes = [self._make(index) for index in range(options.count)]
 
     async def start(self) -> str:
         """Returns the address when all are ready. Raises ClusterFailed."""
@@ -99,10 +99,10 @@ class Workers:
         pki = await asyncio.to_thread(
             ensure_pki, options.data_dir / "pki", self._runtime, options.pki
         )
-        for keeper in self.keepers:
-            self._tasks.spawn(keeper.name, keeper.run())
-        for keeper in self.keepers:
-            await keeper.wait_ready()
+        for managed in self.managed_processes:
+            self._tasks.spawn(managed.name, managed.run())
+        for managed in self.managed_processes:
+            await managed.wait_ready()
         url = f"https://{host}:{self.port}"
         extra = [
             ExtraContext(f"restow-{index}", f"https://{host}:{port}")
@@ -129,15 +129,15 @@ class Workers:
         return await self._failure
 
     async def stop(self) -> None:
-        await asyncio.gather(*(keeper.stop() for keeper in self.keepers))
+        await asyncio.gather(*(managed.stop() for managed in self.managed_processes))
         await self._tasks.close()
         for listening in self._front:
             listening.close()
 
     def hurry(self) -> None:
         """Let what is being stopped end at once."""
-        for keeper in self.keepers:
-            keeper.kill()
+        for managed in self.managed_processes:
+            managed.kill()
 
     def _make(self, index: int) -> ManagedProcess:
         fds = [listening.fileno() for listening in self._front]
@@ -159,10 +159,10 @@ class Workers:
             on_change=self._on_change,
         )
 
-    def _on_change(self, keeper: ManagedProcess) -> None:
-        is_lost = all(each.state is ProcessState.FAILED for each in self.keepers)
+    def _on_change(self, managed: ManagedProcess) -> None:
+        is_lost = all(each.state is ProcessState.FAILED for each in self.managed_processes)
         if is_lost and not self._failure.done():
-            self._failure.set_result(keeper.story())
+            self._failure.set_result(managed.story())
 
 
 async def run_workers(

@@ -75,7 +75,7 @@ class LedController:
         self._metrics = metrics
         self._elector = elector
         self._running: Runs | None = None
-        metrics.leads(part.name, is_leading=False)
+        metrics.collects_first(part.name, is_leading=False)
 
     @property
     def is_leading(self) -> bool:
@@ -133,19 +133,19 @@ class LedController:
         while True:
             try:
                 async with elector.leading():
-                    self._metrics.leads(self.part.name, is_leading=True)
+                    self._metrics.collects_first(self.part.name, is_leading=True)
                     while True:
                         await clock.sleep(_SETTLED_SECONDS)
             except LeadershipLost as error:
                 logger.warning("%s does not lead any more: %s", self.part.name, error)
             finally:
-                self._metrics.leads(self.part.name, is_leading=False)
+                self._metrics.collects_first(self.part.name, is_leading=False)
 
     async def _work(self) -> None:
         name, elector = self.part.name, self._elector
         self._health.begin(name, silence_seconds_max=self.part.silence_seconds_max)
         if not self.part.is_always_on or elector is None:
-            self._metrics.leads(name, is_leading=True)
+            self._metrics.collects_first(name, is_leading=True)
         logger.info("the %s begins", name)
         try:
             self._running = self.part.make(lambda: self.is_leading)
@@ -160,5 +160,5 @@ class LedController:
             self._health.have_trouble(name, "it has ended by itself")
         finally:
             self._running = None
-            self._metrics.leads(name, is_leading=False)
+            self._metrics.collects_first(name, is_leading=False)
             logger.info("the %s has stopped", name)

@@ -189,7 +189,7 @@ class ControllerMetrics(Collector):
 
     # Of the process.
 
-    def leads(self, name: str, *, is_leading: bool) -> None:
+    def collects_first(self, name: str, *, is_leading: bool) -> None:
         """Whether this process leads a controller; its names are ours."""
         self._leaders.put(float(is_leading), name)
 

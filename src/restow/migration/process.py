@@ -40,7 +40,7 @@ STOP_SECONDS_MAX: Final = 2.0
 PARTS_SECONDS_MAX: Final = 1.2
 """Of these: for controllers to end, and to give up their leases."""
 EVENTS_SECONDS_MAX: Final = 0.3
-PULSE_SECONDS: Final = 10.0
+PROBE_SECONDS: Final = 10.0
 """How often the server is asked whether it still answers."""
 PULSE: Final = "connection"
 
@@ -127,8 +127,8 @@ class ControllersProcess:
         self._undo.push_async_callback(self._last_events)
         tasks = self._runtime.tasks("controllers")
         self._undo.push_async_callback(self._end_parts, tasks)
-        self.health.begin(PULSE, silence_seconds_max=6 * PULSE_SECONDS)
-        tasks.spawn("pulse", self._feel_pulse())
+        self.health.begin(PULSE, silence_seconds_max=6 * PROBE_SECONDS)
+        tasks.spawn("pulse", self._probe_server())
         for led in self._parts:
             tasks.spawn(led.part.name, led.run())
         self._is_ready = True
@@ -219,7 +219,7 @@ class ControllersProcess:
             elector=elector,
         )
 
-    async def _feel_pulse(self) -> None:
+    async def _probe_server(self) -> None:
         """Ask for something small again and again, so that a standby knows how it is too."""
         has_trouble = False
         while True:
@@ -237,7 +237,7 @@ class ControllersProcess:
                 has_trouble = False
             for led in self._parts:
                 led.ask()
-            await self._runtime.clock.sleep(PULSE_SECONDS)
+            await self._runtime.clock.sleep(PROBE_SECONDS)
 
     async def _end_parts(self, tasks: Tasks) -> None:
         try:

@@ -185,12 +185,12 @@ class ResourceStore(ObjectReader):
                 raise
         return await self._committer.carry_out(plan)
 
-    async def applied(self, resource: Resource, version: str, wish: Apply) -> Object:
+    async def applied(self, resource: Resource, version: str, options: Apply) -> Object:
         """A new object that is what its applier wants, complete and with its entry. Raises 400."""
         now, converting = self._clock.wall(), Converting(resource)
         api_version = resource.api_version(version)
-        work = partial(wish.to, resource, api_version, None, now=now, converting=converting)
-        return await settled(work, is_long=wish.is_long)
+        work = partial(options.to, resource, api_version, None, now=now, converting=converting)
+        return await settled(work, is_long=options.is_long)
 
     async def update(
         self,
@@ -326,7 +326,7 @@ class ResourceStore(ObjectReader):
         resource: Resource,
         version: str,
         path: str,
-        wish: DeleteOptions,
+        options: DeleteOptions,
         *,
         review: Review | None = None,
     ) -> Written:
@@ -342,13 +342,13 @@ class ResourceStore(ObjectReader):
                 raise self.missing(resource, path, cache)
             api_version = resource.api_version(version) if version else entry[1]
             # What goes away is only shown; what is marked is written.
-            may_stay = bool(wish.policy) or b'"finalizers":' in entry[2]
+            may_stay = bool(options.policy) or b'"finalizers":' in entry[2]
             [seen] = await self.in_version(resource, [entry], api_version, is_for_writing=may_stay)
-            plan = self._planner.plan_delete(resource, api_version, path, entry, seen, wish)
+            plan = self._planner.plan_delete(resource, api_version, path, entry, seen, options)
             if review is not None:
                 old = write_plans.object_of(resource, seen, api_version)
-                await review(None, old, is_dry_run=wish.dry_run)
-            if wish.dry_run:
+                await review(None, old, is_dry_run=options.dry_run)
+            if options.dry_run:
                 return plan.preview()
             try:
                 return await self._committer.carry_out(plan)

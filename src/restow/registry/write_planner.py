@@ -217,18 +217,18 @@ class WritePlanner:
         path: str,
         entry: Entry,
         seen: Entry,
-        wish: DeleteOptions,
+        options: DeleteOptions,
     ) -> UpdatePlan | RemovePlan:
         """The plan of a delete: it goes away, or is marked. Raises 409."""
         obj = write_plans.object_of(resource, seen, api_version)
-        self._check_preconditions(resource, obj, path, wish)
+        self._check_preconditions(resource, obj, path, options)
         ownership.check_delete(resource, obj)
         goes_away = strategy.mark_deleted(
             resource,
             obj,
             now=self._clock.wall(),
-            policy=wish.policy,
-            grace_seconds=wish.grace_seconds,
+            policy=options.policy,
+            grace_seconds=options.grace_seconds,
         )
         key = resource.key_of(path)
         if goes_away:
@@ -237,22 +237,22 @@ class WritePlanner:
         return UpdatePlan(resource, api_version, key, entry, obj, old)
 
     def _check_preconditions(
-        self, resource: Resource, obj: Object, path: str, wish: DeleteOptions
+        self, resource: Resource, obj: Object, path: str, options: DeleteOptions
     ) -> None:
         metadata, name = obj["metadata"], path.rpartition("/")[2]
-        if wish.uid and wish.uid != metadata.get("uid"):
+        if options.uid and options.uid != metadata.get("uid"):
             raise status.precondition_of_delete_failed(
                 resource.kind.group_kind,
                 name,
                 what="UID",
-                wanted=wish.uid,
+                wanted=options.uid,
                 found=metadata.get("uid") or "",
             )
-        if wish.resource_version and wish.resource_version != metadata["resourceVersion"]:
+        if options.resource_version and options.resource_version != metadata["resourceVersion"]:
             raise status.precondition_of_delete_failed(
                 resource.kind.group_kind,
                 name,
                 what="ResourceVersion",
-                wanted=wish.resource_version,
+                wanted=options.resource_version,
                 found=metadata["resourceVersion"],
             )

@@ -71,11 +71,11 @@ class Context:
         "give_back",
         "impersonator",
         "info",
+        "pool",
         "remote",
         "request",
         "resource",
-        "room",
-        "seat",
+        "slot",
         "user",
         "warnings",
     )
@@ -89,9 +89,9 @@ class Context:
         self.resource: Resource | None = None
         self.remote: GroupVersion | None = None
         """What another server serves, if the request is passed on to one."""
-        self.room: SlotPool | None = None
+        self.pool: SlotPool | None = None
         """Where it has been told that there is a seat for it."""
-        self.seat: Slot | None = None
+        self.slot: Slot | None = None
         """What it holds while it waits, if it is one of those that need a seat for that."""
         self.warnings: list[str] = []
         self.annotations: dict[str, str] | None = None

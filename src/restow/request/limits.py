@@ -80,30 +80,30 @@ class InFlight:
     def check(self, context: Context) -> None:
         """Raises 429 for a request that would have no seat if it had to wait."""
         user = context.user
-        seat = context.seat
-        if seat is not None:
-            self._check_moved(seat, user)
+        slot = context.slot
+        if slot is not None:
+            self._check_moved(slot, user)
         elif not user.is_master:
-            room = context.room = self.room_of(context.info)
-            if room is not None and not room.has_seat_for(user.name):
-                raise refusal(room)
+            pool = context.pool = self.pool_of(context.info)
+            if pool is not None and not pool.has_slot_for(user.name):
+                raise refusal(pool)
 
     def take(self, context: Context) -> Slot | None:
         """The seat of a request that has been checked in this moment and has to wait."""
-        if context.seat is None and not context.user.is_master:
-            room = context.room or self.room_of(context.info)
-            if room is not None:
-                context.seat = room.take(context.user.name)
-        return context.seat
+        if context.slot is None and not context.user.is_master:
+            pool = context.pool or self.pool_of(context.info)
+            if pool is not None:
+                context.slot = pool.take(context.user.name)
+        return context.slot
 
-    def _check_moved(self, seat: Slot, user: User) -> None:
+    def _check_moved(self, slot: Slot, user: User) -> None:
         """It has waited before it was known who asks: hold the seat as that user."""
         if user.is_master:
-            seat.leave()
-        elif not seat.move_to(user.name):
+            slot.leave()
+        elif not slot.move_to(user.name):
             raise status.too_many_requests()
 
-    def room_of(self, info: RequestInfo) -> SlotPool | None:
+    def pool_of(self, info: RequestInfo) -> SlotPool | None:
         """Where a request takes its seat; None: it needs none."""
         if info.is_long:
             return self.streams
@@ -121,9 +121,9 @@ def _is_election(info: RequestInfo) -> bool:
     return (info.group, info.resource, info.namespace) == _LEASES
 
 
-def refusal(room: SlotPool) -> StatusError:
+def refusal(pool: SlotPool) -> StatusError:
     """The 429 of a request that finds no seat."""
-    if room.is_of_streams:
+    if pool.is_of_streams:
         return status.too_many_requests(
             "too many watches are open, please try again later.",
         )
@@ -136,65 +136,65 @@ class Seated:
     `close` is for whoever gives it up before it has begun.
     """
 
-    __slots__ = ("_inner", "_seat", "_work")
+    __slots__ = ("_inner", "_slot", "_work")
 
     def __init__(
-        self, work: Awaitable[Answer], seat: Slot | None, inner: Awaitable[Answer] | None = None
+        self, work: Awaitable[Answer], slot: Slot | None, inner: Awaitable[Answer] | None = None
     ) -> None:
         """Without a seat it holds none. `inner` is what the work waits for: given up before it has
         begun, a coroutine does not know of the one in it."""
         self._work = work
-        self._seat = seat
+        self._slot = slot
         self._inner = inner
 
     def __await__(self) -> Generator[Any, Any, Answer]:
-        seat, self._inner = self._seat, None
-        if seat is None:
+        slot, self._inner = self._slot, None
+        if slot is None:
             return (yield from self._work.__await__())
         keeps = False
         try:
             answer = yield from self._work.__await__()
-            if seat.is_of_stream:
+            if slot.is_of_stream:
                 if isinstance(answer, PushStream):
-                    answer, keeps = _held_stream(answer, seat), True
+                    answer, keeps = _held_stream(answer, slot), True
                 elif isinstance(answer, Tunnel):
-                    answer, keeps = _held_tunnel(answer, seat), True
+                    answer, keeps = _held_tunnel(answer, slot), True
             return answer
         finally:
             if not keeps:
-                seat.leave()
+                slot.leave()
 
     def close(self) -> None:
-        if self._seat is not None:
-            self._seat.leave()
+        if self._slot is not None:
+            self._slot.leave()
         for each in (self._work, self._inner):
             close = getattr(each, "close", None)
             if close is not None:
                 close()
 
 
-def _held_stream(stream: PushStream, seat: Slot) -> PushStream:
+def _held_stream(stream: PushStream, slot: Slot) -> PushStream:
     """The same stream; the seat is left when it is over, or nobody takes it."""
     start = stream.start
 
     def begin(writer: StreamWriter) -> None:
-        writer.on_end = seat.leave
+        writer.on_end = slot.leave
         start(writer)
 
     stream.start = begin
-    stream.on_dropped = _both(stream.on_dropped, seat.leave)
+    stream.on_dropped = _both(stream.on_dropped, slot.leave)
     return stream
 
 
-def _held_tunnel(tunnel: Tunnel, seat: Slot) -> Tunnel:
+def _held_tunnel(tunnel: Tunnel, slot: Slot) -> Tunnel:
     start = tunnel.start
 
     def begin(end: TunnelEnd) -> None:
-        end.on_end = seat.leave
+        end.on_end = slot.leave
         start(end)
 
     tunnel.start = begin
-    tunnel.on_dropped = _both(tunnel.on_dropped, seat.leave)
+    tunnel.on_dropped = _both(tunnel.on_dropped, slot.leave)
     return tunnel
 
 

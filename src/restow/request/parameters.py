@@ -118,12 +118,12 @@ def field_validation(info: RequestInfo) -> str:
 
 def is_dry_run(info: RequestInfo) -> bool:
     """Whether nothing shall be stored. Raises 422 for a wish that is not known."""
-    wishes = info.query.get("dryRun")
-    if not wishes:
+    values = info.query.get("dryRun")
+    if not values:
         return False
-    for wish in wishes:
-        if wish != "All":
-            cause = field_errors.not_supported("dryRun", wish, ["All"])
+    for value in values:
+        if value != "All":
+            cause = field_errors.not_supported("dryRun", value, ["All"])
             raise invalid_options(info, [cause])
     return True
 

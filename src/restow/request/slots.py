@@ -17,32 +17,32 @@ RESERVED_SHARE: Final = 8
 class Slot:
     """One seat, held until `leave`. To leave twice is to leave once."""
 
-    __slots__ = ("_room", "user")
+    __slots__ = ("_pool", "user")
 
-    def __init__(self, room: SlotPool, user: str) -> None:
-        self._room: SlotPool | None = room
+    def __init__(self, pool: SlotPool, user: str) -> None:
+        self._pool: SlotPool | None = pool
         self.user = user
 
     @property
     def is_of_stream(self) -> bool:
         """Whether it is held as long as a stream lasts."""
-        return self._room is not None and self._room.is_of_streams
+        return self._pool is not None and self._pool.is_of_streams
 
     def leave(self) -> None:
-        room, self._room = self._room, None
-        if room is not None:
-            room.give_back(self.user)
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.give_back(self.user)
 
     def move_to(self, user: str) -> bool:
         """Hold it as somebody else; False, and the seat is left, if he may have none."""
-        room = self._room
-        if room is None or user == self.user:
+        pool = self._pool
+        if pool is None or user == self.user:
             return True
         self.leave()
-        if not room.has_seat_for(user):
+        if not pool.has_slot_for(user):
             return False
-        self._room, self.user = room, user
-        room.take_for(user)
+        self._pool, self.user = pool, user
+        pool.take_for(user)
         return True
 
 
@@ -57,19 +57,19 @@ class SlotPool:
         "is_of_streams",
         "per_user_max",
         "refused",
-        "seats_max",
+        "slots_max",
         "taken",
     )
 
     def __init__(
         self,
-        seats_max: int,
+        slots_max: int,
         monotonic: Callable[[], float],
         *,
         per_user_max: int = 0,
         is_of_streams: bool = False,
     ) -> None:
-        self.seats_max = seats_max
+        self.slots_max = slots_max
         self.per_user_max = per_user_max
         self.is_of_streams = is_of_streams
         self.taken = 0
@@ -77,29 +77,29 @@ class SlotPool:
         self.refused = 0
         self._monotonic = monotonic
         # Up to here nobody is asked how many he holds.
-        self._free_max = seats_max - seats_max // RESERVED_SHARE
+        self._free_max = slots_max - slots_max // RESERVED_SHARE
         self._scarce_until = 0.0
 
-    def has_seat_for(self, user: str) -> bool:
+    def has_slot_for(self, user: str) -> bool:
         """Whether he may take one now. Nothing changes, but that a refusal is remembered."""
         per_user_max = self.per_user_max
         if per_user_max and self.held.get(user, 0) >= per_user_max:
             self.refused += 1
             return False
-        if not self.seats_max:
+        if not self.slots_max:
             return True
         if self.taken < self._free_max and not self._scarce_until:
             return True
-        return self._has_scarce_seat_for(user)
+        return self._has_scarce_slot_for(user)
 
-    def _has_scarce_seat_for(self, user: str) -> bool:
+    def _has_scarce_slot_for(self, user: str) -> bool:
         if self._scarce_until and self._monotonic() >= self._scarce_until:
             self._scarce_until = 0.0
         is_scarce = self._scarce_until > 0.0 or self.taken >= self._free_max
-        if self.taken < self.seats_max and not is_scarce:
+        if self.taken < self.slots_max and not is_scarce:
             return True
         if self._is_below_share(user):
-            if self.taken < self.seats_max:
+            if self.taken < self.slots_max:
                 return True
             self._scarce_until = self._monotonic() + SCARCE_SECONDS
         self.refused += 1
@@ -108,9 +108,9 @@ class SlotPool:
     def _is_below_share(self, user: str) -> bool:
         has = self.held.get(user, 0)
         users = len(self.held) + (has == 0)
-        if self._scarce_until or self.seats_max >= RESERVED_SHARE:
+        if self._scarce_until or self.slots_max >= RESERVED_SHARE:
             users += 1  # the one who comes next; but the only user of few seats may have them all
-        return has < max(1, self.seats_max // users)
+        return has < max(1, self.slots_max // users)
 
     def take(self, user: str) -> Slot:
         """A seat for somebody who was told in this moment that there is one."""

@@ -91,7 +91,7 @@ class Announcer:
         except QueueFull:
             logger.warning("too much to tell: the change of %s is left out", key)
 
-    async def run(self, leads: Callable[[], bool]) -> None:
+    async def run(self, collects_first: Callable[[], bool]) -> None:
         """Tell for ever; `leads` says whether this server is the one to do it first."""
         while True:
             item = await self._queue.get()
@@ -107,7 +107,7 @@ class Announcer:
             # The first to report, and the last to go, are no news.
             if before is _NOTHING or after is _NOTHING or before == after:
                 continue
-            if not leads():
+            if not collects_first():
                 await self._runtime.clock.sleep(SPARE_SECONDS)
             await self._try_to_tell(view)
 

@@ -68,7 +68,7 @@ from restow.storageversion.remote_registration import Remote, RemoteRegistrar
 from restow.storageversion.rules import are_remote
 from restow.storageversion.selected_version import SelectionFollower
 from restow.storageversion.unreported import mark_states
-from restow.storageversion.vote_objects import BALLOTS_PREFIX, VoteIndex
+from restow.storageversion.vote_objects import VOTES_PREFIX, VoteIndex
 
 MIRRORED: Final = (
     SERVERS_PREFIX,
@@ -76,7 +76,7 @@ MIRRORED: Final = (
     EPOCHS_PREFIX,
     SELECTED_PREFIX,
     REPORTS_PREFIX,
-    BALLOTS_PREFIX,
+    VOTES_PREFIX,
     STATES_PREFIX,
     LEASES_PREFIX,
     MODES_KEY,
@@ -146,7 +146,7 @@ class Coordinator:
             membership,
             runtime,
             hosted=hosted,
-            ballots=VoteIndex(mirror),
+            votes=VoteIndex(mirror),
             may_force=options.may_force,
             keys=keys,
             loose_seconds=options.loose_bound_seconds if mode == "loose" else 0.0,
@@ -191,7 +191,7 @@ class Coordinator:
                 remote=remote,
                 registrar=self.registrar,
                 table=self.table,
-                leads=lambda: self.collector.leads,
+                collects_first=lambda: self.collector.collects_first,
             )
             self.reconciler.on_lost = self.registrar.on_held = self._register_later
         self.agreements = Agreements(mirror, runtime.clock)
@@ -275,7 +275,7 @@ class Coordinator:
 
     def announce(self, announcer: Announcer) -> None:
         """Have every change of an agreement told by an Event."""
-        self._tasks.spawn_loop("announcer", announcer.run(lambda: self.collector.leads))
+        self._tasks.spawn_loop("announcer", announcer.run(lambda: self.collector.collects_first))
 
     def _note_report(self, key: Key, _item: Item | None) -> None:
         """Another server may have said something that custom resources wait for."""
@@ -347,7 +347,7 @@ class Coordinator:
                     await self.mirror.reach(revision, seconds=WITHDRAW_SECONDS_MAX)
                     await self.collector.sweep()
                     if self.reconciler is not None:
-                        await self.reconciler.take_out_dead()
+                        await self.reconciler.remove_expired()
         except (StorageError, CoordinationError, TimeoutError, ExceptionGroup) as error:
             # Others will find out by themselves when the lease time is over.
             logger.warning("this server could not withdraw its reports: %s", error)

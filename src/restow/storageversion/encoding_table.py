@@ -83,7 +83,7 @@ class EncodingTable:
         self._encodings[resource.root] = encoding
         self._last[resource.root] = encoding.api_version
         if before is None or before.api_version != encoding.api_version:
-            self.tell_switch()
+            self.notify_switch()
         self._errors.pop(resource.root, None)
 
     def close(self, resource: Resource, *, error: str = "") -> None:
@@ -93,14 +93,14 @@ class EncodingTable:
         if error:
             self._errors[resource.root] = error
         if before is not None:
-            self.tell_switch()
+            self.notify_switch()
 
     def close_all(self) -> None:
         self._encodings.clear()
         self._since.clear()
-        self.tell_switch()
+        self.notify_switch()
 
-    def tell_switch(self) -> None:
+    def notify_switch(self) -> None:
         """The version that discovery shows of a resource may be another one now."""
         if self.on_switch is not None:
             self.on_switch()

@@ -73,7 +73,7 @@ from restow.storageversion.records import (
 )
 from restow.storageversion.registration_planner import RegistrationPlanner
 from restow.storageversion.rules import UNKNOWN_HASH
-from restow.storageversion.vote_objects import BALLOTS_PREFIX, name_of_ballot
+from restow.storageversion.vote_objects import VOTES_PREFIX, name_of_vote
 
 SWEEP_SECONDS: Final = 30.0
 """Between looks at everything, whatever the watches have told."""
@@ -115,7 +115,7 @@ class StorageVersionGarbageCollector:
         }
         self._seen: dict[Key, tuple[Revision, float]] = {}
         self._settled: dict[Key, bool] = {}
-        self._strangers: dict[Key, tuple[Revision, float]] = {}
+        self._foreign_leases: dict[Key, tuple[Revision, float]] = {}
         """Leases of servers that do not take part, and since when they are as they are."""
         self._swept_at = self._clock.monotonic()
         self._changed = asyncio.Event()
@@ -144,11 +144,11 @@ class StorageVersionGarbageCollector:
         expired = self._expired()
         for server_id, revision in expired:
             await self._end(server_id, revision)
-        await self._end_strangers()
+        await self._remove_foreign_leases()
         # Whoever had to step in goes on; and now and then everybody looks whether all is well.
         now = self._clock.monotonic()
         is_due = bool(expired) or now - self._swept_at >= SWEEP_SECONDS
-        if self.leads or is_due:
+        if self.collects_first or is_due:
             touched, self._touched = self._touched, set()
             if self._is_all_touched or is_due:
                 self._is_all_touched = False
@@ -181,8 +181,8 @@ class StorageVersionGarbageCollector:
         elif key.startswith(REPORTS_PREFIX):
             self._touched.add(key.removeprefix(REPORTS_PREFIX))
             self._changed.set()
-        elif key.startswith(BALLOTS_PREFIX):
-            self._touched.add(name_of_ballot(key))
+        elif key.startswith(VOTES_PREFIX):
+            self._touched.add(name_of_vote(key))
             self._changed.set()
         elif key == MODES_KEY:
             self._touch_all()
@@ -193,16 +193,16 @@ class StorageVersionGarbageCollector:
 
     def _note_lease(self, key: Key, item: Item | None) -> None:
         if item is not None and is_foreign_lease(item):
-            if key not in self._strangers:
+            if key not in self._foreign_leases:
                 self._touch_all()
-            self._strangers[key] = (item.revision, self._clock.monotonic())
-        elif self._strangers.pop(key, None) is not None:
+            self._foreign_leases[key] = (item.revision, self._clock.monotonic())
+        elif self._foreign_leases.pop(key, None) is not None:
             self._touch_all()
 
-    async def _end_strangers(self) -> None:
+    async def _remove_foreign_leases(self) -> None:
         """Remove the leases of servers that do not take part and have not renewed them in time."""
         now = self._clock.monotonic()
-        for key, (revision, since) in list(self._strangers.items()):
+        for key, (revision, since) in list(self._foreign_leases.items()):
             item = self._mirror.get(key)
             if item is None or now - since < lease_seconds_of(item):
                 continue
@@ -211,7 +211,7 @@ class StorageVersionGarbageCollector:
             await self._storage.commit(Transaction((guard,), (Delete(key),)))
 
     def _expired(self) -> list[tuple[ServerId, Revision]]:
-        now, extra = self._clock.monotonic(), 0.0 if self.leads else STEP_IN_SECONDS
+        now, extra = self._clock.monotonic(), 0.0 if self.collects_first else STEP_IN_SECONDS
         return [
             (server_of(key), revision)
             for key, (revision, since) in self._seen.items()
@@ -220,13 +220,13 @@ class StorageVersionGarbageCollector:
         ]
 
     @property
-    def leads(self) -> bool:
+    def collects_first(self) -> bool:
         """Whether this server is the first of those that seem to live."""
-        living = map(server_of, self._living())
+        unexpired = map(server_of, self._unexpired())
         own = self._membership.id
-        return self._membership.is_member and own <= min(living, default=own)
+        return self._membership.is_member and own <= min(unexpired, default=own)
 
-    def _living(self) -> list[Key]:
+    def _unexpired(self) -> list[Key]:
         now = self._clock.monotonic()
         return [
             key

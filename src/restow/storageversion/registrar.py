@@ -312,11 +312,11 @@ def _counted(found: Mapping[str, int], preposition: str) -> str:
 def _check_store(resource: Resource, planned: Planned) -> None:
     """Raises `NotSettled` when servers with another store report a resource: what they agree on
     says nothing about this one, nor the other way round."""
-    strangers = [entry.server_id for entry in planned.change.after.entries if entry.store]
-    if strangers:
+    others = [entry.server_id for entry in planned.change.after.entries if entry.store]
+    if others:
         raise NotSettled(
             f"{resource.kind.group_resource} is reported by servers that keep it in a store of"
-            f" their own ({', '.join(strangers)}): end them first, or do not host it here"
+            f" their own ({', '.join(others)}): end them first, or do not host it here"
         )
 
 

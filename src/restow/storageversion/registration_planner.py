@@ -55,17 +55,17 @@ from restow.storageversion.rules import StorageVersionEntry, with_entry, without
 from restow.storageversion.vote_objects import (
     StoredVote,
     VoteIndex,
-    ballot_key,
-    decode_ballot,
-    encode_ballot,
+    decode_vote,
+    encode_vote,
+    vote_key,
 )
 from restow.storageversion.voting import (
     Candidate,
     Vote,
     counted,
+    drop_stale_candidates,
     first_selection,
     with_candidate,
-    without_strangers,
 )
 
 
@@ -187,16 +187,16 @@ class ReportPlanner:
         """
         name = resource.kind.group_resource
         uid = "" if resource.origin is None else resource.origin.uid
-        strangers = [e for e in living if e.definition != uid]
-        if not strangers:
+        foreign = [e for e in living if e.definition != uid]
+        if not foreign:
             return
-        listed = ", ".join(entry.server_id for entry in strangers)
+        listed = ", ".join(entry.server_id for entry in foreign)
         if not uid:
             raise NotSettled(
                 f"{listed} serve {name} as a CustomResourceDefinition says: delete that, or serve"
                 " another group"
             )
-        if all(entry.definition for entry in strangers):
+        if all(entry.definition for entry in foreign):
             raise NotSettled(f"{listed} still report an earlier definition of {name}")
         raise NotSettled(f"{listed} serve {name} without a definition, as aggregated servers do")
 
@@ -328,7 +328,7 @@ class VotePlanner(ReportPlanner):
         runtime: Runtime,
         *,
         hosted: Collection[str],
-        ballots: VoteIndex,
+        votes: VoteIndex,
         may_force: bool,
         keys: Keys | None = None,
         loose_seconds: float = 0.0,
@@ -344,27 +344,27 @@ class VotePlanner(ReportPlanner):
             keys=keys,
             loose_seconds=loose_seconds,
         )
-        self._ballots = ballots
+        self._votes = votes
         self._may_force = may_force
         self._still_written = still_written
         self._is_strict = membership.options.mode == "strict"
 
     def names(self) -> Iterable[str]:
-        return {*super().names(), *self._ballots.names()}
+        return {*super().names(), *self._votes.names()}
 
     def registration(self, resource: Resource, view: MirrorView) -> Planned:
-        item = self._ballots.find(view.name)
-        stored = None if item is None else decode_ballot(item)
+        item = self._votes.find(view.name)
+        stored = None if item is None else decode_vote(item)
         entries = self._living(view)
         self._check_definitions(resource, entries)
         own = Candidate(self._membership.id, resource.storage_api_version)
-        before = stored.ballot if stored is not None else self._first_ballot(own, entries)
-        ballot = self._counted(with_candidate(before, own), entries, is_member=True)
-        self._check_writable(resource, ballot.selected)
-        entry = self._entry(resource, ballot.selected, self.key_use(resource, entries))
+        before = stored.vote if stored is not None else self._first_vote(own, entries)
+        vote = self._counted(with_candidate(before, own), entries, is_member=True)
+        self._check_writable(resource, vote.selected)
+        entry = self._entry(resource, vote.selected, self.key_use(resource, entries))
         encoding = self._fence(resource, entry)
         entry = self._with_older(resource, entry, entries)
-        entries = with_entry(self._moved(entries, before, ballot), entry)
+        entries = with_entry(self._moved(entries, before, vote), entry)
         found = self._change(
             view,
             entries,
@@ -373,42 +373,42 @@ class VotePlanner(ReportPlanner):
             guards=(
                 self._own_guard(),
                 *_origin_guards(resource),
-                *self._gone(before, ballot),
+                *self._gone(before, vote),
                 *self._vote_guards(view.name, item),
             ),
             writes=(
-                *self._vote_writes(view.name, item, stored, ballot),
+                *self._vote_writes(view.name, item, stored, vote),
                 *self._own_encoder(view, entry),
             ),
-            selected=ballot.selected,
-            selection_moves=ballot.selected != before.selected,
+            selected=vote.selected,
+            selection_moves=vote.selected != before.selected,
         )
         return Planned(found, encoding)
 
     def tidied(self, name: str, kind: str) -> StorageVersionChange | None:
-        item, view = self._ballots.find(name), MirrorView.of(self._mirror, name)
+        item, view = self._votes.find(name), MirrorView.of(self._mirror, name)
         if item is None:
             return super().tidied(name, kind)
-        stored = decode_ballot(item)
+        stored = decode_vote(item)
         entries = self._living(view)
-        left = self._own_removed(name, stored.ballot)
+        left = self._own_removed(name, stored.vote)
         if any(entry.definition for entry in view.report.entries):
             # A definition may be gone, or list the version no more, and no guard tells here. The
             # voters that are left register again, under the revision of the definition, and count.
-            ballot = without_strangers(left, self._roster.servers())
+            vote = drop_stale_candidates(left, self._roster.servers())
         else:
-            ballot = self._counted(left, entries)
+            vote = self._counted(left, entries)
         return self._change(
             view,
-            self._moved(entries, stored.ballot, ballot),
+            self._moved(entries, stored.vote, vote),
             kind=kind,
             guards=(
-                *self._gone(stored.ballot, ballot),
+                *self._gone(stored.vote, vote),
                 *self._vote_guards(name, item),
             ),
-            writes=self._vote_writes(name, item, stored, ballot),
-            selected=ballot.selected if ballot.candidates else None,
-            selection_moves=ballot.selected != stored.ballot.selected,
+            writes=self._vote_writes(name, item, stored, vote),
+            selected=vote.selected if vote.candidates else None,
+            selection_moves=vote.selected != stored.vote.selected,
         )
 
     def encoding_of(self, resource: Resource, selected: str, key_id: str) -> Encoding:
@@ -425,7 +425,7 @@ class VotePlanner(ReportPlanner):
         selected = ValueIs(selected_key(name), entry.encoding_version.encode())
         return (selected, *super()._guards(resource, entry))
 
-    def _first_ballot(self, own: Candidate, entries: tuple[StorageVersionEntry, ...]) -> Vote:
+    def _first_vote(self, own: Candidate, entries: tuple[StorageVersionEntry, ...]) -> Vote:
         """The ballot that the first voter makes. Raises `NotSettled` when it has to wait."""
         selected: str | None = None
         if not self._roster.unfenced():
@@ -440,12 +440,12 @@ class VotePlanner(ReportPlanner):
             )
         return Vote(selected)
 
-    def _own_removed(self, name: str, ballot: Vote) -> Vote:
+    def _own_removed(self, name: str, vote: Vote) -> Vote:
         """The ballot without this server, if it serves the resource no more."""
         if name in self._hosted:
-            return ballot
+            return vote
         own = self._membership.id
-        return replace(ballot, candidates=tuple(c for c in ballot.candidates if c.server_id != own))
+        return replace(vote, candidates=tuple(c for c in vote.candidates if c.server_id != own))
 
     def _gone(self, before: Vote, after: Vote) -> tuple[Guard, ...]:
         """That the servers whose candidates are taken out have no key, but for this one's own."""
@@ -455,14 +455,14 @@ class VotePlanner(ReportPlanner):
         )
 
     def _counted(
-        self, ballot: Vote, entries: tuple[StorageVersionEntry, ...], *, is_member: bool = False
+        self, vote: Vote, entries: tuple[StorageVersionEntry, ...], *, is_member: bool = False
     ) -> Vote:
         """The ballot without the dead, and what follows from it. `is_member`: this server is one,
         also if the mirror has not heard of it yet; the store is asked by the guard."""
         members = self._roster.servers()
         if is_member:
             members.setdefault(self._membership.id, self._membership.record)
-        living = without_strangers(ballot, members)
+        living = drop_stale_candidates(vote, members)
         if self._roster.unfenced():
             return living
         return counted(living, members, entries)
@@ -510,22 +510,22 @@ class VotePlanner(ReportPlanner):
         return (_unchanged(key, selected), RevisionIs(item.key, item.revision))
 
     def _vote_writes(
-        self, name: str, item: Item | None, stored: StoredVote | None, ballot: Vote
+        self, name: str, item: Item | None, stored: StoredVote | None, vote: Vote
     ) -> tuple[Write, ...]:
         """The ballot and the selected version, as far as they have changed."""
         selected = selected_key(name)
-        if item is not None and not ballot.candidates:
+        if item is not None and not vote.candidates:
             return (Delete(item.key), Delete(selected))
         metadata: Mapping[str, object]
         if item is None or stored is None:
-            key = ballot_key(name, ballot.selected)
+            key = vote_key(name, vote.selected)
             metadata = new_metadata(
                 key.rpartition("/")[2], uid=self._runtime.ids.uid(), now=self._runtime.clock.wall()
             )
         else:
             key, metadata = item.key, stored.metadata
-        value = encode_ballot(StoredVote(ballot, metadata))
-        known, text = self._mirror.get(selected), ballot.selected.encode()
+        value = encode_vote(StoredVote(vote, metadata))
+        known, text = self._mirror.get(selected), vote.selected.encode()
         writes: list[Write] = []
         if item is None or value != item.value:
             writes.append(Put(key, value))

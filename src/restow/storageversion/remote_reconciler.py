@@ -57,7 +57,7 @@ class RemoteReconciler:
         remote: Remote,
         registrar: RemoteRegistrar,
         table: EncodingTable,
-        leads: Callable[[], bool],
+        collects_first: Callable[[], bool],
     ) -> None:
         self._storage = storage
         self._membership = membership
@@ -66,7 +66,7 @@ class RemoteReconciler:
         self._remote = remote
         self._registrar = registrar
         self._table = table
-        self._leads = leads
+        self._leads = collects_first
         self._looked_at = -LOOK_SECONDS
         self._changed = asyncio.Event()
         self.on_lost: Callable[[], None] = lambda: None
@@ -103,14 +103,14 @@ class RemoteReconciler:
         now = self._runtime.clock.monotonic()
         if self._leads() or now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
-            await self._take_out_dead(said)
+            await self._remove_expired(said)
         await self._check_own(said)
 
-    async def take_out_dead(self) -> None:
+    async def remove_expired(self) -> None:
         """Take out the entries of servers that are gone. Raises as `look` does."""
-        await self._take_out_dead(await self._remote.main.entries())
+        await self._remove_expired(await self._remote.main.entries())
 
-    async def _take_out_dead(self, said: Said) -> None:
+    async def _remove_expired(self, said: Said) -> None:
         found = [(name, entry) for name, entry in _entries(said) if self._is_here(entry)]
         if not found:
             return
@@ -135,14 +135,14 @@ class RemoteReconciler:
         }
         for name, resource in hosted.items():
             if not self._is_said(resource, said.get(name, ())):
-                await self._register_anew(name, resource)
+                await self._register_again(name, resource)
             elif self._is_left_closed(resource):
                 self.on_lost()
         for name, entry in _entries(said):
             if entry.server_id == own and self._is_here(entry):
                 await self._take_back(name, hosted.get(name))
 
-    async def _register_anew(self, name: str, resource: Resource) -> None:
+    async def _register_again(self, name: str, resource: Resource) -> None:
         """Close what the main servers do not say, unless they do by now."""
         async with self._registrar.lock(resource):
             if self._is_said(resource, await self._remote.main.entries_of(name)):

@@ -66,7 +66,7 @@ class SelectionFollower:
         if item is not None:
             self._switch(resource, item.value.decode(errors="replace"))
         if self._table.find(resource) is None:
-            self._table.tell_switch()
+            self._table.notify_switch()
 
     def selected(self, resource: Resource) -> str | None:
         """What is selected for a resource, as far as this server has heard."""

@@ -311,12 +311,12 @@ class BackgroundScan:
         clock: Clock,
         *,
         interval_seconds: float,
-        leads: Callable[[], bool],
+        collects_first: Callable[[], bool],
     ) -> None:
         self._scanner = scanner
         self._clock = clock
         self._interval_seconds = interval_seconds
-        self._leads = leads
+        self._leads = collects_first
         self.completed_at: float | None = None
         """When a scan was last completed here, in seconds since 1970."""
         self.values = 0

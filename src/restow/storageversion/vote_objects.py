@@ -23,14 +23,14 @@ from restow.storageversion.object_codec import root_of
 from restow.storageversion.records import CORE_GROUP, resource_of_name
 from restow.storageversion.voting import Candidate, Vote
 
-BALLOTS_PREFIX: Final = root_of(wire.GROUP, wire.KIND)
+VOTES_PREFIX: Final = root_of(wire.GROUP, wire.KIND)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredVote:
     """A ballot with the metadata of its object."""
 
-    ballot: Vote
+    vote: Vote
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -50,29 +50,29 @@ class VoteIndex:
         return list(self._keys)
 
     def _note(self, key: Key, item: Item | None) -> None:
-        if not key.startswith(BALLOTS_PREFIX):
+        if not key.startswith(VOTES_PREFIX):
             return
-        name = name_of_ballot(key)
+        name = name_of_vote(key)
         if item is not None:
             self._keys[name] = key
         elif self._keys.get(name) == key:
             del self._keys[name]
 
 
-def name_of_ballot(key: Key) -> str:
+def name_of_vote(key: Key) -> str:
     """The resource that a ballot is about."""
-    group, _, resource = key.removeprefix(BALLOTS_PREFIX).rpartition(".")
+    group, _, resource = key.removeprefix(VOTES_PREFIX).rpartition(".")
     return f"{group.rpartition('.')[0]}.{resource}"
 
 
-def ballot_key(name: str, selected: str) -> Key:
+def vote_key(name: str, selected: str) -> Key:
     """Where a ballot is made in which a version is selected from the first."""
     group, resource = resource_of_name(name)
     version = GroupVersion.parse(selected).version
-    return Key(f"{BALLOTS_PREFIX}{group or CORE_GROUP}.{version}.{resource}")
+    return Key(f"{VOTES_PREFIX}{group or CORE_GROUP}.{version}.{resource}")
 
 
-def decode_ballot(item: Item) -> StoredVote:
+def decode_vote(item: Item) -> StoredVote:
     try:
         found = msgspec.json.decode(item.value, type=wire.StorageVersionVote)
     except msgspec.MsgspecError as error:
@@ -84,15 +84,15 @@ def decode_ballot(item: Item) -> StoredVote:
     return StoredVote(Vote(found.selected_version, candidates), found.metadata)
 
 
-def encode_ballot(stored: StoredVote) -> bytes:
+def encode_vote(stored: StoredVote) -> bytes:
     found = wire.StorageVersionVote(
         metadata=dict(stored.metadata),
-        selected_version=stored.ballot.selected,
+        selected_version=stored.vote.selected,
         candidate_versions=[
             wire.VersionCandidate(
                 api_server_id=candidate.server_id, preferred_version=candidate.preferred
             )
-            for candidate in stored.ballot.candidates
+            for candidate in stored.vote.candidates
         ],
     )
     return encode(msgspec.to_builtins(found), wire.API_VERSION, wire.KIND)

@@ -36,29 +36,29 @@ Members = Mapping[ServerId, ServerRecord | None]
 """The servers that live; None stands for one that cannot be understood."""
 
 
-def with_candidate(ballot: Vote, candidate: Candidate) -> Vote:
+def with_candidate(vote: Vote, candidate: Candidate) -> Vote:
     """The ballot with this candidate in place of its server's earlier one, or at the end."""
-    others = ballot.candidates
+    others = vote.candidates
     if any(other.server_id == candidate.server_id for other in others):
         found = tuple(candidate if o.server_id == candidate.server_id else o for o in others)
     else:
         found = (*others, candidate)
-    return replace(ballot, candidates=found)
+    return replace(vote, candidates=found)
 
 
-def without_strangers(ballot: Vote, members: Collection[ServerId]) -> Vote:
+def drop_stale_candidates(vote: Vote, members: Collection[ServerId]) -> Vote:
     """The ballot without the candidates of servers that are gone."""
-    found = tuple(candidate for candidate in ballot.candidates if candidate.server_id in members)
-    return replace(ballot, candidates=found)
+    found = tuple(candidate for candidate in vote.candidates if candidate.server_id in members)
+    return replace(vote, candidates=found)
 
 
-def counted(ballot: Vote, members: Members, entries: Iterable[StorageVersionEntry]) -> Vote:
+def counted(vote: Vote, members: Members, entries: Iterable[StorageVersionEntry]) -> Vote:
     """The ballot with the version selected that follows from its candidates."""
-    wanted = {candidate.preferred for candidate in ballot.candidates}
-    voters = {candidate.server_id for candidate in ballot.candidates}
+    wanted = {candidate.preferred for candidate in vote.candidates}
+    voters = {candidate.server_id for candidate in vote.candidates}
     if len(wanted) != 1 or holding_back(voters, members, entries):
-        return ballot
-    return replace(ballot, selected=wanted.pop())
+        return vote
+    return replace(vote, selected=wanted.pop())
 
 
 def holding_back(

@@ -94,7 +94,7 @@ class World:
 
     assembly: Assembly
     listener: Listener
-    entrance: Authenticators
+    authenticators: Authenticators
     server: CertificateFiles
     people: Authority
     proxies: Authority
@@ -127,7 +127,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     people, proxies, strangers = (
         Authority(tmp_path, name) for name in ("people", "proxies", "strangers")
     )
-    entrance = await Authenticators.load(
+    authenticators = await Authenticators.load(
         AuthenticationOptions(
             request_header=RequestHeaderOptions(
                 client_ca_file=proxies.file, allowed_names=("front",)
@@ -139,12 +139,17 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     )
     storage = await open_storage("memory:", runtime)
     assembly = await assemble(
-        storage, BUILTIN, runtime, secrets=SECRETS, address="127.0.0.1:6443", entrance=entrance
+        storage,
+        BUILTIN,
+        runtime,
+        secrets=SECRETS,
+        address="127.0.0.1:6443",
+        authenticators=authenticators,
     )
     files = TlsFiles(
         cert_file=server.cert_file,
         key_file=server.key_file,
-        client_ca_files=(people.file, *entrance.client_ca_files),
+        client_ca_files=(people.file, *authenticators.client_ca_files),
     )
     listener = await Listener.start(
         assembly.app,
@@ -156,10 +161,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         quick=assembly.app.quick,
         error_body=error_body,
     )
-    yield World(assembly, listener, entrance, server, people, proxies, strangers)
+    yield World(assembly, listener, authenticators, server, people, proxies, strangers)
     await listener.stop(grace_seconds=1)
     await assembly.close()
-    await entrance.close()
+    await authenticators.close()
     await storage.close()
 
 
@@ -214,7 +219,7 @@ async def test_an_authority_that_is_taken_back_ends_open_connections_too(world: 
     """The next request after that is a 401, on a connection that was made before."""
     client = world.client(world.people.client("jane"))
     assert (await client.request("POST", REVIEWS, {})).status == 201
-    world.entrance.take_clients(world.strangers.pem)
+    world.authenticators.take_clients(world.strangers.pem)
     # Other header lines: what is known of the same ones is kept for a moment.
     reply = await client.request("POST", REVIEWS, {}, headers={"X-Other": "line"})
     assert reply.status == 401

@@ -174,9 +174,9 @@ async def test_dry_run_stores_nothing(api: ApiClient) -> None:
 
 async def test_dry_run_knows_one_word(api: ApiClient) -> None:
     """Anything but All is a 422."""
-    for wish in ("true", "all", "", "All&dryRun=Some"):
-        reply = await api.post(f"{CONFIG_MAPS}?dryRun={wish}", config_map("a"))
-        assert (reply.status, reply.reason) == (422, "Invalid"), wish
+    for requested in ("true", "all", "", "All&dryRun=Some"):
+        reply = await api.post(f"{CONFIG_MAPS}?dryRun={requested}", config_map("a"))
+        assert (reply.status, reply.reason) == (422, "Invalid"), requested
 
 
 async def test_status_is_not_created(api: ApiClient) -> None:

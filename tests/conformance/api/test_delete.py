@@ -118,12 +118,12 @@ async def test_propagation(
 async def test_nobody_waits_where_dependents_are_not_collected() -> None:
     """A server behind others has no collector, so what is deleted there goes, however it is asked
     for, alone or with others."""
-    doors = AuthParts(
+    auth_parts = AuthParts(
         authentication=Authentication([TokenAuthenticator(SECRETS.tokens)]),
         authorizer=MastersOnly(),
     )
     storage = MemoryStorage()
-    server = await start_server(storage, doors=doors)
+    server = await start_server(storage, auth_parts=auth_parts)
     api = server.client
     try:
         await api.post("/api/v1/namespaces", {"metadata": {"name": "default"}})

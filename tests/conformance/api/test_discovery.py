@@ -373,9 +373,9 @@ async def test_reviews(server: RunningServer) -> None:
     """Reviews are answered with a 201 and a status, and never stored."""
     jane = ApiClient(server.port, token=OTHER_TOKEN)
     place = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    wish = {"resourceAttributes": {"verb": "get", "resource": "pods"}}
+    requested = {"resourceAttributes": {"verb": "get", "resource": "pods"}}
     for client, allowed in ((server.client, True), (jane, False)):
-        reply = await client.post(place, {"spec": wish})
+        reply = await client.post(place, {"spec": requested})
         assert (reply.status, reply.json["status"]["allowed"]) == (201, allowed)
     neither = await server.client.post(place, {"spec": {}})
     assert (neither.status, neither.reason) == (422, "Invalid")
@@ -392,9 +392,9 @@ async def test_reviews(server: RunningServer) -> None:
     # As the reference writes it: what is false is left out.
     assert (unknown.status, "authenticated" in unknown.json["status"]) == (201, False)
     table = "application/json;as=Table;v=v1;g=meta.k8s.io"
-    only = await server.client.post(place, {"spec": wish}, accept=table)
+    only = await server.client.post(place, {"spec": requested}, accept=table)
     assert (only.status, only.reason) == (406, "NotAcceptable")
-    other = await server.client.post(place, {"spec": wish}, accept=f"{table},{JSON}")
+    other = await server.client.post(place, {"spec": requested}, accept=f"{table},{JSON}")
     assert other.json["kind"] == "SelfSubjectAccessReview"
     await jane.close()
 

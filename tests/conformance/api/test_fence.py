@@ -62,16 +62,16 @@ async def fenced(
     refused = await server.client.post("/api/v1/namespaces", {"metadata": {"name": "early"}})
     assert (refused.status, refused.reason) == (503, "ServiceUnavailable")
     await coordinator.start()
-    housekeeping = ControllerManager(
+    controller_manager = ControllerManager(
         audited,
         server.assembly.store,
         BUILTIN,
         runtime,
         ControllerManagerOptions(server_id="s", event_ttl_seconds=0.5),
     )
-    await housekeeping.start()
+    await controller_manager.start()
     yield server.client
-    await housekeeping.close()
+    await controller_manager.close()
     await coordinator.close()
     await server.stop()
     audited.check()

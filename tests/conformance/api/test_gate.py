@@ -28,8 +28,8 @@ class Failing:
 async def test_an_error_is_the_same_as_with_a_body() -> None:
     """What goes wrong while somebody is judged is told, and counted, as if the body were there."""
     authorizer = Failing(Unavailable("the disk is gone"))
-    doors = AuthParts(authentication=Authentication([]), authorizer=authorizer)
-    server = await start_server(MemoryStorage(), doors=doors)
+    auth_parts = AuthParts(authentication=Authentication([]), authorizer=authorizer)
+    server = await start_server(MemoryStorage(), auth_parts=auth_parts)
     app = server.assembly.app
     try:
         for error, code in ((Unavailable("the disk is gone"), 503), (KeyError("name"), 500)):

@@ -61,14 +61,19 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         signing_algs=("ES256",),
         ca_file=files.ca_file,
     )
-    entrance = await Authenticators.load(
+    authenticators = await Authenticators.load(
         AuthenticationOptions(oidc=oidc),
         runtime,
         tokens={TOKEN: User("admin", ("system:masters",))},
     )
     storage = await open_storage("memory:", runtime)
     assembly = await assemble(
-        storage, BUILTIN, runtime, secrets=SECRETS, address="127.0.0.1:6443", entrance=entrance
+        storage,
+        BUILTIN,
+        runtime,
+        secrets=SECRETS,
+        address="127.0.0.1:6443",
+        authenticators=authenticators,
     )
     listener = await Listener.start(
         assembly.app,
@@ -83,7 +88,7 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     yield made_world
     await listener.stop(grace_seconds=1)
     await assembly.close()
-    await entrance.close()
+    await authenticators.close()
     await storage.close()
     await issuer.stop()
 

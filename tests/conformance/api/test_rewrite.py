@@ -126,12 +126,12 @@ async def objects(api: ApiClient) -> list[Any]:
     return list(items)
 
 
-async def whole(api: ApiClient, path: str, **wishes: Any) -> list[Any]:
+async def whole(api: ApiClient, path: str, **requested: Any) -> list[Any]:
     """A complete pass."""
-    pages = [good(await api.post(path, wishes))]
+    pages = [good(await api.post(path, requested))]
     while pages[-1]["continue"]:
-        wishes["continue"] = pages[-1]["continue"]
-        pages.append(good(await api.post(path, wishes)))
+        requested["continue"] = pages[-1]["continue"]
+        pages.append(good(await api.post(path, requested)))
     return pages
 
 
@@ -258,8 +258,8 @@ async def test_an_agreement_that_has_moved(join: JoinCluster) -> None:
     assert (reply.status, reply.reason) == (409, "Conflict")
     assert "do not agree" in reply.message
     await old.leave()
-    for wish in ({"continue": page["continue"]}, {"epoch": 1}):
-        reply = await member.api.post(path, wish)
+    for rewrite_options in ({"continue": page["continue"]}, {"epoch": 1}):
+        reply = await member.api.post(path, rewrite_options)
         assert (reply.status, reply.reason) == (409, "Conflict")
         assert "its epoch is 3, not 1" in reply.message
     reply = await member.api.post(path, {"continue": page["continue"], "epoch": 3})

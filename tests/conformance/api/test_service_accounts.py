@@ -464,11 +464,11 @@ async def test_extended_for_pods_of_old(house: House) -> None:
     spec = {"serviceAccountName": "bob", "containers": [{"name": "c", "image": "i"}]}
     await house.api.post(f"{NS}/pods", {"metadata": {"name": "p"}, "spec": spec})
     reference = {"kind": "Pod", "apiVersion": "v1", "name": "p"}
-    wish = {"expirationSeconds": 3607, "boundObjectRef": reference}
-    claims = claims_of(await house.token(**wish))
+    requested = {"expirationSeconds": 3607, "boundObjectRef": reference}
+    claims = claims_of(await house.token(**requested))
     assert claims["exp"] - claims["iat"] == 365 * 24 * 3600
     assert claims["kubernetes.io"]["warnafter"] - claims["iat"] == 3607
-    claims = claims_of(await house.token(**wish, audiences=["vault"]))
+    claims = claims_of(await house.token(**requested, audiences=["vault"]))
     assert claims["exp"] - claims["iat"] == 3607
 
 

@@ -80,9 +80,9 @@ async def limited(limits: RequestLimits) -> AsyncIterator[Limited]:
     """Such a server; at its end all seats must have been given back."""
     users = {name: User(name) for name in USERS}
     tokens = TokenAuthenticator({**users, MASTER: User(MASTER, ("system:masters",))})
-    doors = AuthParts(authentication=Authentication([tokens]), authorizer=AllowAll())
+    auth_parts = AuthParts(authentication=Authentication([tokens]), authorizer=AllowAll())
     storage, hold = MemoryStorage(), Hold()
-    server = await start_server(storage, admission=[hold], doors=doors, limits=limits)
+    server = await start_server(storage, admission=[hold], auth_parts=auth_parts, limits=limits)
     server.client = ApiClient(server.port, token=MASTER)
     try:
         await server.client.post("/api/v1/namespaces", {"metadata": {"name": "default"}})

@@ -21,11 +21,11 @@ def assert_overdue(reply: Reply, message: str = OVERDUE) -> None:
     assert reply.json["message"] == message
 
 
-@pytest.mark.parametrize("wish", ["", "&timeout=1h", "&timeout=0s", "&timeout=-1s"])
-async def test_no_request_has_more_time_than_all(wish: str) -> None:
+@pytest.mark.parametrize("requested", ["", "&timeout=1h", "&timeout=0s", "&timeout=-1s"])
+async def test_no_request_has_more_time_than_all(requested: str) -> None:
     """A longer `timeout`, none, zero and less are the same: there is one limit for all."""
     async with limited(RequestLimits(deadlines=Deadlines(request_seconds=0.1))) as server:
-        assert_overdue(await server.server.client.get(f"{FUTURE}{wish}"))
+        assert_overdue(await server.server.client.get(f"{FUTURE}{requested}"))
 
 
 async def test_a_write_that_is_cut_off_is_done_once() -> None:

@@ -154,9 +154,9 @@ async def _server(
     storage: Storage, runtime: Runtime, *, anonymous: bool = True
 ) -> AsyncIterator[World]:
     catalog, reported = builtin_catalog(), Reported()
-    entrance = Authenticators.plain(USERS, runtime)
+    authenticators = Authenticators.plain(USERS, runtime)
     if not anonymous:
-        entrance.anonymous = NOWHERE
+        authenticators.anonymous = NOWHERE
     assembly = await assemble(
         storage,
         catalog,
@@ -164,7 +164,7 @@ async def _server(
         secrets=Secrets(tokens=USERS, continue_key=b"a key of the cluster"),
         address="127.0.0.1:6443",
         barrier=WriteBarrier(reported),
-        entrance=entrance,
+        authenticators=authenticators,
         accounts=ACCOUNTS,
         reports=RemoteReports(storage, Mirror(storage, runtime, ()), runtime),
     )

@@ -163,8 +163,10 @@ def test_an_etcd_of_before_goes_over_to_tls(tmp_path: Path, count: int) -> None:
     """Members that an earlier release has started without TLS keep their data, and take nobody
     without a certificate any more; also peers that only knew the old address of each other."""
     data_dir = tmp_path / "d"
-    wishes = ClusterOptions(servers=1, store="etcd", etcd_members=count, port=0)
-    state = plan_cluster(wishes, None, lambda port: is_free("127.0.0.1", port), SystemRandomness())
+    requested = ClusterOptions(servers=1, store="etcd", etcd_members=count, port=0)
+    state = plan_cluster(
+        requested, None, lambda port: is_free("127.0.0.1", port), SystemRandomness()
+    )
     old = [
         EtcdState(
             client_port=each.client_port, peer_port=each.peer_port, health_port=each.health_port

@@ -167,22 +167,22 @@ def test_leader_stands_still(stage: Stage) -> None:
     with stage.controllers(*SLOWEST, *lease) as leader:
         stage.wait(lambda: stage.scanned() >= (1, PAGE_OBJECTS), "a page is done")
         leader.pause()
-        assert leads(stage, leader)
+        assert collects_first(stage, leader)
         with stage.controllers(*lease, server=1) as other:
-            stage.wait(lambda: leads(stage, other), "the other one leads")
+            stage.wait(lambda: collects_first(stage, other), "the other one leads")
             stage.wait_complete()
             leader.resume()
             stage.wait(lambda: "migrator: waits" in leader.get("/readyz")[1], "it stands back")
-            assert leads(stage, other)
+            assert collects_first(stage, other)
             assert stage.is_complete()
             assert other.stop() == 0
-        stage.wait(lambda: leads(stage, leader), "it leads again")
+        stage.wait(lambda: collects_first(stage, leader), "it leads again")
         assert stage.is_complete()
     history = stage.audit_complete()
     assert (history.rewritten, history.narrowed) == (COUNT, 1)
 
 
-def leads(stage: Stage, process: ControllersProcess) -> bool:
+def collects_first(stage: Stage, process: ControllersProcess) -> bool:
     """Whether a process holds the lease of the migrator."""
     lease = stage.ask("GET", f"{LEASES}/restow-migrator") or {}
     return f"_{process.pid}_" in str(lease.get("spec", {}).get("holderIdentity", ""))

@@ -41,7 +41,7 @@ from restow.storageversion.records import (
     parse_encoder_key,
 )
 from restow.storageversion.rules import UNKNOWN_HASH, StorageVersionEntry
-from restow.storageversion.vote_objects import BALLOTS_PREFIX, decode_ballot, name_of_ballot
+from restow.storageversion.vote_objects import VOTES_PREFIX, decode_vote, name_of_vote
 from restow.storageversion.voting import Vote
 
 LATE_SECONDS: Final = 27.0
@@ -96,7 +96,7 @@ class Ledger:
     encoders: dict[tuple[str, str], bytes] = field(default_factory=dict)
     entries: dict[str, tuple[StorageVersionEntry, ...]] = field(default_factory=dict)
     epochs: dict[str, EpochRecord] = field(default_factory=dict)
-    ballots: dict[str, Vote] = field(default_factory=dict)
+    votes: dict[str, Vote] = field(default_factory=dict)
     selected: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
     persisted: dict[str, tuple[str, ...]] = field(default_factory=dict)
     history: dict[Key, list[Stored | None]] = field(default_factory=lambda: defaultdict(list))
@@ -192,7 +192,7 @@ class Ledger:
         self.problem = self.notice = lambda _text: None
         self.lives = {}
         for found in (
-            *(self.encoders, self.entries, self.epochs, self.ballots, self.selected),
+            *(self.encoders, self.entries, self.epochs, self.votes, self.selected),
             *(self.persisted, self.history, self.revisions, self.order, self.stamps),
             *(self.requests, self.open_requests, self.definitions),
             *(self.rewrites_after, self.rewrites_split),
@@ -239,7 +239,7 @@ class Ledger:
                 self._epoch(event)
             elif key.startswith(STATES_PREFIX):
                 self._state(event)
-            elif key.startswith(BALLOTS_PREFIX):
+            elif key.startswith(VOTES_PREFIX):
                 self._ballot(event)
             elif key.startswith(REQUESTS_PREFIXES):
                 self._request(event)
@@ -366,20 +366,20 @@ class Ledger:
                 self.problem(f"F8: {entry.server_id} cannot read {unread} of {name}")
 
     def _ballot(self, event: Event) -> None:
-        name = name_of_ballot(event.key)
+        name = name_of_vote(event.key)
         if event.value is None:
-            self.ballots.pop(name, None)
+            self.votes.pop(name, None)
             return
         item = Item(event.key, event.value, event.revision, event.created)
-        ballot = self.ballots[name] = decode_ballot(item).ballot
+        vote = self.votes[name] = decode_vote(item).vote
         before = self.selected.get(name)
-        if not before or before[-1][1] in ("", ballot.selected):
+        if not before or before[-1][1] in ("", vote.selected):
             return
         # It moves in this very transaction.
         self.checked["F6"] += 1
-        wanted = {candidate.preferred for candidate in ballot.candidates}
-        if wanted != {ballot.selected}:
-            self.problem(f"F6: {ballot.selected} is selected for {name}, wanted are {wanted}")
+        wanted = {candidate.preferred for candidate in vote.candidates}
+        if wanted != {vote.selected}:
+            self.problem(f"F6: {vote.selected} is selected for {name}, wanted are {wanted}")
 
     def _request(self, event: Event) -> None:
         if event.value is None:

@@ -140,7 +140,7 @@ class SimServer:
         self.exchanges: dict[Exchange, None] = {}
         self.coordinator: Coordinator | None = None
         self.assembly: Assembly | None = None
-        self.housekeeping: ControllerManager | None = None
+        self.controller_manager: ControllerManager | None = None
         self._tasks: Tasks | None = None
         self.is_open = False
         self.is_ready = False
@@ -273,7 +273,7 @@ class SimServer:
             reported=assembly.custom.wait_for_first,
         )
         registration = coordinator.custom_registration
-        self.housekeeping = ControllerManager(
+        self.controller_manager = ControllerManager(
             opened,
             assembly.store,
             catalog,
@@ -288,7 +288,7 @@ class SimServer:
                 wake=registration.wake,
             ),
         )
-        await self.housekeeping.start()
+        await self.controller_manager.start()
         self.is_ready = True
         self.ready_at = self.clock.monotonic()
 
@@ -296,8 +296,8 @@ class SimServer:
         """A graceful end: drain, withdraw, close; then the process is over."""
         self.is_stopping = True
         self.is_ready = self.is_open = False
-        if self.housekeeping is not None:
-            await self.housekeeping.close()
+        if self.controller_manager is not None:
+            await self.controller_manager.close()
         if self.assembly is not None:
             await self.assembly.custom.close()
         if self.coordinator is not None:

@@ -37,32 +37,32 @@ async def test_the_token_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "tokens.csv"
     path.touch(mode=0o600)
     path.write_text("a,ann,1\nroot,eve,2\n")
-    entrance = await load(AuthenticationOptions(), token_auth_file=path)
-    chain = entrance.chain()
+    authenticators = await load(AuthenticationOptions(), token_auth_file=path)
+    chain = authenticators.chain()
     assert chain.user_of("a") == User("ann", ("system:authenticated",), "1")
     assert (found := chain.user_of("root")) is not None
     assert found.name == "admin"
     path.write_text("b,bob,1\n")
-    entrance._take_token_file()
+    authenticators._take_token_file()
     assert chain.user_of("a") is None
     assert chain.user_of("b") is not None
     path.write_text("b\n")
     with pytest.raises(ValueError, match="line 1"):
-        entrance._take_token_file()
+        authenticators._take_token_file()
     assert chain.user_of("b") is not None
-    await entrance.close()
+    await authenticators.close()
 
 
 async def test_anonymous_access_is_said_in_one_place(tmp_path: Path) -> None:
     """By the flag or by the file; not by both, and it does not change while a server runs."""
     path = tmp_path / "config.yaml"
     path.write_text(f"{HEAD}jwt: []\nanonymous: {{enabled: false}}\n")
-    entrance = await load(AuthenticationOptions(authentication_config=path))
-    assert entrance.anonymous == NOWHERE
+    authenticators = await load(AuthenticationOptions(authentication_config=path))
+    assert authenticators.anonymous == NOWHERE
     path.write_text(f"{HEAD}jwt: []\nanonymous: {{enabled: true}}\n")
     with pytest.raises(ValueError, match="only read at the start"):
-        entrance._take_config()
-    await entrance.close()
+        authenticators._take_config()
+    await authenticators.close()
     with pytest.raises(ValueError, match="--anonymous-auth cannot be set"):
         await load(AuthenticationOptions(authentication_config=path, anonymous_auth=True))
     off = await load(AuthenticationOptions(anonymous_auth=False))
@@ -88,9 +88,9 @@ async def test_proxies_and_users_are_not_signed_by_the_same(files: CertificateFi
     with pytest.raises(ValueError, match="overlapping certificates"):
         await load(AuthenticationOptions(request_header=both), client_ca_pem=people)
     named = RequestHeaderOptions(client_ca_file=files.ca_file, allowed_names=("front",))
-    entrance = await load(AuthenticationOptions(request_header=named), client_ca_pem=people)
-    assert entrance.client_ca_files == (files.ca_file,)
-    await entrance.close()
+    authenticators = await load(AuthenticationOptions(request_header=named), client_ca_pem=people)
+    assert authenticators.client_ca_files == (files.ca_file,)
+    await authenticators.close()
 
 
 async def test_an_authority_of_proxies_must_be_one(tmp_path: Path) -> None:

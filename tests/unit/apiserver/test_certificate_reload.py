@@ -101,14 +101,14 @@ class Starter:
     ) -> Served:
         clock = SimulatedClock(datetime.now(UTC) - timedelta(days=days_ago))
         runtime = replace(Runtime.system(), clock=clock)
-        wishes = PkiOptions(bind="127.0.0.1", **options)  # type: ignore[arg-type]
-        pki = ensure_pki(self._directory / "pki", runtime, wishes)
+        requested = PkiOptions(bind="127.0.0.1", **options)  # type: ignore[arg-type]
+        pki = ensure_pki(self._directory / "pki", runtime, requested)
         material = make_material(pki.tls_files(), tls or TlsOptions())
         listener = await Listener.start(
             answer, bind="127.0.0.1", port=0, runtime=Runtime.system(), tls=material
         )
         self._listeners.append(listener)
-        renewal = CertificateReload(pki, wishes, runtime, material=material)
+        renewal = CertificateReload(pki, requested, runtime, material=material)
         return Served(pki, clock, renewal, listener.port)
 
     async def stop(self) -> None:
@@ -407,11 +407,11 @@ async def test_a_followed_file_that_others_may_write(
     file = tmp_path / "tokens"
     file.touch(mode=0o600)
     file.write_text("a,ann,1\n")
-    entrance = await Authenticators.load(
+    authenticators = await Authenticators.load(
         AuthenticationOptions(), Runtime.system(), tokens={}, token_auth_file=file
     )
-    entrance.follow(served.renewal)
-    chain = entrance.chain()
+    authenticators.follow(served.renewal)
+    chain = authenticators.chain()
     file.chmod(0o666)
     for line in ("", "evil,mallory,9,system:masters\n"):
         with file.open("a") as opened:
@@ -426,7 +426,7 @@ async def test_a_followed_file_that_others_may_write(
     file.chmod(0o600)
     await served.renewal.look()
     assert served.renewal.outcomes.last_error == {}
-    await entrance.close()
+    await authenticators.close()
 
 
 async def test_keys_of_another_cluster_are_not_taken(starter: Starter, tmp_path: Path) -> None:
@@ -499,9 +499,9 @@ def test_a_given_key_must_be_secret(tmp_path: Path) -> None:
     """A key that others can read is no secret, wherever it comes from."""
     files = make_certificate(tmp_path / "a", name="a")
     files.key_file.chmod(0o644)
-    wishes = PkiOptions(tls_cert_file=files.cert_file, tls_private_key_file=files.key_file)
+    requested = PkiOptions(tls_cert_file=files.cert_file, tls_private_key_file=files.key_file)
     with pytest.raises(PkiError, match=r"chmod 600 .*key\.pem"):
-        ensure_pki(tmp_path / "pki", Runtime.system(), wishes)
+        ensure_pki(tmp_path / "pki", Runtime.system(), requested)
 
 
 async def test_old_versions_are_refused_on_the_wire(starter: Starter) -> None:

@@ -75,8 +75,8 @@ def test_keys_change(tmp_path: Path) -> None:
             serialization.NoEncryption(),
         )
     )
-    wishes = PkiOptions(service_account_signing_key_file=new_file)
-    pki = ensure_pki(directory, Runtime.system(), wishes)
+    requested = PkiOptions(service_account_signing_key_file=new_file)
+    pki = ensure_pki(directory, Runtime.system(), requested)
     old_file = directory / "service-account.key"
     after = account_rules(pki, ServiceAccountOptions(key_files=(old_file,)))
     token = read(before.trust.signing.sign({"iss": ISSUER_DEFAULT}))

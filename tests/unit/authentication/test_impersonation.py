@@ -6,11 +6,11 @@ import pytest
 
 from restow.apimachinery.status_error import StatusError
 from restow.authentication.impersonation import (
-    WISHES_MAX,
+    OPTIONS_MAX,
     account_of,
     impersonated,
-    is_wished_for,
-    wish_of,
+    is_requested,
+    options_of,
 )
 from restow.httpserver.request import Headers
 from restow.request.context import User
@@ -120,14 +120,14 @@ WISHES = {
 def test_each_part_of_a_wish_is_asked_for_by_itself(case: str) -> None:
     """All parts are asked in order, and the user has what was wished for and what follows."""
     lines, questions, user = WISHES[case]
-    wish = wish_of(headers(*lines))
-    assert wish is not None
+    requested = options_of(headers(*lines))
+    assert requested is not None
     asked = Asked()
-    assert impersonated(wish, by=ADMIN, authorizer=asked) == user
+    assert impersonated(requested, by=ADMIN, authorizer=asked) == user
     assert asked.questions == questions
     for forbidden in questions:
         with pytest.raises(StatusError) as refused:
-            impersonated(wish, by=ADMIN, authorizer=Asked(forbidden))
+            impersonated(requested, by=ADMIN, authorizer=Asked(forbidden))
         assert refused.value.code == 403
 
 
@@ -159,7 +159,7 @@ BAD_WISHES = {
     "an unknown header alone": [("groups", "b")],
     "other bytes": [("user", "j\xf6rg")],
     "other bytes in a key": [("user", "a"), ("extra-%ff", "b")],
-    "too many": [("user", "a"), *[("group", "g")] * (WISHES_MAX + 1)],
+    "too many": [("user", "a"), *[("group", "g")] * (OPTIONS_MAX + 1)],
 }
 
 
@@ -167,16 +167,16 @@ BAD_WISHES = {
 def test_what_cannot_be_understood_is_refused(case: str) -> None:
     """It is a 400, and never overlooked."""
     with pytest.raises(StatusError) as refused:
-        wish_of(headers(*BAD_WISHES[case]))
+        options_of(headers(*BAD_WISHES[case]))
     assert refused.value.code == 400
 
 
 def test_no_wish_is_none() -> None:
     """Without such headers, or with an empty name alone, it is the sender who asks."""
-    assert wish_of(Headers([("accept", "*/*")])) is None
-    assert not is_wished_for(Headers([("accept", "*/*")]))
-    assert wish_of(headers(("user", ""))) is None
-    assert is_wished_for(headers(("user", "")))
+    assert options_of(Headers([("accept", "*/*")])) is None
+    assert not is_requested(Headers([("accept", "*/*")]))
+    assert options_of(headers(("user", ""))) is None
+    assert is_requested(headers(("user", "")))
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ async def release(world: World, path: str, kind: str = "Widget") -> None:
 
 
 async def delete(world: World, path: str, *, kind: str = "Widget", policy: str = "") -> None:
-    await world.delete(kind, path, group=GROUP, wish=DeleteOptions(policy=policy))
+    await world.delete(kind, path, group=GROUP, requested=DeleteOptions(policy=policy))
 
 
 _MOMENT = {"lastTransitionTime": "2026-01-01T00:00:00Z"}

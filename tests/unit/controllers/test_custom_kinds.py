@@ -161,7 +161,7 @@ async def test_foreground_waits_for_custom_dependents() -> None:
         await widgets(world)
         owner = await world.create("ConfigMap", "owner", "n")
         await make(world, "w", **owned_by(owner, block=True)["metadata"], **HELD)
-        await world.delete("ConfigMap", "n/owner", wish=DeleteOptions(policy="Foreground"))
+        await world.delete("ConfigMap", "n/owner", requested=DeleteOptions(policy="Foreground"))
         assert await it.names() == ["n/owner"]
         await release(world, "n/w")
         assert await it.names() == []
@@ -219,7 +219,7 @@ async def test_an_orphaned_dependent_of_a_kind_not_hosted_yet_is_not_lost() -> N
         owner = await world.create("ConfigMap", "owner", "n")
         await make(world, "w", **owned_by(owner)["metadata"])
         world.catalog.drop(GROUP, "widgets")
-        await world.delete("ConfigMap", "n/owner", wish=DeleteOptions(policy="Orphan"))
+        await world.delete("ConfigMap", "n/owner", requested=DeleteOptions(policy="Orphan"))
         assert await it.names() == ["n/owner"]
         await host(world, name)
         assert await it.names() == []
@@ -250,7 +250,7 @@ async def test_what_is_left_of_a_removed_kind_holds_nobody() -> None:
         name = await widgets(world)
         owner = await world.create("ConfigMap", "owner", "n")
         await make(world, "w", **owned_by(owner, block=True)["metadata"], **HELD)
-        await world.delete("ConfigMap", "n/owner", wish=DeleteOptions(policy="Foreground"))
+        await world.delete("ConfigMap", "n/owner", requested=DeleteOptions(policy="Foreground"))
         assert await it.names() == ["n/owner"]
         world.catalog.drop(GROUP, "widgets")
 

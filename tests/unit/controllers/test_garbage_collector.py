@@ -104,7 +104,7 @@ async def test_a_dependent_that_cannot_be_opened_keeps_its_tie() -> None:
         assert plain is not None
         sealed = Put(key, b"k8s:enc:aesgcm:v1:gone:it is not for us to read")
         await world.storage.commit(Transaction(writes=(sealed,)))
-        await world.delete("ConfigMap", "n/owner", wish=ORPHAN)
+        await world.delete("ConfigMap", "n/owner", requested=ORPHAN)
         with pytest.raises(InternalError):
             await it.settle()
         assert await world.has("ConfigMap", "n/owner")
@@ -209,7 +209,7 @@ async def test_foreground_waits_for_blocking_dependents() -> None:
         loose = owned_by(owner)
         loose["metadata"]["finalizers"] = ["example.com/hold"]
         await world.create("Secret", "loose", "n", **loose)
-        await world.delete("ConfigMap", "n/owner", wish=FOREGROUND)
+        await world.delete("ConfigMap", "n/owner", requested=FOREGROUND)
         assert await it.names("Secret") == ["n/held", "n/loose"]
         assert await it.names() == ["n/owner"]
         await world.edit("Secret", "n/held", lambda obj: obj["metadata"].pop("finalizers"))
@@ -226,7 +226,7 @@ async def test_foreground_goes_down_the_generations() -> None:
         held = owned_by(child, block=True)
         held["metadata"]["finalizers"] = ["example.com/hold"]
         await world.create("ConfigMap", "grandchild", "n", **held)
-        await world.delete("ConfigMap", "n/owner", wish=FOREGROUND)
+        await world.delete("ConfigMap", "n/owner", requested=FOREGROUND)
         assert await it.names() == ["n/child", "n/grandchild", "n/owner"]
         await world.edit("ConfigMap", "n/grandchild", lambda obj: obj["metadata"].pop("finalizers"))
         assert await it.names() == []
@@ -242,7 +242,7 @@ async def test_a_circle_of_blocking_owners_can_be_deleted() -> None:
         metadata = owned_by(three, block=True)["metadata"]
         await world.edit("ConfigMap", "n/one", lambda obj: obj["metadata"].update(metadata))
         await it.settle()
-        await world.delete("ConfigMap", "n/one", wish=FOREGROUND)
+        await world.delete("ConfigMap", "n/one", requested=FOREGROUND)
         assert await it.names() == []
 
 
@@ -254,7 +254,7 @@ async def test_an_object_that_owns_itself_can_be_deleted() -> None:
         metadata = owned_by(one, block=True)["metadata"]
         await world.edit("ConfigMap", "n/one", lambda obj: obj["metadata"].update(metadata))
         await it.settle()
-        await world.delete("ConfigMap", "n/one", wish=FOREGROUND)
+        await world.delete("ConfigMap", "n/one", requested=FOREGROUND)
         assert await it.names() == []
 
 
@@ -262,10 +262,10 @@ async def test_foreground_without_dependents_ends_at_once() -> None:
     """An owner that nobody depends on needs only its finalizer removed, also after a restart."""
     async with open_world() as world:
         await world.create("ConfigMap", "early", "n")
-        await world.delete("ConfigMap", "n/early", wish=FOREGROUND)
+        await world.delete("ConfigMap", "n/early", requested=FOREGROUND)
         it = await Collected.begin(world)
         await world.create("ConfigMap", "late", "n")
-        await world.delete("ConfigMap", "n/late", wish=FOREGROUND)
+        await world.delete("ConfigMap", "n/late", requested=FOREGROUND)
         assert await it.names() == []
 
 
@@ -278,7 +278,7 @@ async def test_orphans_lose_their_owner_and_stay() -> None:
         for number in range(30):
             await world.create("Secret", f"s{number:02}", "n", **owned_by(owner))
         await world.create("Secret", "shared", "n", **owned_by(owner, other))
-        await world.delete("ConfigMap", "n/owner", wish=ORPHAN)
+        await world.delete("ConfigMap", "n/owner", requested=ORPHAN)
         assert await it.names() == ["n/other"]
         assert len(await it.names("Secret")) == 31
         freed = await world.get("Secret", "n/s07")
@@ -308,7 +308,7 @@ async def test_nothing_is_decided_while_the_graph_is_behind() -> None:
         held = owned_by(owner, block=True)
         held["metadata"]["finalizers"] = ["example.com/hold"]
         await world.create("Secret", "held", "n", **held)
-        await world.delete("ConfigMap", "n/owner", wish=FOREGROUND)
+        await world.delete("ConfigMap", "n/owner", requested=FOREGROUND)
         key = world.kind("ConfigMap").key_of("n/owner")
         assert await it.collector.reconcile(key) is not None
         assert await world.has("ConfigMap", "n/owner")
@@ -423,7 +423,7 @@ async def test_events_follow_nobody() -> None:
         owner = await world.create("ConfigMap", "owner", "n")
         about = {"kind": "ConfigMap", "name": "owner", "namespace": "n"}
         await world.create("Event", "e", "n", involvedObject=about, **owned_by(owner, block=True))
-        await world.delete("ConfigMap", "n/owner", wish=FOREGROUND)
+        await world.delete("ConfigMap", "n/owner", requested=FOREGROUND)
         assert await it.names() == []
         await it.observed.close()
         it.observed = await world.observe(it.collector)
@@ -441,7 +441,7 @@ async def test_a_pod_has_its_time_to_end() -> None:
             "containers": [{"name": "c", "image": "i"}],
         }
         await world.create("Pod", "p", "n", spec=spec, **owned_by(owner, block=True))
-        await world.delete("ConfigMap", "n/owner", wish=FOREGROUND)
+        await world.delete("ConfigMap", "n/owner", requested=FOREGROUND)
         assert await it.names() == ["n/owner"]
         pod = await world.get("Pod", "n/p")
         assert pod is not None
@@ -461,7 +461,7 @@ async def test_foreground_waits_for_what_is_held_deep_down() -> None:
         held = owned_by(middle, block=True)
         held["metadata"]["finalizers"] = ["example.com/hold"]
         await world.create("Secret", "leaf", "n", **held)
-        await world.delete("ConfigMap", "n/top", wish=FOREGROUND)
+        await world.delete("ConfigMap", "n/top", requested=FOREGROUND)
         assert await it.names() == ["n/left", "n/middle", "n/right", "n/top"]
         for path in await it.names():
             found = await world.get("ConfigMap", path)

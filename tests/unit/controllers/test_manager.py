@@ -30,7 +30,7 @@ from tests.unit.controllers.custom import (
 from tests.unit.controllers.world import World, open_world
 
 
-def housekeeping(world: World, name: str, *, address_of: str = "") -> ControllerManager:
+def controller_manager(world: World, name: str, *, address_of: str = "") -> ControllerManager:
     address = EndpointAddress(f"10.0.0.{ord(address_of or name)}", 6443)
     options = ControllerManagerOptions(server_id=name, address=address, certificates="CA")
     return ControllerManager(world.storage, world.store, world.catalog, world.runtime, options)
@@ -39,7 +39,7 @@ def housekeeping(world: World, name: str, *, address_of: str = "") -> Controller
 async def test_a_server_does_it_all() -> None:
     """From an empty store: namespaces, accounts, the service; then a deletion and a collection."""
     async with open_world() as world:
-        keeping = housekeeping(world, "a")
+        keeping = controller_manager(world, "a")
         await keeping.start()
         await world.clock.advance(2)
         assert keeping.is_leading
@@ -65,7 +65,7 @@ async def test_a_server_does_it_all() -> None:
 async def test_renewed_authorities_reach_namespaces() -> None:
     """While it runs: at the next look each namespace has the new ones."""
     async with open_world() as world:
-        keeping = housekeeping(world, "a")
+        keeping = controller_manager(world, "a")
         await keeping.start()
         await world.clock.advance(2)
         path = "default/kube-root-ca.crt"
@@ -131,7 +131,7 @@ async def test_many_definitions_at_once_cost_the_same_each() -> None:
     """Each of many in one group is created, gets its names and is established: three writes, and
     one more for the APIService of the group."""
     async with open_world() as world:
-        keeping = housekeeping(world, "a")
+        keeping = controller_manager(world, "a")
         await keeping.start()
         await world.clock.advance(1)
         before = await world.storage.revision()
@@ -155,7 +155,8 @@ async def test_another_server_goes_on_when_one_stops_or_dies() -> None:
         open_world(storage, clock, seed=3) as three,
     ):
         first, second, third = (
-            housekeeping(world, name) for world, name in ((one, "a"), (two, "b"), (three, "c"))
+            controller_manager(world, name)
+            for world, name in ((one, "a"), (two, "b"), (three, "c"))
         )
         for each in (first, second, third):
             await each.start()
@@ -187,7 +188,7 @@ async def test_trouble_with_the_store_ends_nothing(caplog: pytest.LogCaptureFixt
 
     storage, clock = Troubled(), SimulatedClock()
     async with open_world(storage, clock) as world:
-        keeping = housekeeping(world, "a")
+        keeping = controller_manager(world, "a")
         await keeping.start()
         await clock.advance(1)
         storage.fails = True
@@ -204,7 +205,7 @@ async def test_trouble_with_the_store_ends_nothing(caplog: pytest.LogCaptureFixt
 async def test_history_is_compacted_and_idle_work_is_small() -> None:
     """An idle hour costs a bounded number of revisions, and history does not grow."""
     async with open_world() as world:
-        keeping = housekeeping(world, "a")
+        keeping = controller_manager(world, "a")
         await keeping.start()
         await world.clock.advance(10)
         before = await world.storage.revision()
@@ -257,7 +258,7 @@ async def test_a_server_that_comes_back_need_not_wait_for_itself() -> None:
     """Who has the address of a killed server goes on with its work at once; others wait."""
     storage, clock = MemoryStorage(), SimulatedClock()
     async with open_world(storage, clock) as one, open_world(storage, clock, seed=2) as two:
-        killed = housekeeping(one, "a")
+        killed = controller_manager(one, "a")
         await killed.start()
         await clock.advance(1)
         assert killed.is_leading
@@ -270,7 +271,7 @@ async def test_a_server_that_comes_back_need_not_wait_for_itself() -> None:
         left = (Put(turn.key, turn.value), Put(address.key, address.value))
         await storage.commit(Transaction((), left))
 
-        other, again = housekeeping(two, "b"), housekeeping(one, "c", address_of="a")
+        other, again = controller_manager(two, "b"), controller_manager(one, "c", address_of="a")
         await other.start()
         await clock.advance(1)
         assert not other.is_leading

@@ -81,10 +81,12 @@ class World:
         return dict(orjson.loads(written.body))
 
     async def delete(
-        self, kind: str, path: str, *, group: str = "", wish: DeleteOptions | None = None
+        self, kind: str, path: str, *, group: str = "", requested: DeleteOptions | None = None
     ) -> None:
         resource = self.kind(kind, group)
-        await self.store.delete(resource, working_version(resource), path, wish or DeleteOptions())
+        await self.store.delete(
+            resource, working_version(resource), path, requested or DeleteOptions()
+        )
 
     async def get(self, kind: str, path: str, *, group: str = "") -> Object | None:
         item = await self.storage.get(self.kind(kind, group).key_of(path))

@@ -23,9 +23,9 @@ def plan(
     found: ClusterState | None = None,
     *,
     is_free: Callable[[int], bool] = lambda _: True,
-    wishes: ClusterOptions | None = None,
+    requested: ClusterOptions | None = None,
 ) -> ClusterPlan:
-    return plan_cluster(wishes or ClusterOptions(), found, is_free, SeededRandomness(7))
+    return plan_cluster(requested or ClusterOptions(), found, is_free, SeededRandomness(7))
 
 
 def ports(state: ClusterState) -> list[int]:
@@ -47,10 +47,10 @@ def test_the_first_start_needs_no_wishes() -> None:
 
 def test_a_second_start_is_the_same() -> None:
     """What is remembered is what is started, without a notice."""
-    wishes = ClusterOptions(
+    requested = ClusterOptions(
         servers=2, store="etcd", etcd_members=3, release="x", server_options=("-v=4",)
     )
-    first = plan(wishes=wishes).state
+    first = plan(requested=requested).state
     again = plan(first)
     assert (again.state, again.notices) == (first, ())
 
@@ -70,18 +70,18 @@ def test_a_busy_port_is_replaced_and_said() -> None:
 def test_a_busy_port_that_was_asked_for_is_refused() -> None:
     """Whoever names a port wants that one."""
     with pytest.raises(ClusterRefused, match="port 7000 is in use"):
-        plan(is_free=lambda port: port != 7000, wishes=ClusterOptions(port=7000))
+        plan(is_free=lambda port: port != 7000, requested=ClusterOptions(port=7000))
 
 
 def test_port_0_is_any() -> None:
     """Port 0 is a free one, and remembered."""
-    first = plan(wishes=ClusterOptions(port=0)).state
+    first = plan(requested=ClusterOptions(port=0)).state
     assert first.front_port not in (0, PORT_DEFAULT)
     assert plan(first).state.front_port == first.front_port
 
 
 @pytest.mark.parametrize(
-    ("wishes", "words"),
+    ("requested", "words"),
     [
         (ClusterOptions(store="memory:"), "store of its own"),
         (ClusterOptions(store="sqlite:other.db"), "another --data-dir"),
@@ -91,24 +91,24 @@ def test_port_0_is_any() -> None:
         (ClusterOptions(servers=33), "not between 1 and"),
     ],
 )
-def test_what_cannot_be_is_refused(wishes: ClusterOptions, words: str) -> None:
+def test_what_cannot_be_is_refused(requested: ClusterOptions, words: str) -> None:
     """Each wish that does not fit what is there is refused with what to do."""
-    found = plan(wishes=ClusterOptions(release="x")).state
+    found = plan(requested=ClusterOptions(release="x")).state
     with pytest.raises(ClusterRefused, match=words):
-        plan(found, wishes=wishes)
+        plan(found, requested=requested)
 
 
 def test_the_members_of_etcd_stay() -> None:
     """The number of etcd's members cannot be changed later."""
-    found = plan(wishes=ClusterOptions(store="etcd")).state
+    found = plan(requested=ClusterOptions(store="etcd")).state
     with pytest.raises(ClusterRefused, match="has 1 members, not 3"):
-        plan(found, wishes=ClusterOptions(etcd_members=3))
+        plan(found, requested=ClusterOptions(etcd_members=3))
 
 
 def test_an_etcd_of_an_earlier_release_goes_over_to_tls() -> None:
     """Once: it gets another port for its peers, who may look at the old one until they are told."""
     old = EtcdState(client_port=1, peer_port=2, health_port=3)
-    found = msgspec.structs.replace(plan(wishes=ClusterOptions(store="etcd")).state, etcd=(old,))
+    found = msgspec.structs.replace(plan(requested=ClusterOptions(store="etcd")).state, etcd=(old,))
     [member] = plan(found).state.etcd
     assert (member.client_port, member.health_port, member.plain_peer_port) == (1, 3, 2)
     assert member.is_tls
@@ -120,7 +120,7 @@ def test_an_etcd_of_an_earlier_release_goes_over_to_tls() -> None:
 def test_how_the_own_etcd_is_reached(tmp_path: Path) -> None:
     """With the certificate of the cluster; as before for as long as it was not started anew."""
     layout = Layout(tmp_path / "a b&c")
-    members = plan(wishes=ClusterOptions(store="etcd", etcd_members=3)).state.etcd
+    members = plan(requested=ClusterOptions(store="etcd", etcd_members=3)).state.etcd
     options = parse_address(store_address(members, layout))
     assert options.endpoints == tuple(f"127.0.0.1:{each.client_port}" for each in members)
     assert options.tls
@@ -133,13 +133,13 @@ def test_how_the_own_etcd_is_reached(tmp_path: Path) -> None:
 
 def test_servers_come_and_go() -> None:
     """A server more is like the last one, and what a rollback needs keeps its length."""
-    found = plan(wishes=ClusterOptions(servers=2, release="x")).state
+    found = plan(requested=ClusterOptions(servers=2, release="x")).state
     upgrade = Upgrade(target="x+1", origins=("x", "x"))
     found = found.with_release(0, "x+1", upgrade)
-    more = plan(found, wishes=ClusterOptions(servers=4)).state
+    more = plan(found, requested=ClusterOptions(servers=4)).state
     assert [server.release for server in more.servers] == ["x+1", "x", "x", "x"]
     assert more.upgrade == Upgrade(target="x+1", origins=("x",) * 4)
-    fewer = plan(more, wishes=ClusterOptions(servers=1)).state
+    fewer = plan(more, requested=ClusterOptions(servers=1)).state
     assert [server.release for server in fewer.servers] == ["x+1"]
     assert fewer.upgrade == Upgrade(target="x+1", origins=("x",))
 
@@ -154,13 +154,13 @@ def test_no_port_is_given_twice(
     servers: int, members: int | None, busy: set[int], front: int | None
 ) -> None:
     """Whatever is busy, all ports of a cluster differ and none is busy."""
-    wishes = ClusterOptions(
+    requested = ClusterOptions(
         servers=servers,
         store="etcd" if members else None,
         etcd_members=members,
         port=front,
     )
-    state = plan(is_free=lambda port: port not in busy, wishes=wishes).state
+    state = plan(is_free=lambda port: port not in busy, requested=requested).state
     found = ports(state)
     assert len(set(found)) == len(found)
     assert not busy & set(found)
@@ -170,16 +170,16 @@ def test_no_port_is_given_twice(
 def test_a_store_that_is_none_is_refused(store: str) -> None:
     """A slip of the hand is told before anything is started or remembered."""
     with pytest.raises(ClusterRefused, match="--store"):
-        plan(wishes=ClusterOptions(store=store))
+        plan(requested=ClusterOptions(store=store))
 
 
 @pytest.mark.parametrize("store", ["sqlite:/var/store.db", "etcd://a:1,b:2", "etcds://a:1?ca=x"])
 def test_addresses_of_stores_are_taken_as_they_are(store: str) -> None:
     """Whatever a server could open by itself, a cluster can be stored in."""
-    assert plan(wishes=ClusterOptions(store=store)).state.store == store
+    assert plan(requested=ClusterOptions(store=store)).state.store == store
 
 
 def test_an_address_of_another_machine_is_refused_by_its_name() -> None:
     """Where nothing can be listened to at all, it is not the ports that are in use."""
     with pytest.raises(ClusterRefused, match=r"--bind 192\.0\.2\.1"):
-        plan(is_free=lambda _: False, wishes=ClusterOptions(bind="192.0.2.1"))
+        plan(is_free=lambda _: False, requested=ClusterOptions(bind="192.0.2.1"))

@@ -23,10 +23,10 @@ def answer(_request: HttpRequest) -> HttpResponse:
 async def test_new_keys_are_shown(tmp_path: Path) -> None:
     """A supervisor that outlives its first certificate shows the renewed one, and finds servers
     well that talk to nobody without one."""
-    runtime, wishes = Runtime.system(), PkiOptions(bind=HOST)
+    runtime, requested = Runtime.system(), PkiOptions(bind=HOST)
     long_ago = SimulatedClock(start=datetime.now(UTC) - timedelta(days=400))
-    old = ensure_pki(tmp_path, replace(runtime, clock=long_ago), wishes)
-    new = ensure_pki(tmp_path, runtime, wishes)
+    old = ensure_pki(tmp_path, replace(runtime, clock=long_ago), requested)
+    new = ensure_pki(tmp_path, runtime, requested)
     listener = await Listener.start(
         answer,
         bind=HOST,

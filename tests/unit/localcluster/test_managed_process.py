@@ -34,23 +34,23 @@ class Kept:
         runtime = Runtime.system()
         self._tasks = runtime.tasks("test")
         self.log = log
-        self.keeper = ManagedProcess(
+        self.managed = ManagedProcess(
             "one",
             lambda: Launch(command=("/bin/sh", "-c", self.script)),
             log=RotatingLog(self.log),
             runtime=runtime,
-            on_change=lambda keeper: self.states.append(keeper.state),
+            on_change=lambda managed: self.states.append(managed.state),
             backoff=QUICK,
         )
 
     def start(self) -> ManagedProcess:
-        self._tasks.spawn("keeper", self.keeper.run())
-        return self.keeper
+        self._tasks.spawn("keeper", self.managed.run())
+        return self.managed
 
     async def close(self) -> None:
-        await self.keeper.stop()
+        await self.managed.stop()
         await self._tasks.close()
-        self.keeper.log.close()
+        self.managed.log.close()
 
 
 Keep = Callable[[str], Kept]
@@ -78,9 +78,9 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_a_process_is_started_heard_and_stopped(keep: Keep) -> None:
     """It is ready when it says so, its words are in the log, and it ends when asked to."""
     kept = keep("echo before; echo ready: here; exec sleep 60")
-    keeper = kept.start()
-    await keeper.wait_ready()
-    pid = keeper.pid
+    managed = kept.start()
+    await managed.wait_ready()
+    pid = managed.pid
     assert pid is not None
     await kept.close()
     assert kept.states == [
@@ -96,79 +96,79 @@ async def test_a_process_is_started_heard_and_stopped(keep: Keep) -> None:
 async def test_a_killed_process_is_started_again(keep: Keep) -> None:
     """One that ends by itself comes back as another process."""
     kept = keep(LIVE)
-    keeper = kept.start()
-    await keeper.wait_ready()
-    first = keeper.pid
+    managed = kept.start()
+    await managed.wait_ready()
+    first = managed.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    await until(lambda: keeper.restarts == 1)
-    await keeper.wait_ready()
-    assert keeper.pid != first
+    await until(lambda: managed.restarts == 1)
+    await managed.wait_ready()
+    assert managed.pid != first
     assert kept.states[2:] == [ProcessState.PAUSED, ProcessState.STARTING, ProcessState.READY]
 
 
 async def test_one_that_never_starts_is_given_up(keep: Keep) -> None:
     """After some tries the story has the exit code and the end of the log."""
     kept = keep("echo no disk; exit 1")
-    keeper = kept.start()
+    managed = kept.start()
     with pytest.raises(ClusterFailed, match=r"(?s)given up: ended with code 1.*no disk"):
-        await keeper.wait_ready()
+        await managed.wait_ready()
     assert kept.states.count(ProcessState.STARTING) == FAILURES_UNREADY_MAX
 
 
 async def test_one_that_was_ready_is_never_given_up(keep: Keep, tmp_path: Path) -> None:
     """What keeps it from starting may go away: it is tried again until it does."""
     kept = keep(LIVE)
-    keeper = kept.start()
-    await keeper.wait_ready()
+    managed = kept.start()
+    await managed.wait_ready()
     kept.script = f"test -e {tmp_path / 'room'} || exit 1; {LIVE}"
-    assert keeper.pid is not None
-    os.kill(keeper.pid, signal.SIGKILL)
-    await until(lambda: keeper.restarts > 2 * FAILURES_UNREADY_MAX)
+    assert managed.pid is not None
+    os.kill(managed.pid, signal.SIGKILL)
+    await until(lambda: managed.restarts > 2 * FAILURES_UNREADY_MAX)
     assert ProcessState.FAILED not in kept.states
     (tmp_path / "room").touch()
-    await keeper.wait_ready()
+    await managed.wait_ready()
 
 
 async def test_wrong_usage_is_not_tried_again(keep: Keep) -> None:
     """A command line that is wrong stays wrong."""
     kept = keep("exit 2")
-    keeper = kept.start()
+    managed = kept.start()
     with pytest.raises(ClusterFailed, match="ended with code 2"):
-        await keeper.wait_ready()
+        await managed.wait_ready()
     assert kept.states == [ProcessState.STARTING, ProcessState.FAILED]
 
 
 async def test_a_cycle_starts_it_as_it_now_should_be(keep: Keep) -> None:
     """Another command takes the place of the first, and counts as no failure."""
     kept = keep(LIVE)
-    keeper = kept.start()
-    await keeper.wait_ready()
+    managed = kept.start()
+    await managed.wait_ready()
     kept.script = "echo second; echo ready; exec sleep 60"
-    await keeper.cycle()
-    assert keeper.state is ProcessState.READY
-    assert keeper.restarts == 0
+    await managed.cycle()
+    assert managed.state is ProcessState.READY
+    assert managed.restarts == 0
     assert "second" in kept.log.read_text()
 
 
 async def test_a_cycle_into_failure_can_be_undone(keep: Keep) -> None:
     """When the new command fails the cycle says so, and the next one brings the old one back."""
     kept = keep(LIVE)
-    keeper = kept.start()
-    await keeper.wait_ready()
+    managed = kept.start()
+    await managed.wait_ready()
     kept.script = "echo cannot; exit 1"
     with pytest.raises(ClusterFailed, match="cannot"):
-        await keeper.cycle()
-    assert keeper.state is ProcessState.FAILED
+        await managed.cycle()
+    assert managed.state is ProcessState.FAILED
     kept.script = LIVE
-    await keeper.cycle()
-    assert keeper.pid is not None
+    await managed.cycle()
+    assert managed.pid is not None
 
 
 async def test_one_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     """Patience has an end."""
     runtime = Runtime.system()
-    keeper = ManagedProcess(
+    managed = ManagedProcess(
         "stubborn",
         lambda: Launch(
             command=("/bin/sh", "-c", "trap '' TERM; echo ready; sleep 60 & wait; wait")
@@ -179,14 +179,14 @@ async def test_one_that_does_not_stop_is_killed(tmp_path: Path) -> None:
         stop_seconds_max=0.2,
     )
     async with runtime.tasks("test") as tasks:
-        tasks.spawn("keeper", keeper.run())
-        await keeper.wait_ready()
-        child = keeper.child
+        tasks.spawn("keeper", managed.run())
+        await managed.wait_ready()
+        child = managed.child
         assert child is not None
-        await keeper.stop()
+        await managed.stop()
         assert child.code == -signal.SIGKILL
-        await until(lambda: keeper.state is ProcessState.STOPPED)
-    keeper.log.close()
+        await until(lambda: managed.state is ProcessState.STOPPED)
+    managed.log.close()
 
 
 async def test_a_probe_tells_when_it_is_ready(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ async def test_a_probe_tells_when_it_is_ready(tmp_path: Path) -> None:
     async def probe() -> bool:
         return next(answers)
 
-    keeper = ManagedProcess(
+    managed = ManagedProcess(
         "quiet",
         lambda: Launch(command=("/bin/sleep", "60"), probe=probe),
         log=RotatingLog(tmp_path / "quiet.log"),
@@ -205,14 +205,14 @@ async def test_a_probe_tells_when_it_is_ready(tmp_path: Path) -> None:
         on_change=lambda _: None,
     )
     async with runtime.tasks("test") as tasks:
-        tasks.spawn("keeper", keeper.run())
-        await keeper.wait_ready()
-        keeper.set_health(is_healthy=False, note="no answer")
-        assert (keeper.state, keeper.note) == (ProcessState.UNREADY, "no answer")
-        keeper.set_health(is_healthy=True)
-        assert keeper.state is ProcessState.READY
-        await keeper.stop()
-    keeper.log.close()
+        tasks.spawn("keeper", managed.run())
+        await managed.wait_ready()
+        managed.set_health(is_healthy=False, note="no answer")
+        assert (managed.state, managed.note) == (ProcessState.UNREADY, "no answer")
+        managed.set_health(is_healthy=True)
+        assert managed.state is ProcessState.READY
+        await managed.stop()
+    managed.log.close()
 
 
 def test_a_process_ends_with_its_parent() -> None:
@@ -245,16 +245,16 @@ def test_a_process_without_its_parent_does_not_start() -> None:
 async def test_a_full_disk_ends_no_process() -> None:
     """With no room for its log, a process is still heard, started again and stopped."""
     kept = Kept(Path("/dev/full"), "echo ready; exec sleep 60")
-    keeper = kept.start()
+    managed = kept.start()
     try:
-        await keeper.wait_ready()
-        assert keeper.child is not None
-        keeper.child.signal(signal.SIGKILL)
-        await until(lambda: keeper.restarts == 1)
-        await keeper.wait_ready(life=2)
+        await managed.wait_ready()
+        assert managed.child is not None
+        managed.child.signal(signal.SIGKILL)
+        await until(lambda: managed.restarts == 1)
+        await managed.wait_ready(life=2)
     finally:
         await kept.close()
-    assert keeper.state is ProcessState.STOPPED
+    assert managed.state is ProcessState.STOPPED
 
 
 async def test_what_is_stopped_has_ended_its_work(
@@ -262,15 +262,15 @@ async def test_what_is_stopped_has_ended_its_work(
 ) -> None:
     """Who has waited for the end may put everything away: nothing is cut short by it."""
     kept = keep("exec sleep 60")
-    keeper = kept.start()
-    await until(lambda: keeper.state is ProcessState.STARTING)
+    managed = kept.start()
+    await until(lambda: managed.state is ProcessState.STARTING)
     await kept.close()
-    assert keeper.state is ProcessState.STOPPED
+    assert managed.state is ProcessState.STOPPED
     assert not caplog.records
 
 
 async def test_a_keeper_that_never_ran_can_be_stopped(keep: Keep) -> None:
     """The end of what was not begun is waited for by nobody."""
     kept = keep(LIVE)
-    await kept.keeper.stop()
-    assert kept.keeper.state is ProcessState.WAITING
+    await kept.managed.stop()
+    assert kept.managed.state is ProcessState.WAITING

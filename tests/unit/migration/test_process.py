@@ -81,12 +81,12 @@ class Candidate:
         self.task = self.tasks.spawn("led", self.led.run())
 
     @property
-    def leads(self) -> bool:
+    def collects_first(self) -> bool:
         return b'restow_controllers_leader{name="trigger"} 1.0' in self.metrics.document()
 
 
 def leading(*candidates: Candidate) -> list[str]:
-    return [each.name for each in candidates if each.leads]
+    return [each.name for each in candidates if each.collects_first]
 
 
 async def test_one_of_two_works_and_the_other_takes_over() -> None:
@@ -138,7 +138,7 @@ async def test_a_part_that_is_always_on_asks_whether_it_leads() -> None:
     await one.tasks.close()
     await clock.advance(10)
     assert two.worker.is_leader()
-    assert two.leads
+    assert two.collects_first
     await two.tasks.close()
 
 
@@ -441,7 +441,7 @@ async def test_a_lost_server_makes_it_unhealthy_after_a_while() -> None:
     async with process_of(client, {}) as process:
         process.health.begin("connection", silence_seconds_max=60)
         async with client.runtime.tasks("test") as tasks:
-            tasks.spawn("pulse", process._feel_pulse())
+            tasks.spawn("pulse", process._probe_server())
             await clock.advance(120)
             assert process.health.states() == {"connection": True}
             api.refuse = [ConnectionRefusedError() for _ in range(100)]

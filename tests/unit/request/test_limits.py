@@ -42,87 +42,87 @@ def context_of(user: User, method: str, target: str) -> Context:
     return context
 
 
-def fill(room: SlotPool, user: str, count: int) -> list[Slot]:
-    """Take so many seats, or as many as there are."""
-    return [room.take(user) for _ in range(count) if room.has_seat_for(user)]
+def fill(pool: SlotPool, user: str, count: int) -> list[Slot]:
+    """Take so many slots, or as many as there are."""
+    return [pool.take(user) for _ in range(count) if pool.has_slot_for(user)]
 
 
-@pytest.mark.parametrize("seats", [1, 2, 7])
-def test_one_user_may_have_all_of_few_seats(seats: int) -> None:
+@pytest.mark.parametrize("slots", [1, 2, 7])
+def test_one_user_may_have_all_of_few_seats(slots: int) -> None:
     """Alone, a user gets as many as there are, and not one more; then there are as many again."""
-    room = SlotPool(seats, Time())
-    held = fill(room, "alice", seats + 1)
-    assert len(held) == seats
-    for seat in held:
-        seat.leave()
-        seat.leave()
-    assert (room.taken, room.held) == (0, {})
-    assert len(fill(room, "alice", seats + 1)) == seats
+    pool = SlotPool(slots, Time())
+    held = fill(pool, "alice", slots + 1)
+    assert len(held) == slots
+    for slot in held:
+        slot.leave()
+        slot.leave()
+    assert (pool.taken, pool.held) == (0, {})
+    assert len(fill(pool, "alice", slots + 1)) == slots
 
 
 def test_zero_is_no_limit() -> None:
     """Without a limit nobody is sent away."""
-    room = SlotPool(0, Time())
-    assert len(fill(room, "alice", 5_000)) == 5_000
+    pool = SlotPool(0, Time())
+    assert len(fill(pool, "alice", 5_000)) == 5_000
 
 
 def test_a_flood_leaves_room_for_others() -> None:
-    """One user takes most of many seats, and a hundred others still find one each, at once."""
-    room = SlotPool(400, Time())
-    assert len(fill(room, "flood", 1_000)) == 350
-    assert all(len(fill(room, f"user-{number}", 1)) == 1 for number in range(50))
-    assert room.taken == 400
+    """One user takes most of many slots, and a hundred others still find one each, at once."""
+    pool = SlotPool(400, Time())
+    assert len(fill(pool, "flood", 1_000)) == 350
+    assert all(len(fill(pool, f"user-{number}", 1)) == 1 for number in range(50))
+    assert pool.taken == 400
 
 
 def test_who_was_sent_away_is_next() -> None:
     """After a refusal the flood gets no more than its share, until nobody was refused for long."""
     time = Time()
-    room = SlotPool(4, time)
-    flood = fill(room, "flood", 4)
-    assert not room.has_seat_for("alice")
+    pool = SlotPool(4, time)
+    flood = fill(pool, "flood", 4)
+    assert not pool.has_slot_for("alice")
     flood.pop().leave()
-    assert not room.has_seat_for("flood")
-    alice = fill(room, "alice", 1)
+    assert not pool.has_slot_for("flood")
+    alice = fill(pool, "alice", 1)
     assert len(alice) == 1
     flood.pop().leave()
-    assert not room.has_seat_for("flood")
+    assert not pool.has_slot_for("flood")
     time.now += SCARCE_SECONDS
-    assert room.has_seat_for("flood")
+    assert pool.has_slot_for("flood")
 
 
 @given(
-    seats=st.integers(1, 40),
+    slots=st.integers(1, 40),
     steps=st.lists(
         st.tuples(st.sampled_from("abcdefgh"), st.booleans(), st.integers(0, 5)), max_size=200
     ),
 )
-def test_rules_of_rooms(seats: int, steps: list[tuple[str, bool, int]]) -> None:
-    """Never more seats than there are; who holds none is sent away only when all are taken; and in
+def test_rules_of_rooms(slots: int, steps: list[tuple[str, bool, int]]) -> None:
+    """Never more slots than there are; who holds none is sent away only when all are taken; and in
     the end all are given back."""
     time = Time()
-    room = SlotPool(seats, time)
+    pool = SlotPool(slots, time)
     held: dict[str, list[Slot]] = {}
     for user, comes, seconds in steps:
         time.now += seconds
         if not comes and held.get(user):
             held[user].pop().leave()
         elif comes:
-            has_seat = room.has_seat_for(user)
+            has_seat = pool.has_slot_for(user)
             if not held.get(user):
-                assert has_seat or room.taken == seats
+                assert has_seat or pool.taken == slots
             if has_seat:
-                held.setdefault(user, []).append(room.take(user))
+                held.setdefault(user, []).append(pool.take(user))
         counts = {name: len(each) for name, each in held.items() if each}
-        assert room.held == counts
-        assert room.taken == sum(counts.values()) <= seats
+        assert pool.held == counts
+        assert pool.taken == sum(counts.values()) <= slots
     for each in held.values():
-        for seat in each:
-            seat.leave()
-    assert (room.taken, room.held) == (0, {})
+        for slot in each:
+            slot.leave()
+    assert (pool.taken, pool.held) == (0, {})
 
 
 @pytest.mark.parametrize(
-    ("method", "target", "room"),
+    ("method", "target", "pool"),
     [
         ("GET", "/api/v1/pods", "reads"),
         ("GET", "/apis", "reads"),
@@ -143,15 +143,15 @@ def test_rules_of_rooms(seats: int, steps: list[tuple[str, bool, int]]) -> None:
         ("PUT", "/apis/coordination.k8s.io/v1/namespaces/default/leases/a", "writes"),
     ],
 )
-def test_which_room(method: str, target: str, room: str | None) -> None:
-    """Reads, writes and streams have seats of their own; health and elections need none."""
+def test_which_room(method: str, target: str, pool: str | None) -> None:
+    """Reads, writes and streams have slots of their own; health and elections need none."""
     flights = InFlight(Time())
-    expected = None if room is None else getattr(flights, room)
-    assert flights.room_of(parse_request(method, target)) is expected
+    expected = None if pool is None else getattr(flights, pool)
+    assert flights.pool_of(parse_request(method, target)) is expected
 
 
 def test_masters_are_exempt() -> None:
-    """A master is let in when all seats are taken, and holds none."""
+    """A master is let in when all slots are taken, and holds none."""
     flights = InFlight(Time(), InFlightOptions(reads_max=1))
     first = context_of(ALICE, "GET", "/api/v1/pods")
     flights.check(first)
@@ -172,14 +172,14 @@ def test_a_seat_taken_before_it_was_known_who_asks() -> None:
     for user, holders in ((ALICE, {"alice": 1}), (MASTER, {})):
         context = context_of(ANONYMOUS, "GET", "/api/v1/pods")
         flights.check(context)
-        seat = flights.take(context)
-        assert seat is not None
+        slot = flights.take(context)
+        assert slot is not None
         assert flights.reads.held == {ANONYMOUS.name: 1}
         context.user = user
         flights.check(context)
-        assert flights.take(context) is seat
+        assert flights.take(context) is slot
         assert flights.reads.held == holders
-        seat.leave()
+        slot.leave()
     assert flights.reads.taken == 0
 
 
@@ -205,16 +205,16 @@ async def _ended(work: Awaitable[Answer]) -> object:
 
 async def test_work_leaves_its_seat_however_it_ends() -> None:
     """Done, failed, cancelled, or given up before it began: the seat is free."""
-    room = SlotPool(8, Time())
-    await _ended(Seated(_given(HttpResponse(200)), room.take("alice")))
-    await _ended(Seated(_failing(), room.take("alice")))
-    task = asyncio.ensure_future(_ended(Seated(_waiting(), room.take("alice"))))
+    pool = SlotPool(8, Time())
+    await _ended(Seated(_given(HttpResponse(200)), pool.take("alice")))
+    await _ended(Seated(_failing(), pool.take("alice")))
+    task = asyncio.ensure_future(_ended(Seated(_waiting(), pool.take("alice"))))
     await asyncio.sleep(0)
-    assert room.taken == 1
+    assert pool.taken == 1
     task.cancel()
     await task
-    Seated(_waiting(), room.take("alice")).close()
-    assert (room.taken, room.held) == (0, {})
+    Seated(_waiting(), pool.take("alice")).close()
+    assert (pool.taken, pool.held) == (0, {})
 
 
 async def _within(work: Awaitable[Answer]) -> Answer:
@@ -224,15 +224,15 @@ async def _within(work: Awaitable[Answer]) -> Answer:
 @pytest.mark.parametrize("has_seat", [True, False])
 async def test_work_in_work_is_given_up_with_it(has_seat: bool) -> None:
     """Given up before it has begun, it leaves no coroutine behind that nobody waits for."""
-    room = SlotPool(8, Time())
+    pool = SlotPool(8, Time())
     inner = _waiting()
-    Seated(_within(inner), room.take("alice") if has_seat else None, inner).close()
+    Seated(_within(inner), pool.take("alice") if has_seat else None, inner).close()
     assert inspect.getcoroutinestate(inner) == inspect.CORO_CLOSED
-    assert room.taken == 0
+    assert pool.taken == 0
     inner = _given(HttpResponse(200))
-    answer = await Seated(_within(inner), room.take("alice") if has_seat else None, inner)
+    answer = await Seated(_within(inner), pool.take("alice") if has_seat else None, inner)
     assert isinstance(answer, HttpResponse)
-    assert room.taken == 0
+    assert pool.taken == 0
 
 
 class Channel:
@@ -255,35 +255,35 @@ class Channel:
 @pytest.mark.parametrize("end", ["close", "abort", "cut"])
 async def test_a_stream_holds_its_seat_until_its_end(end: str) -> None:
     """Whoever ends a watch or a tunnel, its seat is held until then, and free from then on."""
-    room = SlotPool(8, Time(), is_of_streams=True)
+    pool = SlotPool(8, Time(), is_of_streams=True)
     closed: list[str] = []
-    stream = await Seated(_given(PushStream(200, lambda _: None)), room.take("alice"))
+    stream = await Seated(_given(PushStream(200, lambda _: None)), pool.take("alice"))
     assert isinstance(stream, PushStream)
     writer = StreamWriter(Channel(), lambda _: None, chunked=True)
     writer.on_close = lambda: closed.append("stream")
     stream.start(writer)
-    tunnel = await Seated(_given(Tunnel(lambda _: None, b"")), room.take("alice"))
+    tunnel = await Seated(_given(Tunnel(lambda _: None, b"")), pool.take("alice"))
     assert isinstance(tunnel, Tunnel)
     tunnel_end = TunnelEnd(Channel(), lambda _: None)
     tunnel_end.on_close = lambda: closed.append("tunnel")
     tunnel.start(tunnel_end)
-    assert room.taken == 2
+    assert pool.taken == 2
     for each in (writer, tunnel_end):
         getattr(each, end)()
         getattr(each, end)()
-    assert room.taken == 0
+    assert pool.taken == 0
     assert closed == (["stream", "tunnel"] if end == "cut" else [])
 
 
 async def test_a_stream_that_nobody_takes() -> None:
     """Its producer is told, and the seat is free."""
-    room = SlotPool(8, Time(), is_of_streams=True)
+    pool = SlotPool(8, Time(), is_of_streams=True)
     dropped: list[str] = []
     stream = PushStream(200, lambda _: None, on_dropped=lambda: dropped.append("stream"))
-    answer = await Seated(_given(stream), room.take("alice"))
+    answer = await Seated(_given(stream), pool.take("alice"))
     assert isinstance(answer, PushStream)
     answer.close()
-    assert (room.taken, dropped) == (0, ["stream"])
+    assert (pool.taken, dropped) == (0, ["stream"])
 
 
 def test_watches_of_one_user() -> None:

@@ -107,18 +107,18 @@ class Rewriting:
         self.store = ResourceStore(self.line, server.caches, policy, server.runtime)
         self.rewriter = Rewriter(self.store, policy, world.clock)
 
-    async def page(self, **wishes: Any) -> RewrittenPage:
-        wishes = {"target_version": V2, **wishes}
+    async def page(self, **requested: Any) -> RewrittenPage:
+        requested = {"target_version": V2, **requested}
         found: RewrittenPage = await self.world.run(
-            self.rewriter.rewrite_page(self.resource, **wishes)
+            self.rewriter.rewrite_page(self.resource, **requested)
         )
         return found
 
-    async def whole(self, **wishes: Any) -> list[RewrittenPage]:
+    async def whole(self, **requested: Any) -> list[RewrittenPage]:
         """A complete pass."""
-        pages = [await self.page(**wishes)]
+        pages = [await self.page(**requested)]
         while pages[-1].next_key is not None:
-            pages.append(await self.page(start_key=pages[-1].next_key, **wishes))
+            pages.append(await self.page(start_key=pages[-1].next_key, **requested))
         return pages
 
     async def versions(self) -> dict[str, int]:

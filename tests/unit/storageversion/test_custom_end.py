@@ -27,7 +27,7 @@ from restow.storage.interface import (
 from restow.storageversion.garbage_collector import SWEEP_SECONDS
 from restow.storageversion.object_codec import report_key, state_key
 from restow.storageversion.rules import UNKNOWN_HASH
-from restow.storageversion.vote_objects import BALLOTS_PREFIX
+from restow.storageversion.vote_objects import VOTES_PREFIX
 from tests.scenarios.custom_definitions import (
     GADGETS,
     GADGETS_ROOT,
@@ -71,8 +71,8 @@ async def test_what_is_defined_no_more_leaves_nothing(tmp_path: Path, mode: str)
         assert await world.report(KIND) is None
         assert await encoders(world) == []
         assert await world.storage.get(state_key(GADGETS)) is None
-        ballots = (await world.storage.range(Span.of_prefix(BALLOTS_PREFIX))).items
-        assert [item.key for item in ballots if item.key.endswith(f".{PLURAL}")] == []
+        votes = (await world.storage.range(Span.of_prefix(VOTES_PREFIX))).items
+        assert [item.key for item in votes if item.key.endswith(f".{PLURAL}")] == []
         with pytest.raises(StatusError) as refused:
             await world.run(servers[0].write("a", kind=KIND))
         assert refused.value.code == 404

@@ -38,9 +38,9 @@ from restow.storageversion.rules import (
 )
 from restow.storageversion.vote_objects import (
     StoredVote,
-    ballot_key,
-    decode_ballot,
-    encode_ballot,
+    decode_vote,
+    encode_vote,
+    vote_key,
 )
 from restow.storageversion.voting import Candidate, Vote
 
@@ -216,7 +216,7 @@ def test_a_ballot_comes_back(
 ) -> None:
     """With its candidates in order, and all metadata as it was."""
     stored = StoredVote(Vote(selected, tuple(candidates)), metadata)
-    assert decode_ballot(item(encode_ballot(stored))) == stored
+    assert decode_vote(item(encode_vote(stored))) == stored
 
 
 @pytest.mark.parametrize("value", [b"", b"null", b"[]", b"{", b'{"status":7}', b'{"metadata":[]}'])
@@ -229,7 +229,7 @@ def test_what_is_no_object_is_called_damaged(value: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "resource", "report", "state", "ballot"),
+    ("group", "resource", "report", "state", "vote"),
     [
         ("", "pods", "core.pods", "pods", "core.v1.pods"),
         ("apps", "deployments", "apps.deployments", "deployments.apps", "apps.v1.deployments"),
@@ -237,7 +237,7 @@ def test_what_is_no_object_is_called_damaged(value: bytes) -> None:
     ],
 )
 def test_names_lead_back_to_the_resource(
-    group: str, resource: str, report: str, state: str, ballot: str
+    group: str, resource: str, report: str, state: str, vote: str
 ) -> None:
     """Each object is called as its proposal says, and the last dot separates the resource."""
     found = GroupResource(group, resource)
@@ -246,7 +246,7 @@ def test_names_lead_back_to_the_resource(
     assert report_key(report).rpartition("/")[2] == report
     assert state_key(report).rpartition("/")[2] == state
     version = f"{group}/v1" if group else "v1"
-    assert ballot_key(report, version).rpartition("/")[2] == ballot
+    assert vote_key(report, version).rpartition("/")[2] == vote
 
 
 def test_a_lease_shows_that_an_api_server_lives() -> None:

@@ -151,7 +151,7 @@ async def test_an_entry_stays_while_writes_could_match_the_encoder_key(tmp_path:
         gone = Delete(server_key(ServerId(dead.id)))
         await MemoryStorage.commit(world.storage, Transaction((), (gone,)))
         assert peer.coordinator.reconciler is not None
-        await peer.coordinator.reconciler.take_out_dead()  # before the collector comes
+        await peer.coordinator.reconciler.remove_expired()  # before the collector comes
         assert await world.encoder(dead) is not None
         assert set(await world.said()) == {dead.id, peer.id}
         await world.clock.advance(2)

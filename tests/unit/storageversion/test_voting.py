@@ -19,7 +19,7 @@ from restow.storageversion.identity import SERVERS_PREFIX
 from restow.storageversion.object_codec import state_key
 from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import SELECTED_PREFIX, name_of, selected_key
-from restow.storageversion.vote_objects import BALLOTS_PREFIX, decode_ballot
+from restow.storageversion.vote_objects import VOTES_PREFIX, decode_vote
 from restow.storageversion.voting import Vote
 from tests.unit.storageversion.custom_looks import Late
 from tests.unit.storageversion.world import GROUP, RELEASES, World, open_world
@@ -53,10 +53,10 @@ class Published:
         return await self._commit(transaction)
 
 
-async def ballot(world: World) -> Vote:
-    found = (await world.storage.range(Span.of_prefix(BALLOTS_PREFIX))).items
+async def vote(world: World) -> Vote:
+    found = (await world.storage.range(Span.of_prefix(VOTES_PREFIX))).items
     (item,) = [item for item in found if item.key.endswith(".widgets")]
-    return decode_ballot(item).ballot
+    return decode_vote(item).vote
 
 
 async def versions(world: World) -> set[str]:
@@ -70,23 +70,23 @@ async def test_a_rolling_upgrade_keeps_the_selection_until_the_last_server(tmp_p
     once, and the name of the object stays."""
     async with open_world(tmp_path) as world:
         old = [await world.started("x+1", mode="strict") for _ in range(2)]
-        assert (await ballot(world)).selected == V1
+        assert (await vote(world)).selected == V1
         first = await world.started("x+2", mode="strict")
         await world.run(first.write("a"))
         assert (await world.stored("a"), await versions(world)) == ("v1", {V1})
         await world.run(old[0].stop())
         second = await world.started("x+2", mode="strict")
-        assert ((await ballot(world)).selected, await world.common()) == (V1, V1)
+        assert ((await vote(world)).selected, await world.common()) == (V1, V1)
         epoch = (await world.epoch()).epoch
         await world.run(old[1].stop())
         await world.clock.advance(1)
-        assert ((await ballot(world)).selected, await world.common()) == (V2, V2)
+        assert ((await vote(world)).selected, await world.common()) == (V2, V2)
         assert (await world.epoch()).epoch == epoch + 1
         for server in (first, second):
             await world.run(server.write(server.name))
             assert await world.stored(server.name) == "v2"
-        found = (await world.storage.range(Span.of_prefix(BALLOTS_PREFIX))).items
-        assert f"{BALLOTS_PREFIX}{GROUP}.v1.widgets" in {item.key for item in found}
+        found = (await world.storage.range(Span.of_prefix(VOTES_PREFIX))).items
+        assert f"{VOTES_PREFIX}{GROUP}.v1.widgets" in {item.key for item in found}
 
 
 async def test_a_server_that_does_not_hear_of_itself_votes_all_the_same(tmp_path: Path) -> None:
@@ -97,11 +97,11 @@ async def test_a_server_that_does_not_hear_of_itself_votes_all_the_same(tmp_path
         new = world.server("x+2", mode="strict")
         new.line.hold(SERVERS_PREFIX)
         await world.run(new.start())
-        assert {each.server_id for each in (await ballot(world)).candidates} == {old.id, new.id}
+        assert {each.server_id for each in (await vote(world)).candidates} == {old.id, new.id}
         new.line.let_go(SERVERS_PREFIX)
         await world.run(old.stop())
         await world.clock.advance(1)
-        assert (await ballot(world)).selected == V2
+        assert (await vote(world)).selected == V2
 
 
 async def test_a_write_that_meets_a_change_of_the_selection_is_encoded_anew(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ async def test_a_write_that_meets_a_change_of_the_selection_is_encoded_anew(tmp_
         other = await world.started("x+2", mode="strict")
         await world.run(old.stop())
         await world.clock.advance(2)
-        assert (await ballot(world)).selected == V2
+        assert (await vote(world)).selected == V2
         new.line.wake()
         assert (await world.run(late)).created
         assert await world.stored("late") == "v2"
@@ -129,7 +129,7 @@ async def test_a_temporary_downgrade_of_one_does_not_change_the_selection(tmp_pa
         leaving = await world.started("x+2", mode="strict")
         await world.run(leaving.stop())
         downgraded = await world.started("x+1", mode="strict")
-        assert (await ballot(world)).selected == V2
+        assert (await vote(world)).selected == V2
         await world.run(downgraded.write("a"))
         assert (await world.stored("a"), await world.common()) == ("v2", V2)
 
@@ -141,7 +141,7 @@ async def test_the_death_of_the_last_dissenter_changes_the_selection(tmp_path: P
         await world.started("x+2", mode="strict")
         await dissenter.kill()
         await world.clock.advance(LEASE_SECONDS + 2)
-        assert ((await ballot(world)).selected, await world.common()) == (V2, V2)
+        assert ((await vote(world)).selected, await world.common()) == (V2, V2)
 
 
 async def test_a_jump_over_a_release_is_refused(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ async def test_a_jump_over_a_release_is_refused(tmp_path: Path) -> None:
         with pytest.raises(StatusError) as refused:
             await world.run(jumper.write("a"))
         assert refused.value.code == 503
-        assert (await ballot(world)).selected == V1
+        assert (await vote(world)).selected == V1
 
 
 async def test_stored_data_that_a_server_cannot_read_keeps_it_out(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ async def test_all_releases_of_the_table_one_after_the_other(tmp_path: Path) -> 
                 await world.run(servers[position].write(f"{release}.{position}".replace("+", "")))
                 assert len(await versions(world)) == 1
             await world.clock.advance(1)
-            assert (await ballot(world)).selected == expected
+            assert (await vote(world)).selected == expected
 
 
 async def test_the_first_voter_among_servers_that_report_selects_what_they_write(
@@ -195,13 +195,13 @@ async def test_the_first_voter_among_servers_that_report_selects_what_they_write
         with pytest.raises(ModeRefused, match="change-coordination-mode"):
             await world.run(world.server("x+2", mode="strict").start())
         voter = await world.started("x+2", mode="strict", may_change_mode=True)
-        assert (await ballot(world)).selected == V1
+        assert (await vote(world)).selected == V1
         await world.run(voter.write("a"))
         assert await world.stored("a") == "v1"
         assert await world.common() is None  # Modes do not mix silently.
         await world.run(reporting.stop())
         await world.clock.advance(1)
-        assert ((await ballot(world)).selected, await world.common()) == (V2, V2)
+        assert ((await vote(world)).selected, await world.common()) == (V2, V2)
 
 
 async def test_the_first_voter_waits_for_servers_that_report_nothing(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ async def test_the_first_voter_waits_for_servers_that_report_nothing(tmp_path: P
         await waiting.kill()
         forced = await world.started("x+2", mode="strict", may_change_mode=True, may_force=True)
         assert forced.coordinator.completed
-        assert (await ballot(world)).selected == V2
+        assert (await vote(world)).selected == V2
 
 
 async def test_ballots_go_with_the_last_voter(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ async def test_ballots_go_with_the_last_voter(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
         server = await world.started("x+1", mode="strict")
         await world.run(server.stop())
-        for prefix in (BALLOTS_PREFIX, SELECTED_PREFIX):
+        for prefix in (VOTES_PREFIX, SELECTED_PREFIX):
             assert await world.storage.count(Span.of_prefix(prefix)) == 0
 
 
@@ -253,7 +253,7 @@ async def test_a_server_that_may_not_write_shows_what_is_selected(tmp_path: Path
         assert coordinator.version_of(resource) == V1
         await world.run(old.stop())
         await world.clock.advance(10)
-        assert (await ballot(world)).selected == V2
+        assert (await vote(world)).selected == V2
         assert coordinator.version_of(resource) == V2
         assert shown[-1] == V2
 
@@ -331,7 +331,7 @@ async def test_loose_servers_publish_no_version_while_writes_in_another_may_land
         await world.clock.settle()
         await world.run(leaving.stop())
         await world.clock.advance(1)
-        assert (await ballot(world)).selected == new_version
+        assert (await vote(world)).selected == new_version
         assert await world.common() is None
         (entry,) = (await world.report()).entries  # type: ignore[union-attr]
         assert entry.written == (old_version, new_version)
@@ -364,7 +364,7 @@ async def test_a_loose_server_that_switches_back_names_both_versions_until_both_
         await world.clock.advance(10)
         back = await world.started("x+1", mode="loose")
         await world.run(new.stop())
-        assert (await ballot(world)).selected == V1
+        assert (await vote(world)).selected == V1
         for _ in range(4):
             await world.clock.advance(10)
             (entry,) = (await world.report()).entries  # type: ignore[union-attr]
@@ -392,7 +392,7 @@ async def test_a_loose_selection_that_moves_back_and_forth_touches_the_state(
         await world.run(newer.stop())
         await world.clock.advance(1)
         after = await world.storage.get(key)
-        assert (await ballot(world)).selected == V1
+        assert (await vote(world)).selected == V1
         assert before is not None
         assert after is not None
         assert after.revision > before.revision

@@ -11,10 +11,10 @@ from restow.storageversion.voting import (
     Candidate,
     Vote,
     counted,
+    drop_stale_candidates,
     first_selection,
     holding_back,
     with_candidate,
-    without_strangers,
 )
 
 IDS = [ServerId(f"s{number}") for number in range(4)]
@@ -33,7 +33,7 @@ members_of = st.dictionaries(ids, st.none() | records)
 candidates = st.lists(
     st.builds(Candidate, ids, versions), max_size=4, unique_by=lambda candidate: candidate[0]
 )
-ballots = st.builds(Vote, versions, candidates.map(tuple))
+votes = st.builds(Vote, versions, candidates.map(tuple))
 entry_lists = st.lists(
     st.builds(
         lambda server_id, version: StorageVersionEntry(
@@ -50,11 +50,11 @@ entry_lists = st.lists(
 def naive_holds_back(
     server_id: ServerId,
     record: ServerRecord | None,
-    ballot: Vote,
+    given_vote: Vote,
     entries: list[StorageVersionEntry],
 ) -> bool:
     """A server without a vote that may want, or write, something else."""
-    for candidate in ballot.candidates:
+    for candidate in given_vote.candidates:
         if candidate.server_id == server_id:
             return False
     if record is None:
@@ -67,39 +67,41 @@ def naive_holds_back(
     return not record.settled  # It is on its way.
 
 
-@given(ballots, members_of, entry_lists)
+@given(votes, members_of, entry_lists)
 def test_a_selection_changes_only_when_all_want_the_same(
-    ballot: Vote, members: dict[ServerId, ServerRecord | None], entries: list[StorageVersionEntry]
+    given_vote: Vote,
+    members: dict[ServerId, ServerRecord | None],
+    entries: list[StorageVersionEntry],
 ) -> None:
     """One other wish, or one server that has not said anything, keeps it as it is."""
     blockers = [
         server_id
         for server_id, record in members.items()
-        if naive_holds_back(server_id, record, ballot, entries)
+        if naive_holds_back(server_id, record, given_vote, entries)
     ]
-    voters = [candidate.server_id for candidate in ballot.candidates]
+    voters = [candidate.server_id for candidate in given_vote.candidates]
     assert sorted(holding_back(voters, members, entries)) == sorted(blockers)
-    wishes = [candidate.preferred for candidate in ballot.candidates]
-    expected = ballot.selected
-    if wishes and wishes.count(wishes[0]) == len(wishes) and not blockers:
-        expected = wishes[0]
-    after = counted(ballot, members, entries)
+    requested = [candidate.preferred for candidate in given_vote.candidates]
+    expected = given_vote.selected
+    if requested and requested.count(requested[0]) == len(requested) and not blockers:
+        expected = requested[0]
+    after = counted(given_vote, members, entries)
     assert after.selected == expected
-    assert after.candidates == ballot.candidates
+    assert after.candidates == given_vote.candidates
 
 
-@given(ballots, st.builds(Candidate, ids, versions), st.sets(ids))
+@given(votes, st.builds(Candidate, ids, versions), st.sets(ids))
 def test_each_server_has_one_vote_and_strangers_none(
-    ballot: Vote, vote: Candidate, members: set[ServerId]
+    given_vote: Vote, vote: Candidate, members: set[ServerId]
 ) -> None:
     """A later vote replaces the earlier one; the votes of the gone are removed, nothing else is."""
-    voted = with_candidate(ballot, vote)
-    assert voted.selected == ballot.selected
+    voted = with_candidate(given_vote, vote)
+    assert voted.selected == given_vote.selected
     assert [c for c in voted.candidates if c.server_id == vote.server_id] == [vote]
-    others = [c for c in ballot.candidates if c.server_id != vote.server_id]
+    others = [c for c in given_vote.candidates if c.server_id != vote.server_id]
     assert [c for c in voted.candidates if c.server_id != vote.server_id] == others
-    left = without_strangers(voted, members)
-    assert left.selected == ballot.selected
+    left = drop_stale_candidates(voted, members)
+    assert left.selected == given_vote.selected
     assert list(left.candidates) == [c for c in voted.candidates if c.server_id in members]
 
 
@@ -134,10 +136,12 @@ def test_the_first_voter_selects_what_the_others_write(
     assert first_selection(preferred, own, members, entries) == expected
 
 
-@given(ballots, members_of, entry_lists)
+@given(votes, members_of, entry_lists)
 def test_counting_twice_changes_nothing(
-    ballot: Vote, members: dict[ServerId, ServerRecord | None], entries: list[StorageVersionEntry]
+    given_vote: Vote,
+    members: dict[ServerId, ServerRecord | None],
+    entries: list[StorageVersionEntry],
 ) -> None:
     """Whoever counts, and however often, finds the same."""
-    once = counted(ballot, members, entries)
+    once = counted(given_vote, members, entries)
     assert counted(once, members, entries) == once

@@ -53,22 +53,22 @@ def apply(server: Server, context: Context) -> Promise | Writing:
     _check_options(context)
     if codec.takes_long(context.request.body, YAML):
         return Shielded(_read_and_apply(server, context))
-    wish = read_wish(context)
+    options = read_options(context)
     return begin_change(
         server,
         context,
-        wish,
-        again=partial(_apply, server, context, wish),
+        options,
+        again=partial(_apply, server, context, options),
         is_patch=True,
     )
 
 
 async def _read_and_apply(server: Server, context: Context) -> HttpResponse:
-    wish = await asyncio.to_thread(read_wish, context)
-    return await _apply(server, context, replace(wish, is_long=True))
+    options = await asyncio.to_thread(read_options, context)
+    return await _apply(server, context, replace(options, is_long=True))
 
 
-async def _apply(server: Server, context: Context, wish: Apply) -> HttpResponse:
+async def _apply(server: Server, context: Context, options: Apply) -> HttpResponse:
     resource, info = resource_of(context), context.info
     asked = server.admission.asked(context, "UPDATE")
     for _ in range(ATTEMPTS_MAX):
@@ -77,7 +77,7 @@ async def _apply(server: Server, context: Context, wish: Apply) -> HttpResponse:
                 resource,
                 info.version,
                 resource.path_of(info.namespace, info.name),
-                wish,
+                options,
                 subresource=part_of(info.subresource),
                 is_patch=True,
                 mutate=None if asked is None else asked.mutate,
@@ -91,16 +91,16 @@ async def _apply(server: Server, context: Context, wish: Apply) -> HttpResponse:
         else:
             return written_answer(server, context, written)
         try:
-            return await _create(server, context, wish)
+            return await _create(server, context, options)
         except status.AlreadyExists:
             continue
     raise status.server_timeout(resource.kind.group_resource, "patch")
 
 
-async def _create(server: Server, context: Context, wish: Apply) -> HttpResponse:
+async def _create(server: Server, context: Context, options: Apply) -> HttpResponse:
     """An object that is not there yet. Raises 409 when another one is meant, that was there."""
     resource, info = resource_of(context), context.info
-    obj = await server.store.applied(resource, info.version, wish)
+    obj = await server.store.applied(resource, info.version, options)
     metadata = obj["metadata"]
     if uid := metadata.get("uid"):
         why = (
@@ -123,7 +123,7 @@ def _check_options(context: Context) -> None:
     is_dry_run(info)
 
 
-def read_wish(context: Context) -> Apply:
+def read_options(context: Context) -> Apply:
     """What is to be applied, from the body. Raises 400, 413."""
     value = _read(context)
     config = _of_scale(context, value) if context.info.subresource == "scale" else value

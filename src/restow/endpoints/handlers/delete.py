@@ -12,7 +12,7 @@ from restow.apimachinery import field_errors, status
 from restow.apimachinery.names import GroupKind, GroupResource
 from restow.apimachinery.status_error import StatusCause
 from restow.endpoints.handlers.get import resource_of
-from restow.endpoints.handlers.list_objects import list_answer, read_wish
+from restow.endpoints.handlers.list_objects import list_answer, read_query
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.list_selectors import ListSelectors
 from restow.endpoints.representations import object_in_form
@@ -44,7 +44,7 @@ def delete(server: Server, context: Context) -> Promise:
 
 async def _delete(server: Server, context: Context) -> HttpResponse:
     resource, info = resource_of(context), context.info
-    wish, stays_code = await _wishes(server, context)
+    sent_options, stays_code = await _options(server, context)
     if resource.kind.plural == "namespaces" and not resource.group and info.name in _UNDELETABLE:
         raise status.forbidden(
             "this namespace may not be deleted",
@@ -54,7 +54,7 @@ async def _delete(server: Server, context: Context) -> HttpResponse:
     path = resource.path_of(info.namespace, info.name)
     asked = server.admission.asked(context, "DELETE")
     review = None if asked is None else asked.review_delete
-    written = await server.store.delete(resource, info.version, path, wish, review=review)
+    written = await server.store.delete(resource, info.version, path, sent_options, review=review)
     if not written.removed or resource.kind.returns_deleted:
         body = written.body
         if context.form.as_kind:
@@ -82,9 +82,9 @@ def delete_collection(server: Server, context: Context) -> Promise:
 
 async def _delete_collection(server: Server, context: Context) -> Answer:
     resource, info = resource_of(context), context.info
-    wish, _ = await _wishes(server, context)
+    sent_options, _ = await _options(server, context)
     selection = ListSelectors(resource, info)
-    limit = read_wish(server, context, selection).limit
+    limit = read_query(server, context, selection).limit
     cache = await server.store.read(resource)
     page = cache.select(selection.prefix)
     entries = page.entries
@@ -108,14 +108,14 @@ async def _delete_collection(server: Server, context: Context) -> Answer:
             resource, [entry for _, entry in some], resource.api_version(info.version)
         )
         found = {path: entry for (path, _), entry in zip(some, seen, strict=True)}
-        deleted += await _delete_all(server, context, found, wish)
+        deleted += await _delete_all(server, context, found, sent_options)
     return await list_answer(
         server, context, deleted, {"resourceVersion": str(server.store.position)}
     )
 
 
 async def _delete_all(
-    server: Server, context: Context, found: dict[str, Entry], wish: DeleteOptions
+    server: Server, context: Context, found: dict[str, Entry], sent_options: DeleteOptions
 ) -> list[bytes]:
     """Delete objects, some at a time; those that were there, as they were before."""
     resource, info = resource_of(context), context.info
@@ -127,7 +127,7 @@ async def _delete_all(
         some = paths[first : first + DELETES_AT_ONCE]
         outcomes = await asyncio.gather(
             *(
-                server.store.delete(resource, info.version, path, wish, review=review)
+                server.store.delete(resource, info.version, path, sent_options, review=review)
                 for path in some
             ),
             return_exceptions=True,
@@ -140,28 +140,30 @@ async def _delete_all(
     return deleted
 
 
-async def _wishes(server: Server, context: Context) -> tuple[DeleteOptions, int]:
+async def _options(server: Server, context: Context) -> tuple[DeleteOptions, int]:
     """What a client wants, and with which code it hears of an object that is not gone yet."""
     if needs_thread(context):
         options = await asyncio.to_thread(read_options, context)
     else:
         options = read_options(context)
-    wish = as_possible(server, context, wish_of(context, options))
+    sent_options = as_possible(server, context, options_of(context, options))
     # Those who use the old option know that as well.
-    return wish, 202 if options.get("orphanDependents") is False else 200
+    return sent_options, 202 if options.get("orphanDependents") is False else 200
 
 
-def as_possible(server: Server, context: Context, wish: DeleteOptions) -> DeleteOptions:
+def as_possible(server: Server, context: Context, sent_options: DeleteOptions) -> DeleteOptions:
     """A wish that somebody here can fulfil."""
     kind = resource_of(context).kind
-    if (wish.policy or kind.orphans_by_default) and not server.collects_dependents:
-        return replace(wish, policy="Background")  # nobody would ever take the finalizer out
-    if not wish.policy and kind.orphans_by_default and kind.group_resource == _JOBS:
+    if (sent_options.policy or kind.orphans_by_default) and not server.collects_dependents:
+        return replace(
+            sent_options, policy="Background"
+        )  # nobody would ever take the finalizer out
+    if not sent_options.policy and kind.orphans_by_default and kind.group_resource == _JOBS:
         context.warn(_JOBS_WARNING)
-    return wish
+    return sent_options
 
 
-def wish_of(context: Context, options: dict[str, Any]) -> DeleteOptions:
+def options_of(context: Context, options: dict[str, Any]) -> DeleteOptions:
     """What a client wants, from DeleteOptions. Raises 422."""
     policy = options.get("propagationPolicy") or ""
     orphan = options.get("orphanDependents")

@@ -25,7 +25,7 @@ from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status_error import StatusCause, StatusError
 from restow.endpoints.handlers.binding import pods_of
 from restow.endpoints.handlers.conditions import condition_of, with_condition
-from restow.endpoints.handlers.delete import as_possible, wish_of
+from restow.endpoints.handlers.delete import as_possible, options_of
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.subresource_actions import SentKind, done, stored_object
 from restow.httpserver.response import HttpResponse, Promise, Shielded
@@ -57,22 +57,22 @@ async def _evict(server: Server, context: Context) -> HttpResponse:
     obj = await _SENT.read(context)
     if obj["metadata"].get("name") != context.info.name:
         raise status.bad_request("name in URL does not match name in Eviction object")
-    wish = as_possible(server, context, wish_of(context, obj.get("deleteOptions") or {}))
+    options = as_possible(server, context, options_of(context, obj.get("deleteOptions") or {}))
     asked = server.admission.asked(context, "CREATE")
     if asked is not None:
-        obj = await asked.mutate(obj, None, is_dry_run=wish.dry_run)
-        wish = as_possible(server, context, wish_of(context, obj.get("deleteOptions") or {}))
-        await asked.review(obj, None, is_dry_run=wish.dry_run)
-    await _Evicting(server, context, wish).run()
+        obj = await asked.mutate(obj, None, is_dry_run=options.dry_run)
+        options = as_possible(server, context, options_of(context, obj.get("deleteOptions") or {}))
+        await asked.review(obj, None, is_dry_run=options.dry_run)
+    await _Evicting(server, context, options).run()
     return done(context)
 
 
 class _Evicting:
     """One eviction."""
 
-    def __init__(self, server: Server, context: Context, wish: DeleteOptions) -> None:
+    def __init__(self, server: Server, context: Context, options: DeleteOptions) -> None:
         self._server = server
-        self._wish = wish
+        self._options = options
         self._pods = pods_of(server)
         self._namespace, self._name = context.info.namespace, context.info.name
         self._path = self._pods.path_of(self._namespace, self._name)
@@ -84,11 +84,11 @@ class _Evicting:
                 await self._evict_running(pod)
                 return
             # A pending pod may begin to run meanwhile, and then a budget has the say.
-            is_pending = not _is_ending_or_over(pod) and not self._wish.resource_version
+            is_pending = not _is_ending_or_over(pod) and not self._options.resource_version
             try:
-                await self._delete(self._at(pod) if is_pending else self._wish)
+                await self._delete(self._at(pod) if is_pending else self._options)
             except status.Conflict:
-                if not is_pending or self._wish.uid not in ("", pod["metadata"]["uid"]):
+                if not is_pending or self._options.uid not in ("", pod["metadata"]["uid"]):
                     raise
             else:
                 return
@@ -97,7 +97,7 @@ class _Evicting:
     async def _evict_running(self, pod: Object) -> None:
         budget = await self._budget_of(pod)
         if budget is None:
-            await self._delete(self._wish)
+            await self._delete(self._options)
             return
         resource, name = budget[0], budget[1]["metadata"]["name"]
         if _is_not_missed(pod, budget[1]):
@@ -105,7 +105,7 @@ class _Evicting:
                 # It must still be the one that is not ready.
                 await self._delete(self._at(pod))
             except status.Conflict:
-                if self._wish.resource_version:
+                if self._options.resource_version:
                     raise
                 raise _in_work(name) from None
             return
@@ -118,9 +118,9 @@ class _Evicting:
             subresource="status",
             is_patch=True,
             manager=None,  # as in the reference
-            dry_run=self._wish.dry_run,
+            dry_run=self._options.dry_run,
         )
-        await self._delete(self._wish)
+        await self._delete(self._options)
 
     async def _budget_of(self, pod: Object) -> tuple[Resource, Object] | None:
         """The budget that selects a pod. Raises a 500 when there are several."""
@@ -144,27 +144,27 @@ class _Evicting:
 
     def _at(self, pod: Object) -> DeleteOptions:
         """The same wish, of the pod as it was seen."""
-        if self._wish.resource_version:
-            return self._wish
-        return replace(self._wish, resource_version=pod["metadata"]["resourceVersion"])
+        if self._options.resource_version:
+            return self._options
+        return replace(self._options, resource_version=pod["metadata"]["resourceVersion"])
 
-    async def _delete(self, wish: DeleteOptions) -> None:
+    async def _delete(self, options: DeleteOptions) -> None:
         """Note in the pod why it goes, and delete it."""
-        store, version = self._server.store, wish.resource_version
-        if not wish.dry_run:
+        store, version = self._server.store, options.resource_version
+        if not options.dry_run:
             now = timestamp(self._server.runtime.clock.wall())
             written = await store.update(
                 self._pods,
                 "v1",
                 self._path,
-                _marked(wish, now=now),
+                _marked(options, now=now),
                 subresource=EVICTION,
                 is_patch=True,
                 manager=None,
             )
             if version and not written.removed:
                 version = _resource_version(written.body)
-        await store.delete(self._pods, "v1", self._path, replace(wish, resource_version=version))
+        await store.delete(self._pods, "v1", self._path, replace(options, resource_version=version))
 
 
 def _resource_version(body: bytes) -> str:
@@ -194,7 +194,7 @@ def _is_not_missed(pod: Object, budget: Object) -> bool:
     return desired > 0 and (state.get("currentHealthy") or 0) >= desired
 
 
-def _marked(wish: DeleteOptions, *, now: str) -> Callable[[Object], Object]:
+def _marked(options: DeleteOptions, *, now: str) -> Callable[[Object], Object]:
     condition = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -204,10 +204,10 @@ def _marked(wish: DeleteOptions, *, now: str) -> Callable[[Object], Object]:
 
     def change(pod: Object) -> Object:
         metadata = pod["metadata"]
-        if wish.uid and wish.uid != metadata["uid"]:
-            raise _other(pod, "UID", wish.uid, "have been deleted and then recreated")
-        if wish.resource_version and wish.resource_version != metadata["resourceVersion"]:
-            raise _other(pod, "ResourceVersion", wish.resource_version, "have been modified")
+        if options.uid and options.uid != metadata["uid"]:
+            raise _other(pod, "UID", options.uid, "have been deleted and then recreated")
+        if options.resource_version and options.resource_version != metadata["resourceVersion"]:
+            raise _other(pod, "ResourceVersion", options.resource_version, "have been modified")
         state = with_condition(pod.get("status") or {}, condition, now=now, is_probed=True)
         return {**pod, "status": state}
 

@@ -82,52 +82,52 @@ def list_objects(server: Server, context: Context) -> Promise:
     """GET of a collection."""
     resource = resource_of(context)
     selection = ListSelectors(resource, context.info)
-    wish = read_wish(server, context, selection)
-    if wish.version is None and wish.place is None:
+    query = read_query(server, context, selection)
+    if query.version is None and query.place is None:
         cache = server.store.fresh(resource)
         if cache is not None and not _must_wait(context, cache, selection):
-            return _answer_now(server, context, cache, selection, wish)
-    return _list_later(server, context, selection, wish)
+            return _answer_now(server, context, cache, selection, query)
+    return _list_later(server, context, selection, query)
 
 
 async def _list_later(
-    server: Server, context: Context, selection: ListSelectors, wish: ListQuery
+    server: Server, context: Context, selection: ListSelectors, query: ListQuery
 ) -> Answer:
-    answer = await _found_later(server, context, selection, wish)
+    answer = await _found_later(server, context, selection, query)
     return await answer if isinstance(answer, Awaitable) else answer
 
 
 async def _found_later(
-    server: Server, context: Context, selection: ListSelectors, wish: ListQuery
+    server: Server, context: Context, selection: ListSelectors, query: ListQuery
 ) -> ListAnswer:
     resource = resource_of(context)
-    if wish.place is None and not wish.exact:
-        cache = await fresh_enough(server, resource, wish.version)
+    if query.place is None and not query.exact:
+        cache = await fresh_enough(server, resource, query.version)
         if _must_wait(context, cache, selection):
-            found = await _from_cache_in_slices(server, context, cache, selection, wish)
+            found = await _from_cache_in_slices(server, context, cache, selection, query)
             return _answer(server, context, selection, found)
-        return _answer_now(server, context, cache, selection, wish)
+        return _answer_now(server, context, cache, selection, query)
     cache = await server.store.loaded(resource)
-    place = wish.place or PageStart(wish.version or 0, "")
+    place = query.place or PageStart(query.version or 0, "")
     if place.revision == INCONSISTENT:
         cache = await fresh_enough(server, resource, None)
         found = await _from_cache_in_slices(
-            server, context, cache, selection, wish, start=place.start
+            server, context, cache, selection, query, start=place.start
         )
         return _answer(server, context, selection, found)
     if place.revision > max(server.store.position, cache.changed_at):
         await wait_for_version(server, resource, place.revision)
     if cache.changed_at <= place.revision:
         found = await _from_cache_in_slices(
-            server, context, cache, selection, wish, start=place.start
+            server, context, cache, selection, query, start=place.start
         )
         found.revision = place.revision
     else:
-        found = await _from_store(server, context, selection, wish, place)
+        found = await _from_store(server, context, selection, query, place)
     return _answer(server, context, selection, found)
 
 
-def read_wish(server: Server, context: Context, selection: ListSelectors) -> ListQuery:
+def read_query(server: Server, context: Context, selection: ListSelectors) -> ListQuery:
     """Read and check the parameters of a list."""
     info = context.info
     limit = info.number("limit") or 0
@@ -169,11 +169,11 @@ def _invalid(field: str, why: str) -> status.StatusError:
 
 
 def _answer_now(
-    server: Server, context: Context, cache: WatchCache, selection: ListSelectors, wish: ListQuery
+    server: Server, context: Context, cache: WatchCache, selection: ListSelectors, query: ListQuery
 ) -> ListAnswer:
     """A list from its beginning, out of a cache that is as fresh as it must be."""
-    if selection or wish.limit or cache.damaged:
-        return _answer(server, context, selection, _from_cache(server, cache, selection, wish))
+    if selection or query.limit or cache.damaged:
+        return _answer(server, context, selection, _from_cache(server, cache, selection, query))
     resource = resource_of(context)
     api_version = resource.api_version(context.info.version)
     wanted = (selection.prefix, api_version)
@@ -191,7 +191,12 @@ def _answer_now(
 
 
 def _from_cache(
-    server: Server, cache: WatchCache, selection: ListSelectors, wish: ListQuery, *, start: str = ""
+    server: Server,
+    cache: WatchCache,
+    selection: ListSelectors,
+    query: ListQuery,
+    *,
+    start: str = "",
 ) -> FoundPage:
     revision = max(server.store.position, cache.changed_at)
     if cache.damaged:
@@ -205,16 +210,16 @@ def _from_cache(
             else FoundPage([], [], revision)
         )
     if not selection:
-        page = cache.select(selection.prefix, start=start, limit=wish.limit)
+        page = cache.select(selection.prefix, start=start, limit=query.limit)
         found = FoundPage(page.keys, page.entries, revision)
-        if wish.limit and len(page.keys) == wish.limit:
+        if query.limit and len(page.keys) == query.limit:
             following = page.keys[-1] + "\0"
             if remaining := cache.count(selection.prefix, start=following):
                 found.next_start, found.remaining = following, remaining
         return found
     page = cache.select(selection.prefix, start=start)
     found = FoundPage([], [], revision)
-    _match(found, page, selection, wish)
+    _match(found, page, selection, query)
     return found
 
 
@@ -243,7 +248,7 @@ async def _from_cache_in_slices(
     context: Context,
     cache: WatchCache,
     selection: ListSelectors,
-    wish: ListQuery,
+    query: ListQuery,
     *,
     start: str = "",
 ) -> FoundPage:
@@ -252,7 +257,7 @@ async def _from_cache_in_slices(
     resource = selection.resource
     api_version = resource.api_version(context.info.version)
     if not selection or (resource.remote is None and not _takes_long(cache, selection)):
-        found = _from_cache(server, cache, selection, wish, start=start)
+        found = _from_cache(server, cache, selection, query, start=start)
         found.entries = await server.store.in_version(resource, found.entries, api_version)
         return found
     if cache.damaged:
@@ -264,7 +269,7 @@ async def _from_cache_in_slices(
         last = first + SLICE_ITEMS
         entries = await server.store.in_version(resource, page.entries[first:last], api_version)
         some = Slice(page.keys[first:last], entries, page.revision)
-        if _match(found, some, selection, wish):
+        if _match(found, some, selection, query):
             break
         await server.runtime.clock.sleep(0)
     return found
@@ -287,11 +292,11 @@ def refuse_damaged(server: Server, cache: WatchCache, selection: ListSelectors) 
         raise server.store.damaged(selection.resource, found)
 
 
-def _match(found: FoundPage, page: Slice, selection: ListSelectors, wish: ListQuery) -> bool:
+def _match(found: FoundPage, page: Slice, selection: ListSelectors, query: ListQuery) -> bool:
     """Add what matches; whether the page that is wished for is full."""
     for path, entry in zip(page.keys, page.entries, strict=True):
         if selection.matches(path, entry):
-            if wish.limit and len(found.paths) == wish.limit:
+            if query.limit and len(found.paths) == query.limit:
                 found.next_start = found.paths[-1] + "\0"
                 return True
             found.paths.append(path)
@@ -300,7 +305,7 @@ def _match(found: FoundPage, page: Slice, selection: ListSelectors, wish: ListQu
 
 
 async def _from_store(
-    server: Server, context: Context, selection: ListSelectors, wish: ListQuery, place: PageStart
+    server: Server, context: Context, selection: ListSelectors, query: ListQuery, place: PageStart
 ) -> FoundPage:
     """A page as it was at a version that memory has left behind."""
     resource = resource_of(context)
@@ -313,12 +318,12 @@ async def _from_store(
         try:
             page = await server.store.storage.range(
                 span.starting_at(resource.root + start) if start else span,
-                limit=wish.limit,
+                limit=query.limit,
                 revision=Revision(place.revision),
                 with_total=not selection,
             )
         except Compacted as error:
-            raise _expired(server, selection, place, has_token=wish.place is not None) from error
+            raise _expired(server, selection, place, has_token=query.place is not None) from error
         except StorageError as error:
             raise translate(error) from error
         entries: list[Entry] = []
@@ -330,7 +335,7 @@ async def _from_store(
             except (CannotOpen, VersionUnknown) as error:
                 # The key of the past may be gone, or its version; what is now is read anew by who
                 # is told so.
-                has_token = wish.place is not None
+                has_token = query.place is not None
                 raise _expired(server, selection, place, has_token=has_token) from error
             except StoreDamaged as error:
                 path = item.key[len(resource.root) :]
@@ -343,7 +348,7 @@ async def _from_store(
             if not selection or selection.matches(path, entry):
                 found.paths.append(path)
                 found.entries.append(entry)
-                if wish.limit and len(found.paths) == wish.limit:
+                if query.limit and len(found.paths) == query.limit:
                     if page.more or position < len(page.items):
                         found.next_start = path + "\0"
                     if page.more and page.total is not None:

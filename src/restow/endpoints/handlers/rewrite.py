@@ -78,25 +78,25 @@ class RewriteHandler:
         self._rewriter.others.note_own()
         if is_dry_run(context.info):
             raise status.bad_request("a rewrite has no dry run")
-        return self._rewrite(server, context, read_wish(context))
+        return self._rewrite(server, context, read_options(context))
 
     async def _rewrite(
-        self, server: Server, context: Context, wish: RewriteOptions
+        self, server: Server, context: Context, options: RewriteOptions
     ) -> HttpResponse:
         # Not shielded: who goes away needs no more pages, and each object is rewritten or not.
         migration = await _find_migration(server, context)
         resource = _find_resource(server, context, migration)
-        target = wish.target or self._rewriter.target(resource)
+        target = options.target or self._rewriter.target(resource)
         bound_to = _bound_to(migration, resource, target)
-        epoch, start, note = wish.epoch, "", None
-        if wish.token:
-            begun, start, note = server.tokens.read(wish.token, bound_to=bound_to)
+        epoch, start, note = options.epoch, "", None
+        if options.token:
+            begun, start, note = server.tokens.read(options.token, bound_to=bound_to)
             if epoch is not None and epoch != begun:
                 raise _conflict(context, f"the token is of epoch {begun}, not of {epoch}")
             epoch = begun
         try:
             page = await self._rewriter.rewrite_page(
-                resource, target_version=target, start_key=start, limit=wish.limit, epoch=epoch
+                resource, target_version=target, start_key=start, limit=options.limit, epoch=epoch
             )
             clean = f"{CLEAN} {page.store_id}"
             is_clean = page.is_clean and note in (None, clean)
@@ -117,7 +117,7 @@ class RewriteHandler:
         return respond_object(context, 200, result | {"verified": is_verified})
 
 
-def read_wish(context: Context) -> RewriteOptions:
+def read_options(context: Context) -> RewriteOptions:
     """What the body says. Raises 400, 415 or 422."""
     body: Object = {}
     if context.request.body:

@@ -46,7 +46,7 @@ from restow.migration.remote_apis import API_SERVICES, remote_apis
 from restow.migration.store_scan import OnProgress, ScanFailed, StoreScan, scan_store
 from restow.migration.times import read_time
 
-BALLOTS: Final = GroupVersionResource(internal_vote_v1alpha1.GROUP, "v1alpha1", "storageversions")
+VOTES: Final = GroupVersionResource(internal_vote_v1alpha1.GROUP, "v1alpha1", "storageversions")
 
 RESTOW_MARK: Final = "+restow."
 """In the version of a restow server."""
@@ -59,7 +59,7 @@ _GROUPS_READ: Final = frozenset(
     for each in (
         STATES,
         STORAGE_VERSIONS,
-        BALLOTS,
+        VOTES,
         DEFINITIONS,
         API_SERVICES,
         *migration_objects.REQUESTS,
@@ -239,10 +239,10 @@ class _Reader:
                 seen.reports[name] = msgspec.convert(report, StorageVersion)
             except msgspec.ValidationError as error:
                 self.unseen.append(f"StorageVersion {key_of(report).name} is not one: {error}")
-        for ballot in await self._all_of(BALLOTS):
-            if version := migration_objects.text(ballot, "selectedVersion"):
-                name = _resource_of_ballot(key_of(ballot).name)
-                seen.selected[name] = version, frozenset(_voters(ballot))
+        for vote in await self._all_of(VOTES):
+            if version := migration_objects.text(vote, "selectedVersion"):
+                name = _resource_of_vote(key_of(vote).name)
+                seen.selected[name] = version, frozenset(_voters(vote))
         for definition in await self._all_of(DEFINITIONS):
             seen.definitions[_resource_of_definition(definition)] = definition
         remote = remote_apis(await self._all_of(API_SERVICES))
@@ -466,14 +466,14 @@ def _resource_of_definition(definition: Object) -> GroupResource:
     return GroupResource(migration_objects.text(spec, "group"), plural)
 
 
-def _resource_of_ballot(name: str) -> GroupResource:
+def _resource_of_vote(name: str) -> GroupResource:
     """Ballots are called as reports are, with a version before the resource."""
     place, _, resource = name.rpartition(".")
     return resource_of_name(f"{place.rpartition('.')[0]}.{resource}")
 
 
-def _voters(ballot: Object) -> Iterable[str]:
-    candidates = ballot.get("candidateVersions")
+def _voters(vote: Object) -> Iterable[str]:
+    candidates = vote.get("candidateVersions")
     for each in candidates if isinstance(candidates, list) else ():
         if isinstance(each, dict):
             yield migration_objects.text(each, "apiServerID")

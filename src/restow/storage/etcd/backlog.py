@@ -7,7 +7,7 @@ from restow.storage.errors import StorageClosed, StorageError
 from restow.storage.etcd.connection import EtcdConnection
 from restow.storage.etcd.errors import EtcdCallFailed
 from restow.storage.etcd.stream import EventStream
-from restow.storage.etcd.stream_recovery import mend, wait_after
+from restow.storage.etcd.stream_recovery import recover, wait_after
 from restow.storage.feed import Chunk
 from restow.storage.interface import Revision
 
@@ -75,7 +75,7 @@ class EtcdBacklog:
                 self._drop_stream()
             except EtcdCallFailed as failed:
                 self._drop_stream()
-                await mend(self._connection, failed, failures)
+                await recover(self._connection, failed, failures)
                 await wait_after(self._connection, failures)
             except StorageError as error:
                 self._read_last = error

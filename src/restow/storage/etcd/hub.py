@@ -15,7 +15,7 @@ from restow.storage.etcd.connection import EtcdConnection
 from restow.storage.etcd.errors import EtcdCallFailed, EtcdFailureCause
 from restow.storage.etcd.reader import EtcdReader
 from restow.storage.etcd.stream import EventStream
-from restow.storage.etcd.stream_recovery import mend, wait_after
+from restow.storage.etcd.stream_recovery import recover, wait_after
 from restow.storage.feed import Feed
 from restow.storage.interface import Revision, Span
 
@@ -81,10 +81,10 @@ class Hub:
                     self.feed.append(await stream.read())
                     failures = 0
             except Compacted as compacted:
-                if await self._start_anew(compacted):
+                if await self._restart(compacted):
                     continue
             except EtcdCallFailed as failed:
-                await mend(self._connection, failed, failures)
+                await recover(self._connection, failed, failures)
             finally:
                 if self._stream is not None:
                     self._stream.close()
@@ -99,7 +99,7 @@ class Hub:
         except StorageError as error:
             raise EtcdCallFailed(EtcdFailureCause.LOST, str(error)) from error
 
-    async def _start_anew(self, compacted: Compacted) -> bool:
+    async def _restart(self, compacted: Compacted) -> bool:
         """Changes were missed: tell all watches, and go on from now."""
         try:
             current = await self._reader.revision()

@@ -14,7 +14,7 @@ _LOG_FAILURES_FROM: Final = 3
 """One lost connection is daily life; several in a row are worth a line."""
 
 
-async def mend(connection: EtcdConnection, failed: EtcdCallFailed, failures: int) -> None:
+async def recover(connection: EtcdConnection, failed: EtcdCallFailed, failures: int) -> None:
     """Do what a failed stream calls for, before the next is opened."""
     if failures == _LOG_FAILURES_FROM:
         logger.warning("watch of etcd keeps failing: %s", failed)

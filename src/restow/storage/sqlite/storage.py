@@ -103,8 +103,8 @@ class SqliteStorage:
             undo.callback(file_setup.disconnect, self._connection)
             self._revision = read_revision(self._connection)
             self._newest = self._revision
-            self._pulse = ChangeCounter(path)
-            undo.callback(self._pulse.close)
+            self._change_counter = ChangeCounter(path)
+            undo.callback(self._change_counter.close)
             self._file = FileIdentity(path)
             undo.callback(self._file.close)
             self._tasks = runtime.tasks("sqlite-storage")
@@ -178,7 +178,7 @@ class SqliteStorage:
         # Asked by each read.
         if self._refusal is not None:
             self._check_open()
-        if self._pulse.memory[:HEADER_BYTES] == self._seen:
+        if self._change_counter.memory[:HEADER_BYTES] == self._seen:
             return self._revision
         try:
             return self._current_revision()
@@ -236,7 +236,7 @@ class SqliteStorage:
         await self._readers.close()
         # The last one to leave makes a checkpoint, which waits for the disk.
         await asyncio.to_thread(file_setup.disconnect, self._connection)
-        self._pulse.close()
+        self._change_counter.close()
         self._file.close()
         self._lock.close()
         self._users.close()
@@ -340,7 +340,7 @@ class SqliteStorage:
             await self._clock.sleep(POLL_SECONDS)
 
     def _current_revision(self) -> Revision:
-        seen = self._pulse.read()
+        seen = self._change_counter.read()
         if seen != self._seen:
             # Read after the header: what is committed in between only makes us look again.
             self._revision = read_revision(self._connection)

@@ -54,8 +54,8 @@ def _no_epoch(patch: Patch) -> None:
         if self.target(resource) != target.version:
             raise Aborted(f"this server does not write {target.version}")
 
-    read = rewrite.read_wish
-    patch(rewrite, "read_wish", lambda context: replace(read(context), epoch=None))
+    read = rewrite.read_options
+    patch(rewrite, "read_options", lambda context: replace(read(context), epoch=None))
     patch(engine._Run, "_do_page", do_page)
     patch(Rewriter, "_check", check)
     patch(Rewriter, "_read_standing", standing)

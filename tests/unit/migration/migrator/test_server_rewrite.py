@@ -44,10 +44,12 @@ class Server:
     ) -> InProcessResponse:
         assert method == "POST"
         assert target == "/apis/migration.k8s.io/v1alpha1/storageversionmigrations/m/rewrite"
-        wish = orjson.loads(body)
-        self.asked.append(wish)
-        await self.clock.sleep(self.take(wish["limit"]))
-        answer = self.answers.pop(0) if self.answers else {**PAGE, "scanned": wish["limit"]}
+        rewrite_options = orjson.loads(body)
+        self.asked.append(rewrite_options)
+        await self.clock.sleep(self.take(rewrite_options["limit"]))
+        answer = (
+            self.answers.pop(0) if self.answers else {**PAGE, "scanned": rewrite_options["limit"]}
+        )
         if isinstance(answer, StatusError):
             headers = {"Retry-After": str(answer.retry_after_seconds)}
             return InProcessResponse(answer.code, answer.to_bytes(), headers)
@@ -56,8 +58,8 @@ class Server:
     def rewriting(self, options: EngineOptions = QUICK, **given: Any) -> ServerRewrite:
         runtime = Runtime.simulated("rewriting", clock=self.clock)
         client = ApiClient(InProcessTransport(self.handle), runtime=runtime)
-        wishes = {"target_api_version": TARGET, "epoch": 3, **given}
-        return ServerRewrite(client, REF, WIDGETS, options=options, **wishes)
+        requested = {"target_api_version": TARGET, "epoch": 3, **given}
+        return ServerRewrite(client, REF, WIDGETS, options=options, **requested)
 
     async def page(self, rewriting: ServerRewrite, token: str = "") -> Any:
         return await self.clock.run_until_done(rewriting.page(token))

@@ -225,8 +225,8 @@ async def test_a_vote_of_the_past() -> None:
     cluster.holds(INTERNAL, "storageversions", report)
     for voters, selected in (("a", ""), ("abc", "v1")):
         candidates = [{"apiServerID": name, "preferredVersion": "v1"} for name in voters]
-        ballot = {"selectedVersion": "v1", "candidateVersions": candidates}
-        cluster.holds(VOTE, "storageversions", named("core.v1.configmaps", **ballot))
+        vote = {"selectedVersion": "v1", "candidateVersions": candidates}
+        cluster.holds(VOTE, "storageversions", named("core.v1.configmaps", **vote))
         assert of(await cluster.look(), "configmaps").selected == selected
 
 

@@ -390,15 +390,15 @@ async def test_refusals_of_the_api_are_waited_out(tmp_path: Path) -> None:
 
 async def test_leaders_that_do_not_lead_do_nothing(tmp_path: Path) -> None:
     """A controller acts only while it leads, and begins at once when it does."""
-    leads = False
+    collects_first = False
     async with open_play(tmp_path) as play:
         server = await play.cluster.serve("s1", "x")
-        play.begin(server.client(), TriggerOptions(), is_leader=lambda: leads)
+        play.begin(server.client(), TriggerOptions(), is_leader=lambda: collects_first)
         await play.clock.advance(30)
         assert await play.run(play.is_quiet())
-        leads = True
+        collects_first = True
         await play.until(play.is_asked, seconds_max=5)
-        leads = False
+        collects_first = False
         await play.clock.advance(2)
         for request in await play.run(play.requests()):
             await play.run(play.client.delete(REQUESTS[0], request["metadata"]["name"]))

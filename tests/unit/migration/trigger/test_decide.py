@@ -368,12 +368,12 @@ def test_by_storage_version(
 def test_every_controller_reports(
     own: str,
     state: StateSeen | None,
-    leads: bool,
+    collects_first: bool,
     found: tuple[MigrationSeen, ...],
     seen_ages: list[int],
 ) -> None:
     """KEP-2343 for HA: own hash and heartbeat, appended hash, silent ones out, in one update."""
-    reading = LocalReading(reporter_id="me", hash=own, is_leader=leads)
+    reading = LocalReading(reporter_id="me", hash=own, is_leader=collects_first)
     said = HashReport(reporter_id="me", hash=own, heartbeat=NOW.wall)
     ages = dict(zip(["me", "you", "it"], seen_ages, strict=True))
     reports = () if state is None else state.status.reports
@@ -414,9 +414,11 @@ def test_every_controller_reports(
         is_changed = is_changed or result.status.persisted != state.status.persisted
         (update,) = [e for e in decision.actions if isinstance(e, UpdateState)]
         assert update.change == ("77" if is_changed else None)
-        stopped = {e.ref.name for e in found if e.is_open} if leads and is_changed else set()
+        stopped = (
+            {e.ref.name for e in found if e.is_open} if collects_first and is_changed else set()
+        )
         assert result.deleted == stopped
-    elif not leads:
+    elif not collects_first:
         assert result == Outcome(set())
 
 

@@ -12,11 +12,11 @@ async def test_unchanged_means_nothing_was_committed(tmp_path: Path) -> None:
     first = await open_sqlite(tmp_path / "store.db", Runtime.system())
     second = await open_sqlite(tmp_path / "store.db", Runtime.system())
     for number in range(20):
-        before = second._pulse.read()
-        assert second._pulse.read() == before
+        before = second._change_counter.read()
+        assert second._change_counter.read() == before
         outcome = await first.commit(Transaction((), (Put(Key("/a"), b"%d" % number),)))
         assert isinstance(outcome, Done)
-        assert second._pulse.read() != before
+        assert second._change_counter.read() != before
         assert second.revision_now() == outcome.revision
     await first.close()
     await second.close()

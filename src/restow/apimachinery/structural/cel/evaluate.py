@@ -169,7 +169,7 @@ def _call(node: Call) -> Evaluate:
         chosen = overloads[0] if is_known else dispatch(overloads, values)
         result = chosen.run(*values)
         cost = chosen.cost(values, result) if chosen.cost is not None else 1
-        if chosen.is_dear_by_decree:
+        if chosen.is_offloaded_always:
             run.spend_by_decree(cost)
         else:
             run.spend(cost)
@@ -200,7 +200,7 @@ def _binary(overload: Overload, left: Evaluate, right: Evaluate) -> Evaluate:
         run.spend_by_decree(cost(values, result))
         return result
 
-    if overload.is_dear_by_decree:
+    if overload.is_offloaded_always:
         return decreed
     return plain if cost is None else counted
 

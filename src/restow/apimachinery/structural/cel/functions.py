@@ -71,7 +71,7 @@ class Overload:
     is_member: bool = False
     cost: Cost | None = None
     """What a call costs, from arguments and result; 1 if nothing is said."""
-    is_dear_by_decree: bool = False
+    is_offloaded_always: bool = False
     """Whether a call takes far less time than others that cost as much."""
 
 

@@ -184,7 +184,7 @@ def _fixed(args: tuple[Any, ...], _: Any) -> int:
 
 def _check(id_: str, of: Type, run: Callable[..., AuthorizerDecision]) -> Overload:
     made = member("check", id_, (of, STRING), DECISION, run, _fixed)
-    return replace(made, is_dear_by_decree=True)
+    return replace(made, is_offloaded_always=True)
 
 
 AUTHORIZATION: Final[list[Overload]] = [
