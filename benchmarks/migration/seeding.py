@@ -8,7 +8,7 @@ from typing import Any
 
 from restow.registry.stored_bytes import encode
 from restow.storage.interface import Done, Key, Put, Storage, Transaction
-from tests.support.coordination_audit import stored_versions
+from tests.support.storageversion_audit import stored_versions
 
 GROUP, KIND, PLURAL = "example.com", "Widget", "widgets"
 OLD, NEW = f"{GROUP}/v1", f"{GROUP}/v2"

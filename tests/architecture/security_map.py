@@ -58,14 +58,14 @@ THREATS: Final[dict[str, Row]] = {
             f"{_SECURITY}/test_storage_threats.py::test_s1_s6_forged_and_absurd_reports",
             f"{_SECURITY}/test_storage_threats.py::test_s1_s4_s10_no_ordinary_role_reaches_them",
             f"{_API}/test_server_owned.py::test_the_status_of_a_report_is_the_servers",
-            "tests/e2e/coordination/test_ownership.py::test_nobody_writes_for_a_server",
+            "tests/e2e/storageversion/test_ownership.py::test_nobody_writes_for_a_server",
         ),
     ),
     "S2": Row(
         "the identity lease of another server is deleted or edited",
         (
             f"{_API}/test_server_owned.py::test_identity_leases_are_the_servers",
-            "tests/e2e/coordination/test_ownership.py::test_nobody_writes_for_a_server",
+            "tests/e2e/storageversion/test_ownership.py::test_nobody_writes_for_a_server",
             f"{_MEMBERS}::test_a_new_identity_registers_custom_resources_too",
             f"{_AGREEMENT}::test_a_paused_server_writes_nothing_in_the_old_version",
         ),
@@ -129,7 +129,7 @@ THREATS: Final[dict[str, Row]] = {
         "an old program is started on the store",
         (
             f"{_AGREEMENT}::test_a_server_that_cannot_read_what_is_stored_never_writes",
-            "tests/e2e/coordination/test_upgrades.py::test_release_that_cannot_read_what_is_stored",
+            "tests/e2e/storageversion/test_upgrades.py::test_release_that_cannot_read_what_is_stored",
         ),
     ),
     "S10": Row(

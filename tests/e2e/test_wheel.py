@@ -26,7 +26,7 @@ from packaging.utils import canonicalize_name
 import restow
 from restow.dashboard.assets import load_assets
 from restow.kinds.releases import shipped_releases
-from tests.e2e.cluster.running import Up
+from tests.e2e.localcluster.running import Up
 from tests.support.server_process import ServerProcess
 
 ROOT: Final = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from restow.storageversion.records import SELECTED_PREFIX
 from restow.storageversion.vote_objects import VOTES_PREFIX, decode_vote
 from restow.storageversion.voting import Vote
 from tests.scenarios.faults import Wire
-from tests.support.coordination_audit import AuditedStorage
+from tests.support.storageversion_audit import AuditedStorage
 from tests.unit.storageversion.named_keys import open_any
 from tests.unit.storageversion.world import GROUP, RELEASES, Server, World
 

@@ -12,8 +12,8 @@ from restow.storageversion.object_codec import decode_report, report_key
 from restow.storageversion.records import ENCODERS_PREFIX
 from tests.scenarios.chaos import FAULTS
 from tests.scenarios.cluster import Node
+from tests.scenarios.crds import GADGETS, KIND, PLURAL, api_version
 from tests.scenarios.custom_cluster import CustomCluster
-from tests.scenarios.custom_definitions import GADGETS, KIND, PLURAL, api_version
 from tests.unit.storageversion.world import GROUP
 
 RELEASE = "x+1"

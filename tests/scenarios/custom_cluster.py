@@ -28,7 +28,7 @@ from restow.registry.errors import DoAgain
 from restow.storage.errors import StorageError
 from restow.storageversion.errors import ModeRefused
 from tests.scenarios.cluster import Cluster, Node
-from tests.scenarios.custom_definitions import KIND, PLURAL, Gadgets
+from tests.scenarios.crds import KIND, PLURAL, Gadgets
 from tests.scenarios.runner import Runner
 from tests.unit.storageversion.world import GROUP, Server
 

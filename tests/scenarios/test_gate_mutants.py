@@ -19,7 +19,7 @@ from tests.scenarios.runner import Runner, scenarios_of
 
 pytestmark = pytest.mark.area("coordination")
 
-DIRECTORY = Path(__file__).parent / "coordination"
+DIRECTORY = Path(__file__).parent / "storageversion"
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.scenarios.cluster import open_cluster
 from tests.scenarios.runner import Runner, Scenario, ScenarioFailed, scenarios_of
 
-FILES = sorted((Path(__file__).parent / "coordination").glob("*.txt"))
+FILES = sorted((Path(__file__).parent / "storageversion").glob("*.txt"))
 SCENARIOS = [scenario for path in FILES for scenario in scenarios_of(path)]
 
 pytestmark = pytest.mark.area("coordination")

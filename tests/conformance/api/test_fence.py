@@ -21,7 +21,7 @@ from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
 from tests.conformance.api.servers import BUILTIN, CONFIG_MAPS, NS, config_map, start_server
 from tests.support.api_client import ApiClient, Reply
-from tests.support.coordination_audit import AuditedStorage, PromiseBroken
+from tests.support.storageversion_audit import AuditedStorage, PromiseBroken
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 MERGE = "application/merge-patch+json"

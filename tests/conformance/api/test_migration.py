@@ -36,7 +36,7 @@ from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
 from tests.conformance.api.plugins import Plugin
 from tests.conformance.api.servers import catalog_of, start_server
-from tests.support.coordination_audit import AuditedStorage
+from tests.support.storageversion_audit import AuditedStorage
 from tests.unit.migration.migrator.world import (
     QUICK,
     V1,

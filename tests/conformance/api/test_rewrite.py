@@ -21,7 +21,7 @@ from restow.storageversion.membership import MembershipOptions
 from restow.storageversion.records import encoder_key
 from tests.conformance.api.servers import OTHER_TOKEN, RunningServer, catalog_of, start_server
 from tests.support.api_client import ApiClient, Reply
-from tests.support.coordination_audit import audit_history, stored_versions
+from tests.support.storageversion_audit import audit_history, stored_versions
 
 V1, V2 = "example.com/v1", "example.com/v2"
 ROOT = "/registry/example.com/widgets/"

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.custom_definitions.building import CRDS, Family, Json
+from tests.crds.building import CRDS, Family, Json
 from tests.support.api_client import ApiClient, Reply
 from tests.support.server_process import ServerProcess
 

@@ -7,9 +7,9 @@ from typing import Final
 import pytest
 
 from tests.conformance.custom.servers import Custom, causes
-from tests.custom_definitions import broken
-from tests.custom_definitions.building import CRDS, Maker, struct, version
-from tests.custom_definitions.refusals import REFUSALS
+from tests.crds import broken
+from tests.crds.building import CRDS, Maker, struct, version
+from tests.crds.refusals import REFUSALS
 from tests.support.api_client import YAML, ApiClient
 
 DEPTHS: Final = {

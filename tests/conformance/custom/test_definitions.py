@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 
 from tests.conformance.custom.servers import Custom, condition, until
-from tests.custom_definitions import broken, small
-from tests.custom_definitions.building import CRDS, Json, Maker, integer, struct, text, version
+from tests.crds import broken, small
+from tests.crds.building import CRDS, Json, Maker, integer, struct, text, version
 from tests.support.api_client import MERGE_PATCH, ApiClient
 
 FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"

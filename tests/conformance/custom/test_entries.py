@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.conformance.custom.servers import Custom
 from tests.conformance.custom.test_objects import one
-from tests.custom_definitions.building import Maker, struct, text
+from tests.crds.building import Maker, struct, text
 from tests.support.api_client import MERGE_PATCH, ApiClient
 
 

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from tests.conformance.custom.servers import Custom, causes
-from tests.custom_definitions import certificates, gateways, small, workflows
-from tests.custom_definitions.building import Family, Json
+from tests.crds import certificates, gateways, small, workflows
+from tests.crds.building import Family, Json
 from tests.support.api_client import ApiClient
 
 LARGE_BYTES: Final = 300_000

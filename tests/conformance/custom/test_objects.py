@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.custom.servers import Custom, causes, until
-from tests.custom_definitions import certificates, gateways, small
-from tests.custom_definitions.building import (
+from tests.crds import certificates, gateways, small
+from tests.crds.building import (
     ANYTHING,
     UNCHECKED,
     Family,

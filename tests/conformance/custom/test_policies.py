@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.conformance.custom.servers import Custom, until
-from tests.custom_definitions.building import Family, definition, integer, struct, version
+from tests.crds.building import Family, definition, integer, struct, version
 from tests.support.api_client import ApiClient
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"

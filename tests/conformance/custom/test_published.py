@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.conformance.custom.servers import Custom, until
-from tests.custom_definitions import certificates, gateways, small
-from tests.custom_definitions.building import AGGREGATED, CRDS, Family, Json
+from tests.crds import certificates, gateways, small
+from tests.crds.building import AGGREGATED, CRDS, Family, Json
 from tests.support.api_client import ApiClient
 
 VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.custom.servers import Custom, until
-from tests.custom_definitions import certificates, gateways, small
-from tests.custom_definitions.building import CRDS, Family, Json, Maker, column
+from tests.crds import certificates, gateways, small
+from tests.crds.building import CRDS, Family, Json, Maker, column
 from tests.support.api_client import (
     MERGE_PATCH,
     PARTIAL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.conformance.custom.servers import Custom, until
-from tests.custom_definitions.building import (
+from tests.crds.building import (
     CRDS,
     Family,
     Maker,

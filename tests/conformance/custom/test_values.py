@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from tests.conformance.custom.servers import Custom, causes
-from tests.custom_definitions import rule_values, values
-from tests.custom_definitions.building import (
+from tests.crds import rule_values, values
+from tests.crds.building import (
     Family,
     Maker,
     definition,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.conformance.custom.servers import Custom, causes, until
-from tests.custom_definitions import gateways
-from tests.custom_definitions.building import (
+from tests.crds import gateways
+from tests.crds.building import (
     CRDS,
     Family,
     Json,

@@ -17,8 +17,8 @@ from typing import Final
 
 import pytest
 
-from tests.custom_definitions import small
-from tests.custom_definitions.building import CRDS, Family
+from tests.crds import small
+from tests.crds.building import CRDS, Family
 from tests.e2e.api.conftest import Shared
 from tests.e2e.clients import guests
 from tests.e2e.clients.guests import Guest

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.custom_definitions.building import Family
+from tests.crds.building import Family
 from tests.e2e.clients.python_client import client_of, dynamic, k8s
 
 lightkube: Final[Any] = importlib.import_module("lightkube")

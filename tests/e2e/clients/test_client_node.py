@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.custom_definitions.building import Family
+from tests.crds.building import Family
 from tests.e2e.clients import programs
 from tools.node_packages import INSTALLED, NODE, PACKAGES
 

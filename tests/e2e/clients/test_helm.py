@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.custom_definitions.building import CRDS
+from tests.crds.building import CRDS
 from tests.e2e.clients import programs
 from tests.support.server_process import ServerProcess
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from tests.custom_definitions import small
-from tests.custom_definitions.building import ANYTHING, CRDS, definition, struct, version
+from tests.crds import small
+from tests.crds.building import ANYTHING, CRDS, definition, struct, version
 from tests.e2e.clients import kopf_operator
 from tests.e2e.clients.guests import create, named, wait
 from tests.e2e.clients.kopf_process import eventually, operator_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.custom_definitions.building import Family
+from tests.crds.building import Family
 from tests.e2e.clients import programs
 
 WHO = "account"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.custom_definitions.building import Family
+from tests.crds.building import Family
 from tests.e2e.clients.guests import Guest
 from tests.e2e.clients.python_client import client_of, config, events_until, k8s, utils, watch
 

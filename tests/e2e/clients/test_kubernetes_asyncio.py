@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.custom_definitions.building import Family
+from tests.crds.building import Family
 
 k8s: Final[Any] = importlib.import_module("kubernetes_asyncio.client")
 kube_config: Final[Any] = importlib.import_module("kubernetes_asyncio.config")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.custom_definitions.building import Family
+from tests.crds.building import Family
 from tests.e2e.clients.guests import Guest
 from tests.e2e.clients.python_client import (
     aio,

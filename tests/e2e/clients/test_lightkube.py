@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.custom_definitions.building import Family
+from tests.crds.building import Family
 
 # Its types say that nearly everything may be missing, so tests see it without types.
 lightkube: Final[Any] = importlib.import_module("lightkube")

@@ -27,7 +27,7 @@ from restow.kinds.releases import shipped_release
 from restow.registry.catalog import release_catalog
 from restow.storage.drivers import open_storage
 from restow.storage.interface import EVERYTHING
-from tests.e2e.cluster.running import wait_for
+from tests.e2e.localcluster.running import wait_for
 from tests.sizes import SIZES
 from tests.support.controllers_process import ControllersProcess
 from tests.support.etcd_process import start_etcd

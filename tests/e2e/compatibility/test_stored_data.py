@@ -21,7 +21,7 @@ import pytest
 
 from restow.storageversion.identity import SERVERS_PREFIX
 from restow.storageversion.records import EPOCHS_PREFIX, EpochRecord
-from tests.e2e.cluster.running import RESTOW, Up, wait_for
+from tests.e2e.localcluster.running import RESTOW, Up, wait_for
 from tests.support.etcd_process import start_etcd
 from tests.unit.census.stores import read_all
 

@@ -15,8 +15,8 @@ from typing import Final
 import pytest
 
 from tests.e2e.api.kubectl import Kubectl, binaries
-from tests.e2e.coordination.conftest import keys, new_cluster
 from tests.e2e.custom.webhook_thread import WebhookThread
+from tests.e2e.storageversion.conftest import keys, new_cluster
 from tests.support.etcd_process import start_etcd
 from tests.support.server_process import ServerProcess
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from restow.migration.names import POSITION_ANNOTATION
-from tests.e2e.coordination.clusters import EVENTS, REPORTS, STATES, Cluster
 from tests.e2e.custom.switching import DEFINITIONS, client_of
 from tests.e2e.custom.tracing import KIND, PLURAL, VERSIONS, Place, Trace, traced
+from tests.e2e.storageversion.clusters import EVENTS, REPORTS, STATES, Cluster
 from tests.sizes import SIZES
 from tests.support.api_client import Reply
 from tests.support.controllers_process import ControllersProcess

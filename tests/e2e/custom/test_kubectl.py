@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from tests.custom_definitions import certificates, gateways, small, workflows
-from tests.custom_definitions.building import Family
+from tests.crds import certificates, gateways, small, workflows
+from tests.crds.building import Family
 from tests.e2e.api.kubectl import Kubectl
 
 

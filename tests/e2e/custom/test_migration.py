@@ -12,8 +12,6 @@ from typing import Any, Final
 
 import pytest
 
-from tests.e2e.coordination.clusters import MORTAL
-from tests.e2e.coordination.conftest import NewCluster
 from tests.e2e.custom.stage import (
     MERGE,
     PAGE_OBJECTS,
@@ -25,6 +23,8 @@ from tests.e2e.custom.stage import (
 )
 from tests.e2e.custom.switching import DEFINITIONS
 from tests.e2e.custom.webhook_thread import WebhookThread
+from tests.e2e.storageversion.clusters import MORTAL
+from tests.e2e.storageversion.conftest import NewCluster
 from tests.sizes import SIZES
 from tests.support.server_process import ServerProcess
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.custom_definitions import certificates, gateways, small
-from tests.custom_definitions.building import Family
+from tests.crds import certificates, gateways, small
+from tests.crds.building import Family
 from tests.e2e.clients.python_client import client_of, dynamic, k8s, watch
 from tests.support.server_process import ServerProcess
 

@@ -7,11 +7,11 @@ from typing import Any, Final
 import orjson
 
 from restow.storage.interface import Key, Put, Storage, Transaction
-from tests.e2e.coordination.clusters import WIDGETS, call, is_ready, wait_for, widget
-from tests.e2e.coordination.conftest import NewCluster
 from tests.e2e.custom.stage import definition
 from tests.e2e.custom.switching import DEFINITIONS
 from tests.e2e.custom.tracing import KIND, PLURAL, Place
+from tests.e2e.storageversion.clusters import WIDGETS, call, is_ready, wait_for, widget
+from tests.e2e.storageversion.conftest import NewCluster
 from tests.support.server_process import ServerProcess
 
 PLACE: Final = Place("start.custom.example.org")

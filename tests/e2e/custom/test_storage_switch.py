@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.coordination.clusters import IMMORTAL, Cluster, call, wait_for
-from tests.e2e.coordination.conftest import NewCluster
 from tests.e2e.custom.switching import (
     DEFINITIONS,
     GROUP,
@@ -21,6 +19,8 @@ from tests.e2e.custom.switching import (
     audited,
     definition,
 )
+from tests.e2e.storageversion.clusters import IMMORTAL, Cluster, call, wait_for
+from tests.e2e.storageversion.conftest import NewCluster
 from tests.sizes import SIZES
 from tests.support.server_process import ServerProcess
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.custom_definitions import certificates, small, workflows
-from tests.custom_definitions.building import AGGREGATED, CRDS, Family, Json, Maker, integer
+from tests.crds import certificates, small, workflows
+from tests.crds.building import AGGREGATED, CRDS, Family, Json, Maker, integer
 from tests.support.server_process import ServerProcess
 
 SECONDS_MAX: Final = 30.0

@@ -16,9 +16,7 @@ from typing import Final
 
 import pytest
 
-from tests.custom_definitions import small
-from tests.e2e.coordination.clusters import IMMORTAL
-from tests.e2e.coordination.conftest import NewCluster
+from tests.crds import small
 from tests.e2e.custom.stage import (
     Stage,
     definition,
@@ -29,6 +27,8 @@ from tests.e2e.custom.stage import (
 from tests.e2e.custom.switching import DEFINITIONS, client_of
 from tests.e2e.custom.tracing import VERSIONS
 from tests.e2e.custom.webhook_thread import WebhookThread
+from tests.e2e.storageversion.clusters import IMMORTAL
+from tests.e2e.storageversion.conftest import NewCluster
 from tests.sizes import SIZES
 from tests.support.api_client import ApiClient, Reply
 from tests.support.server_process import ServerProcess

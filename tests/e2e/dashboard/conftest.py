@@ -12,8 +12,8 @@ import pytest
 
 from restow.aio import Runtime
 from restow.apiserver.pki import PkiOptions, ensure_pki
-from tests.e2e.coordination.clusters import Cluster
 from tests.e2e.dashboard.browser import Browser, Page, start_browser
+from tests.e2e.storageversion.clusters import Cluster
 from tests.support.server_process import ServerProcess
 
 _NUMBERS: Final = count(1)

@@ -8,7 +8,6 @@ from typing import Final
 
 import pytest
 
-from tests.e2e.coordination.releases import write_release
 from tests.e2e.dashboard.browser import Browser, Page
 from tests.e2e.dashboard.conftest import (
     NewCluster,
@@ -17,6 +16,7 @@ from tests.e2e.dashboard.conftest import (
     open_page,
     wait_live,
 )
+from tests.e2e.storageversion.releases import write_release
 from tests.support.server_process import ServerProcess
 
 TAB: Final = 9

@@ -6,9 +6,9 @@ import json
 from typing import Any, Final
 
 from restow.storage.interface import Key, Outcome, Put, Storage, Transaction
-from tests.e2e.coordination.clusters import WIDGETS_NAME, Cluster, call
 from tests.e2e.dashboard.browser import Browser, Page
 from tests.e2e.dashboard.conftest import NewCluster, assert_clean, open_page, row_of, wait_live
+from tests.e2e.storageversion.clusters import WIDGETS_NAME, Cluster, call
 from tests.support.server_process import ServerProcess
 
 REQUESTS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"

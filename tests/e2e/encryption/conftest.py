@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.e2e.coordination.conftest import cluster, keys, new_cluster
+from tests.e2e.storageversion.conftest import cluster, keys, new_cluster
 
 __all__ = ["cluster", "keys", "new_cluster"]

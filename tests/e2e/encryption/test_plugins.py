@@ -12,7 +12,7 @@ from typing import Final, Self
 
 import pytest
 
-from tests.e2e.coordination.clusters import wait_for
+from tests.e2e.storageversion.clusters import wait_for
 from tests.support.child_process import ProcessFailed
 from tests.support.server_process import ServerProcess
 from tests.unit.encryption.keys_for_tests import IDENTITY, document, kms

@@ -18,7 +18,7 @@ from restow.census.values import read_value
 from restow.encryption.configuration import read_configuration
 from restow.encryption.keyring import Keyring
 from restow.storage.interface import Span, Storage
-from tests.e2e.coordination.clusters import (
+from tests.e2e.storageversion.clusters import (
     IMMORTAL,
     MORTAL,
     STATES,
@@ -27,8 +27,8 @@ from tests.e2e.coordination.clusters import (
     is_ready,
     wait_for,
 )
-from tests.e2e.coordination.hammer import CONFIG_MAPS, Hammer
-from tests.e2e.coordination.test_pauses import pause_between_transactions
+from tests.e2e.storageversion.hammer import CONFIG_MAPS, Hammer
+from tests.e2e.storageversion.test_pauses import pause_between_transactions
 from tests.support.controllers_process import ControllersProcess
 from tests.support.encryption_files import write_encryption_file
 from tests.support.server_process import ServerProcess

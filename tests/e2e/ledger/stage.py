@@ -37,7 +37,7 @@ from restow.kinds.releases import shipped_release
 from restow.registry.catalog import release_catalog
 from restow.storage.drivers import open_storage
 from restow.storage.interface import EVERYTHING, Key
-from tests.e2e.cluster.running import RESTOW, WAIT_SECONDS_MAX, Up, wait_for
+from tests.e2e.localcluster.running import RESTOW, WAIT_SECONDS_MAX, Up, wait_for
 from tests.support.api_client import ApiClient, Reply
 from tests.support.etcd_process import EtcdCluster, start_etcd
 from tests.support.fire.clients import Target

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster.running import wait_for
 from tests.e2e.ledger.stage import CRDS, MIGRATIONS, LedgerStage
+from tests.e2e.localcluster.running import wait_for
 from tests.sizes import SIZES
 from tests.support.fire.objects import GADGETS, GIZMOS, Kind
 

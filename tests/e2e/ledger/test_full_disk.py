@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster.running import wait_for
 from tests.e2e.ledger.stage import LedgerStage
+from tests.e2e.localcluster.running import wait_for
 from tests.sizes import SIZES
 from tests.support.fire.stores import CannotBeMade, SqliteStore
 

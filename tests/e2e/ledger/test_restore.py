@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.e2e.cluster.running import wait_for
 from tests.e2e.ledger.stage import LedgerStage
+from tests.e2e.localcluster.running import wait_for
 from tests.sizes import SIZES
 from tests.support.fire.ledger import Ledger
 from tests.support.fire.objects import NAMESPACES, WIDGETS

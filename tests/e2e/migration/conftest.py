@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.coordination.conftest import STORES, NewCluster, keys, new_cluster
 from tests.e2e.migration.stage import Stage
+from tests.e2e.storageversion.conftest import STORES, NewCluster, keys, new_cluster
 from tests.sizes import SIZES
 
 __all__ = ["keys", "new_cluster"]

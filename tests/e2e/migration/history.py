@@ -22,7 +22,7 @@ from restow.storageversion.object_codec import decode_state, state_key
 from restow.storageversion.raw_scan import UNREADABLE, version_of
 from restow.storageversion.records import decode_epoch, epoch_key
 from restow.storageversion.rules import UNKNOWN_HASH
-from tests.e2e.coordination.clusters import V1, V2, WIDGETS_NAME
+from tests.e2e.storageversion.clusters import V1, V2, WIDGETS_NAME
 
 KIND: Final = "Widget"
 ROOT: Final = "/registry/example.com/widgets/"

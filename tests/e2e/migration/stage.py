@@ -17,8 +17,8 @@ from typing import Any, Final
 from restow.migration.names import POSITION_ANNOTATION
 from restow.registry.stored_bytes import encode
 from restow.storage.interface import Delete, Key, Put, Storage, Transaction, Write
-from tests.e2e.coordination.clusters import EVENTS, STATES, V1, V2, WIDGETS, Cluster
 from tests.e2e.migration.history import HASHES, KIND, OLD, ROOT, History, replay, snapshot
+from tests.e2e.storageversion.clusters import EVENTS, STATES, V1, V2, WIDGETS, Cluster
 from tests.sizes import SIZES
 from tests.support.controllers_process import ControllersProcess
 from tests.support.server_process import ServerProcess

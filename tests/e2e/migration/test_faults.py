@@ -11,8 +11,6 @@ from typing import Final
 
 import pytest
 
-from tests.e2e.coordination.clusters import LEASES, V1, V2, add_widget, replace
-from tests.e2e.coordination.hammer import Hammer
 from tests.e2e.migration.history import HASHES, OLD
 from tests.e2e.migration.stage import (
     PAGE_OBJECTS,
@@ -23,6 +21,8 @@ from tests.e2e.migration.stage import (
     Stage,
     old_object,
 )
+from tests.e2e.storageversion.clusters import LEASES, V1, V2, add_widget, replace
+from tests.e2e.storageversion.hammer import Hammer
 from tests.sizes import SIZES
 from tests.support.controllers_process import ControllersProcess
 

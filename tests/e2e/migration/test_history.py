@@ -7,7 +7,6 @@ from restow.storage.memory import MemoryStorage
 from restow.storageversion.object_codec import StoredState, encode_state
 from restow.storageversion.records import EpochRecord, encode_epoch
 from restow.storageversion.rules import PersistedVersions
-from tests.e2e.coordination.clusters import V1, V2, WIDGETS_NAME
 from tests.e2e.migration.history import (
     EPOCH,
     HASHES,
@@ -21,6 +20,7 @@ from tests.e2e.migration.history import (
     snapshot,
 )
 from tests.e2e.migration.stage import old_object
+from tests.e2e.storageversion.clusters import V1, V2, WIDGETS_NAME
 
 H1, H2 = HASHES[V1], HASHES[V2]
 

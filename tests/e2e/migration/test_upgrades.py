@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from tests.e2e.api.kubectl import Kubectl, binaries
-from tests.e2e.coordination.clusters import V1, V2, replace
-from tests.e2e.coordination.hammer import Answer, Hammer
 from tests.e2e.migration.history import HASHES
 from tests.e2e.migration.stage import Stage
+from tests.e2e.storageversion.clusters import V1, V2, replace
+from tests.e2e.storageversion.hammer import Answer, Hammer
 from tests.sizes import SIZES
 
 GAP_SECONDS: Final = 0.1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster.running import Up, wait_for
+from tests.e2e.localcluster.running import Up, wait_for
 from tests.support.etcd_process import EtcdCluster, start_etcd
 
 WIDGETS = "/apis/example.com/v2/namespaces/default/widgets"

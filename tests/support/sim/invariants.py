@@ -40,7 +40,7 @@ ROWS: Final = (
     Row("R2", "before that, only what the list allows gets through", tests=(
         f"{_BARRIER}::test_every_verb_and_subresource", f"{_BARRIER}::test_every_path_and_method")),
     Row("R3", "nobody but the servers writes their reports", _SIM, (
-        "tests/e2e/coordination/test_ownership.py::test_nobody_writes_for_a_server",)),
+        "tests/e2e/storageversion/test_ownership.py::test_nobody_writes_for_a_server",)),
     Row("R4", "an identity belongs to one process", _SIM),
     Row("R5", "a report without entries agrees on nothing", _SIM, (
         f"{_COORDINATION}/test_rules.py::test_agreement_is_what_all_write",)),
@@ -58,7 +58,7 @@ ROWS: Final = (
         f"{_RULES}::test_servers_say_that_they_are_loose")),
     Row("F6", "another version is selected only when all voters want it", _SIM),
     Row("F7", "who cannot write the selected version does not write", tests=(
-        "tests/e2e/coordination/test_upgrades.py::test_release_that_cannot_read_what_is_stored",
+        "tests/e2e/storageversion/test_upgrades.py::test_release_that_cannot_read_what_is_stored",
         "tests/scenarios/test_scenarios.py::test_a_scenario_goes_as_written")),
     Row("F8", "a server that takes part can read all that is stored", _SIM),
     Row("F9", "a lost answer is looked into, and nothing is refused for its own sake", _SIM),
@@ -69,17 +69,17 @@ ROWS: Final = (
         f"{_COORDINATION}/test_garbage_collector.py::test_an_error_is_never_taken_for_an_end",)),
     Row("G4", "no report goes that a living server has an entry in", _SIM),
     Row("G5", "who was taken for dead writes nothing more", _SIM, (
-        "tests/e2e/coordination/test_pauses.py::test_paused_server",)),
+        "tests/e2e/storageversion/test_pauses.py::test_paused_server",)),
     Row("G6", "who reports is a member, and no key comes back", _SIM),
     Row("G7", "what the dead have left is gone in time", _SIM, (
-        "tests/e2e/coordination/test_deaths.py::test_killed_server_is_forgotten",)),
+        "tests/e2e/storageversion/test_deaths.py::test_killed_server_is_forgotten",)),
     Row("G8", "resources that share a store have one report", tests=(
         f"{_BARRIER}::test_aliases_open_together",
         f"{_RULES}::test_objects_that_two_groups_show_are_migrated_once")),
     Row("G9", "who writes a version can read it", _SIM),
     Row("G10", "servers that start together lose no entry", tests=(
         f"{_COORDINATION}/test_agreement.py::test_five_servers_start_together_and_lose_no_entry",
-        "tests/e2e/coordination/test_start.py::test_many_servers_start_together")),
+        "tests/e2e/storageversion/test_start.py::test_many_servers_start_together")),
     Row("G11", "conditions change when what they say does", tests=(
         f"{_COORDINATION}/test_rules.py::test_conditions_tell_the_state_and_since_when",)),
     # Migration and state.

@@ -1,6 +1,6 @@
 """What has been stored in a world, by whom and when: every commit, held against the promises.
 
-The audit of coordination (`tests.support.coordination_audit`) looks at one transaction. Here is
+The audit of coordination (`tests.support.storageversion_audit`) looks at one transaction. Here is
 what only the whole story tells. Each rule is named as in `invariants`.
 
 Clients of a world write objects with a *stamp* that no other write has, and with the stamp that

@@ -28,9 +28,9 @@ from restow.storage.interface import (
     Transaction,
 )
 from restow.storage.memory import MemoryStorage, _Version
-from tests.support.coordination_audit import AuditedStorage, PromiseBroken
 from tests.support.sim.keys import open_value
 from tests.support.sim.ledger import Ledger
+from tests.support.storageversion_audit import AuditedStorage, PromiseBroken
 from tests.support.wires import at_once
 
 _AUDITED: Final = ("G1", "R5", "M2")

@@ -30,7 +30,7 @@ from restow.storageversion.records import (
 from restow.storageversion.remote_registration import Remote, ensure_store_id
 from restow.storageversion.remote_reports import RemoteReports
 from restow.storageversion.rules import StorageVersionEntries, StorageVersionEntry
-from tests.support.coordination_audit import AuditedStorage, PromiseBroken
+from tests.support.storageversion_audit import AuditedStorage, PromiseBroken
 from tests.unit.storageversion.world import GROUP, Server, World
 
 NAME = f"{GROUP}.widgets"

@@ -14,7 +14,7 @@ from restow.storage.interface import Delete, Key, Put, Span, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.records import encoder_key
 from restow.storageversion.rewrite_plan import Aborted
-from tests.unit.storageversion.rewriting import (
+from tests.unit.storageversion.rewrite_world import (
     NAME,
     ROOT,
     V1,

@@ -28,7 +28,7 @@ from restow.storageversion.garbage_collector import SWEEP_SECONDS
 from restow.storageversion.object_codec import report_key, state_key
 from restow.storageversion.rules import UNKNOWN_HASH
 from restow.storageversion.vote_objects import VOTES_PREFIX
-from tests.scenarios.custom_definitions import (
+from tests.scenarios.crds import (
     GADGETS,
     GADGETS_ROOT,
     KEY,
@@ -36,7 +36,7 @@ from tests.scenarios.custom_definitions import (
     PLURAL,
     Gadgets,
 )
-from tests.unit.storageversion.custom_looks import (
+from tests.unit.storageversion.late_reads import (
     LEASE_SECONDS,
     MODES,
     SOON_SECONDS,

@@ -24,14 +24,14 @@ from restow.storageversion.errors import NotSettled
 from restow.storageversion.identity import ServerId, server_key
 from restow.storageversion.object_codec import report_key
 from restow.storageversion.records import encoder_key
-from tests.scenarios.custom_definitions import (
+from tests.scenarios.crds import (
     GADGETS,
     KEY,
     KIND,
     PLURAL,
     Gadgets,
 )
-from tests.unit.storageversion.custom_looks import (
+from tests.unit.storageversion.late_reads import (
     LEASE_SECONDS,
     MODES,
     SOON_SECONDS,

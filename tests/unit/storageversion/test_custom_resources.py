@@ -15,13 +15,13 @@ import pytest
 from restow.registry.custom.crds import ROOT
 from restow.registry.custom.custom_resource import custom_resource
 from restow.storageversion.object_codec import report_key
-from tests.scenarios.custom_definitions import (
+from tests.scenarios.crds import (
     GADGETS,
     KIND,
     Gadgets,
     api_version,
 )
-from tests.unit.storageversion.custom_looks import (
+from tests.unit.storageversion.late_reads import (
     MODES,
     OLDER_WRITES_SECONDS,
     SOON_SECONDS,

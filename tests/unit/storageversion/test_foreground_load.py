@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.storageversion.rewrite_checks import check_concurrent, check_conflict
-from tests.unit.storageversion.rewriting import rewriting
+from tests.unit.storageversion.rewrite_world import rewriting
 
 SEEDS = range(6)
 

@@ -20,7 +20,7 @@ from restow.storage.interface import Delete, Key, Put, Transaction
 from restow.storageversion.object_codec import report_key, state_key
 from restow.storageversion.records import decode_epoch, encode_epoch, epoch_key
 from restow.storageversion.rules import UNKNOWN_HASH
-from tests.unit.storageversion.custom_looks import MODES
+from tests.unit.storageversion.late_reads import MODES
 from tests.unit.storageversion.world import GROUP, Server, World, open_world, write_release
 
 NAME = f"{GROUP}.widgets"

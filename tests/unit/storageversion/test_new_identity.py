@@ -16,7 +16,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.storage.interface import Delete, Transaction
 from restow.storageversion.identity import ServerId, server_key
 from restow.storageversion.object_codec import state_key
-from tests.e2e.coordination.clusters import WIDGETS_NAME
+from tests.e2e.storageversion.clusters import WIDGETS_NAME
 from tests.unit.storageversion.world import Server, World, open_world
 
 LEASE_SECONDS: Final = 15.0

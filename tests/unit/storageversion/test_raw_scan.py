@@ -13,8 +13,8 @@ from restow.encryption.keyring import Keyring
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.raw_scan import PLACES_MAX, UNREADABLE, Unopened, scan
-from tests.support.coordination_audit import stored_versions
 from tests.support.encryption_files import write_encryption_file
+from tests.support.storageversion_audit import stored_versions
 from tests.unit.storageversion.named_keys import ENCRYPTED_ROOT, NamedKeys, key_id_of, seal
 
 WIDGETS = GroupResource("example.com", "widgets")

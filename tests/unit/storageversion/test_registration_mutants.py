@@ -13,9 +13,9 @@ from restow.storage.interface import Delete, Transaction
 from restow.storageversion import registrar
 from restow.storageversion.object_codec import state_key
 from restow.storageversion.registrar import Registrar
-from tests.scenarios.custom_definitions import GADGETS, KIND, Gadgets
-from tests.support.coordination_audit import PromiseBroken
-from tests.unit.storageversion.custom_looks import SOON_SECONDS, one
+from tests.scenarios.crds import GADGETS, KIND, Gadgets
+from tests.support.storageversion_audit import PromiseBroken
+from tests.unit.storageversion.late_reads import SOON_SECONDS, one
 from tests.unit.storageversion.test_location import TRY_SECONDS, add_cluster_scoped, create
 from tests.unit.storageversion.world import World, open_world
 

@@ -18,9 +18,9 @@ from restow.storage.interface import Event, Key, Put, Revision, Span, Storage, T
 from restow.storage.memory import MemoryStorage
 from restow.storageversion import rewrite, rewrite_page
 from restow.storageversion.rewrite import Rewriter
-from tests.support.coordination_audit import stored_versions
+from tests.support.storageversion_audit import stored_versions
 from tests.unit.storageversion.rewrite_checks import check_failures
-from tests.unit.storageversion.rewriting import (
+from tests.unit.storageversion.rewrite_world import (
     ROOT,
     V2,
     Rewriting,

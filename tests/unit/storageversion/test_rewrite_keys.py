@@ -10,7 +10,7 @@ from restow.registry.stored_bytes import encode
 from restow.storage.interface import SEALED_PREFIX, Key, Put, Transaction
 from restow.storageversion.rewrite import Rewriter
 from tests.unit.storageversion.named_keys import NamedKeys, key_id_of, open_any, seal
-from tests.unit.storageversion.rewriting import ROOT, V1
+from tests.unit.storageversion.rewrite_world import ROOT, V1
 from tests.unit.storageversion.world import World, open_world
 
 

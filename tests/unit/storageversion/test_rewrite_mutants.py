@@ -14,7 +14,7 @@ from restow.registry.store import ResourceStore
 from restow.storage.interface import Guard, RevisionIs, ValueIs
 from restow.storageversion.rewrite_page import PageWork, StoredValue
 from restow.storageversion.rewrite_plan import RewritePlan
-from tests.support.coordination_audit import PromiseBroken
+from tests.support.storageversion_audit import PromiseBroken
 from tests.unit.storageversion.rewrite_checks import (
     check_concurrent,
     check_conflict,
@@ -22,7 +22,7 @@ from tests.unit.storageversion.rewrite_checks import (
     check_fence,
     check_selection,
 )
-from tests.unit.storageversion.rewriting import V2, Rewriting, fill, rewriting
+from tests.unit.storageversion.rewrite_world import V2, Rewriting, fill, rewriting
 
 
 def _settled_by_conflict(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from restow.storageversion.rewrite_page import (
     RewritePace,
 )
 from restow.storageversion.rewrite_plan import RewritePlan
-from tests.unit.storageversion.rewriting import V1, V2, fill, rewriting
+from tests.unit.storageversion.rewrite_world import V1, V2, fill, rewriting
 
 
 async def test_the_number_of_commits_under_way(

@@ -16,7 +16,7 @@ from restow.storageversion import rewrite, rewrite_page
 from restow.storageversion.records import EpochRecord, encode_epoch, epoch_key
 from restow.storageversion.rewrite_plan import Aborted
 from tests.unit.storageversion.rewrite_checks import check_fence, check_selection
-from tests.unit.storageversion.rewriting import (
+from tests.unit.storageversion.rewrite_world import (
     NAME,
     ROOT,
     V1,

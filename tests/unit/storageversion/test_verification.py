@@ -26,7 +26,7 @@ from restow.storageversion.rules import (
     verifier_of,
 )
 from restow.storageversion.verification import CleanPass, record_clean_pass, record_failures
-from tests.unit.storageversion.rewriting import NAME, V1, V2, Rewriting, rewriting
+from tests.unit.storageversion.rewrite_world import NAME, V1, V2, Rewriting, rewriting
 from tests.unit.storageversion.world import Line
 
 Act = Callable[[], Awaitable[None]]

@@ -21,7 +21,7 @@ from restow.storageversion.raw_scan import version_of
 from restow.storageversion.records import SELECTED_PREFIX, name_of, selected_key
 from restow.storageversion.vote_objects import VOTES_PREFIX, decode_vote
 from restow.storageversion.voting import Vote
-from tests.unit.storageversion.custom_looks import Late
+from tests.unit.storageversion.late_reads import Late
 from tests.unit.storageversion.world import GROUP, RELEASES, World, open_world
 
 V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"

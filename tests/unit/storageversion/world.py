@@ -48,7 +48,7 @@ from restow.storageversion.object_codec import decode_report, decode_state, repo
 from restow.storageversion.records import EpochRecord, decode_epoch, epoch_key, name_of
 from restow.storageversion.remote_registration import Remote
 from restow.storageversion.rules import PersistedVersions, StorageVersionEntries
-from tests.support.coordination_audit import AuditedStorage
+from tests.support.storageversion_audit import AuditedStorage
 from tests.unit.storageversion.named_keys import NamedKeys, open_any
 
 GROUP = "example.com"

@@ -24,7 +24,7 @@ from restow.registry.stored_bytes import encode
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.conformance.api.servers import TOKEN, RunningServer, catalog_of, start_server
-from tests.support.coordination_audit import stored_versions
+from tests.support.storageversion_audit import stored_versions
 
 V1, V2 = "example.com/v1", "example.com/v2"
 ROOT = "/registry/example.com/widgets/"

@@ -21,8 +21,8 @@ from restow.request.context import User
 from restow.storage.interface import Storage
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
-from tests.support.coordination_audit import AuditedStorage
 from tests.support.in_process import PushedStream, as_answer, kept, request_of
+from tests.support.storageversion_audit import AuditedStorage
 from tests.unit.storageversion.world import GROUP, Line, World
 
 TOKEN = "token-of-the-trigger"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from tests.e2e.coordination.clusters import (
+from tests.e2e.storageversion.clusters import (
     LEASE_SECONDS,
     POLL_SECONDS,
     V1,

@@ -8,7 +8,7 @@ from typing import Final
 
 from restow.storageversion.identity import ServerId
 from tests.e2e.api.kubectl import Kubectl, binaries
-from tests.e2e.coordination.clusters import (
+from tests.e2e.storageversion.clusters import (
     V1,
     V2,
     WIDGETS,
@@ -23,7 +23,7 @@ from tests.e2e.coordination.clusters import (
     wait_for,
     widget,
 )
-from tests.e2e.coordination.hammer import CONFIG_MAPS, Client, Hammer
+from tests.e2e.storageversion.hammer import CONFIG_MAPS, Client, Hammer
 from tests.support.server_process import ServerProcess
 
 WRITERS: Final = 3

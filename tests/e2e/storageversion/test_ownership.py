@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.e2e.coordination.clusters import (
+from tests.e2e.storageversion.clusters import (
     LEASES,
     REPORTS,
     V1,

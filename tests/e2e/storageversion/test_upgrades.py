@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from tests.e2e.coordination.clusters import (
+from tests.e2e.storageversion.clusters import (
     EVENTS,
     REPORTS,
     STOP_SECONDS_MAX,
@@ -25,7 +25,7 @@ from tests.e2e.coordination.clusters import (
     wait_for,
     widget,
 )
-from tests.e2e.coordination.hammer import CONFIG_MAPS
+from tests.e2e.storageversion.hammer import CONFIG_MAPS
 from tests.support.server_process import ServerProcess
 
 LOST: Final = "StorageVersionAgreementLost"

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
-from tests.e2e.coordination.clusters import POLL_SECONDS, WAIT_SECONDS_MAX, WIDGETS, widget
+from tests.e2e.storageversion.clusters import POLL_SECONDS, WAIT_SECONDS_MAX, WIDGETS, widget
 from tests.support.server_process import ServerProcess
 
 CONFIG_MAPS: Final = "/api/v1/namespaces/default/configmaps"

@@ -10,7 +10,7 @@ import subprocess
 from importlib import resources
 from pathlib import Path
 
-from tests.e2e.cluster.running import RESTOW, WAIT_SECONDS_MAX, Up, Users, wait_for
+from tests.e2e.localcluster.running import RESTOW, WAIT_SECONDS_MAX, Up, Users, wait_for
 
 WIDGET = """\
 apiVersion: example.com/v1

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Final, Self
 
-from tests.e2e.coordination.clusters import (
+from tests.e2e.storageversion.clusters import (
     V1,
     V2,
     WAIT_SECONDS_MAX,
@@ -18,8 +18,8 @@ from tests.e2e.coordination.clusters import (
     is_ready,
     reports,
 )
-from tests.e2e.coordination.hammer import Answer, Client, Hammer
-from tests.e2e.coordination.releases import write_release
+from tests.e2e.storageversion.hammer import Answer, Client, Hammer
+from tests.e2e.storageversion.releases import write_release
 from tests.sizes import SIZES
 from tests.support.server_process import ServerProcess
 

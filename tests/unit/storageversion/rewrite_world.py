@@ -28,7 +28,7 @@ from restow.storage.interface import (
 from restow.storage.memory import MemoryStorage
 from restow.storageversion.rewrite import Rewriter
 from restow.storageversion.rewrite_page import RewrittenPage
-from tests.support.coordination_audit import stored_versions
+from tests.support.storageversion_audit import stored_versions
 from tests.unit.storageversion.world import GROUP, Line, Server, World, open_world
 
 V1, V2 = f"{GROUP}/v1", f"{GROUP}/v2"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.e2e.cluster.running import Users, wait_for
+from tests.e2e.localcluster.running import Users, wait_for
 from tests.support.server_process import ServerProcess
 
 

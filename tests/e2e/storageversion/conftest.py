@@ -12,7 +12,7 @@ import pytest
 
 from restow.aio import Runtime
 from restow.apiserver.pki import PkiOptions, ensure_pki
-from tests.e2e.coordination.clusters import Cluster
+from tests.e2e.storageversion.clusters import Cluster
 from tests.support.etcd_process import start_etcd
 
 STORES: Final = ("sqlite", "etcd")

@@ -10,7 +10,7 @@ from restow.cli.main import main
 from restow.storage.interface import Span, Storage
 from restow.storageversion.object_codec import REPORTS_PREFIX
 from restow.storageversion.raw_scan import version_of
-from tests.e2e.coordination.clusters import (
+from tests.e2e.storageversion.clusters import (
     LEASES,
     MORTAL,
     REPORTS,

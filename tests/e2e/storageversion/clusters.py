@@ -25,8 +25,8 @@ from restow.storage.interface import Span, Storage
 from restow.storageversion.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
 from restow.storageversion.object_codec import LEASES_PREFIX
 from restow.storageversion.records import ENCODERS_PREFIX, parse_encoder_key
-from tests.support.coordination_audit import audit_history
 from tests.support.server_process import ServerProcess
+from tests.support.storageversion_audit import audit_history
 
 LEASE_SECONDS: Final = 3
 RENEW_SECONDS: Final = 1

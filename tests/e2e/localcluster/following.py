@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.e2e.cluster.running import RESTOW, WAIT_SECONDS_MAX, Up
+from tests.e2e.localcluster.running import RESTOW, WAIT_SECONDS_MAX, Up
 
 COMMAND: Final = re.compile(r"\b(?:kubectl|restow) [^;,()]*[^;,() ]")
 """A command ends where the sentence goes on: at a comma, a semicolon or a bracket."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.custom_definitions.building import (
+from tests.crds.building import (
     AGE,
     INT_OR_STRING,
     UNCHECKED,

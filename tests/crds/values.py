@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.custom_definitions.building import Json, Verdict, no, yes
+from tests.crds.building import Json, Verdict, no, yes
 
 Row = tuple[Json, list[Verdict]]
 

@@ -18,7 +18,7 @@ from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.storage.interface import Storage
 from restow.storageversion.object_codec import decode_report, report_key
-from tests.e2e.coordination.clusters import (
+from tests.e2e.storageversion.clusters import (
     MORTAL,
     STATES,
     V1,
@@ -30,7 +30,7 @@ from tests.e2e.coordination.clusters import (
     is_ready,
     wait_for,
 )
-from tests.e2e.coordination.conftest import NewCluster
+from tests.e2e.storageversion.conftest import NewCluster
 from tests.support.controllers_process import ControllersProcess
 from tests.support.server_process import ServerProcess
 

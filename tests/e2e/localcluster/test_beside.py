@@ -8,7 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.e2e.cluster.running import RESTOW, WAIT_SECONDS_MAX, Up
+from tests.e2e.localcluster.running import RESTOW, WAIT_SECONDS_MAX, Up
 
 ONE = ("--port=0", "--servers=1", "--no-controllers")
 

@@ -22,7 +22,7 @@ from restow.localcluster.etcd import find_etcd
 from restow.localcluster.ports import is_free
 from restow.localcluster.state import EtcdState, write_state
 from restow.storage.private_files import make_data_directory
-from tests.e2e.cluster.running import Up, wait_for
+from tests.e2e.localcluster.running import Up, wait_for
 
 
 def test_the_life_of_a_cluster(tmp_path: Path) -> None:

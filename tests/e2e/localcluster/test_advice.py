@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.cluster.following import (
+from tests.e2e.custom.webhook_thread import WebhookThread
+from tests.e2e.localcluster.following import (
     Object,
     Person,
     crd,
@@ -27,8 +28,7 @@ from tests.e2e.cluster.following import (
     release_file,
     stored,
 )
-from tests.e2e.cluster.running import RESTOW, WAIT_SECONDS_MAX, Up, wait_for
-from tests.e2e.custom.webhook_thread import WebhookThread
+from tests.e2e.localcluster.running import RESTOW, WAIT_SECONDS_MAX, Up, wait_for
 from tests.support.encryption_files import write_encryption_file
 
 KINDS = ("Bolt", "Cam", "Cog", "Gear", "Hub", "Nut", "Pin", "Rod", "Vault")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, Final
 
-from tests.custom_definitions.building import (
+from tests.crds.building import (
     Json,
     array,
     column,

@@ -21,7 +21,7 @@ from restow.storageversion.identity import ServerId, server_key
 from restow.storageversion.object_codec import decode_report, report_key, state_key
 from restow.storageversion.records import ENCODERS_PREFIX
 from restow.storageversion.rules import StorageVersionEntry
-from tests.scenarios.custom_definitions import (
+from tests.scenarios.crds import (
     GADGETS,
     GADGETS_ROOT,
     KIND,

@@ -34,7 +34,7 @@ from restow.storage.interface import (
 )
 from restow.storageversion.object_codec import decode_report, report_key
 from restow.storageversion.records import name_of
-from tests.support.coordination_audit import stored_versions
+from tests.support.storageversion_audit import stored_versions
 from tests.unit.storageversion.world import GROUP
 
 KIND = "Gadget"

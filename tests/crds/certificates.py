@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.custom_definitions.building import (
+from tests.crds.building import (
     AGE,
     ANYTHING,
     UNCHECKED,
