@@ -10,7 +10,7 @@ for one but the writes that it has a say in, and those no longer than their own 
 Not asked: about configurations of webhooks and policies themselves, so that nobody is locked out.
 
 Not here: connections (`webhooks_transport`), what they are told (`request_values`,
-`webhooks_objects`), and what a webhook is about (`matching`, `webhooks_conditions`).
+`webhooks_objects`), and what a webhook is about (`matchers`, `webhooks_conditions`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 One that is false ends it: the webhook is not asked. If none is, and some cannot be evaluated, it
 is as if the webhook had failed: the write is refused, or the webhook left out.
 
-Not here: rules and selectors (`matching`).
+Not here: rules and selectors (`matchers`).
 """
 
 from __future__ import annotations

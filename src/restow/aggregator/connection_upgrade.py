@@ -6,7 +6,7 @@ connection is HTTP, and every byte that it sends is a request of its own (CVE-20
 Each direction waits for the other end to take what was sent. When one end is over, what it has sent
 still goes out, and then both are closed.
 
-Not here: the client's end (`restow.httpserver`), and which requests may ask (`passing`).
+Not here: the client's end (`restow.httpserver`), and which requests may ask (`forwarded_headers`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Requests for remote APIs: passed on to a backend, and its answer passed back as it comes.
 
-    authenticated, authorised -> which API -> the question (`passing`) -> a backend (`backends`)
-        -> a small answer whole, a long one piece by piece, a 101 as a tunnel (`upgrading`)
+    authenticated, authorised -> which API -> the question (`forwarded_headers`) -> a backend
+    (`backends`)
+        -> a small answer whole, a long one piece by piece, a 101 as a tunnel (`connection_upgrade`)
 
 Nothing is kept of an answer but what is on its way: the backend is read as fast as the client
 reads. A client that leaves ends the request at the backend. Whatever a backend does wrong is seen

@@ -5,7 +5,7 @@ somebody may have put other headers there, which backends believe when they come
 Hence none of them is taken over from a client.
 
 Not here: who keeps the ConfigMap (`restow.controllers.proxy_trust`), and what is passed
-on (`passing`).
+on (`forwarded_headers`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """X.509 certificates: reading and comparing them. Pure: no files, no clock.
 
 Not here: making certificates (`restow.apiserver.certificates`), and certificate signing requests
-(`signing_requests`).
+(`certificate_signing_requests`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """The root of all status errors: what it holds, and its form on the wire.
 
 A Status object is JSON with `status: Failure`. A server writes it here, a client reads it back
-with `status_reading`.
+with `status_decoder`.
 
 Not here: the kinds of errors and their wording (`status`), and HTTP.
 """

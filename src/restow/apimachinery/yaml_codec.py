@@ -7,7 +7,7 @@ Only what JSON can say is read. Plain `true`, `false`, `null` and numbers are wh
 JSON, and `0644` is octal, as in every manifest; all other plain text, also `yes` and `on`, is text.
 Aliases, merge keys, tags beyond the core ones and further documents are refused.
 
-Not here: JSON, and writing YAML (`yaml_encoding`).
+Not here: JSON, and writing YAML (`yaml_encoder`).
 """
 
 from __future__ import annotations

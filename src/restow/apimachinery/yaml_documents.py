@@ -1,6 +1,6 @@
 """Whole YAML documents in files of trusted users: kubeconfigs and manifests.
 
-Not here: YAML of requests, which has limits (`yaml_codec`), of responses (`yaml_encoding`), and
+Not here: YAML of requests, which has limits (`yaml_codec`), of responses (`yaml_encoder`), and
 of releases, with line numbers (`yaml_nodes`).
 """
 

@@ -1,6 +1,6 @@
 """What is kept of a request while it is being written down, and of those that are like it.
 
-Not here: events (`auditor`) and their parts (`lines`).
+Not here: events (`auditor`) and their parts (`event_parts`).
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Targets:
         self._found: dict[str, CensusTarget] = {}
 
     def note(self, root: str, name: str, value: bytes) -> None:
-        """Look at an object of one of `naming.TARGET_ROOTS`."""
+        """Look at an object of one of `resource_names.TARGET_ROOTS`."""
         match root:
             case _ if root == STORAGE_VERSIONS:
                 self._add(str(resource_of_name(name)), _of_report(value))

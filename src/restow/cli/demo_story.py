@@ -7,7 +7,7 @@ Each step says what is done, does it, waits until it is seen, shows it, checks t
 it should, and says why it matters. What did not happen is checked too: the witness has seen every
 request and every state in between. A check that fails ends the story.
 
-Not here: how things are done (`demo_stage`) and how they are said (`demo_telling`).
+Not here: how things are done (`demo_stage`) and how they are said (`demo_narrator`).
 """
 
 from __future__ import annotations

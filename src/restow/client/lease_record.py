@@ -2,7 +2,8 @@
 
 The whole object is kept and only these fields are changed, so that fields of newer servers stay.
 
-Pure. Not here: when a lease is over. That is for each reader's own clock to say (`leader`).
+Pure. Not here: when a lease is over. That is for each reader's own clock to say
+(`leader_election`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A definition that asks for names gets those that nobody else in its group has. It is established
 when all servers serve what it defines, or after some seconds, should one of them be stuck. One
-that is being deleted is handed to the cleaner (`definition_cleanup`).
+that is being deleted is handed to the cleaner (`crd_finalizer`).
 
 Several definitions are worked on at once. A name is reserved in the very step in which it is found
 free, and before anything is written, so that no two of them get it. Not here: serving what is

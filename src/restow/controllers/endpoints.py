@@ -4,7 +4,8 @@ The service has no address of its own (`clusterIP: None`): no proxy stands behin
 honest answer to "where is the API" are the servers themselves. Servers may listen on different
 ports; a slice has one list of ports, so there is one slice for each port and address family.
 
-Every server does this after it has renewed its address. Not here: who is alive (`addresses`).
+Every server does this after it has renewed its address. Not here: who is alive
+(`server_addresses`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ As in the reference: rules with a wildcard in groups or versions are left out, s
 subresources among resources; so many kinds at most, here of all rules together; conditions are not
 checked.
 
-Not here: when this is done, and where it is written (`policies`).
+Not here: when this is done, and where it is written (`admission_policies`).
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@
 
 Refused is what kube-apiserver refuses, in its words, each problem with its path in the file, and
 some things more: see `resource_rules`. No problem tells anything of a secret, nor anything that may
-be one (`telling`).
+be one (`redaction`).
 
-Not here: ciphers (`providers`, `kms`), and when a file is read (`reloading`).
+Not here: ciphers (`providers`, `kms`), and when a file is read (`key_reload`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A *ring* is what the providers of a resource come to: the keys in their order, a
 are taken. The key in the store tells the resource. A value that says that it is encrypted is never
 taken for a plain one; if two secrets have one name, both are tried.
 
-Not here: ciphers (`providers`, `kms`), and when another configuration comes (`reloading`).
+Not here: ciphers (`providers`, `kms`), and when another configuration comes (`key_reload`).
 """
 
 from __future__ import annotations

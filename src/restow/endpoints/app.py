@@ -8,7 +8,7 @@ It is synchronous: each step is a plain function, and a handler returns an answe
 await when it truly must wait. So a read costs no task, and a simulator can step through it.
 
 Not here: what a request line means (`routes`) and which resource it is about (`lookup`), requests
-that have to wait (`waiting`), errors and the count of answers (`outcomes`).
+that have to wait (`deferred_responses`), errors and the count of answers (`outcomes`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Health: named checks behind `/healthz`, `/livez` and `/readyz`.
 
 A check is a function that returns why it fails, or None. Which checks there are is decided by the
-one who puts a server together; those of its start are made in `hooks`.
+one who puts a server together; those of its start are made in `post_start_hooks`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How every request ends: errors become a Status, and each answer is counted and written down.
 
 The border between all errors and the API is `as_status`. Not here: the form of an answer
-(`answers`), and what becomes of one that has to be waited for (`waiting`).
+(`answers`), and what becomes of one that has to be waited for (`deferred_responses`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tables and metadata-only answers: other forms of the same objects.
 
-Works on served bytes. The columns are in `tables`, the metadata form in `partial`.
+Works on served bytes. The columns are in `tables`, the metadata form in `partial_metadata`.
 """
 
 from __future__ import annotations

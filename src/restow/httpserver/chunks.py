@@ -4,7 +4,7 @@ The scanner follows the sizes of chunks and skips what is in them; each byte sti
 parser, which decides what is well-formed. If the two disagree on where a body ends, the request is
 refused (`reader`), so the scanner can never make a request out of what the parser has not accepted.
 
-Not here: the parser (`head`), and how much of a body is read at once (`reader`).
+Not here: the parser (`request_head`), and how much of a body is read at once (`reader`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ before it is its turn. While the connection does not want to read, a little is h
 a socket that is read shows that its client has left.
 
 Not here: certificates, and what is spoken (`tls`); who accepts, and how long a handshake may take
-(`front`).
+(`shared_port`).
 """
 
 from __future__ import annotations

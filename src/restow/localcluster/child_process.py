@@ -1,7 +1,8 @@
 """One process: started so that it cannot outlive its parent, heard, and ended.
 
 Its end is noticed through a file descriptor of the process itself, so no signal handler and no
-thread is needed, and no other process can be meant. Not here: whether to start it again (`keeper`).
+thread is needed, and no other process can be meant. Not here: whether to start it again
+(`managed_process`).
 """
 
 from __future__ import annotations

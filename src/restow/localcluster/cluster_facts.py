@@ -1,7 +1,7 @@
 """What the servers of a cluster say of themselves, read through the API as any client reads it.
 
 Identity leases tell who runs where with which release, StorageVersions how each server writes each
-resource. Not here: what may be stored, and what follows from it (`safety`).
+resource. Not here: what may be stored, and what follows from it (`step_check`).
 """
 
 from __future__ import annotations

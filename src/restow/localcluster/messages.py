@@ -2,7 +2,7 @@
 
 A request is one line. The answer is any number of lines that tell how it goes, and a last one that
 is an error or has the overview. Both sides name the version of these words; the supervisor refuses
-others. Not here: who listens (`control`) and who asks (`talking`).
+others. Not here: who listens (`control`) and who asks (`control_client`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     plan_upgrade / plan_rollback -> steps -> Roller.take, one at a time
 
 One server at a time, so that the others serve meanwhile and a step that fails costs one server.
-Before each step it is judged whether it is safe (`safety`); the facts are read anew each time,
+Before each step it is judged whether it is safe (`step_check`); the facts are read anew each time,
 since each step changes them. Not here: what is printed.
 """
 

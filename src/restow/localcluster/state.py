@@ -1,7 +1,7 @@
 """What a cluster remembers between two starts: its store, its ports, the release of each server.
 
 One file, replaced whole. It also lists the processes that were started, so that the next start can
-tell its own leftovers from other people's processes. Not here: what to make of it (`planning`).
+tell its own leftovers from other people's processes. Not here: what to make of it (`cluster_plan`).
 """
 
 from __future__ import annotations

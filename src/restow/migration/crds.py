@@ -7,7 +7,7 @@ a StorageState is that of its resource, and the resource of an object never chan
 
 `upgraded` lays ours over a definition that is there already, and keeps what others have put there.
 
-Pure. Not here: how they are applied (`installing`).
+Pure. Not here: how they are applied (`installation`).
 """
 
 from __future__ import annotations

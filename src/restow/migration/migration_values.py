@@ -1,6 +1,6 @@
 """A migration as it was read from the API: which one, its phase, and for what it was created.
 
-Plain values. Not here: how they are read (`requests`, `records`).
+Plain values. Not here: how they are read (`migration_objects`, `records`).
 """
 
 from __future__ import annotations

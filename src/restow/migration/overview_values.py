@@ -1,6 +1,6 @@
 """What `restow status` shows of a cluster, as plain values.
 
-Not here: how they are read (`overview`, `overview_reading`), and how they are printed.
+Not here: how they are read (`overview`, `overview_reader`), and how they are printed.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ One bad field must not spoil the document for all clients, so nothing is taken o
 piece is read by a table of the fields that we write and the types that they have; what is none of
 these is left out. Only paths of one group version are taken, and what they refer to.
 
-Not here: names that mean something else in our own document (`v2_merging`), and HTTP.
+Not here: names that mean something else in our own document (`v2_merge`), and HTTP.
 """
 
 from __future__ import annotations

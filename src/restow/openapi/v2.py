@@ -6,7 +6,7 @@ kinds changes, the others need not be written again. Pieces of other servers' do
 our own.
 
 Not here: the wire format of the protobuf form (`v2_protobuf`), and what other servers' pieces are
-called here (`v2_merging`).
+called here (`v2_merge`).
 """
 
 import zlib

@@ -1,7 +1,7 @@
 """The v3 document of a server that has only the old one: the same pieces, said in the new way.
 
-Clients that have once seen v3 documents look for a kind nowhere else. Input is what `foreign` has
-read, so every piece has the types that it should have.
+Clients that have once seen v3 documents look for a kind nowhere else. Input is what
+`aggregated_spec` has read, so every piece has the types that it should have.
 
 Pure. Not here: when this is needed.
 """

@@ -4,7 +4,7 @@ A plan says what to store for one state of an object. Here it is encoded as the 
 moment and given to the store, with its own guards and those of the policy. If the fence does not
 hold, the policy is asked anew; if the state has moved on, whoever made the plan makes another.
 
-Not here: how a plan is made (`plans`, `store`), and which version is written (`encoding`).
+Not here: how a plan is made (`write_plans`, `store`), and which version is written (`encoding`).
 """
 
 from __future__ import annotations

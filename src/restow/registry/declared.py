@@ -30,7 +30,7 @@ Schema = Mapping[str, Any]
 
 
 class DeclaredShape:
-    """A kind whose versions have a JSON schema each. Satisfies `definition.Shape`."""
+    """A kind whose versions have a JSON schema each. Satisfies `resource.Shape`."""
 
     def __init__(self, schemas: Mapping[str, Schema | None]) -> None:
         """`schemas` by `apiVersion`; None means that anything is accepted."""

@@ -1,7 +1,7 @@
 """What is known about the fields of hosted kinds: from the tables of built-in kinds, or nothing.
 
 `BuiltinShape` joins types, defaults and validation of a built-in kind. `OpenShape` is for kinds
-that a release or a library user declares as data only. Both satisfy `definition.Shape`.
+that a release or a library user declares as data only. Both satisfy `resource.Shape`.
 """
 
 from __future__ import annotations

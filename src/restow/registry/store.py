@@ -1,9 +1,9 @@
 """The store of objects: create, update and delete, each one guarded transaction.
 
-A write takes the newest state it knows (`reading`), computes the next one (`planning`) and commits
-it on condition that nothing has changed meanwhile; if something has, the refusal carries what is
-there now and the computation is repeated. Every write of an object is committed by the
-`ObjectCommitter`, with the guards of the encoding policy in its own transaction.
+A write takes the newest state it knows (`object_reader`), computes the next one (`write_planner`)
+and commits it on condition that nothing has changed meanwhile; if something has, the refusal
+carries what is there now and the computation is repeated. Every write of an object is committed by
+the `ObjectCommitter`, with the guards of the encoding policy in its own transaction.
 
 Objects are in the version of the request here; they are converted on the way to storage. Where
 somebody else converts them, that is awaited, before anything is committed. Whoever comes with a

@@ -4,7 +4,7 @@ A create, an update and a delete each become a plan of one guarded transaction, 
 had their say who need not be waited for: the strategy, the kind, its owners, and who manages which
 fields. Nothing is read or stored here.
 
-Not here: what a plan is (`plans`), who commits it, and how often it is made anew (`store`).
+Not here: what a plan is (`write_plans`), who commits it, and how often it is made anew (`store`).
 """
 
 from __future__ import annotations

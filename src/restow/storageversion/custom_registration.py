@@ -1,6 +1,7 @@
 """How custom resources are reported: one server's own, and what all together have said.
 
-Not here: when to register what (`custom`), and how a report is computed (`planning`).
+Not here: when to register what (`custom_resources`), and how a report is computed
+(`registration_planner`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from restow.storageversion.rules import StorageVersionEntry
 
 
 class CustomRegistration:
-    """Reports the custom resources of one server. Satisfies `custom.Registration`."""
+    """Reports the custom resources of one server. Satisfies `custom_resources.Registration`."""
 
     def __init__(
         self,

@@ -8,8 +8,8 @@ deleted, the report says that nothing new is created here; when it is gone, so i
 
 A server that cannot prove that it knows the newest definitions takes back what it has reported of
 custom resources, so that the others need not wait for it. Not here: what a definition means
-(`resources.custom`), how a registration is computed (`planning`), who sets conditions and deletes
-the instances (`resources.housekeeping`).
+(`resources.custom`), how a registration is computed (`registration_planner`), who sets conditions
+and deletes the instances (`resources.housekeeping`).
 """
 
 from __future__ import annotations

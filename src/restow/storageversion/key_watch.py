@@ -4,7 +4,8 @@ Two things move a server to another key: its own configuration, and what other s
 read. Both end in a registration, as a change of version does; until it is committed everything is
 written as before, and what is under way then fails its fence and is done again.
 
-Not here: which key is right (`planning`), and where keys come from (`restow.encryption`).
+Not here: which key is right (`registration_planner`), and where keys come from
+(`restow.encryption`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     leave -> the key is removed
 
 A key that is gone never comes back: whoever finds its own gone is no member any more, and joins
-anew under another id. Not here: who judges that another server is dead (`collector`).
+anew under another id. Not here: who judges that another server is dead (`garbage_collector`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ has, look again and repeat. The transactions of different resources run side by 
 opened for writing by the one line that follows its commit.
 
 A server that cannot read all that may be stored does not register, and so never writes: it would
-lose what it cannot read. Not here: what becomes of the entries of dead servers later (`collector`).
+lose what it cannot read. Not here: what becomes of the entries of dead servers later
+(`garbage_collector`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Whatever ends half-way has closed the resource and nothing else. Two more rules 
 
 - Words have the revision of the hold as their sequence. A late one is refused by the main servers.
 - What was said is taken out only by who has read in the own store that no encoder key is there
-  (`remote_reconciling`): at that revision, or for good, when the server's key is gone too.
+  (`remote_reconciler`): at that revision, or for good, when the server's key is gone too.
 
 How to use it: make a `Remote`, and give it to the `Coordinator`. In the mode `report` alone, since
 a vote would move all entries of a store at once, and nobody could tell the main servers before.

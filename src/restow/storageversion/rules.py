@@ -6,7 +6,7 @@ change after which the agreed value differs from before, to or from "none" inclu
 equals the agreement comes and goes without a trace in it. Whoever has seen an epoch twice knows
 that everything written in between was written as agreed.
 
-Not here: where a report is stored (`wire`), in which transaction it changes (`changes`).
+Not here: where a report is stored (`object_codec`), in which transaction it changes (`changes`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ The state lists "Unknown" from then on. A mark that outlives the server was writ
 that reports finds that the state does not take the mark into account, and adds "Unknown" again
 (`changes.change`).
 
-Not here: how agreements are unset before (`collector`), and what guards the server's own writes.
+Not here: how agreements are unset before (`garbage_collector`), and what guards the server's own
+writes.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A *ballot* holds the version that was selected and each server's candidate. It c
 servers that take part want the same. A server that is on its way up holds a change back, since it
 may want something else; one that writes without having voted does so too.
 
-Not here: in which transaction a ballot changes (`planning`).
+Not here: in which transaction a ballot changes (`registration_planner`).
 """
 
 from __future__ import annotations

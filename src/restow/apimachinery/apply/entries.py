@@ -5,8 +5,8 @@ told apart by who (`manager`, `subresource`) and how (`operation`); those of upd
 version in which the fields are called so. Clients may write entries: what they send is checked
 here, and what makes no sense leaves those that are there as they are.
 
-Pure, and nothing that is given is changed. Not here: who gets and who loses fields (`tracking`,
-`applying`), and how they are found (`values`).
+Pure, and nothing that is given is changed. Not here: who gets and who loses fields
+(`field_managers`, `server_side_apply`), and how they are found (`values`).
 """
 
 from __future__ import annotations

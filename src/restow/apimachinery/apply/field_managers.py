@@ -1,8 +1,8 @@
 """Who manages what after a write: what was changed is the writer's, and nobody else's any more.
 
-That is so for creates, updates and patches of all kinds but one: `applying` is for those who say
-what they want to manage. An object of which nobody has kept track stays so until the first apply.
-A write that changes nothing changes no entry; if it takes fields away only, it gets none.
+That is so for creates, updates and patches of all kinds but one: `server_side_apply` is for those
+who say what they want to manage. An object of which nobody has kept track stays so until the first
+apply. A write that changes nothing changes no entry; if it takes fields away only, it gets none.
 
 Entries speak of fields as a version calls them. The objects are converted for those of other
 versions, by whoever can; a version that is not known any more takes its entries with it.

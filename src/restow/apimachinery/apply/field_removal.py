@@ -1,6 +1,6 @@
 """Objects without some fields, or with only those.
 
-Not here: which fields (`applying`).
+Not here: which fields (`server_side_apply`).
 """
 
 from __future__ import annotations

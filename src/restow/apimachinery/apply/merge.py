@@ -1,9 +1,9 @@
 """An applied configuration on top of a live object.
 
 Nothing is taken away here: what the applier no longer speaks of is removed afterwards, by field
-sets (`removing`). Neither value is changed, and parts of both are in the result.
+sets (`field_removal`). Neither value is changed, and parts of both are in the result.
 
-Not here: who may change what (`applying`).
+Not here: who may change what (`server_side_apply`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A field, or an item of a list or map, is taken away if it was applied last time 
 if nobody else manages it. What stands below it and was never applied by anybody stays, as does what
 holds it. The last configuration may have been in another version: then it is found there.
 
-Pure. Not here: conflicts, and who has which entry afterwards (`applying`).
+Pure. Not here: conflicts, and who has which entry afterwards (`server_side_apply`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ then known by its place. Only `check` and `merge`, which see what a client appli
 
 Two values that Python holds for equal are not told apart: 1 is true where any type may stand.
 
-Not here: schemas, who the owners are (`tracking`, `applying`), and conversion between versions.
+Not here: schemas, who the owners are (`field_managers`, `server_side_apply`), and conversion
+between versions.
 """
 
 from __future__ import annotations

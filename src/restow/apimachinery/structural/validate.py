@@ -1,9 +1,9 @@
 """Objects against a schema, with the reference's words and paths.
 
-This is the slow way and the one that is right; `quick` spares most objects from it. All problems
-are found, up to a limit. Some corners of the reference are its bugs and are not followed: a list
-where a text with a format should be, integers that only nearly are, limits of integers that are
-cut to integers first.
+This is the slow way and the one that is right; `fast_validator` spares most objects from it. All
+problems are found, up to a limit. Some corners of the reference are its bugs and are not followed:
+a list where a text with a format should be, integers that only nearly are, limits of integers that
+are cut to integers first.
 
 Not here: lists that are sets or maps (`listtypes`), rules in CEL, and the object's metadata.
 """

@@ -1,6 +1,6 @@
 """All watchers of one cache: told together of its changes, with what they can share.
 
-Not here: what a watcher sends (`watching`), and conversion (`translating`).
+Not here: what a watcher sends (`watch`), and conversion (`watch_conversion`).
 """
 
 from __future__ import annotations

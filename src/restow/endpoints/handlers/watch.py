@@ -7,7 +7,8 @@ behind is skipped until it can take more; one that falls out of the ring is told
 When a cache is closed because its resource has changed, its watches end; clients begin others.
 
 Where somebody else converts objects, a watcher goes through the changes some at a time, and waits
-for those that are not converted yet (`translating`). It selects among what its client would see.
+for those that are not converted yet (`watch_conversion`). It selects among what its client would
+see.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ lack, all at once, and lets those go on who have it; what they lack then is aske
 is one question under way for each version, and a watch of another version, or of another kind, does
 not wait for it. A watch whose objects cannot be converted is failed: nothing is left out.
 
-Not here: what a watcher sends (`watching`), and how objects are converted.
+Not here: what a watcher sends (`watch`), and how objects are converted.
 """
 
 from __future__ import annotations

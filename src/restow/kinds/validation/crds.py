@@ -3,7 +3,7 @@
 Paths are those that clients of the reference see: what all versions say alike is told of `spec`
 itself, and a webhook by the names that its fields had before v1.
 
-Not here: what one version says (`custom_versions`), and who converts (`webhook_clients`).
+Not here: what one version says (`crd_versions`), and who converts (`webhook_clients`).
 """
 
 from __future__ import annotations

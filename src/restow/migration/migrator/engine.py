@@ -14,7 +14,8 @@ the migration fails when all others are done.
 Two engines on one request are harmless: rewriting may be repeated, and what they write to the
 request is conditional.
 
-Not here: which request is next (`controller`), how a page is done (`rewriting`, `patching`).
+Not here: which request is next (`controller`), how a page is done (`server_rewrite`,
+`patch_rewrite`).
 """
 
 from __future__ import annotations

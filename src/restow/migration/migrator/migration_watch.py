@@ -3,7 +3,7 @@
 A request that is deleted, or made anew under the same name, ends its migration at once. It is
 followed by a watch of its own, so that nobody has to tell the engine.
 
-Not here: writing to it (`status_writing`).
+Not here: writing to it (`status_writer`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Two groups may share a store, as Events do. Kubernetes forgets who manages the f
 that is written through the other group than before, which stores it anew though its version was
 right. So an object is written through the group that it was written through before.
 
-Not here: what follows from a refusal (`classify`), and how many objects are written at once.
+Not here: what follows from a refusal (`write_errors`), and how many objects are written at once.
 """
 
 from __future__ import annotations

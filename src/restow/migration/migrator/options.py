@@ -1,6 +1,6 @@
 """How a migration is done: limits and times, with their defaults.
 
-Not here: those of single patches (`pace`, `patching`), and flags of the command line.
+Not here: those of single patches (`pace`, `patch_rewrite`), and flags of the command line.
 """
 
 from __future__ import annotations

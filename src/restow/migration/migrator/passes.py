@@ -1,8 +1,8 @@
 """What a pass over all objects of a resource is made of, whichever way they are rewritten.
 
-Two ways satisfy `Pages`: the server's own rewrite (`rewriting`) and conditional patches
-(`patching`). The engine calls one page after another, keeps the position in between, and decides
-what a whole pass means.
+Two ways satisfy `Pages`: the server's own rewrite (`server_rewrite`) and conditional patches
+(`patch_rewrite`). The engine calls one page after another, keeps the position in between, and
+decides what a whole pass means.
 
 Not here: requests, conditions, agreement.
 """

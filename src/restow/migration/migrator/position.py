@@ -5,7 +5,7 @@ agreement that has not moved since. A token of before would leave the first part
 
 What is saved is always behind what is done. Whoever resumes repeats a little, which is harmless.
 
-Pure. Not here: writing it (`status_writing`).
+Pure. Not here: writing it (`status_writer`).
 """
 
 from __future__ import annotations

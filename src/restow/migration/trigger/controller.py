@@ -2,7 +2,8 @@
 
     discovery -> which resources, which APIs
     watches (StorageVersions, StorageStates, requests) -> wake a resource
-    workers -> look at it (`looking`), then again: when the rules say so, when something wakes it,
+    workers -> look at it (`reconciler`), then again: when the rules say so, when something wakes
+    it,
                or after a third of a polling period
 
 Watches only wake; what is decided by is read anew in each look. Whatever is refused or fails, the

@@ -1,8 +1,8 @@
 """Custom resources: from a stored definition to a resource that is hosted like any other.
 
-`definitions` reads a CustomResourceDefinition, `hosting` makes a `Resource` of it, `shape` knows
+`crds` reads a CustomResourceDefinition, `custom_resource` makes a `Resource` of it, `shape` knows
 its fields and `replicas` its scale, `conversion` asks others for other versions, and
-`definition_shape` keeps what servers write among the stored versions.
+`crd_shape` keeps what servers write among the stored versions.
 
 Not here: rules about definitions (`restow.kinds`), schemas themselves
 (`restow.apimachinery.structural`), following and registering

@@ -19,7 +19,7 @@ Written = Callable[[str, str], Collection[str]]
 
 
 class CrdShape(BuiltinShape):
-    """Satisfies `definition.Shape`."""
+    """Satisfies `resource.Shape`."""
 
     def __init__(self, kind: Kind, converter: Converter, *, written: Written) -> None:
         super().__init__(kind, converter)

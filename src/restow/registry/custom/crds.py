@@ -5,7 +5,8 @@ what somebody needs, and the schemas of its versions stay bytes until an object 
 thousand definitions most are never used. Two readings can be compared, so that a note in the
 status does not look like another kind.
 
-Not here: whether a definition is right (`restow.kinds`), and the resource made of it (`hosting`).
+Not here: whether a definition is right (`restow.kinds`), and the resource made of it
+(`custom_resource`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Objects from clients and objects from the store go the same way: nulls, defaults, pruning. What
 clients write is then validated. A schema is read and compiled when the first object needs it.
 
-`CustomShape` satisfies `definition.Shape`. Not here: the rules of schemas
+`CustomShape` satisfies `resource.Shape`. Not here: the rules of schemas
 (`restow.apimachinery.structural`), metadata of the object (`resources.strategy`), conversion.
 """
 

@@ -8,7 +8,7 @@
     errors      the border: what gRPC and etcd say, as errors of storage
     encoding    keys, spans and transactions to messages, and back
     reading     get, range, count, and the shared question for the revision
-    commit      one transaction; with `session` and `resolve`, for replies that were lost
+    commit      one transaction; with `session` and `outcome_resolver`, for replies that were lost
     stream      one watch stream, cut into whole revisions
     hub         the stream that feeds all watches
     backlog     the stream of one watch that is behind the hub's memory

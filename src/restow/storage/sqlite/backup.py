@@ -3,7 +3,7 @@
 A copy shows one revision: it is taken inside one read transaction, so that no commit of others can
 make SQLite begin anew, however much is written meanwhile. It is one file without a log, and says in
 its `meta` that it is a backup, so that no server goes on with it where a client would see time go
-back (`opening` refuses it).
+back (`file_setup` refuses it).
 
 Not here: where copies are put and how they are named (`storage.backup`), and what is restored from
 them (`storage.restore`).

@@ -1,6 +1,6 @@
 """The SQLite driver, put together: `SqliteStorage` satisfies `interface.Storage`.
 
-One connection answers point reads and the question for the current revision; `reading` does
+One connection answers point reads and the question for the current revision; `reader` does
 longer reads, `writer` all writes. A task follows the commits of other processes into the feed.
 """
 
