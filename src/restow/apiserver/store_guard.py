@@ -185,9 +185,10 @@ class StoreGuard:
         mark = msgspec.structs.replace(
             self._mark, revision=max(storage.newest, self._mark.revision)
         )
-        if blocked is not None and not blocked.passes and not mark.suspect:
-            self._mark = mark = msgspec.structs.replace(mark, suspect=str(blocked))
-            await self._write(mark)
+        if blocked is not None:
+            if not blocked.passes and not mark.suspect:
+                mark = msgspec.structs.replace(mark, suspect=str(blocked))
+            await self._keep(mark)
         try:
             seen = await storage.look()
             why = difference(mark, seen, address=self._name)
@@ -198,14 +199,19 @@ class StoreGuard:
                 # Another read has found what this look cannot: it began before the newest writes.
                 raise StoreReplaced(str(found), passes=found.passes)
         except StoreReplaced as error:
+            await self._keep(mark)
             self._tell(str(error))
             raise
         if why is not None:
             problem = StoreReplaced(why if mark.suspect else explain(self._name, why))
             storage.block(problem)
+            await self._keep(mark)
             self._tell(str(problem))
             raise problem
         is_other = _id_of(seen) != mark.id
+        if is_other and storage.blocked is None:
+            # It was replaced and accepted before this server noticed: end watches and caches.
+            storage.block(StoreReplaced(f"another store was accepted as {self._name}"))
         if storage.blocked is not None or is_other:
             storage.unblock(seen)
             logger.warning("the store %s is used as it is now: %s", self._name, _shown(seen))
@@ -224,10 +230,17 @@ class StoreGuard:
         return await self._storage.look()
 
     async def close(self) -> None:
-        """Remember the last revision, unless the store is not to be believed."""
-        if self._storage.blocked is None and self._mark is not None:
+        """Remember the newest revision that was seen, also of a store that is blocked: a copy
+        without the last writes is not taken for it."""
+        if self._mark is not None:
             newest = max(self._mark.revision, self._storage.newest)
-            await self._write(msgspec.structs.replace(self._mark, revision=newest))
+            await self._keep(msgspec.structs.replace(self._mark, revision=newest))
+
+    async def _keep(self, mark: Mark) -> None:
+        """Write the mark if it says more than before."""
+        if mark != self._mark:
+            self._mark = mark
+            await self._write(mark)
 
     async def _remember(self, seen: Seen) -> None:
         file, log = self._storage.places

@@ -22,7 +22,16 @@ from restow.storage.identity import (
     accept,
     difference,
 )
-from restow.storage.interface import Delete, Done, Key, Put, Revision, Storage, Transaction
+from restow.storage.interface import (
+    EVERYTHING,
+    Delete,
+    Done,
+    Key,
+    Put,
+    Revision,
+    Storage,
+    Transaction,
+)
 from restow.storage.sqlite.storage import SqliteStorage
 from restow.storage.store_mark import MARK_NAME, read_mark, write_mark
 
@@ -312,3 +321,43 @@ async def test_an_accepted_store_begins_above_what_other_servers_have_seen(tmp_p
         assert await storage.revision() > mark.revision + 5_000
         with pytest.raises(Compacted):
             await storage.get(IDENTITY_KEY, revision=Revision(mark.revision + 5_000))
+
+
+async def test_the_newest_revision_is_remembered_while_the_store_is_blocked(tmp_path: Path) -> None:
+    """Writes were acknowledged after the last renewal, then the file was replaced by a copy without
+    them: the copy is not taken at the next start."""
+    copy = tmp_path / "copy.db"
+    await fill(tmp_path)
+    async with server(tmp_path) as (storage, guard):
+        shutil.copyfile(tmp_path / "store.db", copy)
+        for number in range(5):
+            assert isinstance(await storage.commit(put(number)), Done)
+        acknowledged = await storage.revision()
+        copy.rename(tmp_path / "store.db")
+        assert not await guard.step()
+    mark = read_mark(tmp_path / MARK_NAME)
+    assert mark is not None
+    assert mark.revision == acknowledged
+    for name in ("store.db-wal", "store.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    assert "revision" in await refusal(tmp_path)
+
+
+async def test_an_accepted_store_ends_watches_of_a_server_that_was_not_blocked(
+    tmp_path: Path,
+) -> None:
+    """A server that has not noticed that its store was replaced learns of it when another store is
+    accepted: its watches end, so that its caches are reloaded."""
+    await fill(tmp_path)
+    async with server(tmp_path) as (storage, guard):
+        watch = storage.watch(EVERYTHING, after=await storage.revision())
+        other = await open_storage(f"sqlite:{tmp_path / 'store.db'}", RUNTIME)
+        await accept(other, RUNTIME.ids)
+        await other.close()
+        assert isinstance(storage, IdentifiedStorage)
+        assert storage.blocked is None
+        assert await guard.step()
+        with pytest.raises(StorageError):
+            async for _ in watch:
+                pass
+        await watch.close()

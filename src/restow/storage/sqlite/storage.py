@@ -116,6 +116,7 @@ class SqliteStorage:
                 on_commit=self._committed,
                 file=self._file,
                 in_thread_when_replaced=self._note_replaced,
+                on_replaced=self._block_first,
                 vfs=vfs,
             )
             undo.pop_all()  # all is open: `close` is responsible from here on
@@ -270,7 +271,7 @@ class SqliteStorage:
         except StoreReplaced as error:
             self.block(error)
             raise
-        return await self._patiently(self._look)
+        return await self._patiently(partial(asyncio.to_thread, self._look))
 
     def _check_overwritten(self) -> None:
         """The file without its log grows by checkpoints only; raises `StoreReplaced` for one that
@@ -300,15 +301,26 @@ class SqliteStorage:
             )
         return found
 
-    async def _look(self) -> Seen:
-        item = read_item(self._connection.execute, IDENTITY_KEY)
-        record = decode_record(None if item is None else item.value)
-        return Seen(record, self._current_revision(), cluster_id="")
+    def _look(self) -> Seen:
+        """By a new connection: pages in the cache of an open one hide that the file was overwritten
+        after a checkpoint."""
+        connection = connect_reader(self._path, vfs=self._vfs)
+        try:
+            item = read_item(connection.execute, IDENTITY_KEY)
+            record = decode_record(None if item is None else item.value)
+            return Seen(record, read_revision(connection), cluster_id="")
+        finally:
+            file_setup.disconnect(connection)
 
     def block(self, problem: StoreReplaced) -> None:
         if not self._closed:
             self._refusal = problem
             self._feed.block(problem)
+
+    def _block_first(self, problem: StoreReplaced) -> None:
+        """Block, unless it is blocked already with a reason that says more."""
+        if self._refusal is None:
+            self.block(problem)
 
     def unblock(self, seen: Seen) -> None:
         if self._closed:

@@ -68,6 +68,7 @@ class SqliteWriter:
         on_commit: Callable[[Applied], None],
         file: FileIdentity,
         in_thread_when_replaced: Callable[[], None],
+        on_replaced: Callable[[StoreReplaced], None],
         vfs: str | None = None,
     ) -> None:
         self._path = path
@@ -77,6 +78,7 @@ class SqliteWriter:
         self._on_commit = on_commit
         self._file = file
         self._in_thread_when_replaced = in_thread_when_replaced
+        self._on_replaced = on_replaced
         self.newest = Revision(0)
         """The newest revision that this process has committed."""
         self._loop = asyncio.get_running_loop()
@@ -200,14 +202,22 @@ class SqliteWriter:
         self._hand_over(partial(self._commit, connection, applied), done)
 
     def _apply(self, connection: apsw.Connection, transactions: list[Transaction]) -> Applied:
-        applied = apply(connection, transactions, work_max=BATCH_WORK_MAX)
-        if applied.before < self.newest:
+        try:
+            applied = apply(connection, transactions, work_max=BATCH_WORK_MAX)
+        except apsw.ConstraintError:  # as when it holds changes of later revisions
+            self._check_forward(read_revision(connection))
+            raise
+        self._check_forward(applied.before)
+        return applied
+
+    def _check_forward(self, revision: Revision) -> None:
+        """Raises `StoreReplaced` for a file that is older than what was acknowledged."""
+        if revision < self.newest:
             raise StoreReplaced(
-                f"{self._path} is at revision {applied.before:,}, and revision {self.newest:,} was"
+                f"{self._path} is at revision {revision:,}, and revision {self.newest:,} was"
                 " acknowledged: it was replaced by an older copy. Stop all servers of this store"
                 " and restore a backup with `restow restore`"
             )
-        return applied
 
     def _hand_over(self, work: Callable[[], T], done: Callable[[ThreadFuture[T]], None]) -> None:
         future = self._thread.submit(work)
@@ -225,6 +235,8 @@ class SqliteWriter:
         self, batch: list[_Waiting], future: ThreadFuture[tuple[Applied | None, Unknown | None]]
     ) -> None:
         error = future.exception()
+        if isinstance(error, StoreReplaced):
+            self._on_replaced(error)
         if error is not None:
             for waiting in batch:
                 if not waiting.answer.done():

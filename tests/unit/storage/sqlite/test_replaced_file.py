@@ -132,6 +132,9 @@ async def test_a_revision_that_went_back_refuses_writes(tmp_path: Path) -> None:
         ).fetchall()
     )
     assert await acknowledged(storage, count=3) == 0
+    assert storage.blocked is not None
+    with pytest.raises(StoreReplaced):  # readers are told as well
+        await storage.revision()
     await storage.close()
 
 
@@ -216,4 +219,24 @@ async def test_a_damaged_file_takes_no_write(tmp_path: Path) -> None:
         await storage.range(EVERYTHING)
     assert isinstance(storage.blocked, StoreReplaced)
     assert await acknowledged(storage, count=3) == 0
+    await storage.close()
+
+
+async def test_a_file_that_is_overwritten_between_two_looks(tmp_path: Path) -> None:
+    """A checkpoint and the overwrite both fall between two looks, so that the file is not older
+    than at the last look. Pages in the cache of the handle hide that; what a new connection reads
+    shows it."""
+    path = tmp_path / "store.db"
+    storage = await open_sqlite(path, Runtime.system())
+    assert await acknowledged(storage, count=3) == 3
+    await checkpoint(storage)
+    await storage.look()
+    shutil.copyfile(path, tmp_path / "older")
+    assert await acknowledged(storage, count=3) == 3
+    newest = storage.newest
+    await checkpoint(storage)
+    assert await storage.revision() == newest
+    shutil.copyfile(tmp_path / "older", path)
+    seen = await storage.look()
+    assert seen.revision < newest
     await storage.close()
