@@ -140,3 +140,31 @@ def test_examples_and_documents_use_public_names() -> None:
 def test_private_names_are_found(code: str, found: list[str]) -> None:
     """The check can fail."""
     assert _private_imports(code) == found
+
+
+GERUNDS = {
+    "binding": "the Binding subresource of pods",
+    "certificate_signing": "CertificateSigningRequest",
+    "encoding": "how values are encoded: the noun of the field",
+    "hardening": "process hardening, a term of operating systems",
+    "keyring": "a ring of keys",
+    "shared_reading": "one reading that several callers share",
+    "voting": "the name of the proposal (KEP-1201)",
+}
+
+
+def test_modules_are_named_by_nouns() -> None:
+    """A module is named after what it holds, not after what it does; terms of the field are
+    listed with their reason."""
+    found = {path.stem for path in MODULES if path.stem.endswith("ing")}
+    assert found == GERUNDS.keys()
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    """One name is one concept, so that a search for it finds one definition."""
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(_name(path))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}

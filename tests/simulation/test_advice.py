@@ -18,7 +18,7 @@ from tests.support.sim.invariants import BY_ID
 from tests.support.sim.mutants import ADVICE_MUTANTS as MUTANTS
 from tests.support.sim.mutants import CAUGHT_BY, SHOWN_IN, switched
 from tests.support.sim.mutants.mutant import Mutant
-from tests.support.sim.playing import play_plan
+from tests.support.sim.play import play_plan
 
 pytestmark = pytest.mark.area("simulation")
 

@@ -9,7 +9,7 @@ from tests.support.sim.campaign import play_seeds
 from tests.support.sim.invariants import BY_ID
 from tests.support.sim.mutants import BY_NAME, MUTANTS, seeds_for, switched
 from tests.support.sim.plan import make_plan
-from tests.support.sim.playing import play_plan, shrink
+from tests.support.sim.play import play_plan, shrink
 
 pytestmark = pytest.mark.area("simulation")
 

@@ -10,7 +10,7 @@ from tests.sizes import SIZES
 from tests.support.sim.campaign import Tally, play_seeds
 from tests.support.sim.coverage import gaps, table_of
 from tests.support.sim.plan import Step, make_plan
-from tests.support.sim.playing import play_plan
+from tests.support.sim.play import play_plan
 
 pytestmark = pytest.mark.area("simulation")
 

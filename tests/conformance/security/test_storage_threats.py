@@ -18,7 +18,7 @@ from restow.apimachinery.status import Conflict
 from restow.client import ApiClient as Client
 from tests.conformance.security.world import MASTER, World, running
 from tests.unit.endpoints.custom_kinds import gadget_definition
-from tests.unit.migration.running import running_server, until
+from tests.unit.migration.running_process import running_server, until
 
 REPORTS = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 VOTES = "/apis/kube-apiserver.internal.k8s.io/v1alpha1/storageversions"

@@ -28,7 +28,13 @@ from restow.migration.migration_values import MigrationPhase
 from restow.migration.parts import PartOptions, make_parts
 from restow.migration.process import ControllersProcess, ProcessOptions
 from restow.migration.rights import ANY, OWN, RIGHTS
-from tests.unit.migration.running import Call, Recording, recording_client, running_server, until
+from tests.unit.migration.running_process import (
+    Call,
+    Recording,
+    recording_client,
+    running_server,
+    until,
+)
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))

@@ -34,7 +34,7 @@ from tests.e2e.controllers.test_manifests import (
     documents,
     fill,
 )
-from tests.unit.migration.running import running_server, until, with_token
+from tests.unit.migration.running_process import running_server, until, with_token
 
 PARTS = ("trigger", "migrator")
 USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"

@@ -17,7 +17,7 @@ from tests.support.sim.campaign import HASH_SEED, Tally, play_seeds, to_line
 from tests.support.sim.coverage import advice_table_of, table_of
 from tests.support.sim.mutants import ADVICE_MUTANTS, BY_NAME, seeds_for, switched
 from tests.support.sim.plan import Plan, make_plan
-from tests.support.sim.playing import Played, play_plan, shrink
+from tests.support.sim.play import Played, play_plan, shrink
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from tests.support.sim.playing import Played
+from tests.support.sim.play import Played
 
 HASH_SEED: Final = "0"
 WORLD_SECONDS_MAX: Final = 600.0

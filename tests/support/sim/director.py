@@ -27,7 +27,7 @@ from tests.support.sim.doors import Door
 from tests.support.sim.network import Link
 from tests.support.sim.plan import CONTROLLERS, PLACES, Plan, Step
 from tests.support.sim.servers import ServerOptions, SimServer
-from tests.support.sim.settling import SETTLE_SECONDS_MAX, unsettled
+from tests.support.sim.settlement import SETTLE_SECONDS_MAX, unsettled
 from tests.support.sim.world import ADDRESSES, World
 
 MOMENT_SECONDS_MAX: Final = 8.0

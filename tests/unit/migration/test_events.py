@@ -26,7 +26,7 @@ from restow.migration.events import (
     REPEAT_SECONDS,
     EventRecorder,
 )
-from tests.unit.migration.running import running_server
+from tests.unit.migration.running_process import running_server
 
 REQUEST: dict[str, Any] = {
     "apiVersion": "migration.k8s.io/v1alpha1",

@@ -16,7 +16,7 @@ from restow.apimachinery.names import GroupResource
 from restow.client import ApiClient, InProcessResponse, InProcessTransport
 from restow.migration import crds
 from restow.migration.installation import InstallFailed, InstallOutcome, install, missing_kinds
-from tests.unit.migration.running import running_server
+from tests.unit.migration.running_process import running_server
 
 STATES = "storagestates.migration.k8s.io"
 MIGRATIONS = "storageversionmigrations.migration.k8s.io"

@@ -26,7 +26,7 @@ from restow.migration import readability
 from restow.migration.overview import look
 from restow.migration.overview_values import Hash, ResourceSeen, ResourceStatus, StoredSeen
 from restow.migration.store_scan import StoreScan
-from tests.unit.migration.running import running_server
+from tests.unit.migration.running_process import running_server
 
 KEYS = st.sampled_from(
     [

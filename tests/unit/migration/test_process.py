@@ -27,7 +27,7 @@ from restow.migration.process import (
 )
 from restow.migration.rights import rights_of
 from tests.unit.client.fake_api import FakeApi, new_client
-from tests.unit.migration.running import running_server, until, with_token
+from tests.unit.migration.running_process import running_server, until, with_token
 
 TIMING = LeaderTiming(lease_seconds=3, renew_seconds=2.0, retry_seconds=0.1)
 

@@ -12,7 +12,7 @@ from restow.apis.resources import DEFINITIONS, STATES
 from restow.client import ApiClient, Informer, ObjectChange, key_of
 from restow.migration.trigger.controller import TriggerController
 from restow.migration.trigger.options import TriggerOptions
-from tests.unit.migration.running import running_server, until
+from tests.unit.migration.running_process import running_server, until
 
 GIZMOS = GroupVersionResource("adv.io", "v1", "gizmos")
 NAME = "gizmos.adv.io"

@@ -27,7 +27,7 @@ from restow.storage.interface import (
 from tests.support.etcd_process import EtcdCluster
 from tests.support.tcp_proxy import TcpProxy
 from tests.unit.storage.etcd.conftest import Opener
-from tests.unit.storage.etcd.waiting import until
+from tests.unit.storage.etcd.waits import until
 
 
 class Setting:
