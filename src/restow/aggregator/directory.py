@@ -118,7 +118,7 @@ class ApiDirectory:
         else:
             self._problems[api.name] = problem
         if was_good != (problem is None):
-            self._tell()
+            self._notify()
 
     def _hosts(self, api: RemoteApi) -> bool:
         return api.version in self._catalog.groups.get(api.group, ())
@@ -187,13 +187,13 @@ class ApiDirectory:
         for name in changed:
             for listener in self.changed:
                 listener(name)
-        self._tell()
+        self._notify()
 
     def _hosting_changed(self, group: str) -> None:
         if any(api.group == group for api in self._apis.values()):
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in self.listeners:
             try:
                 listener()

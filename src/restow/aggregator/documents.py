@@ -99,11 +99,11 @@ class RemoteDocuments:
         while True:
             origin = await queue.get()
             try:
-                await self._turn(part, origin)
+                await self._fetch_round(part, origin)
             finally:
                 queue.done(origin)
 
-    async def _turn(self, part: Part, origin: BackendOrigin) -> None:
+    async def _fetch_round(self, part: Part, origin: BackendOrigin) -> None:
         """One round of questions to one backend."""
         queue, known = self._queues[part], self._known.get(origin)
         if known is None:  # nobody needs it any more

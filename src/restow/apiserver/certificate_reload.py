@@ -95,7 +95,9 @@ class CertificateReload:
         self._runtime = runtime
         self._material = material
         self._followed: list[_Followed] = []
-        self._told = {} if material is not None else _told(pki, options)
+        self._published_authorities = (
+            {} if material is not None else _published_authorities(pki, options)
+        )
         """What others were told of, where no listener shows it; by the files that hold it."""
         self._serving_end = self._find_end()
 
@@ -177,9 +179,9 @@ class CertificateReload:
     def _take_keys(self, found: Pki) -> None:
         self.outcomes.success += 1
         logger.info("certificates in %s were renewed", found.directory)
-        self._tell(replace(found, given=self.pki.given))
+        self._notify(replace(found, given=self.pki.given))
 
-    def _tell(self, pki: Pki) -> None:
+    def _notify(self, pki: Pki) -> None:
         self.pki = pki
         for listener in tuple(self.listeners):
             try:
@@ -188,10 +190,16 @@ class CertificateReload:
                 logger.warning("what was renewed could not be passed on: %s", error)
 
     def _parts(self) -> Sequence[TlsPart]:
-        return tuple(self._told) if self._material is None else self._material.parts
+        return (
+            tuple(self._published_authorities) if self._material is None else self._material.parts
+        )
 
     def _in_use(self, part: TlsPart) -> tuple[bytes, ...]:
-        return self._told[part] if self._material is None else self._material.in_use(part)
+        return (
+            self._published_authorities[part]
+            if self._material is None
+            else self._material.in_use(part)
+        )
 
     def _is_own(self, part: TlsPart) -> bool:
         return all(path.parent == self.pki.directory for path in part.paths)
@@ -204,7 +212,7 @@ class CertificateReload:
             return False
         late = self._time_problem(part, read)
         if self._material is None:
-            self._told[part] = read
+            self._published_authorities[part] = read
         else:
             self._material.take({part: read})
         self._serving_end = self._find_end()
@@ -217,7 +225,7 @@ class CertificateReload:
         elif part.paths == (options.client_ca_file,):
             given = replace(given, client_ca_pem=read[0])
         if given != self.pki.given:
-            self._tell(replace(self.pki, given=given))
+            self._notify(replace(self.pki, given=given))
         return True
 
     def _time_problem(self, part: TlsPart, read: tuple[bytes, ...]) -> str | None:
@@ -302,7 +310,7 @@ def part_name(part: TlsPart) -> str:
     return f"the authority {part.paths[0]}"
 
 
-def _told(pki: Pki, options: PkiOptions) -> dict[TlsPart, tuple[bytes, ...]]:
+def _published_authorities(pki: Pki, options: PkiOptions) -> dict[TlsPart, tuple[bytes, ...]]:
     """Who shows no certificate still tells others whom to trust."""
     found: dict[TlsPart, tuple[bytes, ...]] = {}
     given = pki.given

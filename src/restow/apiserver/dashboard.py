@@ -82,7 +82,7 @@ class DashboardPages:
             case (("" | "login"), "GET"):
                 return self._file(context, INDEX)
             case "session", "GET":
-                return self._tell_session(context)
+                return self._session_info(context)
             case "session", "POST":
                 return self._redeem(context)
             case "session", "DELETE":
@@ -136,7 +136,7 @@ class DashboardPages:
             cookie=cookie_line(cookie, seconds=seconds),
         )
 
-    def _tell_session(self, context: Context) -> HttpResponse:
+    def _session_info(self, context: Context) -> HttpResponse:
         """Not an error for those who are not in: the page asks before it knows."""
         if context.user.name == ANONYMOUS.name:
             return _json(200, {"user": None})

@@ -57,7 +57,7 @@ class ClientMainApi:
             readable_encryption_keys=list(entry.readable_keys),
             preferred_encryption_key=entry.preferred_key,
         )
-        async with self._told(f"how {name} is written cannot be reported"):
+        async with self._reporting(f"how {name} is written cannot be reported"):
             await self._client.create(
                 STORAGE_VERSIONS, msgspec.to_builtins(said), name=name, subresource=SUBRESOURCE
             )
@@ -68,12 +68,12 @@ class ClientMainApi:
             STORE_PARAMETER: store,
             SEQUENCE_PARAMETER: str(sequence),
         }
-        async with self._told(f"the report of {name} by {server_id} cannot be taken back"):
+        async with self._reporting(f"the report of {name} by {server_id} cannot be taken back"):
             await self._client.delete(STORAGE_VERSIONS, name, subresource=SUBRESOURCE, query=query)
 
     async def entries(self) -> Mapping[str, tuple[StorageVersionEntry, ...]]:
         found: dict[str, tuple[StorageVersionEntry, ...]] = {}
-        async with self._told("what is reported cannot be read"):
+        async with self._reporting("what is reported cannot be read"):
             async for page in self._client.pages(STORAGE_VERSIONS):
                 for obj in page.items:
                     found[obj["metadata"]["name"]] = _entries(obj)
@@ -81,7 +81,7 @@ class ClientMainApi:
 
     async def entries_of(self, name: str) -> tuple[StorageVersionEntry, ...]:
         found: tuple[StorageVersionEntry, ...] = ()
-        async with self._told(f"what is reported of {name} cannot be read"):
+        async with self._reporting(f"what is reported of {name} cannot be read"):
             try:
                 found = _entries(await self._client.get(STORAGE_VERSIONS, name))
             except NotFound as error:
@@ -91,7 +91,7 @@ class ClientMainApi:
         return found
 
     @asynccontextmanager
-    async def _told(self, what: str) -> AsyncIterator[None]:
+    async def _reporting(self, what: str) -> AsyncIterator[None]:
         """Whatever goes wrong is `NotReported`."""
         try:
             async with self._client.runtime.clock.timeout(self._seconds_max):

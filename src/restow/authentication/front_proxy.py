@@ -129,13 +129,16 @@ class FrontProxyAuthenticator:
 def _first(headers: Headers, names: tuple[str, ...]) -> str:
     for name in names:
         if value := headers.get(name.strip().lower()):
-            return _told(value)
+            return _decoded(value)
     return ""
 
 
 def _all(headers: Headers, names: tuple[str, ...]) -> list[str]:
     return [
-        _told(value) for name in names for value in headers.get_all(name.strip().lower()) if value
+        _decoded(value)
+        for name in names
+        for value in headers.get_all(name.strip().lower())
+        if value
     ]
 
 
@@ -146,11 +149,11 @@ def _extra(headers: Headers, prefixes: tuple[str, ...]) -> tuple[tuple[str, tupl
         for name, value in headers.items():
             if name.startswith(start):
                 # What a name of a header cannot hold was escaped.
-                found.setdefault(unquote(name[len(start) :]), []).append(_told(value))
+                found.setdefault(unquote(name[len(start) :]), []).append(_decoded(value))
     return tuple((name, tuple(values)) for name, values in found.items())
 
 
-def _told(value: str) -> str:
+def _decoded(value: str) -> str:
     """The text of a header's value: proxies send UTF-8, and the listener reads byte by byte.
 
     Raises 401 for other bytes: a name that is guessed could be that of somebody else.

@@ -141,7 +141,8 @@ class Stage:
         report = await self._roller.check(step)
         if not report.is_safe:
             raise StoryFailed(
-                f"server {server} may not go from {origin} to {release}: {_told(report.blockers)}"
+                f"server {server} may not go from {origin} to {release}:"
+                f" {_blockers_text(report.blockers)}"
             )
         await self._roller.take(step, is_rollback=is_rollback)
 
@@ -211,5 +212,5 @@ class Stage:
         return ApiClient.connect(config, runtime=runtime)
 
 
-def _told(blockers: Sequence[Blocker]) -> str:
+def _blockers_text(blockers: Sequence[Blocker]) -> str:
     return "; ".join(f"{each.resource or ''} {each.what}: {each.why}" for each in blockers)

@@ -112,7 +112,7 @@ class Story:
 
     async def _upgrade_first(self) -> None:
         stage = self._stage
-        stage.witness.turn_page()
+        stage.witness.reset_view()
         self._command_upgrade(0)
         with self._say.watching(stage.board):
             await stage.roll(0, NEW)

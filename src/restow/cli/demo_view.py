@@ -155,7 +155,7 @@ class Witness:
         for each in self._informers:
             await each.wait_synced()
 
-    def turn_page(self) -> None:
+    def reset_view(self) -> None:
         """What was asked for up to now belongs to the past."""
         self._old_requests = frozenset(self.requests_seen)
         self._old_states = len(self.persisted_seen)

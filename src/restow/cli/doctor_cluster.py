@@ -240,7 +240,7 @@ def _failed_checks(status: int, body: str) -> tuple[str, ...]:
 
 def judge_servers(servers: list[ServerFacts], now: datetime) -> Iterator[Finding]:
     for each in servers:
-        if _is_dead(each):
+        if _is_expired(each):
             yield warning(
                 "servers",
                 f"{each.name} has not renewed its lease for {each.renewed_seconds:.0f} s",
@@ -250,7 +250,7 @@ def judge_servers(servers: list[ServerFacts], now: datetime) -> Iterator[Finding
         yield from _judge_server(each, now)
 
 
-def _is_dead(server: ServerFacts) -> bool:
+def _is_expired(server: ServerFacts) -> bool:
     seconds = server.renewed_seconds
     return seconds is not None and seconds > server.lease_seconds + SKEW_SECONDS_WARNED
 
@@ -299,7 +299,7 @@ def judge_aggregated(servers: list[ServerFacts]) -> Iterator[Finding]:
     """Aggregated servers on the store of the cluster: they are told by their leases alone."""
     for component in sorted({each.component for each in servers}):
         found = [each for each in servers if each.component == component]
-        if dead := [each.name for each in found if _is_dead(each)]:
+        if dead := [each.name for each in found if _is_expired(each)]:
             yield warning(
                 "servers",
                 f"{some(dead)} of {component} have not renewed their leases in time",

@@ -168,11 +168,11 @@ class Informer:
         self.last_error = None
         for key, old in before.items():
             if key not in found:
-                self._tell(ObjectChange(key, old, None))
+                self._notify(ObjectChange(key, old, None))
         for key, new in found.items():
             known = before.get(key)
             if known is None or version_of(known) != version_of(new):
-                self._tell(ObjectChange(key, known, new))
+                self._notify(ObjectChange(key, known, new))
         self._synced.set()
 
     async def _watch(self) -> None:
@@ -195,11 +195,11 @@ class Informer:
         old = self._objects.get(key)
         if event.type is EventType.DELETED:
             if self._objects.pop(key, None) is not None:
-                self._tell(ObjectChange(key, old, None))
+                self._notify(ObjectChange(key, old, None))
             return
         self._objects[key] = event.object
         self._check_room(len(self._objects))
-        self._tell(ObjectChange(key, old, event.object))
+        self._notify(ObjectChange(key, old, event.object))
 
     def _check_room(self, count: int) -> None:
         if count > self.objects_max:
@@ -208,6 +208,6 @@ class Informer:
                 "choose fewer by a selector"
             )
 
-    def _tell(self, change: ObjectChange) -> None:
+    def _notify(self, change: ObjectChange) -> None:
         for handler in self._handlers:
             handler(change)

@@ -131,13 +131,13 @@ class ApiServiceController:
         elif found is None:
             return None  # it cannot be read, and is reported where it is
         elif LABEL not in (found.metadata.labels or {}):
-            await self._tell_local(found)
+            await self._write_local_status(found)
         elif wanted is None:
             await self._delete(name, item, found)
         elif not _has_spec(item.value, wanted["spec"]):
             await self._set_spec(name, found, wanted["spec"])
         else:
-            await self._tell_local(found)
+            await self._write_local_status(found)
         return None
 
     def _wanted(self, name: str) -> Object | None:
@@ -190,7 +190,7 @@ class ApiServiceController:
         except (status.NotFound, status.Conflict):
             return  # whatever was done to it will be seen
 
-    async def _tell_local(self, found: ApiService) -> None:
+    async def _write_local_status(self, found: ApiService) -> None:
         if found.is_local:
             await write_finding(self._store, self._resource, found, LOCAL, self._clock)
 

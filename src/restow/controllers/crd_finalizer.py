@@ -146,7 +146,7 @@ class CrdFinalizer:
         # What was never accepted is served by nobody.
         is_served = definition.is_hostable
         if is_served and not self._closed_by_all(group, plural, definition.uid):
-            await self._tell(definition, conditions.DELETION_PENDING)
+            await self._write_condition(definition, conditions.DELETION_PENDING)
             return None
         left = await self._storage.count(Span.of_prefix(root))
         if left:
@@ -156,7 +156,9 @@ class CrdFinalizer:
                 return conditions.NEVER_ESTABLISHED
             if resource is None or not is_hosted:
                 self._unhosted.add(definition.name)
-                await self._tell(definition, conditions.not_listed(_unhosted(group, plural)))
+                await self._write_condition(
+                    definition, conditions.not_listed(_unhosted(group, plural))
+                )
                 return None
             left = await self._delete_all(definition, resource, wait)
         if left:
@@ -176,19 +178,19 @@ class CrdFinalizer:
         if wait.marked_at is None:
             said = definition.condition(TERMINATING)
             if said is None or said.reason == conditions.DELETION_PENDING["reason"]:
-                await self._tell(definition, conditions.DELETION_IN_PROGRESS)
+                await self._write_condition(definition, conditions.DELETION_IN_PROGRESS)
             failures = await delete_instances(self._store, resource)
             if failures:
-                await self._tell(definition, conditions.not_deleted(failures))
+                await self._write_condition(definition, conditions.not_deleted(failures))
             else:
                 wait.marked_at, wait.looks = self._clock.monotonic(), 0
         elif self._clock.monotonic() - wait.marked_at >= UNCONFIRMED_SECONDS:
-            await self._tell(definition, conditions.DELETION_UNCONFIRMED)
+            await self._write_condition(definition, conditions.DELETION_UNCONFIRMED)
         return await self._storage.count(Span.of_prefix(resource.root))
 
     # Writing.
 
-    async def _tell(
+    async def _write_condition(
         self, definition: CustomResourceDefinition, wanted: conditions.Condition
     ) -> None:
         """Say how far it is, unless that is said already."""

@@ -197,7 +197,7 @@ class CrdController:
                 self.cleaner.queue.add(name)
             return None
         if self._lacks_names(definition) or _lacks_approval(definition, item):
-            await self._tell(definition)
+            await self._write_conditions(definition)
             return None  # which is a change, and brings us here again
         self._end_reservation(name)
         return await self._establish(definition)
@@ -223,7 +223,7 @@ class CrdController:
         self._claims.wait(name, decision.refused)
         return decision
 
-    async def _tell(self, definition: CustomResourceDefinition) -> None:
+    async def _write_conditions(self, definition: CustomResourceDefinition) -> None:
         """Write which names a definition has, and whether its group's owners approve of it."""
         name = definition.name
 

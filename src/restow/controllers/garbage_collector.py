@@ -239,7 +239,7 @@ class GarbageCollector:
         """Delete an object whose owners are gone, or cut its ties to those that are."""
         verdict = await self._owners.judge(found.place, found.metadata)
         if verdict is None or verdict.gone:
-            await self._tell_misplaced(found)
+            await self._record_misplaced(found)
         if verdict is None:
             return
         for each in verdict.unknown:
@@ -257,9 +257,9 @@ class GarbageCollector:
             return  # which is a change, and brings us here again
         await self._delete(found, self._policy_for(found, verdict))
 
-    async def _tell_misplaced(self, found: _Found) -> None:
+    async def _record_misplaced(self, found: _Found) -> None:
         """Tell of owners that are elsewhere. Those that were seen to go are not."""
-        await self._misplaced.tell(
+        await self._misplaced.record(
             found.place,
             found.metadata,
             [

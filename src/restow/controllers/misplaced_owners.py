@@ -51,7 +51,7 @@ class MisplacedOwners:
         self._window_end = 0.0
         self._searches = 0
 
-    async def tell(
+    async def record(
         self,
         place: ObjectLocation,
         metadata: Metadata,

@@ -166,7 +166,7 @@ class NamespaceController:
         left = await self._empty(name, revision, remote=self._remote)
         uid = obj["metadata"].get("uid") or ""
         if left:
-            await self._tell(name, uid, left)
+            await self._write_conditions(name, uid, left)
             return HURRY_SECONDS if left.is_busy else WAITING_SECONDS
         self._wait_no_more(name)
         await self._finish(name, uid)
@@ -309,7 +309,7 @@ class NamespaceController:
             for finalizer in (metadata.finalizers or ()) if metadata is not None else ():
                 left.finalizers[finalizer] = left.finalizers.get(finalizer, 0) + 1
 
-    async def _tell(self, name: str, uid: str, left: Leftovers) -> None:
+    async def _write_conditions(self, name: str, uid: str, left: Leftovers) -> None:
         """Say in the namespace's conditions what it waits for, once as long as that is so.
 
         A controller manager beside this server empties namespaces too, and puts the same state in

@@ -253,7 +253,7 @@ class ReloadedKeys:
         self._take(configuration, plugins)
         self.reloads["success"] += 1
         logger.info("the encryption configuration %s is in force as it is now", self.path)
-        self._tell()
+        self._notify()
         return True
 
     async def _start_plugins(self, configuration: Configuration) -> dict[str, Plugin]:
@@ -292,7 +292,7 @@ class ReloadedKeys:
     def _take(self, configuration: Configuration, plugins: dict[str, Plugin]) -> None:
         before = self.keyring
         for plugin in self._new_ones(plugins):
-            plugin.listeners.append(self._tell)
+            plugin.listeners.append(self._notify)
         self.keyring = Keyring(configuration, self._runtime, plugins=plugins)
         self.last_error, self._refused, self._try_again_at = "", "", 0.0
         self.loaded_at = self._runtime.clock.wall()
@@ -310,7 +310,7 @@ class ReloadedKeys:
             why,
         )
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in tuple(self.listeners):
             listener()
 

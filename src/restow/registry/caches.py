@@ -82,7 +82,7 @@ class Caches:
     async def close(self) -> None:
         await self._tasks.close()
         # The task that would have told them may have been cancelled before it ever ran.
-        _tell(self._wanting, StorageClosed("the server is shutting down"), len(self._wanting))
+        _notify(self._wanting, StorageClosed("the server is shutting down"), len(self._wanting))
         await self._watch.close()
         for _, _, waiter in self._waiting:
             waiter.cancel()
@@ -144,7 +144,7 @@ class Caches:
         """Wait until the caches have all that was acknowledged before this call."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def tell(error: StorageError | None) -> None:
+        def notify(error: StorageError | None) -> None:
             if waiter.done():
                 return  # whoever waited has left
             if error is None:
@@ -152,13 +152,13 @@ class Caches:
             else:
                 waiter.set_exception(error)
 
-        self.when_fresh(tell)
+        self.when_fresh(notify)
         await waiter
 
-    def when_fresh(self, tell: Freshened) -> None:
+    def when_fresh(self, notify: Freshened) -> None:
         """Call back when the caches have all that was acknowledged before this call, or never
         will: then with the reason."""
-        self._wanting.append(tell)
+        self._wanting.append(notify)
         if not self._freshening:
             self._freshening = True
             self._tasks.spawn("freshen", self._freshen())
@@ -176,7 +176,7 @@ class Caches:
                 except StorageError as failed:
                     error = failed
                 while asked:
-                    _tell(asked, error, TELL_AT_ONCE)
+                    _notify(asked, error, TELL_AT_ONCE)
                     # Besides others, this lets those in who have just sent their next request:
                     # a question costs as much as several of its answers.
                     await self._clock.sleep(0)
@@ -184,7 +184,7 @@ class Caches:
             self._freshening = False
             asked += self._wanting
             self._wanting = deque()
-            _tell(asked, StorageClosed("the server is shutting down"), len(asked))
+            _notify(asked, StorageClosed("the server is shutting down"), len(asked))
 
     async def reach_future(self, revision: int) -> None:
         """Wait until the store, and the caches too, have come to what may be no revision yet.
@@ -402,7 +402,7 @@ def resource_key(root: str) -> str:
     return root[len(OBJECTS_PREFIX) : -1]
 
 
-def _tell(waiting: deque[Freshened], error: StorageError | None, count_max: int) -> None:
+def _notify(waiting: deque[Freshened], error: StorageError | None, count_max: int) -> None:
     for _ in range(min(count_max, len(waiting))):
         try:
             waiting.popleft()(error)

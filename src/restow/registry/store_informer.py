@@ -91,7 +91,7 @@ class StoreInformer:
             self._read_all(cache)
             return
         self._cursor = cache.cursor_end
-        told = [self._tell(each.key, each.now) for each in changes if each.damage is None]
+        told = [self._notify(each.key, each.now) for each in changes if each.damage is None]
         if any(told):
             self._on_changed()
 
@@ -100,12 +100,12 @@ class StoreInformer:
         page = cache.select()
         # What cannot be read is there, and counts as it was known here.
         gone = self._known.keys() - set(page.keys) - cache.damaged.keys()
-        told = [self._tell(path, None) for path in gone]
-        told += [self._tell(*each) for each in zip(page.keys, page.entries, strict=True)]
+        told = [self._notify(path, None) for path in gone]
+        told += [self._notify(*each) for each in zip(page.keys, page.entries, strict=True)]
         if any(told):
             self._on_changed()
 
-    def _tell(self, path: str, entry: Entry | None) -> bool:
+    def _notify(self, path: str, entry: Entry | None) -> bool:
         """Whether there was something new to tell."""
         if entry is None:
             if self._known.pop(path, None) is None:

@@ -41,9 +41,9 @@ class AuditIds:
         self._begin = b""
         self._turns = TURNS_MAX
         self._count = 0
-        self._turn()
+        self._new_prefix()
 
-    def _turn(self) -> None:
+    def _new_prefix(self) -> None:
         """The next ids begin alike: only their last digits are made for each."""
         if self._turns >= TURNS_MAX:
             uid = self._ids.uid()
@@ -57,7 +57,7 @@ class AuditIds:
         """The header line of a new id."""
         count = self._count
         if count >= _ENDS_COUNT:
-            self._turn()
+            self._new_prefix()
             count = 0
         self._count = count + 1
         return self._begin + _ENDS[count]

@@ -28,8 +28,8 @@ from restow.storageversion.rules import Agreement
 QUEUE_MAX: Final = 10_000
 CATCH_UP_SECONDS: Final = 2.0
 SPARE_SECONDS: Final = 2.0
-TELL_ATTEMPTS_MAX: Final = 50
-TELL_AGAIN_SECONDS: Final = 0.2
+ANNOUNCE_ATTEMPTS_MAX: Final = 50
+ANNOUNCE_AGAIN_SECONDS: Final = 0.2
 _NOTHING: Final = Agreement("(nobody reports)")
 EVENT_NAMESPACE: Final = "default"
 REPORTER: Final = "restow"
@@ -109,17 +109,17 @@ class Announcer:
                 continue
             if not collects_first():
                 await self._runtime.clock.sleep(SPARE_SECONDS)
-            await self._try_to_tell(view)
+            await self._try_to_announce(view)
 
-    async def _try_to_tell(self, view: MirrorView) -> None:
-        for _ in range(TELL_ATTEMPTS_MAX):
+    async def _try_to_announce(self, view: MirrorView) -> None:
+        for _ in range(ANNOUNCE_ATTEMPTS_MAX):
             try:
-                return await self._tell(view)
+                return await self._announce(view)
             except AlreadyExists:
                 return None
             except ServiceUnavailable:
                 # This server starts, and may not write Events yet; the others may be gone soon.
-                await self._runtime.clock.sleep(TELL_AGAIN_SECONDS)
+                await self._runtime.clock.sleep(ANNOUNCE_AGAIN_SECONDS)
             except StatusError as error:
                 return logger.warning("no event for %s: %s", view.name, error)
         logger.warning("no event for %s: none could be written", view.name)
@@ -131,7 +131,7 @@ class Announcer:
         else:
             self._known.pop(view.name, None)
 
-    async def _tell(self, view: MirrorView) -> None:
+    async def _announce(self, view: MirrorView) -> None:
         name, report = view.name, view.report
         resource = self._catalog.of_kind("", "Event")
         if resource is None:

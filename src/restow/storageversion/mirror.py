@@ -68,7 +68,7 @@ class Mirror:
             return False
         return True
 
-    def tell(self, key: Key, item: Item | None) -> None:
+    def notify(self, key: Key, item: Item | None) -> None:
         for listener in self.listeners:
             try:
                 listener(key, item)
@@ -104,9 +104,9 @@ class _Part:
         self.items = found
         self.changes += 1
         for key in gone:
-            self._mirror.tell(key, None)
+            self._mirror.notify(key, None)
         for item in changed:
-            self._mirror.tell(item.key, item)
+            self._mirror.notify(item.key, item)
         self._arrive(page.revision)
 
     async def follow(self, storage: Storage, runtime: Runtime) -> None:
@@ -156,11 +156,11 @@ class _Part:
             self.changes += 1
             if event.value is None:
                 self.items.pop(event.key, None)
-                self._mirror.tell(event.key, None)
+                self._mirror.notify(event.key, None)
             else:
                 item = Item(event.key, event.value, event.revision, event.created)
                 self.items[event.key] = item
-                self._mirror.tell(event.key, item)
+                self._mirror.notify(event.key, item)
         self._arrive(batch.revision)
 
     def _arrive(self, revision: Revision) -> None:

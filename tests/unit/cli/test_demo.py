@@ -215,7 +215,7 @@ async def test_a_witness_forgets_nothing(tmp_path: Path) -> None:
             await client.create(REQUESTS[0], request("old"))
             await client.create(REQUESTS[0], request("another", resource="deployments"))
             await until(lambda: witness.new_requests)
-            witness.turn_page()
+            witness.reset_view()
             assert witness.board(overview).migration is None
             await client.create(REQUESTS[0], request("new"))
             await until(lambda: witness.new_requests)

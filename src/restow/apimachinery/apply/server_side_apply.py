@@ -113,7 +113,7 @@ class Application:
         except Conflicts as conflicts:
             left = self._disallowed(live, conflicts.found)
             if left:
-                raise conflict(self._told(left)) from None
+                raise conflict(self._reported_conflicts(left)) from None
             new, after = self._applied(live, found, time=time, force=True)
         self._keep_annotation(new)
         if after:
@@ -232,7 +232,7 @@ class Application:
         left = {who: sets.difference(fields, allowed) for who, fields in found.items()}
         return {who: fields for who, fields in left.items() if fields}
 
-    def _told(self, found: dict[Identity, FieldSet]) -> dict[Identity, FieldSet]:
+    def _reported_conflicts(self, found: dict[Identity, FieldSet]) -> dict[Identity, FieldSet]:
         """Conflicts as whoever applies may understand them: a Scale has replicas of its own."""
         if self.manager.subresource != SCALE:
             return found

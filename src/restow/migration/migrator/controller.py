@@ -284,10 +284,10 @@ class MigratorController:
         running, metrics = self._running[found.uid], self._metrics
 
         def began() -> None:
-            self._tell(found, STARTED, f"the migration of {found.resource} is begun")
+            self._record_event(found, STARTED, f"the migration of {found.resource} is begun")
 
         def resumed() -> None:
-            self._tell(found, RESUMED, f"the migration of {found.resource} is resumed")
+            self._record_event(found, RESUMED, f"the migration of {found.resource} is resumed")
 
         def page(done: PageDone, progress: Progress) -> None:
             self._memory(found.uid).tries = 0
@@ -322,16 +322,16 @@ class MigratorController:
         match outcome.ending:
             case RunEnd.SUCCEEDED:
                 self._metrics.ended(label, "Succeeded", seconds)
-                self._tell(found, SUCCEEDED, message)
+                self._record_event(found, SUCCEEDED, message)
             case RunEnd.FAILED:
                 self._metrics.ended(label, "Failed", seconds)
-                self._tell(found, FAILED, message, is_warning=True)
+                self._record_event(found, FAILED, message, is_warning=True)
             case RunEnd.LOST:
                 self._metrics.ended(label, "Aborted", seconds)
-                self._tell(found, ABORTED, message, is_warning=True)
+                self._record_event(found, ABORTED, message, is_warning=True)
             case RunEnd.GONE:
                 self._metrics.ended(label, "Aborted", seconds)
-                self._tell(found, ABORTED, message)
+                self._record_event(found, ABORTED, message)
             case RunEnd.UNREADY | RunEnd.INTERRUPTED:
                 logger.info("%s is looked at again: %s", ref_of(found.request).name, message)
         # What has ended is no longer open, once the informer shows it: until then, wait as well.
@@ -347,7 +347,9 @@ class MigratorController:
         now = self._clock.monotonic()
         return self._memories.setdefault(uid, _Memory(first_seen_seconds=now))
 
-    def _tell(self, found: _Open, reason: str, message: str, *, is_warning: bool = False) -> None:
+    def _record_event(
+        self, found: _Open, reason: str, message: str, *, is_warning: bool = False
+    ) -> None:
         self._recorder.event(found.request, reason, message, is_warning=is_warning)
 
 

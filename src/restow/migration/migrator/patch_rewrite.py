@@ -126,7 +126,7 @@ class PatchRewrite:
         except BaseExceptionGroup as errors:
             raise _the_one(errors) from None
         finally:
-            self._tell(0)
+            self._note_in_flight(0)
         return PageDone(
             token=listed.token,
             scanned=len(listed.refs),
@@ -145,7 +145,7 @@ class PatchRewrite:
             work.workers += 1
             group.create_task(self._work(group, work, next_token), name="migrator/patch")
         if missing > 0:
-            self._tell(work.workers)
+            self._note_in_flight(work.workers)
 
     async def _work(self, group: asyncio.TaskGroup, work: _Work, next_token: str) -> None:
         while work.refs and work.workers <= self._pace.limit:
@@ -153,7 +153,7 @@ class PatchRewrite:
             if work.workers < self._pace.limit:
                 self._employ(group, work, next_token)
         work.workers -= 1
-        self._tell(work.workers)
+        self._note_in_flight(work.workers)
         if next_token and not work.refs and not work.has_listed_next:
             work.has_listed_next = True
             await self._list_next(next_token)
@@ -171,12 +171,12 @@ class PatchRewrite:
         must_read = False
         while True:
             try:
-                await self._turn()
+                await self._wait_for_pace()
                 if must_read:
                     ref, must_read = await self._writer.read(ref), False
                 is_new = await self._timed_write(ref)
             except (StatusError, ConnectionFailed) as error:
-                verdict = self._heard(error)
+                verdict = self._classified(error)
                 if verdict.means is Means.GONE:
                     work.settled += 1
                     return
@@ -203,14 +203,14 @@ class PatchRewrite:
         self._pace.answered(now, seconds=now - begin)
         return is_new
 
-    def _heard(self, error: StatusError | ConnectionFailed) -> WriteClass:
+    def _classified(self, error: StatusError | ConnectionFailed) -> WriteClass:
         """What an error means; if it is about the server's load, all slow down."""
         verdict = classify(error)
         if verdict.is_load:
             self._pace.refused(self._clock.monotonic(), wait_seconds=verdict.wait_seconds)
         return verdict
 
-    async def _turn(self) -> None:
+    async def _wait_for_pace(self) -> None:
         """Wait until a request may be sent."""
         wait_seconds = self._pace.turn(self._clock.monotonic())
         while wait_seconds > 0:
@@ -218,7 +218,7 @@ class PatchRewrite:
             # A refusal may have come meanwhile, which is for all.
             wait_seconds = self._pace.paused_seconds(self._clock.monotonic())
 
-    def _tell(self, count: int) -> None:
+    def _note_in_flight(self, count: int) -> None:
         if self._in_flight is not None:
             self._in_flight(count)
 

@@ -214,7 +214,7 @@ class _Run:
             wait_seconds = self._settings.look_seconds
             try:
                 found = await self._client.discover()
-                is_told = self._is_told(found, is_first=not is_checked)
+                is_told = self._is_discovered(found, is_first=not is_checked)
                 is_checked = is_checked or is_told
                 if is_checked:
                     await self._sources.look_around()
@@ -230,7 +230,7 @@ class _Run:
                 wait_seconds = min(wait_seconds, backoff_seconds)
             await self._pause(wait_seconds)
 
-    def _is_told(self, found: DiscoveredResources, *, is_first: bool) -> bool:
+    def _is_discovered(self, found: DiscoveredResources, *, is_first: bool) -> bool:
         """Whether discovery tells which APIs there are. What was there once may be hidden by a
         server that is just starting, so that it is missing counts only at first."""
         try:

@@ -115,7 +115,7 @@ class Executor:
     async def _create_state(self, action: CreateState) -> None:
         made = await self._client.create(STATES, new_state(action.resource), options=_OPTIONS)
         made = await self._put_status(made, action.status)
-        self._recorder.event(made, STATE_CREATED, f"{action.reason}: {_told(action.status)}")
+        self._recorder.event(made, STATE_CREATED, f"{action.reason}: {_status_text(action.status)}")
 
     async def _update_state(self, action: UpdateState, sight: Observation) -> None:
         base = _base(sight, action.precondition)
@@ -138,7 +138,7 @@ class Executor:
                 DeleteMigration(ref=action.migration, reason=reason), sight
             )
             return
-        message = f"{action.reason}: {_told(action.status)}, by {action.migration.name}"
+        message = f"{action.reason}: {_status_text(action.status)}, by {action.migration.name}"
         self._recorder.event(base, STATE_NARROWED, message)
 
     async def _mark_change(self, base: Object, mark: str) -> Object:
@@ -229,6 +229,6 @@ def _api_of(ref: MigrationRef) -> GroupVersionResource:
     return GroupVersion.parse(ref.api_version).with_resource("storageversionmigrations")
 
 
-def _told(status: StateStatus) -> str:
+def _status_text(status: StateStatus) -> str:
     keys = "" if status.keys == PLAIN else f", under the keys {', '.join(status.keys)}"
     return f"objects may be stored as {', '.join(status.persisted)}{keys}"

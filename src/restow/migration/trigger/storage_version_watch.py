@@ -170,7 +170,7 @@ class StorageVersionWatch:
             before, track.known = track.known, found.get(name)
             track.was_there = track.was_there or track.known is not None
             if not self.is_synced or _identity(before) != _identity(track.known):
-                self._tell(name)
+                self._notify(name)
         self.keeps_epochs = any(map(_has_epoch, found.values())) or self.keeps_epochs
         self._is_running = self.is_synced = True
         self._moved.set()
@@ -202,9 +202,9 @@ class StorageVersionWatch:
             track.is_whole = False
         self.keeps_epochs = self.keeps_epochs or _has_epoch(event.object)
         self._moved.set()
-        self._tell(name)
+        self._notify(name)
 
-    def _tell(self, name: str) -> None:
+    def _notify(self, name: str) -> None:
         self._on_change(resource_of_name(name))
 
 

@@ -16,7 +16,7 @@ from restow.apimachinery.structural.cel.environment import RULES, Environment
 from restow.apimachinery.structural.cel.evaluate import compile_node
 from restow.apimachinery.structural.cel.nodes import CelNode
 from restow.apimachinery.structural.cel.run import Evaluate, Evaluation, Trial
-from restow.apimachinery.structural.cel.syntax import SyntaxProblem, parse, told_at
+from restow.apimachinery.structural.cel.syntax import SyntaxProblem, located_messages, parse
 from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.structural.cel.values import CelError, CostExceeded, TrialOver
 
@@ -102,11 +102,11 @@ def check_expression(
     try:
         node = parse(source)
     except SyntaxProblem as problem:
-        raise CompileError(told_at(source, [(problem.at, problem.message)])) from None
+        raise CompileError(located_messages(source, [(problem.at, problem.message)])) from None
     checker = Checker(environment, dict(variables))
     found = checker.check(node)
     if checker.problems:
-        raise CompileError(told_at(source, checker.problems))
+        raise CompileError(located_messages(source, checker.problems))
     return CheckedExpression(node, found, frozenset(checker.used))
 
 

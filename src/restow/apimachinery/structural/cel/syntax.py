@@ -42,7 +42,7 @@ class SyntaxProblem(Exception):
         self.at = at
 
 
-def told_at(source: str, problems: list[tuple[int, str]]) -> str:
+def located_messages(source: str, problems: list[tuple[int, str]]) -> str:
     """Problems with their lines, as the reference writes them."""
     told = []
     for at, message in problems:
