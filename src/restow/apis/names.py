@@ -12,6 +12,7 @@ from typing import Final
 __all__ = [
     "ADDRESS_ANNOTATION",
     "DEFINITIONS_ANNOTATION",
+    "ENCRYPTION_PROBLEM_ANNOTATION",
     "EPOCHS_PREFIX",
     "EPOCH_ANNOTATION",
     "FIGURES_ANNOTATION",
@@ -87,5 +88,7 @@ VERIFIED_BY_MIGRATOR: Final = "migrator"
 the loose guarantee. A client may remove hashes, on weaker evidence: its own pass, or a census."""
 VERIFIED_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}verified"
 """On a StorageState: the last verifying pass of a server, as JSON (`coordination.verification`)."""
+ENCRYPTION_PROBLEM_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}encryption-problem"
+"""On the lease of a server: its encryption configuration file, if it refuses it, and why."""
 FIGURES_ANNOTATION: Final = f"{OWNED_ANNOTATION_PREFIX}figures"
 """On the lease of a server: how many requests it has answered how fast, as JSON, for people."""

@@ -73,6 +73,8 @@ class ScannedServer(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=
     mode: str = ""
     """`report`, `strict`, `loose` or `off`; empty: its record cannot be read."""
     address: str = ""
+    encryption_problem: str = ""
+    """Its encryption configuration file, if it refuses it, and why: it would not start again."""
 
 
 class ScannedDefinition(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):

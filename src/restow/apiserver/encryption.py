@@ -10,6 +10,7 @@ Not here: what the file may say (`restow.encryption`), which key is written when
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -21,12 +22,14 @@ from restow.encryption.interface import Keys
 from restow.encryption.key_reload import ReloadedKeys
 from restow.endpoints.health import HealthChecks
 from restow.request.metrics import Metrics
-from restow.storage.errors import OpenRefused
+from restow.storage.errors import OpenRefused, StorageError
 from restow.storage.interface import Storage
 from restow.storageversion.coordinator import Coordinator
 from restow.storageversion.errors import CoordinationError
 
 HEALTH_CHECK: Final = "kms-providers"
+
+logger = logging.getLogger(__name__)
 
 
 class Encryption:
@@ -60,7 +63,14 @@ class Encryption:
             for root in roots:
                 forget(root)
 
+        async def publish() -> None:
+            try:
+                await coordinator.membership.renew()
+            except StorageError as error:
+                logger.warning("the lease is not renewed now, but within seconds: %s", error)
+
         self.keys.check = check
+        self.keys.publish = publish
         self.storage.on_recovered = recovered
         if coordinator.key_following is None:  # there is nobody to be told
             self.keys.listeners.append(self.keys.settled)

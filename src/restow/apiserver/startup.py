@@ -53,7 +53,9 @@ async def take_part(
         "readyz",
     )
     publish_coordination(coordinator, assembly.metrics)
-    coordinator.membership.notes = LeaseNotes(assembly.metrics)
+    coordinator.membership.notes = LeaseNotes(
+        assembly.metrics, None if encryption is None else encryption.keys
+    )
     if encryption is not None:
         encryption.publish(assembly.health, assembly.metrics, coordinator)
     await coordinator.join(address=address)

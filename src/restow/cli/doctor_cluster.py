@@ -23,6 +23,7 @@ from restow.apimachinery.status import NotFound
 from restow.apimachinery.status_error import StatusError
 from restow.apis.names import (
     ADDRESS_ANNOTATION,
+    ENCRYPTION_PROBLEM_ANNOTATION,
     IDENTITY_LABEL,
     IDENTITY_LABEL_VALUE,
     LEASE_NAMESPACE,
@@ -48,6 +49,7 @@ from restow.migration.migration_values import MigrationPhase
 from restow.migration.overview_reader import migrations_seen
 from restow.migration.overview_values import MigrationRow
 from restow.migration.preflight import ClusterView, ResourceView, read_cluster
+from restow.migration.preflight.rules import REFUSED_FILE_ADVICE
 from restow.migration.preflight.stored_rules import stored_findings
 from restow.migration.preflight.targets import running_target
 from restow.migration.preflight.values import UNKNOWN
@@ -76,6 +78,8 @@ class ServerFacts:
     lease_seconds: int = LEASE_SECONDS_DEFAULT
     component: str = IDENTITY_LABEL_VALUE
     """What kind of server it is; aggregated ones are the main servers' to ask."""
+    encryption_problem: str = ""
+    """Its encryption configuration file, if it refuses it, and why."""
     problem: str = ""
     """Why it could not be asked."""
     skew_seconds: float | None = None
@@ -100,6 +104,7 @@ async def examine(config: ClientConfig, runtime: Runtime, *, start: str) -> list
             servers = []
         main = [each for each in servers if each.component == IDENTITY_LABEL_VALUE]
         findings += await _examine_servers(client, main, config)
+        findings += judge_encryption(servers)
         findings += judge_aggregated([each for each in servers if each not in main])
         try:
             view = await read_cluster(client)
@@ -154,6 +159,7 @@ def _of_lease(lease: Object, now: datetime) -> ServerFacts:
         address=migration_objects.text(annotations, ADDRESS_ANNOTATION),
         renewed_seconds=None if renewed is None else (now - renewed).total_seconds(),
         lease_seconds=record.lease_seconds or LEASE_SECONDS_DEFAULT,
+        encryption_problem=migration_objects.text(annotations, ENCRYPTION_PROBLEM_ANNOTATION),
         component=migration_objects.text(labels, IDENTITY_LABEL) or IDENTITY_LABEL_VALUE,
     )
 
@@ -293,6 +299,19 @@ def _judge_clock(server: ServerFacts, name: str) -> Iterator[Finding]:
         yield warning(check, text, advice)
     else:
         yield ok(check, f"the clock of {name} is right to a few seconds")
+
+
+def judge_encryption(servers: list[ServerFacts]) -> Iterator[Finding]:
+    """Servers that run with earlier keys than those of their encryption configuration file."""
+    for each in servers:
+        if each.encryption_problem and not _is_dead(each):
+            name = f"{each.name} ({each.address})" if each.address else each.name
+            yield error(
+                "encryption",
+                f"{name} refuses its encryption configuration file, and would not start again:"
+                f" {each.encryption_problem}",
+                REFUSED_FILE_ADVICE,
+            )
 
 
 def judge_aggregated(servers: list[ServerFacts]) -> Iterator[Finding]:

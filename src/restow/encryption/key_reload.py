@@ -73,6 +73,8 @@ class ReloadedKeys:
         self.path = path
         self.check = check
         """May be set later; asked before other keys are taken, and not when they are loaded."""
+        self.publish: Callable[[], Awaitable[None]] | None = None
+        """Called after `last_error` has changed, so that others see it soon."""
         self._probes = probes
         self.listeners: list[Callable[[], None]] = []
         self.last_error = ""
@@ -175,7 +177,14 @@ class ReloadedKeys:
         """Look at the file for ever."""
         while True:
             await self._runtime.clock.sleep(self._poll_seconds)
-            await self.look()
+            await self.look_and_publish()
+
+    async def look_and_publish(self) -> None:
+        """Look at the file once, and publish whether it is refused if that has changed."""
+        before = self.last_error
+        await self.look()
+        if self.last_error != before and self.publish is not None:
+            await self.publish()
 
     async def look(self) -> bool:
         """Look at the file once; whether other keys are in force now."""

@@ -160,7 +160,9 @@ _SCAN_TYPES: Final[dict[str, tuple[Field, ...]]] = {
         _number("values"),
         _texts("examples"),
     ),
-    f"{_SCAN}.ScannedServer": (*(_text(name) for name in ("id", "mode", "address")),),
+    f"{_SCAN}.ScannedServer": (
+        *(_text(name) for name in ("id", "mode", "address", "encryptionProblem")),
+    ),
     f"{_SCAN}.ScannedDefinition": (_text("name"), _text("uid"), _number("createRevision")),
 }
 _OWN: Final[dict[str, tuple[Field, ...]]] = {

@@ -32,6 +32,7 @@ from restow.apis.migration_v1alpha1 import (
 )
 from restow.apis.names import (
     DEFINITIONS_ANNOTATION,
+    ENCRYPTION_PROBLEM_ANNOTATION,
     EPOCH_ANNOTATION,
     IDENTITY_LABEL,
     IDENTITY_LABEL_VALUE,
@@ -386,6 +387,15 @@ def is_foreign_lease(item: Item) -> bool:
     except (msgspec.MsgspecError, StoreDamaged, KeyError, TypeError):
         return False
     return is_identity and not _annotation(metadata, MEMBER_ANNOTATION)
+
+
+def encryption_problem(item: Item) -> str:
+    """Why the server of a lease refuses its encryption configuration file; empty: it does not."""
+    try:
+        metadata = msgspec.json.decode(as_json(item.value), type=coordination_v1.Lease).metadata
+    except (msgspec.MsgspecError, StoreDamaged):
+        return ""
+    return _annotation(metadata, ENCRYPTION_PROBLEM_ANNOTATION)
 
 
 # Metadata.

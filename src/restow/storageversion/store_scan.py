@@ -47,6 +47,7 @@ from restow.storageversion.object_codec import (
     LEASES_PREFIX,
     STATES_PREFIX,
     decode_state,
+    encryption_problem,
     is_foreign_lease,
     root_of,
 )
@@ -148,7 +149,7 @@ class StoreScanner:
                 for place, group in counter.groups.items()
             ],
             contradictions=contradictions,
-            servers=[_server(item) async for item in _all(self._storage, SERVERS_PREFIX)],
+            servers=await self._servers(),
             unfenced_servers=await self._unfenced(),
         )
         if total is not None:
@@ -278,6 +279,16 @@ class StoreScanner:
         except StoreDamaged:
             return None
         return None if UNKNOWN_HASH in state.persisted else state
+
+    async def _servers(self) -> list[ScannedServer]:
+        problems = {
+            item.key.removeprefix(LEASES_PREFIX): encryption_problem(item)
+            async for item in _all(self._storage, LEASES_PREFIX)
+        }
+        return [
+            _server(item, problems.get(server_of(item.key), ""))
+            async for item in _all(self._storage, SERVERS_PREFIX)
+        ]
 
     async def _unfenced(self) -> list[str]:
         members = {server_of(item.key) async for item in _all(self._storage, SERVERS_PREFIX)}
@@ -453,9 +464,11 @@ def _uid(value: bytes) -> str:
         return ""
 
 
-def _server(item: Item) -> ScannedServer:
+def _server(item: Item, problem: str) -> ScannedServer:
     record = decode_record(item.value)
     server_id = server_of(item.key)
     if record is None:
-        return ScannedServer(id=server_id)
-    return ScannedServer(id=server_id, mode=record.mode, address=record.address)
+        return ScannedServer(id=server_id, encryption_problem=problem)
+    return ScannedServer(
+        id=server_id, mode=record.mode, address=record.address, encryption_problem=problem
+    )

@@ -18,6 +18,7 @@ from restow.cli.doctor_cluster import (
     ServerFacts,
     judge_aggregated,
     judge_agreement,
+    judge_encryption,
     judge_migrations,
     judge_objects,
     judge_servers,
@@ -126,6 +127,19 @@ def test_servers() -> None:
     assert server(renewed_seconds=-30.0)[0] is Severity.WARNING
     assert server(renewed_seconds=60.0, lease_seconds=15)[0] is Severity.WARNING
     assert server(address="", skew_seconds=None)[0] is Severity.UNSEEN
+
+
+def test_a_refused_encryption_configuration_file() -> None:
+    """A server that runs with old keys, and would not start again, is an error, ready or not."""
+    refused = replace(SERVER, encryption_problem="/etc/keys.yaml: it lacks aesgcm:one")
+    (found,) = judge_encryption([SERVER, refused])
+    assert found.level is Severity.ERROR
+    assert "a (127.0.0.1:6443)" in found.text
+    assert "/etc/keys.yaml: it lacks aesgcm:one" in found.text
+    assert "put the file back" in found.advice
+    assert list(judge_encryption([SERVER])) == []
+    expired = replace(refused, renewed_seconds=60.0, lease_seconds=15)
+    assert list(judge_encryption([expired])) == []
 
 
 def test_aggregated_servers() -> None:

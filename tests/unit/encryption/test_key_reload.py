@@ -306,3 +306,22 @@ async def test_what_else_is_no_file(path: str) -> None:
     """Nor is a device, or a directory."""
     with pytest.raises(ConfigurationRefused, match="it is no regular file"):
         await ReloadedKeys(path, Runtime.system()).load()
+
+
+async def test_a_refusal_is_published_at_once(changing: Changing) -> None:
+    """When the file is refused, and when it is taken again, `publish` is called; not otherwise."""
+    published: list[str] = []
+
+    async def publish() -> None:
+        published.append(changing.keys.last_error)
+
+    changing.keys.publish = publish
+    await changing.keys.look_and_publish()
+    changing.write(b"{}")
+    for _ in range(2):
+        await changing.keys.look_and_publish()
+    assert len(published) == 1
+    assert published[0]
+    changing.write(OLD)
+    await changing.keys.look_and_publish()
+    assert published[1:] == [""]

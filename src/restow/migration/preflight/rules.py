@@ -47,6 +47,11 @@ from restow.migration.preflight.values import (
 
 UNVERIFIED_MIN: Final = 3
 NAMES_SHOWN_MAX: Final = 3
+REFUSED_FILE_ADVICE: Final = (
+    "put the file back as it was, or correct it: it must have every key under which values may be"
+    " stored, and a new secret needs a new name; the server takes it within seconds, without a"
+    " restart; then ask again"
+)
 
 
 def blockers(view: ClusterView, target: TargetRelease) -> tuple[Blocker, ...]:
@@ -66,7 +71,7 @@ def judge(
     `accepts_discovery`: whether a person accepts an answer that rests on discovery alone.
     `releases`: those that advice may name.
     """
-    found = [*_whole(view, target), *_writers(view)]
+    found = [*_whole(view, target), *_writers(view), *_refused_files(view)]
     for each in sorted(view.resources, key=lambda each: str(each.resource)):
         if each.is_elsewhere:
             continue
@@ -197,6 +202,23 @@ def _writers(view: ClusterView) -> Iterator[Finding]:
             ),
             True,
         )
+
+
+def _refused_files(view: ClusterView) -> Iterator[Finding]:
+    """Servers that run with earlier keys than those of their encryption configuration file."""
+    for each in view.scan.servers if view.scan is not None else ():
+        if each.encryption_problem:
+            yield (
+                Blocker(
+                    resource=None,
+                    reason=Reason.ENCRYPTION_CONFIG,
+                    what=f"server {each.id} {f'({each.address}) ' if each.address else ''}refuses"
+                    " its encryption configuration file: it would not start again",
+                    why=each.encryption_problem,
+                    advice=REFUSED_FILE_ADVICE,
+                ),
+                True,
+            )
 
 
 def _whole(view: ClusterView, target: TargetRelease) -> Iterator[Finding]:

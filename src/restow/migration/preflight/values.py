@@ -259,6 +259,8 @@ class Reason(StrEnum):
     """A server writes what the target cannot read."""
     KEY_UNREADABLE = "key-unreadable"
     """Values are encrypted with a key that the target does not have."""
+    ENCRYPTION_CONFIG = "encryption-config"
+    """A running server refuses its encryption configuration file, and would not start with it."""
     NOT_READY = "not-ready"
     """Another server is not ready."""
     WEAK_EVIDENCE = "weak-evidence"

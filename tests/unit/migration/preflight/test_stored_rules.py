@@ -280,6 +280,18 @@ def test_servers_that_write_without_reporting(mode: str) -> None:
     assert reasons(reporting, target(V1)) == []
 
 
+def test_a_server_that_refuses_its_encryption_configuration_file() -> None:
+    """It runs with the old keys, and does not start again with the file: no step is taken."""
+    refused = ScannedServer(
+        id="apiserver-a", mode="report", encryption_problem="/etc/keys.yaml: it lacks aesgcm:one"
+    )
+    (found,) = blockers(view(row(), servers=(refused,)), target(V1))
+    assert found.reason is Reason.ENCRYPTION_CONFIG
+    assert "apiserver-a" in found.what
+    assert found.why == "/etc/keys.yaml: it lacks aesgcm:one"
+    assert "put the file back" in found.advice
+
+
 def test_a_foreign_api_server_on_the_same_store() -> None:
     """No fence stops an API server that is not restow."""
     cluster = view(row(), unfenced=frozenset({"apiserver-k8s"}))
