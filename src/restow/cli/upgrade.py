@@ -40,6 +40,7 @@ from restow.localcluster.rolling_upgrade import (
     RollingUpgrade,
     Step,
     changing_resources,
+    not_ready_text,
     plan_rollback,
     plan_upgrade,
 )
@@ -62,7 +63,8 @@ A cluster that `restow up` runs. Each server is stopped, started with the other 
 for: until it is ready and has reported how it writes. The others serve meanwhile. Before each step
 it is checked that it is safe, as `restow preflight` does; if it is not, the step is not taken.
 
-A server that does not start with the other release is started with the old one again.
+A server that does not start with the other release is started with the old one again. A server that
+does not run, because it was given up, is started again by an upgrade to the release that it has.
 
 Exit codes: 0 done or paused, 3 a step is not safe, 1 something failed, 2 wrong usage.
 """
@@ -118,8 +120,7 @@ async def _upgrade(arguments: argparse.Namespace, *, check: CheckStep = check_st
     overview = await talk.overview()
     steps = _plan(arguments, overview, Layout(data_dir))
     if not steps:
-        print("nothing to do: the servers run it already")
-        return 0
+        return say_nothing_to_do(overview, server=arguments.server)
     taken = steps[: arguments.pause_after or len(steps)]
     files = with_file(overview.release_files, steps[0].target, steps[0].file)
     label = msgspec.structs.replace(overview, release_files=files).label
@@ -148,7 +149,7 @@ async def _upgrade(arguments: argparse.Namespace, *, check: CheckStep = check_st
                     return EXIT_BLOCKED
                 for line in _warnings(report):
                     matrix.say(line)
-                matrix.say(f"server {step.server}: {label(step.origin)} -> {label(step.target)}")
+                matrix.say(_step_text(step, label))
                 await _take(step, roller, matrix, runtime, is_rollback=arguments.rollback)
                 matrix.say(f"server {step.server} is ready as {label(step.target)}")
     if len(taken) < len(steps):
@@ -257,9 +258,28 @@ def matrix_table(
     return table
 
 
+def say_nothing_to_do(overview: ProcessOverview, *, server: int | None) -> int:
+    """No step is to be taken; returns the exit code. Servers that are not ready are named."""
+    chosen = [each for each in overview.servers if server is None or each.index == server]
+    waiting = [each for each in chosen if each.state != ProcessState.READY.value]
+    if not waiting:
+        print("nothing to do: the servers run it already")
+        return 0
+    for each in waiting:
+        log = Layout(Path(overview.data_dir)).log(each.name)
+        _say(f"{not_ready_text(overview, each)}; it has this release: see {log}", EXIT_FAILED)
+    return EXIT_FAILED
+
+
+def _step_text(step: Step, label: Callable[[str], str]) -> str:
+    if step.is_restart:
+        return f"server {step.server} does not run: it is started again as {label(step.target)}"
+    return f"server {step.server}: {label(step.origin)} -> {label(step.target)}"
+
+
 def _is_confirmed(steps: Sequence[Step], label: Callable[[str], str] = str) -> bool:
     for step in steps:
-        print(f"server {step.server}: {label(step.origin)} -> {label(step.target)}")
+        print(_step_text(step, label))
     try:
         answer = input("roll them, one by one? [y/N] ")
     except EOFError:  # Ctrl-D

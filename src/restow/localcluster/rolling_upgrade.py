@@ -33,6 +33,10 @@ READY_SECONDS_MAX: Final = 3.0
 REPORT_SECONDS_MAX: Final = 60.0
 REPORT_POLL_SECONDS: Final = 0.2
 COLUMNS_MAX: Final = 6
+NOT_RUNNING: Final = frozenset(
+    each.value for each in (ProcessState.FAILED, ProcessState.PAUSED, ProcessState.STOPPED)
+)
+"""States of a server that has no process: given up, or between two attempts to start."""
 
 ReleaseOf = Callable[[str], Release]
 OpenClient = Callable[[int], ApiClient]
@@ -41,7 +45,7 @@ OpenClient = Callable[[int], ApiClient]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One server, from one release to another."""
+    """One server, from one release to another; or started again with the one that it has."""
 
     server: int
     origin: str
@@ -49,28 +53,47 @@ class Step:
     file: str | None = None
     """Where a target that is kept as a file was copied from."""
 
+    @property
+    def is_restart(self) -> bool:
+        """Whether the server has the release already, and does not run."""
+        return self.origin == self.target
+
 
 def plan_upgrade(
     overview: ProcessOverview, target: str, *, server: int | None = None, file: str | None = None
 ) -> list[Step]:
-    """The servers that do not run the target yet, in order. Raises ClusterRefused."""
+    """The servers that do not run the target yet, or do not run at all, in order.
+
+    Raises ClusterRefused.
+    """
     return [
         Step(each.index or 0, each.release, target, file)
         for each in _chosen(overview, server)
-        if each.release != target
+        if each.release != target or each.state in NOT_RUNNING
     ]
 
 
 def plan_rollback(overview: ProcessOverview, *, server: int | None = None) -> list[Step]:
-    """The servers that run the last upgrade's target, last one first. Raises ClusterRefused."""
+    """The servers that run the last upgrade's target, or do not run at all, last one first.
+
+    Raises ClusterRefused.
+    """
     upgrade = overview.upgrade
     if upgrade is None:
-        raise ClusterRefused("there is nothing to roll back: no upgrade was made or begun")
+        down = [
+            f"; server {each.index} does not run: start it again with restow upgrade --to"
+            f" {each.release} --server {each.index}"
+            for each in _chosen(overview, server)
+            if each.state in NOT_RUNNING
+        ]
+        raise ClusterRefused(
+            f"there is nothing to roll back: no upgrade was made or begun{''.join(down)}"
+        )
     return [
         Step(index, each.release, upgrade.origins[index])
         for each in reversed(_chosen(overview, server))
         if (index := each.index or 0) < len(upgrade.origins)
-        and each.release != upgrade.origins[index]
+        and (each.release != upgrade.origins[index] or each.state in NOT_RUNNING)
     ]
 
 
@@ -118,21 +141,32 @@ def not_ready(overview: ProcessOverview, step: Step, accepted: Collection[int]) 
         Blocker(
             resource=None,
             reason=Reason.NOT_READY,
-            what=f"server {each.index} is not ready ({_state_of(each)}, release"
-            f" {overview.label(each.release)})",
+            what=not_ready_text(overview, each),
             why="a step while another server is away leaves one server less, and may leave that one"
             " unable to come back",
-            advice=f"see its log (logs/server-{each.index}.log), and wait until it is ready; if the"
-            f" process was paused, continue it (kill -CONT {each.pid}); or accept it, with the same"
-            f" command with --ignore-not-ready {each.index}",
+            advice=f"see its log (logs/server-{each.index}.log), and {_remedy(each)}; or accept it,"
+            f" with the same command with --ignore-not-ready {each.index}",
         )
         for each in _absent(overview, step)
         if each.index not in accepted
     ]
 
 
-def _state_of(server: ProcessView) -> str:
-    return f"{server.state}: {server.note}" if server.note else server.state
+def _remedy(server: ProcessView) -> str:
+    if server.state in NOT_RUNNING:
+        return (
+            "correct what it says, then start the server again: restow upgrade --to"
+            f" {server.release} --server {server.index}"
+        )
+    return (
+        f"wait until it is ready; if the process was paused, continue it (kill -CONT {server.pid})"
+    )
+
+
+def not_ready_text(overview: ProcessOverview, server: ProcessView) -> str:
+    """A server that is not ready, for people."""
+    state = f"{server.state}: {server.note}" if server.note else server.state
+    return f"server {server.index} is not ready ({state}, release {overview.label(server.release)})"
 
 
 def _witness(overview: ProcessOverview, target: str) -> int:
@@ -178,11 +212,15 @@ class RollingUpgrade:
     async def check(self, step: Step, *, accepted: Collection[int] = ()) -> PreflightReport:
         """Whether the step is safe. Raises ClusterFailed when the cluster cannot be asked.
 
+        A restart is: the server does not run, and the supervisor starts servers again at any time.
+
         `accepted` are servers that may be away: their releases count all the same.
 
         Every server is asked whether it is ready: the supervisor learns that a server was paused
         only after several probes. They are asked again at the end, since a scan takes its time.
         """
+        if step.is_restart:
+            return PreflightReport(target=step.target)
         overview, release = await self._probed(), self._release_of(step.target)
         situation = situation_of(overview, step, self._release_of)
         witness = _witness(overview, step.target)
@@ -233,6 +271,8 @@ class RollingUpgrade:
             release_file=None if is_rollback else step.file,
             is_rollback=is_rollback,
         )
+        if step.is_restart:
+            request = ControlRequest(verb="restart", name=f"server-{step.server}")
         overview = await self._talk.ask(request)
         port = next(each.port for each in overview.servers if each.index == step.server)
         await self._await_report(step, port)

@@ -228,8 +228,15 @@ class Supervisor:
                 if self._is_stopping:
                     raise
                 self._remember(self.state.with_release(index, was, previous))
-                await managed.cycle()
                 files = self.state.release_files
+                try:
+                    await managed.cycle()
+                except ClusterFailed as again:
+                    raise ClusterFailed(
+                        f"{managed.name} runs neither as {release_label(release, files)} nor as"
+                        f" {release_label(was, files)}, and is given up. Correct what its log says,"
+                        f" then start it again: restow upgrade --to {was} --server {index}\n{again}"
+                    ) from error
                 raise ClusterFailed(
                     f"{managed.name} does not run as {release_label(release, files)}; it runs as"
                     f" {release_label(was, files)} again.\n{error}"

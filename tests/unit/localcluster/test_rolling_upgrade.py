@@ -15,7 +15,7 @@ from restow.kinds.releases import Release, default_release, shipped_release
 from restow.localcluster import rolling_upgrade
 from restow.localcluster.cluster_facts import ClusterFacts, ResourceFacts, ServerMember
 from restow.localcluster.errors import ClusterRefused
-from restow.localcluster.messages import ProcessOverview, ProcessView
+from restow.localcluster.messages import ControlRequest, ProcessOverview, ProcessView
 from restow.localcluster.rolling_upgrade import (
     RollingUpgrade,
     Step,
@@ -71,6 +71,69 @@ def test_what_cannot_be_planned_is_refused() -> None:
         plan_upgrade(overview("x", "x"), "x+1", server=3)
     with pytest.raises(ClusterRefused, match="nothing to roll back"):
         plan_rollback(overview("x", "x"))
+
+
+def with_state(found: ProcessOverview, index: int, state: str, note: str = "") -> ProcessOverview:
+    """The overview, with one server in another state."""
+    return msgspec.structs.replace(
+        found,
+        processes=tuple(
+            msgspec.structs.replace(each, state=state, note=note) if each.index == index else each
+            for each in found.processes
+        ),
+    )
+
+
+@pytest.mark.parametrize("state", ["failed", "restarting", "stopped"])
+def test_a_server_that_does_not_run_is_started_again(state: str) -> None:
+    """Also with the release that it has already: by an upgrade to it, and by a rollback to it."""
+    down = with_state(overview("x+1", "x"), 0, state)
+    assert plan_upgrade(down, "x+1") == [Step(0, "x+1", "x+1"), Step(1, "x", "x+1")]
+    assert plan_upgrade(down, "x+1", server=0)[0].is_restart
+    undone = msgspec.structs.replace(down, upgrade=Upgrade(target="x+2", origins=("x+1", "x")))
+    assert plan_rollback(undone) == [Step(0, "x+1", "x+1")]
+    with pytest.raises(ClusterRefused, match=r"restow upgrade --to x\+1 --server 0"):
+        plan_rollback(down)
+
+
+@pytest.mark.parametrize("state", ["starting", "not ready", "ready"])
+def test_a_server_that_runs_is_not_restarted(state: str) -> None:
+    """One that is not ready yet, or no longer, has a process that may still serve."""
+    assert plan_upgrade(with_state(overview("x", "x"), 0, state), "x") == []
+
+
+async def test_a_restart_changes_no_release() -> None:
+    """The supervisor is asked for a restart, so that the last upgrade can still be rolled back."""
+    asked: list[ControlRequest] = []
+    release = shipped_release("x+1")
+    member = ServerMember("a", "127.0.0.1:7000", release.name)
+
+    class Asked(Told):
+        async def ask(self, request: ControlRequest) -> ProcessOverview:
+            asked.append(request)
+            return self._found
+
+    class Seen(RollingUpgrade):
+        async def look(self) -> ClusterFacts:
+            return ClusterFacts((member,), {})
+
+    processes = (ProcessView(name="server-0", state="ready", index=0, port=7000, release="x+1"),)
+    roller = Seen(
+        Asked(msgspec.structs.replace(overview(), processes=processes)),  # type: ignore[arg-type]
+        Reply(),  # type: ignore[arg-type]
+        open_client=lambda _: Reply(),  # type: ignore[arg-type,return-value]
+        check=not_asked,
+        release_of=shipped_release,
+    )
+    step = Step(0, "x+1", "x+1")
+    assert (await roller.check(step)).is_safe
+    await roller.take(step, is_rollback=False)
+    assert asked == [ControlRequest(verb="restart", name="server-0")]
+
+
+async def not_asked(client: ApiClient, *, target: Release, situation: Situation) -> PreflightReport:
+    """A check that must not be made."""
+    raise AssertionError((client, target, situation))
 
 
 @pytest.mark.parametrize("names", [("x", "x+1"), ("x+1", "x+2"), ("x", "builtin")])
