@@ -261,9 +261,17 @@ async def _take(
         return census, await census_key.read_said(source, prefix=prefix)
 
 
-async def opener_of(keys_file: Path, undo: AsyncExitStack) -> Opener:
+async def opener_of(
+    keys_file: Path,
+    undo: AsyncExitStack,
+    *,
+    on_sealed: Callable[[bytes, CannotOpen], None] | None = None,
+) -> Opener:
     """Opens what the keys of a file open. Raises OpenRefused; it and what it gives, Unavailable
-    when a plug-in does not answer."""
+    when a plug-in does not answer.
+
+    `on_sealed` is told each value that no key opens, and why.
+    """
     keys = ReloadedKeys(str(keys_file), Runtime.system())
     undo.push_async_callback(keys.close)
     await keys.load()
@@ -271,7 +279,9 @@ async def opener_of(keys_file: Path, undo: AsyncExitStack) -> Opener:
     async def open_one(key: str, value: bytes) -> bytes | None:
         try:
             return (await open_value(keys, Key(key), value)).value
-        except CannotOpen:
+        except CannotOpen as error:
+            if on_sealed is not None:
+                on_sealed(value, error)
             return None
 
     return open_one

@@ -9,7 +9,8 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -21,6 +22,7 @@ from restow.cli.backup import EXIT_TERMINATED, stop_on_signal
 from restow.cli.census import opener_of
 from restow.cli.hints import Hints
 from restow.cli.store_arguments import DATA_DIR_DEFAULT, add_store, chosen_store, progress_line
+from restow.encryption.decryption import key_named_in
 from restow.localcluster.commands import option_value
 from restow.localcluster.errors import ClusterRefused, ClusterRuns
 from restow.localcluster.layout import Layout
@@ -34,7 +36,7 @@ from restow.localcluster.restore_record import (
     write_record,
 )
 from restow.localcluster.state import ClusterState, read_state
-from restow.storage.errors import OpenRefused, StorageError
+from restow.storage.errors import CannotOpen, OpenRefused, StorageError
 from restow.storage.private_files import make_data_directory
 from restow.storage.restore import (
     AHEAD_ETCD,
@@ -105,7 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
                 undo.enter_context(locked(layout))
             address = chosen_store(arguments)
             state = None if layout is None else read_state(layout.state)
-            restored, report = asyncio.run(_restore(arguments, address, layout, state))
+            keys = _Keys()
+            restored, report = asyncio.run(_restore(arguments, address, layout, state, keys))
             if layout is not None:
                 write_record(
                     layout,
@@ -122,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (StorageError, OSError) as error:
         return _say(error, EXIT_FAILED)
     if arguments.output == "json":
-        print(orjson.dumps(_fields(restored, report, address)).decode())
+        print(orjson.dumps(_fields(restored, report, address, keys)).decode())
     else:
         print(
             f"{address}: {restored.keys:,} keys of revision {restored.backup_revision}, now at"
@@ -130,22 +133,56 @@ def run(arguments: argparse.Namespace) -> int:
         )
         if restored.left_out:
             print(f"left out: {restored.left_out:,} keys of others, which restow cannot hold")
-        for line in _next_steps(report, layout, state, address):
+        for line in _next_steps(report, layout, state, address, keys):
             print(line)
     sys.stdout.flush()
     return 0
 
 
+@dataclass(slots=True)
+class _Keys:
+    """The encryption keys with which a backup is examined."""
+
+    file: Path | None = None
+    """None: there is none, or it cannot be used."""
+    problem: str = ""
+    """Why the file of the cluster's servers cannot be used."""
+    others: set[str] = field(default_factory=set)
+    """Names of keys that the file has with another secret than that of a value."""
+
+    def note(self, value: bytes, error: CannotOpen) -> None:
+        if error.tried:
+            self.others.add(key_named_in(value))
+
+
+def _sealed_lines(report: BackupReport, keys: _Keys) -> Iterator[str]:
+    """Which keys are missing, with how many values."""
+    for name, count in report.sealed.items():
+        values = f"{count:,} {'value is' if count == 1 else 'values are'} encrypted with {name}"
+        if keys.file is None:
+            yield (
+                f"{values}: give the servers' file by --encryption-provider-config to know which"
+                f" release can read them{keys.problem and f' ({keys.problem})'}"
+            )
+        elif name in keys.others:
+            yield (
+                f"{values}: {keys.file} has another secret under that name, or the values were"
+                " changed or moved"
+            )
+        else:
+            yield f"{values}, which {keys.file} does not have"
+
+
 def _next_steps(
-    report: BackupReport, layout: Layout | None, state: ClusterState | None, address: str
+    report: BackupReport,
+    layout: Layout | None,
+    state: ClusterState | None,
+    address: str,
+    keys: _Keys,
 ) -> Iterator[str]:
     """Which release can read the backup, and the commands that start a cluster on it."""
     files = state.release_files if state is not None else {}
-    if report.not_decrypted:
-        yield (
-            f"{report.not_decrypted:,} values are encrypted and could not be examined: give the"
-            " servers' file by --encryption-provider-config to know which release can read them"
-        )
+    yield from _sealed_lines(report, keys)
     for release in releases_in_use(state) if state is not None else ():
         if problems := report.unreadable.get(release):
             yield (
@@ -158,7 +195,18 @@ def _next_steps(
     else:
         name = release_label(chosen, files)
         reason = ", which ran when it was taken," if _ran(report, chosen) else ""
-        yield f"release {name}{reason} can read the backup"
+        if report.sealed:
+            yield (
+                f"release {name}{reason} can read the other values; which release can read the"
+                " encrypted ones is not known"
+            )
+        else:
+            yield f"release {name}{reason} can read the backup"
+    if report.sealed and keys.file is not None:
+        yield (
+            f"next: add {', '.join(report.sealed)} to {keys.file}, with the secret that was in use"
+            " when the backup was taken; without it servers do not start on this store"
+        )
     option = f" --release {chosen or 'RELEASE'}"
     if layout is None:
         yield (
@@ -181,11 +229,15 @@ def _ran(report: BackupReport, release: str) -> bool:
 
 
 async def _restore(
-    arguments: argparse.Namespace, address: str, layout: Layout | None, state: ClusterState | None
+    arguments: argparse.Namespace,
+    address: str,
+    layout: Layout | None,
+    state: ClusterState | None,
+    keys: _Keys,
 ) -> tuple[Restored, BackupReport]:
     stop_on_signal()
     async with AsyncExitStack() as undo:
-        opener = await _opener(arguments.encryption_provider_config, state, undo)
+        opener = await _opener(arguments.encryption_provider_config, state, undo, keys)
         with progress_line("writing") as on_progress:
             restored = await restore_backup(
                 arguments.file,
@@ -199,19 +251,27 @@ async def _restore(
 
 
 async def _opener(
-    given: Path | None, state: ClusterState | None, undo: AsyncExitStack
+    given: Path | None, state: ClusterState | None, undo: AsyncExitStack, keys: _Keys
 ) -> Opener | None:
     """Opens encrypted values with the given keys, or else with those of the cluster's servers."""
     if given is not None:
-        return await opener_of(given, undo)
+        keys.file = given
+        return await opener_of(given, undo, on_sealed=keys.note)
     words = state.server_options if state is not None else ()
     if path := option_value(words, "--encryption-provider-config"):
-        with suppress(StorageError, OSError):  # the values are reported as not examined
-            return await opener_of(Path(path), undo)
+        try:
+            opener = await opener_of(Path(path), undo, on_sealed=keys.note)
+        except (StorageError, OSError) as error:  # the values are reported as not examined
+            keys.problem = f"that of the cluster in DIR cannot be used: {error}"
+            return None
+        keys.file = Path(path)
+        return opener
     return None
 
 
-def _fields(restored: Restored, report: BackupReport, address: str) -> dict[str, object]:
+def _fields(
+    restored: Restored, report: BackupReport, address: str, keys: _Keys
+) -> dict[str, object]:
     return {
         "store": address,
         "keys": restored.keys,
@@ -221,6 +281,10 @@ def _fields(restored: Restored, report: BackupReport, address: str) -> dict[str,
         "release": report.chosen,
         "readableReleases": report.readable,
         "notDecrypted": report.not_decrypted,
+        "missingKeys": [
+            {"key": name, "values": count, "hasAnotherSecret": name in keys.others}
+            for name, count in report.sealed.items()
+        ],
     }
 
 

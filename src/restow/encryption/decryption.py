@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.census.values import read_value
+from restow.census.values import Stored, read_value
 from restow.encryption.interface import Keys, NotPrepared, Opened
 from restow.storage.errors import CannotOpen, PluginSilent
 from restow.storage.interface import SEALED_PREFIX, Key
@@ -33,9 +33,13 @@ async def open_value(keys: Keys | None, key: Key, value: bytes) -> Opened:
 
 def key_named_in(value: bytes) -> str:
     """Which key a sealed value names, for people."""
-    found = read_value(value)
-    scheme = f" {found.scheme}" if found.provider == "kms" else ""
-    return f"{found.provider}{scheme} key {found.key or '(unreadable)'}"
+    return key_text(read_value(value))
+
+
+def key_text(stored: Stored) -> str:
+    """The key of a sealed value, for people."""
+    scheme = f" {stored.scheme}" if stored.provider == "kms" else ""
+    return f"{stored.provider}{scheme} key {stored.key or '(unreadable)'}"
 
 
 def unasked(value: bytes) -> bytes:

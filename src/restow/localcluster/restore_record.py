@@ -11,6 +11,7 @@ Not here: writing the store (`restow.storage.restore`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from restow.apiserver.aggregated_store import CLUSTER_KEY
 from restow.apiserver.pki import Pki, write_secret
 from restow.census import Census, KeyValueSource, open_source, take_census
 from restow.census.tally import Opener
+from restow.encryption.decryption import key_text
 from restow.kinds.releases import DEFAULT_NAME, ReleaseError, shipped_releases
 from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.layout import Layout
@@ -61,8 +63,13 @@ class BackupReport:
     """Releases that can read it, the one to prefer first."""
     unreadable: dict[str, tuple[str, ...]]
     """For each of the others, what it cannot read."""
-    not_decrypted: int
-    """Values whose version is not known."""
+    sealed: dict[str, int]
+    """By the name of an encryption key, how many values were not decrypted: their version is not
+    known."""
+
+    @property
+    def not_decrypted(self) -> int:
+        return sum(self.sealed.values())
 
     @property
     def chosen(self) -> str | None:
@@ -94,8 +101,17 @@ async def judge_backup(
         running=running,
         readable=tuple(readable),
         unreadable=unreadable,
-        not_decrypted=census.unopened,
+        sealed=_sealed(census),
     )
+
+
+def _sealed(census: Census) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for each in census.resources:
+        for row in each.rows:
+            if row.stored.form == "encrypted" and not row.stored.api_version:
+                found[key_text(row.stored)] += row.objects
+    return dict(sorted(found.items()))
 
 
 def write_record(layout: Layout, record: RestoreRecord) -> None:

@@ -11,11 +11,15 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from restow.apimachinery.names import GroupResource
 from restow.cli.main import main
 from restow.cli.store_arguments import size_text, store_of
 from restow.localcluster.state import ClusterState, EtcdState, ServerState, write_state
 from restow.storage.identity import IDENTITY_KEY
+from restow.storage.interface import Key
+from tests.support.encryption_files import write_encryption_file
 from tests.unit.census.stores import as_json, fill, read_all
+from tests.unit.encryption.keys_for_tests import keyring, local
 
 OBJECTS = {f"/registry/pods/default/{number}": as_json("v1", "Pod") for number in range(20)}
 
@@ -70,6 +74,7 @@ def test_json(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "revision": 51,  # and its new identity
         "release": "builtin",
         "notDecrypted": 0,
+        "missingKeys": [],
     }
 
 
@@ -231,3 +236,63 @@ def test_sizes() -> None:
     assert size_text(1000) == "1,000 bytes"
     assert size_text(1536) == "1.5 KiB"
     assert size_text(5 * 1024**4) == "5,120.0 GiB"
+
+
+SEALED = "/registry/secrets/default/a"
+
+
+def encrypted_backup(data_dir: Path) -> None:
+    """`a.backup`, with one value under the key `a`."""
+    keys = keyring(("secrets", [local("aesgcm", "a")]))
+    value = keys.seal(
+        keys.write_key(GroupResource("", "secrets")), Key(SEALED), as_json("v1", "Secret")
+    )
+    store = f"sqlite:{data_dir / 'sealed.db'}"
+    uvloop.run(fill(store, {**OBJECTS, SEALED: value}))
+    assert main(["backup", "a.backup", "--store", store]) == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("aesgcm:b", "1 value is encrypted with aesgcm key a, which keys.json does not have"),
+        ("aesgcm:a", "1 value is encrypted with aesgcm key a: keys.json has another secret under"),
+        ("", "1 value is encrypted with aesgcm key a: give the servers' file"),
+    ],
+)
+def test_a_backup_with_values_that_no_key_opens(
+    data_dir: Path, capsys: pytest.CaptureFixture[str], spec: str, told: str
+) -> None:
+    """The key is named, it is the next step, and no release is said to read the backup."""
+    encrypted_backup(data_dir)
+    words = ["restore", "a.backup", "--data-dir", "new"]
+    if spec:
+        write_encryption_file(Path("keys.json"), spec)
+        words += ["--encryption-provider-config", "keys.json"]
+    capsys.readouterr()
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert lines[1].startswith(told)
+    assert lines[2] == (
+        "release builtin can read the other values; which release can read the encrypted ones is"
+        " not known"
+    )
+    steps = [line for line in lines if line.startswith("next: ")]
+    assert ("add aesgcm key a to keys.json" in steps[0]) is bool(spec)
+    assert "can read the backup" not in out
+    assert ("give the servers' file" in out) is (not spec)
+
+
+def test_missing_keys_in_json(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each with its number of values, and whether there is another secret under its name."""
+    encrypted_backup(data_dir)
+    write_encryption_file(Path("keys.json"), "aesgcm:a")
+    capsys.readouterr()
+    words = ["--encryption-provider-config", "keys.json", "-o", "json"]
+    assert main(["restore", "a.backup", "--data-dir", "new", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["notDecrypted"], found["missingKeys"]) == (
+        1,
+        [{"key": "aesgcm key a", "values": 1, "hasAnotherSecret": True}],
+    )
