@@ -24,7 +24,7 @@ from rich.text import Text
 from restow.aio import Runtime
 from restow.cli.connection import add_connection, find_cluster
 from restow.cli.doctor_cluster import examine
-from restow.cli.doctor_files import judge_data_dir, judge_modes, judge_pem
+from restow.cli.doctor_files import judge_data_dir, judge_modes, judge_pem, judge_releases
 from restow.cli.doctor_findings import (
     IDENTITY,
     OTHERS,
@@ -43,6 +43,8 @@ from restow.client import ClientConfig, ConfigInvalid, read_kubeconfig
 from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import supervisor_of
+from restow.localcluster.release_files import has_copies
+from restow.localcluster.state import read_state
 from restow.storage.checkup import CHECKUP_FORMS, check_up, see_identity
 from restow.storage.drivers import place_name
 from restow.storage.errors import OpenRefused, StorageError
@@ -134,6 +136,7 @@ async def _examine(
         except ClusterRefused as problem:
             advice = "correct it, or restore it from a copy; the store itself is not affected"
             findings.append(error("state", str(problem), advice))
+        findings += _judge_releases(data_dir)
     if address is not None:
         address = with_etcd_files(address, arguments)
         findings += judge_store(await check_up(address, runtime))
@@ -146,6 +149,17 @@ async def _examine(
         findings += _judge_config(arguments, config, runtime)
         findings += await examine(config, runtime, start=_start(data_dir))
     return findings
+
+
+def _judge_releases(data_dir: Path) -> list[Finding]:
+    layout = Layout(data_dir)
+    try:
+        state = read_state(layout.state)
+    except ClusterRefused:
+        return []  # reported already
+    if state is None or not has_copies(state):
+        return []
+    return list(judge_releases(layout, state, is_running=supervisor_of(layout) is not None))
 
 
 async def _judge_identity(address: str, data_dir: Path, runtime: Runtime) -> list[Finding]:
@@ -199,6 +213,8 @@ def _start(data_dir: Path | None) -> str:
     layout = Layout(data_dir)
     if supervisor_of(layout) is not None:
         return f"wait until `restow up` says that it is ready, or see its logs in {layout.logs}"
+    if any(each.level is Severity.ERROR for each in _judge_releases(data_dir)):
+        return "correct the release files first (see above), then start it: restow up"
     return f"start it: {'restow up' if layout.state.exists() else 'restow serve'}"
 
 

@@ -35,7 +35,7 @@ from restow.localcluster.errors import ClusterError
 from restow.localcluster.layout import Layout
 from restow.localcluster.managed_process import ProcessState
 from restow.localcluster.messages import ProcessOverview
-from restow.localcluster.release_files import keep_release, release_of, with_file
+from restow.localcluster.release_files import keep_release, release_of, restore_copy, with_file
 from restow.localcluster.rolling_upgrade import (
     RollingUpgrade,
     Step,
@@ -159,7 +159,16 @@ async def _upgrade(arguments: argparse.Namespace, *, check: CheckStep = check_st
 
 def _plan(arguments: argparse.Namespace, overview: ProcessOverview, layout: Layout) -> list[Step]:
     if arguments.rollback:
-        return plan_rollback(overview, server=arguments.server)
+        steps = plan_rollback(overview, server=arguments.server)
+        for release in {step.target for step in steps}:
+            try:
+                restore_copy(release, overview.release_files)
+            except ReleaseError as error:
+                raise ReleaseError(
+                    f"a rollback is not possible: {error}; or go to another release: restow upgrade"
+                    " --to RELEASE"
+                ) from error
+        return steps
     file = release_name(arguments.to)
     target = keep_release(file, layout)
     return plan_upgrade(

@@ -45,6 +45,7 @@ from restow.localcluster.release_files import (
     release_label,
     release_of,
     releases_in_use,
+    rollback_notices,
     settle_releases,
 )
 from restow.localcluster.restore_record import apply_record, check_keys, read_record
@@ -141,6 +142,8 @@ async def _prepare(
         for name in await end_orphans(found.processes, runtime.clock):
             view.notice(f"{name} was left from an earlier run, and has been ended")
         found = settle_releases(found, layout)
+        for notice in rollback_notices(found):
+            view.notice(notice)
     record = read_record(layout)
     if record is not None and requested.release is None and record.release is not None:
         requested = replace(requested, release=record.release)
@@ -267,7 +270,7 @@ class _Run:
         supervisor = self._supervisor
         match request.verb:
             case "list":
-                pass
+                supervisor.restore_copies()
             case "restart":
                 yield ControlReply(progress=f"{request.name} is being started anew")
                 await supervisor.restart(request.name or "")

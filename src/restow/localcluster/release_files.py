@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -126,6 +127,64 @@ def original_notice(release: str, files: Mapping[str, str]) -> str:
     return f"release file {original} cannot be read; the servers run its content, kept as {release}"
 
 
+def has_copies(state: ClusterState) -> bool:
+    """Whether a server runs, or may be rolled back to, a release that is kept as a file."""
+    return any(digest_of(name) is not None for name in _names(state))
+
+
+def copy_problem(release: str, files: Mapping[str, str]) -> str:
+    """Why no server can start with a kept release, and the remedy; empty: one can.
+
+    A copy that is not as it was is made again from an unchanged original.
+    """
+    if digest_of(release) is None:
+        return ""
+    try:
+        _read_copy(Path(release), files)
+    except ReleaseError as error:
+        return str(error) if _original_of(release, files) is None else ""
+    return ""
+
+
+def restore_copy(release: str, files: Mapping[str, str]) -> None:
+    """Make the copy of a kept release again if it is not as it was. Raises ReleaseError."""
+    if digest_of(release) is None:
+        return
+    try:
+        _read_copy(Path(release), files)
+    except ReleaseError:
+        original = _original_of(release, files)
+        if original is None:
+            raise
+        put_copy(Path(release), _read(Path(original)))
+
+
+def rollback_notices(state: ClusterState) -> Iterator[str]:
+    """What to say of releases before the last upgrade that no server can start with."""
+    in_use = releases_in_use(state)
+    origins = state.upgrade.origins if state.upgrade is not None else ()
+    for release in dict.fromkeys(origins):
+        if release not in in_use and (problem := copy_problem(release, state.release_files)):
+            yield f"a rollback of the last upgrade is not possible: {problem}"
+
+
+def at_layout(state: ClusterState, layout: Layout) -> ClusterState:
+    """The state with the paths of kept releases in this data directory, which may have moved."""
+
+    def moved(name: str) -> str:
+        digest = digest_of(name)
+        return name if digest is None else str(layout.releases / f"{digest}.yaml")
+
+    upgrade = state.upgrade
+    if upgrade is not None:
+        origins = tuple(moved(each) for each in upgrade.origins)
+        upgrade = msgspec.structs.replace(upgrade, target=moved(upgrade.target), origins=origins)
+    servers = tuple(
+        msgspec.structs.replace(each, release=moved(each.release)) for each in state.servers
+    )
+    return msgspec.structs.replace(state, servers=servers, upgrade=upgrade)
+
+
 def release_label(release: str, files: Mapping[str, str]) -> str:
     """A release for people: a name, or the file with the beginning of its SHA-256."""
     digest = digest_of(release)
@@ -159,13 +218,7 @@ def _settled(name: str, files: dict[str, str], layout: Layout) -> str:
         files.update(with_file(files, kept, name))
         return kept
     copy = layout.releases / f"{digest}.yaml"
-    try:
-        _read_copy(copy)
-    except ReleaseError:
-        original = files.get(digest)
-        if original is None or original_notice(name, files):
-            raise
-        put_copy(copy, _read(Path(original)))
+    restore_copy(str(copy), files)
     return str(copy)
 
 
@@ -176,13 +229,21 @@ def _settled_if_there(name: str, files: dict[str, str], layout: Layout) -> str:
         return name
 
 
-def _read_copy(copy: Path) -> bytes:
-    data = _read(copy)
+def _original_of(release: str, files: Mapping[str, str]) -> str | None:
+    """The file that a release was copied from, if it is unchanged."""
+    original = files.get(digest_of(release) or "")
+    return None if original is None or original_notice(release, files) else original
+
+
+def _read_copy(copy: Path, files: Mapping[str, str] = MappingProxyType({})) -> bytes:
+    origin = f", as it was copied from {files[copy.stem]}" if copy.stem in files else ""
+    remedy = f"put back the file with the SHA-256 that its name has{origin}"
+    try:
+        data = _read(copy)
+    except ReleaseError as error:
+        raise ReleaseError(f"{error}: {remedy}") from error
     if _sha256(data) != copy.stem:
-        raise ReleaseError(
-            f"{copy}: this kept release file was changed: put back the file with the SHA-256"
-            " that its name has"
-        )
+        raise ReleaseError(f"{copy}: this kept release file was changed: {remedy}")
     return data
 
 

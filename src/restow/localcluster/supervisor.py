@@ -299,15 +299,23 @@ class Supervisor:
 
     def _prepare_release(self, release: str) -> None:
         """Restore the copy of a release file if it was changed, and say so if the original was."""
+        self._restore_copy(release)
+        notice = original_notice(release, self.state.release_files)
+        if notice and notice not in self._notices:
+            self._notices.add(notice)
+            self._options.on_notice(notice)
+
+    def restore_copies(self) -> None:
+        """Restore the copies of all release files that servers run or may be rolled back to."""
+        for release in self._copies:
+            self._restore_copy(release)
+
+    def _restore_copy(self, release: str) -> None:
         if (data := self._copies.get(release)) is not None:
             try:
                 put_copy(Path(release), data)
             except ReleaseError as error:
                 self._options.on_notice(str(error))
-        notice = original_notice(release, self.state.release_files)
-        if notice and notice not in self._notices:
-            self._notices.add(notice)
-            self._options.on_notice(notice)
 
     def _make(self, name: str, make: Callable[[], Launch]) -> ManagedProcess:
         return ManagedProcess(

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from restow.aio import Runtime
@@ -23,12 +24,13 @@ from restow.cli.doctor_cluster import (
     judge_objects,
     judge_servers,
 )
-from restow.cli.doctor_files import judge_data_dir
+from restow.cli.doctor_files import judge_data_dir, judge_releases
 from restow.cli.doctor_findings import Finding, Severity, judge_store, ok, unseen, warning
 from restow.cli.main import main
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import locked
-from restow.localcluster.state import ClusterState, ServerState, write_state
+from restow.localcluster.release_files import keep_release
+from restow.localcluster.state import ClusterState, ServerState, Upgrade, write_state
 from restow.migration.overview_values import MigrationRow
 from restow.migration.preflight import ClusterView, ResourceView, ServerEntry
 from restow.migration.readability import Unread
@@ -357,3 +359,42 @@ def test_a_state_that_cannot_be_read(data_dir: Path, capsys: pytest.CaptureFixtu
     found = {each["check"]: each["level"] for each in findings}
     assert found["state"] == "error"
     assert found["keys"] == "ok"
+
+
+def test_kept_release_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A copy that no server starts from is an error, one that no rollback finds a warning."""
+    layout, file = Layout(tmp_path / "d"), tmp_path / "mine.yaml"
+    layout.data_dir.mkdir(mode=0o700)
+    file.write_text("release: mine\nkinds: []\n")
+    kept = Path(keep_release(str(file), layout))
+    file.unlink()
+    state = ClusterState(
+        store="sqlite",
+        bind="127.0.0.1",
+        front_port=1,
+        servers=(ServerState(port=2, release="x+1"),),
+        upgrade=Upgrade(target="x+1", origins=(str(kept),)),
+        release_files={kept.stem: str(file)},
+    )
+    assert [each.level for each in judge_releases(layout, state, is_running=False)] == [Severity.OK]
+    kept.write_text("edited")
+    level, text = worst(list(judge_releases(layout, state, is_running=False)))
+    assert level is Severity.WARNING
+    assert "a rollback of the last upgrade is not possible" in text
+    in_use = replace_release(state, str(kept))
+    level, text = worst(list(judge_releases(layout, in_use, is_running=False)))
+    assert level is Severity.ERROR
+    assert str(kept) in text
+    assert worst(list(judge_releases(layout, in_use, is_running=True)))[0] is Severity.WARNING
+    write_state(layout.state, in_use)
+    assert main(["doctor", "--data-dir", str(layout.data_dir), "-o", "json"]) == 2
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    (found,) = [each for each in findings if each["check"] == "release files"]
+    assert "put back the file with the SHA-256" in found["advice"]
+    (server,) = [each for each in findings if each["check"] == "server"]
+    assert "correct the release files first" in server["advice"]
+
+
+def replace_release(state: ClusterState, release: str) -> ClusterState:
+    """The state with another release of its server."""
+    return msgspec.structs.replace(state, servers=(ServerState(port=2, release=release),))

@@ -11,10 +11,13 @@ import pytest
 from restow.kinds.releases import ReleaseError
 from restow.localcluster.layout import Layout
 from restow.localcluster.release_files import (
+    copy_problem,
     keep_release,
     original_notice,
     release_label,
     release_of,
+    restore_copy,
+    rollback_notices,
     settle_releases,
     with_file,
 )
@@ -142,3 +145,34 @@ def test_a_changed_original_is_told(layout: Layout, file: Path) -> None:
     assert f"{file} cannot be read" in original_notice(kept, files)
     assert release_label(kept, files) == f"mine.yaml (sha256 {Path(kept).stem[:12]})"
     assert release_label("x+1", files) == "x+1"
+
+
+@pytest.mark.parametrize("change", ["missing", "edited"])
+def test_a_copy_that_is_not_as_it_was(layout: Layout, file: Path, change: str) -> None:
+    """It is made again from an unchanged original; otherwise the remedy is named."""
+    kept = Path(keep_release(str(file), layout))
+    files = with_file({}, str(kept), str(file))
+    rolled = Upgrade(target="x", origins=(str(kept),))
+    state = msgspec.structs.replace(state_of("x", **files), upgrade=rolled)
+    assert copy_problem(str(kept), files) == ""
+    assert copy_problem("x", files) == ""
+
+    def damage() -> None:
+        kept.unlink()
+        if change == "edited":
+            kept.write_text(SECOND)
+
+    damage()
+    assert copy_problem(str(kept), files) == ""
+    restore_copy(str(kept), files)
+    assert kept.read_text() == FIRST
+    assert list(rollback_notices(state)) == []
+    damage()
+    file.unlink()
+    remedy = f"put back the file with the SHA-256 that its name has, as it was copied from {file}"
+    assert remedy in copy_problem(str(kept), files)
+    (notice,) = rollback_notices(state)
+    assert notice.startswith("a rollback of the last upgrade is not possible: ")
+    assert remedy in notice
+    with pytest.raises(ReleaseError, match="put back the file"):
+        restore_copy(str(kept), files)
