@@ -25,6 +25,7 @@ from restow.apiserver.assembly import Assembly, Secrets, assemble
 from restow.apiserver.audit import load_audit
 from restow.apiserver.authentication import Authenticators
 from restow.apiserver.certificate_reload import CertificateReload, make_material
+from restow.apiserver.cluster_keys import check_keys_exist
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.limits import listener_limits, request_limits
@@ -116,7 +117,7 @@ class ApiServer:
         """Start a server; returns when it is ready. `kinds` are served besides the release's;
         `admission` has the last word on each write."""
         catalog = load_catalog(options, kinds)
-        pki = await in_own_thread("keys", partial(_make_pki, options, runtime))
+        pki = await _load_pki(options, runtime)
         material = await in_own_thread("keys", partial(_make_material, options, pki))
         renewal = CertificateReload(pki, _pki_options(options), runtime, material=material)
         accounts = await in_own_thread(
@@ -419,6 +420,11 @@ def _publish(metrics: Metrics, listener: Listener) -> None:
             (),
             lambda name=field.name: [((), getattr(listener.counters, name))],  # type: ignore[misc]
         )
+
+
+async def _load_pki(options: ServeOptions, runtime: Runtime) -> Pki:
+    await check_keys_exist(options.store_address, options.data_dir / "pki", runtime)
+    return await in_own_thread("keys", partial(_make_pki, options, runtime))
 
 
 def _make_pki(options: ServeOptions, runtime: Runtime) -> Pki:

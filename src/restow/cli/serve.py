@@ -389,6 +389,7 @@ def _run_workers(arguments: argparse.Namespace, options: ServeOptions) -> int:
         bind=options.bind,
         port=options.port,
         data_dir=options.data_dir,
+        store=options.store_address,
         kubeconfig=kubeconfig,
         pki=PkiOptions(
             bind=options.bind,

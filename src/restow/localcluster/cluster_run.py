@@ -18,6 +18,7 @@ from typing import Protocol
 from restow.aio import Runtime
 from restow.aio.extras import require_extra
 from restow.apiserver.certificate_reload import CertificateReload
+from restow.apiserver.cluster_keys import check_keys_exist
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.httpserver.shared_port import open_front_sockets
@@ -162,6 +163,11 @@ async def _prepare(
         require_extra("etcd")  # before each server fails for itself
     if plan.state.store == STORE_DEFAULT and not layout.pki.exists():
         await check_keys(layout, None)
+    elif is_elsewhere(plan.state.store):
+        try:
+            await check_keys_exist(plan.state.store, layout.pki, runtime)
+        except OpenRefused as error:
+            raise ClusterRefused(str(error)) from error
     layout.kubeconfig.unlink(missing_ok=True)  # it is there when the cluster is ready
     write_state(layout.state, plan.state)
     return plan.state

@@ -25,7 +25,7 @@ from restow.aio import Runtime, read_regular_file
 from restow.apimachinery.errors import InvalidName
 from restow.apimachinery.names import GroupResource
 from restow.apis.names import LEASE_NAMESPACE, RELEASE_ANNOTATION
-from restow.apiserver.aggregated_store import CLUSTER_KEY
+from restow.apiserver.cluster_keys import owner_of
 from restow.apiserver.pki import Pki, write_secret
 from restow.census import Census, KeyValueSource, open_source, take_census
 from restow.census.tally import Opener
@@ -36,7 +36,6 @@ from restow.localcluster.layout import Layout
 from restow.localcluster.release_files import digest_of, release_of, releases_in_use
 from restow.localcluster.state import ClusterState
 from restow.migration.preflight import target_of_release
-from restow.storage.errors import StorageError
 
 LEASES: Final = f"/registry/leases/{LEASE_NAMESPACE}/"
 CRDS: Final = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
@@ -148,15 +147,7 @@ async def check_keys(layout: Layout, pki: Pki | None) -> None:
     """
     if not layout.store.exists():
         return
-    try:
-        source = await open_source(f"sqlite:{layout.store}", Runtime.system())
-        try:
-            found = await _entries(source, CLUSTER_KEY)
-        finally:
-            await source.close()
-    except StorageError:
-        return  # the servers say what is wrong with it
-    owner = next((value.decode(errors="replace") for key, value in found if key == CLUSTER_KEY), "")
+    owner = await owner_of(f"sqlite:{layout.store}", Runtime.system())
     if not owner or (pki is not None and owner in (pki.fingerprint, pki.fingerprint_before)):
         return
     raise ClusterRefused(

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from restow.aio import Runtime
 from restow.apiserver.certificate_reload import CertificateReload
+from restow.apiserver.cluster_keys import check_keys_exist
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.httpserver.shared_port import open_front_sockets
@@ -27,6 +28,7 @@ from restow.localcluster.health import reachable
 from restow.localcluster.managed_process import ManagedProcess, ProcessState
 from restow.localcluster.ports import PortChooser, is_free
 from restow.localcluster.shutdown_signals import ShutdownSignals
+from restow.storage.errors import OpenRefused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,8 @@ class WorkerOptions:
     bind: str
     port: int
     data_dir: Path
+    store: str
+    """The address of the store."""
     kubeconfig: Path
     pki: PkiOptions
     needs_certificate: bool = False
@@ -96,6 +100,10 @@ class Workers:
     async def start(self) -> str:
         """Returns the address when all are ready. Raises ClusterFailed."""
         options, host = self._options, reachable(self._options.bind)
+        try:
+            await check_keys_exist(options.store, options.data_dir / "pki", self._runtime)
+        except OpenRefused as error:
+            raise ClusterRefused(str(error)) from error
         pki = await asyncio.to_thread(
             ensure_pki, options.data_dir / "pki", self._runtime, options.pki
         )
