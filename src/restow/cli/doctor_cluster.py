@@ -304,7 +304,7 @@ def _judge_clock(server: ServerFacts, name: str) -> Iterator[Finding]:
 def judge_encryption(servers: list[ServerFacts]) -> Iterator[Finding]:
     """Servers that run with earlier keys than those of their encryption configuration file."""
     for each in servers:
-        if each.encryption_problem and not _is_dead(each):
+        if each.encryption_problem and not _is_expired(each):
             name = f"{each.name} ({each.address})" if each.address else each.name
             yield error(
                 "encryption",
