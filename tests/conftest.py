@@ -1,6 +1,7 @@
 """For all tests: their sizes and order, and the closing table with the time of each area."""
 
 import gc
+import logging
 import os
 import sys
 from collections import Counter
@@ -145,3 +146,13 @@ class AreaTimes:
     def _row(self, area: str, seconds: float, outcomes: Counter[str]) -> str:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
         return f"{area}  {seconds:8.1f} s   {counts}"
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """A test that runs a command in this process leaves the log of the process as it was: the
+    commands set the handlers and the level of the root logger."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
