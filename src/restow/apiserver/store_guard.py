@@ -39,7 +39,7 @@ from restow.storage.identity import (
     explain,
 )
 from restow.storage.interface import Span, Storage
-from restow.storage.store_mark import MARK_NAME, check_log, read_mark, with_former, write_mark
+from restow.storage.store_mark import MARK_NAME, read_checked, with_former, write_mark
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks at a store that is blocked."""
@@ -57,7 +57,7 @@ async def open_guarded(
     """
     file = data_dir / MARK_NAME
     name = place_name(address)
-    mark = await in_own_thread("store mark", partial(_read, file, name))
+    mark = await in_own_thread("store mark", partial(read_checked, file, name))
     storage = await open_storage(address, runtime)
     undo.push_async_callback(storage.close)
     if not isinstance(storage, IdentifiedStorage):
@@ -267,18 +267,6 @@ class StoreGuard:
         if text != self._told:
             logger.error("%s", text)
         self._told = text
-
-
-def _read(file: Path, name: str) -> Mark | None:
-    """The mark, and whether a file of SQLite may be opened at all. Raises `OpenRefused`."""
-    mark = read_mark(file)
-    scheme, _, rest = name.partition(":")
-    if mark is not None and scheme == "sqlite":
-        path = Path(rest)
-        check_log(mark, path)
-        if mark.address == name and not path.exists():
-            raise OpenRefused(explain(name, "the file does not exist"))
-    return mark
 
 
 def _id_of(seen: Seen) -> str:

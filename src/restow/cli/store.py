@@ -20,15 +20,18 @@ from restow.cli.hints import Hints
 from restow.cli.live_servers import live_servers, local_supervisor
 from restow.cli.store_arguments import DATA_DIR_DEFAULT, add_store, chosen_store
 from restow.localcluster.errors import ClusterRefused
-from restow.storage.drivers import ADDRESS_FORMS, open_storage
-from restow.storage.errors import StorageError, StoreDamaged, Unavailable
+from restow.storage.drivers import ADDRESS_FORMS, open_storage, place_name
+from restow.storage.errors import OpenRefused, StorageError, StoreDamaged, Unavailable
 from restow.storage.interface import Span, Storage
 from restow.storage.private_files import make_data_directory
+from restow.storage.store_mark import MARK_NAME, read_checked
 
 STORE_DEFAULT = f"sqlite:{DATA_DIR_DEFAULT / 'store.db'}"
 PROMPT = "store> "
 EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 3
+CREATING = frozenset({"put", "shell", "up"})
+"""Verbs that create the file of SQLite if it does not exist."""
 
 EPILOG = f"""\
 Addresses of stores: {ADDRESS_FORMS}
@@ -40,7 +43,8 @@ Addresses of stores: {ADDRESS_FORMS}
   restow store shell --store memory:
 
 Where API servers use the store, put and delete ask first; without a terminal they need --yes. What
-is written here is not validated, and servers cannot read every value.
+is written here is not validated, and servers cannot read every value. A file that does not exist is
+created by put, shell and up only.
 
 Exit codes: 0 done, 1 not found or refused, 2 wrong usage or not confirmed, 3 the store cannot be
 used.
@@ -72,7 +76,11 @@ def run(arguments: argparse.Namespace) -> int:
             make_data_directory(data_dir)
             arguments.store = f"sqlite:{data_dir / 'store.db'}"
         else:
+            if arguments.store is None and arguments.data_dir is None:
+                arguments.data_dir = DATA_DIR_DEFAULT
             arguments.store = chosen_store(arguments)
+        if arguments.store.startswith("sqlite:"):
+            _check_file(arguments.store, arguments.verb, arguments.data_dir)
         code = run_async(_with_store(arguments))
         sys.stdout.flush()
         return code
@@ -86,6 +94,24 @@ def run(arguments: argparse.Namespace) -> int:
         return _say(hints.failure(error, arguments.store), EXIT_UNAVAILABLE)
     except StorageError as error:
         return _say(error, EXIT_USAGE)
+
+
+def _check_file(address: str, verb: str, data_dir: Path | None) -> None:
+    """Refuse a file that is missing, or that opening would damage, as `restow serve` does.
+
+    Servers keep their mark in `data_dir`; without it, beside the file. Raises `OpenRefused`.
+    """
+    name = place_name(address)
+    path, resolved = (Path(each.partition(":")[2]) for each in (address, name))
+    if verb not in CREATING and not path.exists():
+        if verb == "accept":
+            raise OpenRefused(
+                f"{path} does not exist, so there is nothing to accept: put the store back, or"
+                " restore a backup with `restow restore`"
+            )
+        raise OpenRefused(f"{path} does not exist: give the path of a store")
+    for place in {path.parent, resolved.parent} if data_dir is None else {data_dir}:
+        read_checked(place / MARK_NAME, name)
 
 
 async def _with_store(arguments: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ import msgspec
 
 from restow.storage import private_files
 from restow.storage.errors import OpenRefused
-from restow.storage.identity import FileLocation, Mark
+from restow.storage.identity import FileLocation, Mark, explain
 
 MARK_NAME: Final = "store.mark"
 MARK_BYTES_MAX: Final = 1024 * 1024
@@ -37,6 +37,20 @@ def read_mark(path: Path) -> Mark | None:
             f"{path} is damaged ({error}), so this server cannot tell whether its store is the one"
             " it was: check the store with `restow doctor`, then delete this file"
         ) from error
+
+
+def read_checked(path: Path, name: str) -> Mark | None:
+    """The mark at `path`, after a check that the store of this `place_name` may be opened.
+
+    Call it before a file of SQLite is opened for writing. Raises `OpenRefused`.
+    """
+    mark = read_mark(path)
+    scheme, _, rest = name.partition(":")
+    if mark is not None and scheme == "sqlite":
+        check_log(mark, Path(rest))
+        if mark.address == name and not Path(rest).exists():
+            raise OpenRefused(explain(name, "the file does not exist"))
+    return mark
 
 
 def write_mark(path: Path, mark: Mark, *, nonce: str) -> None:

@@ -1,19 +1,26 @@
 """`restow store`, as a person uses it: the words, what is printed, and the exit code."""
 
+import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from restow.aio import Runtime
+from restow.apiserver.store_guard import open_guarded
 from restow.cli.main import main
 from restow.client.lease_record import micro_time
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import locked
+from restow.storage.interface import Key, Put, Transaction
 from restow.storageversion.identity import SERVERS_PREFIX
 from restow.storageversion.object_codec import LEASES_PREFIX
 
@@ -201,6 +208,7 @@ def test_wrong_usage(
     store: str, capsys: pytest.CaptureFixture[str], words: list[str], code: int, text: str
 ) -> None:
     """Wrong usage is exit code 2 and one line that says what is wrong."""
+    assert run(store, "put", "/b", "1") == 0
     assert run(store, *words) == code
     error = capsys.readouterr().err
     assert text in error
@@ -212,7 +220,7 @@ def test_wrong_usage(
     [
         ("nonsense", 2, "is no address of a store"),
         ("etcd://nowhere", 2, "is not HOST:PORT"),
-        ("sqlite:/no/such/directory/x.db", 2, "make it first"),
+        ("sqlite:/no/such/directory/x.db", 2, "/no/such/directory/x.db does not exist"),
     ],
 )
 def test_wrong_address(
@@ -221,6 +229,84 @@ def test_wrong_address(
     """An address that leads nowhere is refused with what is wrong about it."""
     assert run(address, "info") == code
     assert text in capsys.readouterr().err
+
+
+READS = (
+    ["get", "/a"],
+    ["list"],
+    ["info"],
+    ["watch", "--after", "99", "--events", "1"],
+    ["compact", "1"],
+    ["delete", "/a", "--yes"],
+    ["accept", "--yes"],
+)
+
+
+@pytest.mark.parametrize("words", READS, ids=lambda words: words[0])
+def test_only_put_creates_a_store(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """A mistyped path is named, and nothing is created there or in the default directory."""
+    assert run(store, *words) == 2
+    error = capsys.readouterr().err
+    assert f"{tmp_path / 'store.db'} does not exist" in error
+    assert ("nothing to accept" in error) is (words[0] == "accept")
+    assert main(["store", *words]) == 2
+    assert ".restow/store.db does not exist" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+async def serve_once(data_dir: Path, *, between: Callable[[], object] = lambda: None) -> None:
+    """Let a server use the store in a directory, so that it remembers it; then stop it."""
+    address = f"sqlite:{data_dir / 'store.db'}"
+    async with AsyncExitStack() as undo:
+        storage, guard = await open_guarded(address, Runtime.system(), undo, data_dir=data_dir)
+        assert guard is not None
+        for number in range(20):
+            await storage.commit(Transaction((), (Put(Key(f"/{number}"), b"1"),)))
+        assert await guard.step()
+        between()
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in directory.iterdir() if each.is_file()}
+
+
+@pytest.mark.parametrize("flags", ["--data-dir", "--store"])
+def test_a_replaced_file_beside_the_log_of_the_earlier_one_is_not_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: str
+) -> None:
+    """SQLite would copy pages of the old log into it; the message is that of `restow serve`."""
+    tmp_path.chmod(0o700)
+    store, log = tmp_path / "store.db", tmp_path / "store.db-wal"
+    asyncio.run(serve_once(tmp_path))
+    other = Path(shutil.copy(store, tmp_path / "other"))
+    asyncio.run(serve_once(tmp_path, between=lambda: other.rename(store)))
+    before = contents(tmp_path)
+    place = str(tmp_path) if flags == "--data-dir" else f"sqlite:{store}"
+    for words in (*READS, ["put", "/a", "b", "--yes"], ["shell"]):
+        assert main(["store", words[0], flags, place, *words[1:]]) == 2
+        assert f"{log} belongs to the earlier file" in capsys.readouterr().err
+        assert contents(tmp_path) == before
+    log.unlink()
+    assert main(["store", "accept", flags, place, "--yes"]) == 0
+
+
+def test_no_empty_store_in_place_of_a_deleted_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Servers remember the store, so that put does not create another one either."""
+    tmp_path.chmod(0o700)
+    asyncio.run(serve_once(tmp_path))
+    (tmp_path / "store.db").unlink()
+    before = contents(tmp_path)
+    for words, text in (
+        (["accept", "--yes"], "nothing to accept"),
+        (["put", "/a", "b", "--yes"], "is not the one that acknowledged this server's writes"),
+    ):
+        assert main(["store", words[0], "--data-dir", str(tmp_path), *words[1:]]) == 2
+        assert text in capsys.readouterr().err
+    assert contents(tmp_path) == before
 
 
 def test_shell_on_memory() -> None:
