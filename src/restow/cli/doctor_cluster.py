@@ -43,6 +43,7 @@ from restow.client import (
 )
 from restow.client.errors import connection_failed
 from restow.client.lease_record import LeaseRecord
+from restow.client.retry_policy import NO_RETRY, RetryPolicy
 from restow.client.transport import ClientRequest
 from restow.migration import migration_objects
 from restow.migration.migration_values import MigrationPhase
@@ -58,6 +59,8 @@ from restow.migration.times import read_time
 
 ENDPOINTS: Final = GroupVersionResource("", "v1", "endpoints")
 ASK_SECONDS_MAX: Final = 10.0
+RETRY: Final = RetryPolicy(attempts_max=3, wait_seconds_max=2.0)
+"""Until a request fails; then none is sent again, so that the findings come within seconds."""
 ANSWER_BYTES_MAX: Final = 1024 * 1024
 SERVERS_MAX: Final = 100
 SKEW_SECONDS_WARNED: Final = 5.0
@@ -91,7 +94,8 @@ class ServerFacts:
 
 async def examine(config: ClientConfig, runtime: Runtime, *, start: str) -> list[Finding]:
     """All findings about a cluster; `start` is the advice if it does not answer."""
-    async with ApiClient.connect(config, runtime=runtime) as client:
+    async with ApiClient.connect(config, runtime=runtime, retry=RETRY) as first:
+        client: ApiClient = first
         try:
             version = await client.version()
         except (ClientError, StatusError) as problem:
@@ -102,6 +106,7 @@ async def examine(config: ClientConfig, runtime: Runtime, *, start: str) -> list
         except (ClientError, StatusError) as problem:
             findings.append(unseen("servers", f"leases could not be read: {problem}"))
             servers = []
+            client = client.with_retry(NO_RETRY)
         main = [each for each in servers if each.component == IDENTITY_LABEL_VALUE]
         findings += await _examine_servers(client, main, config)
         findings += judge_encryption(servers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ LEASE: Final = (
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CONFIG_MAPS: Final = "/api/v1/namespaces/default/configmaps"
 WAIT_SECONDS_MAX: Final = 40.0
+DOCTOR_SECONDS_MAX: Final = 15.0
 
 
 def create(server: ServerProcess, name: str) -> tuple[int, str]:
@@ -55,7 +57,9 @@ def refusal(server: ServerProcess) -> str:
 
 
 def findings(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    began = time.monotonic()
     main(["doctor", "--data-dir", str(data_dir), "-o", "json"])
+    assert time.monotonic() - began < DOCTOR_SECONDS_MAX
     told = json.loads(capsys.readouterr().out)["findings"]
     return {each["check"]: each["level"] for each in told}
 
@@ -78,8 +82,9 @@ def test_a_file_that_is_replaced_under_a_server(
         assert names(server) == 503
         wait_for(lambda: server.get("/readyz")[0] == 500, "it is not ready")
         assert "was replaced by another file" in server.get("/readyz/store-identity")[1]
+        capsys.readouterr()
+        assert findings(server.data_dir, capsys)["store identity"] == "error"
         server.kill()
-    capsys.readouterr()
     assert findings(server.data_dir, capsys)["store identity"] == "error"
     text = refusal(server)
     assert "belongs to the earlier file" in text
@@ -118,6 +123,19 @@ def test_a_store_that_lost_its_log(tmp_path: Path, capsys: pytest.CaptureFixture
     with server:
         assert names(server) == set()
         assert create(server, "new")[0] == 201
+
+
+def test_a_log_that_is_truncated_under_a_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The doctor answers within seconds, although every request to the server fails."""
+    server = ServerProcess(tmp_path / "one", arguments=LEASE)
+    with server:
+        assert create(server, "before")[0] == 201
+        os.truncate(server.data_dir / "store.db-wal", 0)
+        assert create(server, "after")[0] != 201
+        assert findings(server.data_dir, capsys)["store"] == "error"
+        server.kill()
 
 
 def go_back(member: EtcdMember, copy: Path) -> None:
