@@ -46,6 +46,7 @@ from restow.localcluster.lock import supervisor_of
 from restow.localcluster.release_files import has_copies
 from restow.localcluster.state import read_state
 from restow.storage.checkup import CHECKUP_FORMS, check_up, see_identity
+from restow.storage.deleted_log import DELETED_LOG_ADVICE, deleted_log_problem
 from restow.storage.drivers import place_name
 from restow.storage.errors import OpenRefused, StorageError
 from restow.storage.store_mark import MARK_NAME, check_log, read_mark
@@ -139,9 +140,7 @@ async def _examine(
         findings += _judge_releases(data_dir)
     if address is not None:
         address = with_etcd_files(address, arguments)
-        findings += judge_store(await check_up(address, runtime))
-        if data_dir is not None:
-            findings += await _judge_identity(address, data_dir, runtime)
+        findings += await _judge_store(address, data_dir, runtime)
     config = _config(arguments, data_dir)
     if isinstance(config, Finding):
         findings.append(config)
@@ -160,6 +159,16 @@ def _judge_releases(data_dir: Path) -> list[Finding]:
     if state is None or not has_copies(state):
         return []
     return list(judge_releases(layout, state, is_running=supervisor_of(layout) is not None))
+
+
+async def _judge_store(address: str, data_dir: Path | None, runtime: Runtime) -> list[Finding]:
+    """Which store it is, then its state: a store that is not the right one needs other advice."""
+    scheme, _, rest = address.partition(":")
+    if scheme == "sqlite" and (problem := deleted_log_problem(Path(rest))) is not None:
+        text = f"{rest} is not read before its log is written back"
+        return [error(IDENTITY, problem, DELETED_LOG_ADVICE), unseen("store", text)]
+    identity = [] if data_dir is None else await _judge_identity(address, data_dir, runtime)
+    return [*identity, *judge_store(await check_up(address, runtime))]
 
 
 async def _judge_identity(address: str, data_dir: Path, runtime: Runtime) -> list[Finding]:

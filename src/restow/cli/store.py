@@ -20,6 +20,7 @@ from restow.cli.hints import Hints
 from restow.cli.live_servers import live_servers, local_supervisor
 from restow.cli.store_arguments import DATA_DIR_DEFAULT, add_store, chosen_store
 from restow.localcluster.errors import ClusterRefused
+from restow.storage.deleted_log import check_deleted_log
 from restow.storage.drivers import ADDRESS_FORMS, open_storage, place_name
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged, Unavailable
 from restow.storage.interface import Span, Storage
@@ -112,6 +113,7 @@ def _check_file(address: str, verb: str, data_dir: Path | None) -> None:
         raise OpenRefused(f"{path} does not exist: give the path of a store")
     for place in {path.parent, resolved.parent} if data_dir is None else {data_dir}:
         read_checked(place / MARK_NAME, name)
+    check_deleted_log(path)
 
 
 async def _with_store(arguments: argparse.Namespace) -> int:

@@ -125,6 +125,34 @@ def test_a_store_that_lost_its_log(tmp_path: Path, capsys: pytest.CaptureFixture
         assert create(server, "new")[0] == 201
 
 
+@pytest.mark.parametrize("suffixes", [["-wal"], ["-wal", "-shm"]])
+def test_a_log_that_is_deleted_under_a_server(
+    suffixes: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Commands refuse to read the file; a normal stop writes the log back, and nothing is lost."""
+    server = ServerProcess(tmp_path / "one", arguments=LEASE)
+    wanted = {f"a{number}" for number in range(15)}
+    place = ["--data-dir", str(server.data_dir)]
+    with server:
+        assert {create(server, name)[0] for name in wanted} == {201}
+        for suffix in suffixes:
+            (server.data_dir / f"store.db{suffix}").unlink()
+        assert create(server, "after")[0] != 201
+        for words in (["store", "info"], ["store", "put", "/a", "1", "--yes"], ["census"]):
+            assert main([*words, *place]) == 2
+            assert "store.db-wal was deleted while it was in use" in capsys.readouterr().err
+        assert main(["backup", str(tmp_path / "backup"), *place]) == 2
+        capsys.readouterr()
+        found = findings(server.data_dir, capsys)
+        assert (found["store identity"], found["store"]) == ("error", "not seen")
+        assert not (server.data_dir / "store.db-wal").exists()
+        server.stop()
+    with server:
+        listed = names(server)
+        assert isinstance(listed, set)
+        assert listed >= wanted
+
+
 def test_a_log_that_is_truncated_under_a_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import apsw
 
+from restow.storage.deleted_log import check_deleted_log
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged, Unavailable
 from restow.storage.interface import Key, Revision, Span
 from restow.storage.sqlite import file_setup, schema
@@ -122,6 +123,7 @@ def open_read_only(path: Path) -> ReadOnlyFile:
     """Open a store file as it is now; raises `OpenRefused` for what is none."""
     if not path.is_file():
         raise OpenRefused(f"{path} does not exist, or is not a file")
+    check_deleted_log(path)
     connection = None
     try:
         before = _look(path)
