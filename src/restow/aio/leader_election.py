@@ -78,6 +78,10 @@ class Lock(Protocol):
     def name(self) -> str:
         """For log lines, with its kind: `lease kube-system/restow-trigger`."""
 
+    @property
+    def is_lost_when_deleted(self) -> bool:
+        """Whether a leader whose record was deleted stops, and does not create it again."""
+
     async def read(self) -> LockRecord: ...
 
     async def write(self, seen: LockRecord, *, holder: str, lease_seconds: float) -> LockRecord:
@@ -283,6 +287,9 @@ class LeaderElector:
         if not self._is_current:
             self._observe(await self._lock.read())
         if self._expires_in_seconds() > 0:
+            return False
+        is_renewal = self._leads_until is not None
+        if is_renewal and not self._record.holder and self._lock.is_lost_when_deleted:
             return False
         # Until it is answered, the record is unknown: also if this is cancelled.
         self._is_current = False

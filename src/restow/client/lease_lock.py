@@ -37,6 +37,9 @@ _RELEASED_SECONDS: Final = 1
 class LeaseLock:
     """One Lease. Satisfies `Lock`."""
 
+    is_lost_when_deleted = False
+    """As client-go: a Lease that was deleted by hand is created again."""
+
     def __init__(self, client: ApiClient, *, namespace: str, name: str) -> None:
         self.name = f"lease {namespace}/{name}"
         # The elector retries by itself, within its deadline.

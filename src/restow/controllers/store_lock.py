@@ -47,6 +47,10 @@ _UNREADABLE: Final = "(unreadable)"
 class StoreLock:
     """One key. Satisfies `Lock`."""
 
+    is_lost_when_deleted = True
+    """Only a leader deletes its key. If it is gone, the store was replaced or emptied, and the
+    controllers start again with what is stored now."""
+
     def __init__(self, storage: Storage, name: str) -> None:
         self.name = f"lock {name}"
         self._storage = storage

@@ -10,7 +10,7 @@ from restow.aio import Runtime, SimulatedClock
 from restow.aio.leader_election import LeaderElector
 from restow.controllers.store_lock import LOCKS_PREFIX, store_elector
 from restow.storage.errors import Unavailable
-from restow.storage.interface import Done, Key, Outcome, Put, Transaction, Unknown
+from restow.storage.interface import Delete, Done, Key, Outcome, Put, Transaction, Unknown
 from restow.storage.memory import MemoryStorage
 
 KEY = Key(f"{LOCKS_PREFIX}work")
@@ -146,6 +146,20 @@ async def test_a_stolen_lock_ends_the_work() -> None:
     assert worker.log == ["began", "ended"]
     item = await storage.get(KEY)
     assert item is not None, "a lock of another process is not released"
+    await tasks.close()
+
+
+async def test_a_lock_that_was_deleted_starts_the_work_again() -> None:
+    """Only the leader deletes its key: if it is gone, the store was replaced or emptied, and the
+    work must not go on with what it knew."""
+    storage, clock = MemoryStorage(), SimulatedClock()
+    worker = make(storage, clock, "a")
+    tasks = worker.runtime.tasks("test")
+    tasks.spawn("a", worker.elector.run(worker.work))
+    await clock.advance(1)
+    await storage.commit(Transaction((), (Delete(KEY),)))
+    await clock.advance(12)
+    assert worker.log == ["began", "ended", "began"]
     await tasks.close()
 
 
