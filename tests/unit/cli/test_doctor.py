@@ -14,7 +14,7 @@ from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.storage_scan import StoredCount
 from restow.apiserver.pki import PkiOptions, ensure_pki
-from restow.cli.doctor import exit_code
+from restow.cli.doctor import exit_code, judge_processes
 from restow.cli.doctor_cluster import (
     ServerFacts,
     judge_aggregated,
@@ -29,6 +29,7 @@ from restow.cli.doctor_findings import Finding, Severity, judge_store, ok, unsee
 from restow.cli.main import main
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import locked
+from restow.localcluster.messages import ProcessOverview, ProcessView
 from restow.localcluster.release_files import keep_release
 from restow.localcluster.state import ClusterState, ServerState, Upgrade, write_state
 from restow.migration.overview_values import MigrationRow
@@ -398,3 +399,28 @@ def test_kept_release_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def replace_release(state: ClusterState, release: str) -> ClusterState:
     """The state with another release of its server."""
     return msgspec.structs.replace(state, servers=(ServerState(port=2, release=release),))
+
+
+def test_a_server_that_was_given_up(tmp_path: Path) -> None:
+    """It has no lease, so that no other server shows it: the supervisor does."""
+    servers = (
+        ProcessView(
+            name="server-0", state="failed", note="given up: exit code 2", index=0, release="x+1"
+        ),
+        ProcessView(name="server-1", state="ready", index=1, release="x+1"),
+    )
+    overview = ProcessOverview(
+        pid=1,
+        data_dir=str(tmp_path),
+        kubeconfig="",
+        front_url="",
+        store="sqlite",
+        is_ready=True,
+        processes=servers,
+    )
+    (found,) = judge_processes(Layout(tmp_path), overview)
+    assert found.level is Severity.ERROR
+    assert "server-0 does not run: given up: exit code 2" in found.text
+    assert "restow upgrade --to x+1 --server 0" in found.advice
+    fine = msgspec.structs.replace(overview, processes=servers[1:])
+    assert [each.level for each in judge_processes(Layout(tmp_path), fine)] == [Severity.OK]

@@ -84,9 +84,17 @@ class FileIdentity:
                 f"{self._path} was replaced by another file while it was in use (inode"
                 f" {found.inode}, and {self.file.inode} is open): {ADVICE}"
             )
-        if self.log is not None and place_of(self._log) != self.log:
+        log = place_of(self._log)
+        if self.log is not None and log is None:
             return (
-                f"{self._log} was deleted or replaced while it was in use, so that the newest"
+                f"{self._log} was deleted while it was in use, so that the newest writes are in no"
+                " file that has a name: stop all servers of this store normally, without deleting"
+                " or copying anything. The last one writes the log back into the store. Then start"
+                " them"
+            )
+        if self.log is not None and log != self.log:
+            return (
+                f"{self._log} was replaced while it was in use, so that the newest"
                 f" writes are in no file: {ADVICE}"
             )
         if not self._is_index_open():
