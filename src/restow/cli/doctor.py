@@ -24,7 +24,7 @@ from rich.text import Text
 from restow.aio import Runtime
 from restow.cli.connection import add_connection, find_cluster
 from restow.cli.doctor_cluster import examine
-from restow.cli.doctor_files import judge_data_dir, judge_modes, judge_pem, judge_releases
+from restow.cli.doctor_files import judge_data_dir, judge_modes, judge_pem
 from restow.cli.doctor_findings import (
     IDENTITY,
     OTHERS,
@@ -33,7 +33,6 @@ from restow.cli.doctor_findings import (
     error,
     judge_identity,
     judge_store,
-    ok,
     unseen,
 )
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
@@ -41,14 +40,9 @@ from restow.cli.hints import Hints
 from restow.cli.store_arguments import DATA_DIR_DEFAULT, store_of
 from restow.cli.untrusted_text import shown
 from restow.client import ClientConfig, ConfigInvalid, read_kubeconfig
-from restow.localcluster.control_client import ControlClient
-from restow.localcluster.errors import ClusterError, ClusterRefused
+from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import supervisor_of
-from restow.localcluster.messages import ProcessOverview
-from restow.localcluster.release_files import has_copies
-from restow.localcluster.rolling_upgrade import NOT_RUNNING
-from restow.localcluster.state import read_state
 from restow.storage.checkup import CHECKUP_FORMS, check_up, see_identity
 from restow.storage.deleted_log import DELETED_LOG_ADVICE, deleted_log_problem
 from restow.storage.drivers import place_name
@@ -56,7 +50,6 @@ from restow.storage.errors import OpenRefused, StorageError
 from restow.storage.store_mark import MARK_NAME, check_log, read_mark
 
 WIDTH_OF_FILES = 200
-SUPERVISOR_SECONDS_MAX = 3.0
 
 EXIT_WARNED = 1
 EXIT_WRONG = 2
@@ -142,8 +135,12 @@ async def _examine(
         except ClusterRefused as problem:
             advice = "correct it, or restore it from a copy; the store itself is not affected"
             findings.append(error("state", str(problem), advice))
-        findings += _judge_releases(data_dir)
-        findings += await _judge_processes(data_dir, runtime)
+        if Layout(data_dir).state.exists():
+            # With `restow up` come the libraries of the extra `server`.
+            from restow.cli.doctor_supervisor import examine_processes, examine_releases
+
+            findings += examine_releases(data_dir)
+            findings += await examine_processes(data_dir, runtime)
     if address is not None:
         address = with_etcd_files(address, arguments)
         findings += await _judge_store(address, data_dir, runtime)
@@ -154,47 +151,6 @@ async def _examine(
         findings += _judge_config(arguments, config, runtime)
         findings += await examine(config, runtime, start=_start(data_dir))
     return findings
-
-
-def _judge_releases(data_dir: Path) -> list[Finding]:
-    layout = Layout(data_dir)
-    try:
-        state = read_state(layout.state)
-    except ClusterRefused:
-        return []  # reported already
-    if state is None or not has_copies(state):
-        return []
-    return list(judge_releases(layout, state, is_running=supervisor_of(layout) is not None))
-
-
-async def _judge_processes(data_dir: Path, runtime: Runtime) -> list[Finding]:
-    """Whether the processes of `restow up` run: a server that was given up has no lease any more,
-    so that the other servers do not show it."""
-    layout = Layout(data_dir)
-    if supervisor_of(layout) is None:
-        return []
-    try:
-        async with runtime.clock.timeout(SUPERVISOR_SECONDS_MAX):
-            overview = await ControlClient(data_dir).overview()
-    except (ClusterError, TimeoutError) as problem:
-        return [unseen("processes", f"`restow up` does not answer: {str(problem) or 'time-out'}")]
-    return judge_processes(layout, overview)
-
-
-def judge_processes(layout: Layout, overview: ProcessOverview) -> list[Finding]:
-    """The processes that the supervisor does not keep running."""
-    found = []
-    for each in overview.processes:
-        if each.state not in NOT_RUNNING:
-            continue
-        advice = f"correct what its log says ({layout.log(each.name)}), then "
-        if each.index is None:
-            advice += "start the cluster again: stop `restow up`, and run it again"
-        else:
-            release = overview.label(each.release)
-            advice += f"start it: restow upgrade --to {release} --server {each.index}"
-        found.append(error("processes", f"{each.name} does not run: {each.note}", advice))
-    return found or [ok("processes", f"{len(overview.processes)} run")]
 
 
 async def _judge_store(address: str, data_dir: Path | None, runtime: Runtime) -> list[Finding]:
@@ -258,9 +214,13 @@ def _start(data_dir: Path | None) -> str:
     layout = Layout(data_dir)
     if supervisor_of(layout) is not None:
         return f"wait until `restow up` says that it is ready, or see its logs in {layout.logs}"
-    if any(each.level is Severity.ERROR for each in _judge_releases(data_dir)):
+    if not layout.state.exists():
+        return "start it: restow serve"
+    from restow.cli.doctor_supervisor import examine_releases
+
+    if any(each.level is Severity.ERROR for each in examine_releases(data_dir)):
         return "correct the release files first (see above), then start it: restow up"
-    return f"start it: {'restow up' if layout.state.exists() else 'restow serve'}"
+    return "start it: restow up"
 
 
 def _judge_config(

@@ -14,14 +14,6 @@ from typing import Final
 
 from restow.apimachinery.certificates import Certificate, names_of, read_pem
 from restow.cli.doctor_findings import OTHERS, Finding, error, ok, some, unseen, warning
-from restow.localcluster.layout import Layout
-from restow.localcluster.release_files import (
-    at_layout,
-    copy_problem,
-    releases_in_use,
-    rollback_notices,
-)
-from restow.localcluster.state import ClusterState
 
 EXPIRY_WARNED: Final = timedelta(days=30)
 KEYS_FORBIDDEN: Final = 0o027
@@ -43,28 +35,6 @@ def judge_data_dir(data_dir: Path, now: datetime) -> Iterator[Finding]:
     kubeconfig = data_dir / "kubeconfig"
     if kubeconfig.exists():
         yield judge_modes("kubeconfig", [kubeconfig], forbidden=OTHERS)
-
-
-def judge_releases(layout: Layout, state: ClusterState, *, is_running: bool) -> Iterator[Finding]:
-    """Whether servers can start from the copies of release files that a cluster keeps."""
-    check, state = "release files", at_layout(state, layout)
-    found = False
-    for release in releases_in_use(state):
-        if problem := copy_problem(release, state.release_files):
-            text, _, advice = problem.rpartition(": ")
-            found = True
-            if is_running:
-                yield warning(
-                    check, text, "none needed while `restow up` runs: it writes the copy again"
-                )
-            else:
-                yield error(check, f"no server starts from {text}", advice)
-    for notice in rollback_notices(state):
-        text, _, advice = notice.rpartition(": ")
-        found = True
-        yield warning(check, text, f"{advice}; or go to another release: restow upgrade --to NAME")
-    if not found:
-        yield ok(check, "servers can start from every release file that the cluster keeps")
 
 
 def judge_modes(check: str, paths: list[Path], *, forbidden: int) -> Finding:

@@ -136,10 +136,18 @@ def test_killed_server(server: ServerProcess, namespace: str, tmp_path: Path) ->
 
 
 def test_other_keys(server: ServerProcess, tmp_path: Path) -> None:
-    """A server with keys of its own is refused by a store that has a cluster already."""
-    stranger = ServerProcess(tmp_path / "stranger", store=server.store)
+    """A server without the keys of the cluster is refused by its store, and makes none of its own;
+    so is one with keys of another cluster."""
+    foreign = ServerProcess(tmp_path / "foreign", store=server.store)
     with pytest.raises(ProcessFailed) as refused:
-        stranger.start()
+        foreign.start()
+    assert "restow serve: this store belongs to a cluster whose keys are not" in str(refused.value)
+    assert "Traceback" not in str(refused.value)
+    assert not (foreign.data_dir / "pki").exists()
+    with ServerProcess(tmp_path / "foreign"):
+        pass  # it has made its keys, for a store of its own
+    with pytest.raises(ProcessFailed) as refused:
+        foreign.start()
     assert "restow serve: this store belongs to a cluster with other keys" in str(refused.value)
     assert "copy the directory 'pki'" in str(refused.value)
     assert "Traceback" not in str(refused.value)

@@ -14,7 +14,7 @@ from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.storage_scan import StoredCount
 from restow.apiserver.pki import PkiOptions, ensure_pki
-from restow.cli.doctor import exit_code, judge_processes
+from restow.cli.doctor import exit_code
 from restow.cli.doctor_cluster import (
     ServerFacts,
     judge_aggregated,
@@ -24,8 +24,9 @@ from restow.cli.doctor_cluster import (
     judge_objects,
     judge_servers,
 )
-from restow.cli.doctor_files import judge_data_dir, judge_releases
+from restow.cli.doctor_files import judge_data_dir
 from restow.cli.doctor_findings import Finding, Severity, judge_store, ok, unseen, warning
+from restow.cli.doctor_supervisor import judge_processes, judge_releases
 from restow.cli.main import main
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import locked
