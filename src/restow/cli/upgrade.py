@@ -142,13 +142,14 @@ async def _upgrade(arguments: argparse.Namespace, *, check: CheckStep = check_st
         )
         with Matrix(_columns(overview, steps)) as matrix:
             for step in taken:
-                report = await roller.check(step, accepted=arguments.ignore_not_ready)
-                if not report.is_safe:
-                    matrix.close()
-                    _print_blockers(step, report.blockers, hints, label)
-                    return EXIT_BLOCKED
-                for line in _warnings(report):
-                    matrix.say(line)
+                if not step.is_restart:
+                    report = await roller.check(step, accepted=arguments.ignore_not_ready)
+                    if not report.is_safe:
+                        matrix.close()
+                        _print_blockers(step, report.blockers, hints, label)
+                        return EXIT_BLOCKED
+                    for line in _warnings(report):
+                        matrix.say(line)
                 matrix.say(_step_text(step, label))
                 await _take(step, roller, matrix, runtime, is_rollback=arguments.rollback)
                 matrix.say(f"server {step.server} is ready as {label(step.target)}")

@@ -55,7 +55,8 @@ class Step:
 
     @property
     def is_restart(self) -> bool:
-        """Whether the server has the release already, and does not run."""
+        """Whether the server has the release already, and does not run. Such a step is not checked:
+        it changes no release, and the supervisor starts servers again at any time."""
         return self.origin == self.target
 
 
@@ -212,15 +213,11 @@ class RollingUpgrade:
     async def check(self, step: Step, *, accepted: Collection[int] = ()) -> PreflightReport:
         """Whether the step is safe. Raises ClusterFailed when the cluster cannot be asked.
 
-        A restart is: the server does not run, and the supervisor starts servers again at any time.
-
         `accepted` are servers that may be away: their releases count all the same.
 
         Every server is asked whether it is ready: the supervisor learns that a server was paused
         only after several probes. They are asked again at the end, since a scan takes its time.
         """
-        if step.is_restart:
-            return PreflightReport(target=step.target)
         overview, release = await self._probed(), self._release_of(step.target)
         situation = situation_of(overview, step, self._release_of)
         witness = _witness(overview, step.target)
