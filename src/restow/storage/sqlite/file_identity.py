@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from restow.storage.deleted_log import DELETED_LOG_ADVICE
 from restow.storage.errors import StoreReplaced
 from restow.storage.identity import FileLocation
 from restow.storage.private_files import links_problem
@@ -88,9 +89,7 @@ class FileIdentity:
         if self.log is not None and log is None:
             return (
                 f"{self._log} was deleted while it was in use, so that the newest writes are in no"
-                " file that has a name: stop all servers of this store normally, without deleting"
-                " or copying anything. The last one writes the log back into the store. Then start"
-                " them"
+                f" file that has a name: {DELETED_LOG_ADVICE}"
             )
         if self.log is not None and log != self.log:
             return (
