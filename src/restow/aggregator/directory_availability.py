@@ -64,7 +64,11 @@ class Availability:
         services: Services,
         store: ResourceStore,
         runtime: Runtime,
+        *,
+        on_looked: Callable[[Mapping[str, Sequence[ServiceEndpoint]]], None] = lambda _: None,
     ) -> None:
+        """`on_looked` is told every second where the servers are, by the names of the APIs for
+        which it is known; an API without servers has no places."""
         self._directory = directory
         self._backends = backends
         self._services = services
@@ -79,9 +83,7 @@ class Availability:
         )
         self.is_leading: Callable[[], bool] = lambda: False
         """Whether this server writes what it finds to the APIServices."""
-        self.on_looked: Callable[[Mapping[str, Sequence[ServiceEndpoint]]], None] = lambda _: None
-        """Told every second where the servers are, by the names of the APIs for which it is known;
-        an API without servers has no places."""
+        self._on_looked = on_looked
 
     def start(self) -> None:
         """Look at all APIs, and go on with it."""
@@ -196,7 +198,7 @@ class Availability:
         for name in names:
             await self._look_for_endpoints(name)
         known = {name: self._where[name] for name in names if name in self._where}
-        self.on_looked({name: () if isinstance(at, str) else at for name, at in known.items()})
+        self._on_looked({name: () if isinstance(at, str) else at for name, at in known.items()})
         for name in names:
             await self._write(name)
         return TEND_SECONDS

@@ -117,14 +117,20 @@ class RemoteNamespaceContents:
     """Empties namespaces at the servers of all remote APIs."""
 
     def __init__(
-        self, directory: Directory, documents: Remotes, backends: Backends, clock: Clock
+        self,
+        directory: Directory,
+        documents: Remotes,
+        backends: Backends,
+        clock: Clock,
+        *,
+        on_failed: Callable[[str], None],
     ) -> None:
+        """`on_failed` is called with the name of an API whose servers did not answer well."""
         self._directory = directory
         self._documents = documents
         self._backends = backends
         self._clock = clock
-        self.on_failed: Callable[[str], None] = lambda _: None
-        """Told of the name of an API whose servers did not answer as they should."""
+        self._on_failed = on_failed
 
     @property
     def listeners(self) -> list[Callable[[str], None]]:
@@ -160,11 +166,11 @@ class RemoteNamespaceContents:
                         left.failures.append(f"{each.title}: {error}")
         except TimeoutError:
             left.failures.append(f"{api.name}: no answer in time")
-            self.on_failed(api.name)
+            self._on_failed(api.name)
         except BackendBusy as error:
             left.failures.append(f"{api.name}: {error.what}")
         except ConnectionFailed as error:
-            self.on_failed(api.name)
+            self._on_failed(api.name)
             left.failures.append(f"{api.name}: {error.what}")
 
     async def _empty_one(self, collection: _Collection, left: Leftovers) -> None:

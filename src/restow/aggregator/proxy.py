@@ -73,15 +73,16 @@ class Proxy:
         *,
         limits: ProxyLimits | None = None,
         believed: BelievedHeaders | None = None,
+        on_failed: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`on_failed` is called with the name of an API whose servers did not answer well."""
         self._directory = directory
         self._believed = believed
         self._backends = backends
         self._clock = runtime.clock
         self._limits = limits or ProxyLimits()
         self._tasks = runtime.tasks("proxy", tasks_max=self._limits.streams_max)
-        self.on_failed: Callable[[str], None] = lambda _: None
-        """Told of the name of an API whose servers did not answer as they should."""
+        self._on_failed = on_failed
         directory.listeners.append(lambda: backends.keep(directory.all()))
 
     @property
@@ -121,7 +122,7 @@ class Proxy:
             return await self._answered(context, api, question, exchange)
         except ConnectionFailed as error:
             exchange.end()
-            self.on_failed(api.name)
+            self._on_failed(api.name)
             raise _unreachable(error.what) from error
         except BaseException:
             exchange.end()
@@ -139,11 +140,11 @@ class Proxy:
             raise status.too_many_requests() from error
         except ConnectionFailed as error:
             logger.info("%s: %s", api.name, error)
-            self.on_failed(api.name)
+            self._on_failed(api.name)
             raise _unreachable(error.what) from error
         except TimeoutError as error:
             logger.info("%s: no answer within %g seconds", api.name, seconds)
-            self.on_failed(api.name)
+            self._on_failed(api.name)
             raise _unreachable("no answer in time") from error
 
     async def _answered(

@@ -216,7 +216,7 @@ class _Starting:
             remote = Remote(main=main, store=store_id)
         self._coordinator = self._make_coordinator(remote)
         if self._guard is not None:
-            self._guard.on_accepted = self._coordinator.store_replaced
+            self._guard.accepted.subscribe(self._coordinator.store_replaced)
         for store in self._options.forget_stores:
             if remote is not None and store == remote.store:
                 raise OpenRefused(f"--forget-store {store}: that is the store of this server")
@@ -280,7 +280,7 @@ class _Starting:
                 authorizer=reviews,
             ),
         )
-        coordinator.table.on_switch = assembly.discovery.forget
+        coordinator.table.switched.subscribe(assembly.discovery.forget)
         undo.push_async_callback(assembly.close)
         undo.push_async_callback(coordinator.close)
         return assembly

@@ -64,15 +64,23 @@ class Aggregation:
         )
         self.directory = ApiDirectory(catalog, store)
         believed = PublishedHeaders(store, catalog)
-        self.proxy = Proxy(self.directory, self._backends, runtime, believed=believed)
-        self.documents = RemoteDocuments(self.directory, self._backends, runtime)
-        self.availability = Availability(self.directory, self._backends, services, store, runtime)
-        self.contents = RemoteNamespaceContents(
-            self.directory, self.documents, self._backends, runtime.clock
+        self.availability = Availability(
+            self.directory,
+            self._backends,
+            services,
+            store,
+            runtime,
+            on_looked=self._backends.settle,
         )
         # A server that is dead is noticed by those who ask it, long before the next look at it.
-        self.proxy.on_failed = self.contents.on_failed = self.availability.recheck
-        self.availability.on_looked = self._backends.settle
+        recheck = self.availability.recheck
+        self.proxy = Proxy(
+            self.directory, self._backends, runtime, believed=believed, on_failed=recheck
+        )
+        self.documents = RemoteDocuments(self.directory, self._backends, runtime)
+        self.contents = RemoteNamespaceContents(
+            self.directory, self.documents, self._backends, runtime.clock, on_failed=recheck
+        )
 
     async def start(self) -> None:
         """Know the APIs there are, and begin to look after them."""

@@ -138,7 +138,7 @@ class ApiServer:
                 options, storage, catalog, runtime, sealed=sealed, guard=guard
             )
             if guard is not None:
-                guard.on_accepted = coordinator.store_replaced
+                guard.accepted.subscribe(coordinator.store_replaced)
             assembly = await assemble(
                 opened,
                 catalog,
@@ -162,7 +162,7 @@ class ApiServer:
             )
             coordinator.custom = assembly.custom
             catalog.is_whole = partial(_is_whole, assembly, guard)
-            coordinator.table.on_switch = assembly.discovery.forget
+            coordinator.table.switched.subscribe(assembly.discovery.forget)
             undo.push_async_callback(assembly.close)
             undo.push_async_callback(coordinator.close)
             assert assembly.aggregation is not None

@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 
 from restow.aio import Runtime, Tasks, in_own_thread
+from restow.aio.events import EventChannel
 from restow.endpoints.health import HealthChecks
 from restow.storage.drivers import open_storage, place_name
 from restow.storage.errors import OpenRefused, StorageError, StoreReplaced
@@ -104,8 +105,8 @@ class StoreGuard:
         """What is remembered; known from `start` on."""
         self._told = ""
         self._comparing = asyncio.Lock()
-        self.on_accepted: Callable[[], None] = lambda: None
-        """Called when the server goes on with another store than it knew."""
+        self.accepted: Final = EventChannel[[]]()
+        """Emitted when the server goes on with another store than it knew."""
 
     def check(self) -> str | None:
         """Why the store may not be used, for the health check; None if it may."""
@@ -217,7 +218,7 @@ class StoreGuard:
             logger.warning("the store %s is used as it is now: %s", self._name, _shown(seen))
             self._told = ""
             if is_other:  # with nothing in between: no request may meet what was known before
-                self.on_accepted()
+                self.accepted.emit()
         await self._remember(seen)
 
     async def _take_over(self, mark: Mark) -> Seen:

@@ -133,12 +133,8 @@ class Coordinator:
         self._is_off = mode == "off"
         self._tasks = runtime.tasks("coordination", on_failure=lambda _: None)
         self.mirror = mirror = Mirror(storage, runtime, MIRRORED)
-        self.table = EncodingTable()
-        if mode == "loose":
-            self.table = LooseTable(runtime.clock, bound_seconds=options.loose_bound_seconds)
-        self.table.on_stale = self._repair
         self.membership = membership = Membership(storage, runtime, options.membership)
-        self.table.member_at = lambda: membership.revision
+        self.table = self._make_table()
         hosted = {name_of(resource.kind.group_resource) for resource in catalog.persisted()}
         reports = ReportPlanner(mirror, membership, runtime, hosted=hosted, keys=keys)
         votes = VotePlanner(
@@ -153,7 +149,11 @@ class Coordinator:
             still_written=self.table.still_written,
         )
         planner = votes if mode in ("strict", "loose") else reports
-        make = Registrar if remote is None else partial(RemoteRegistrar, remote=remote)
+        make = (
+            Registrar
+            if remote is None
+            else partial(RemoteRegistrar, remote=remote, on_held=self._register_later)
+        )
         self.registrar = make(
             storage,
             mirror,
@@ -192,8 +192,8 @@ class Coordinator:
                 registrar=self.registrar,
                 table=self.table,
                 collects_first=lambda: self.collector.collects_first,
+                on_lost=self._register_later,
             )
-            self.reconciler.on_lost = self.registrar.on_held = self._register_later
         self.agreements = Agreements(mirror, runtime.clock)
         self._loops: list[TaskHandle] = []
         self._registering: TaskHandle | None = None
@@ -228,6 +228,19 @@ class Coordinator:
         mirror.listeners.append(self._note_report)
         self.registration_seconds: float | None = None
         """How long the last registration of everything has taken."""
+
+    def _make_table(self) -> EncodingTable:
+        def member_at() -> Revision | None:
+            return self.membership.revision
+
+        if self._options.membership.mode != "loose":
+            return EncodingTable(member_at=member_at, on_stale=self._repair)
+        return LooseTable(
+            self._clock,
+            bound_seconds=self._options.loose_bound_seconds,
+            member_at=member_at,
+            on_stale=self._repair,
+        )
 
     # What others ask.
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from restow.aio import Clock
+from restow.aio.events import EventChannel
 from restow.apimachinery import status
 from restow.registry.encoding import Encoding, ReadableRevisions
 from restow.registry.resource import Resource
@@ -23,19 +24,24 @@ NO_ERROR: Final = "<nil>"
 class EncodingTable:
     """Satisfies `EncodingPolicy`."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        member_at: Callable[[], Revision | None] = lambda: None,
+        on_stale: Callable[[Resource], Awaitable[None]] | None = None,
+    ) -> None:
+        """`member_at` gives the newest revision at which this server was a member for sure; None:
+        it may be none. `on_stale` is called when a fence has failed, to find out what is true."""
         self._encodings: dict[str, Encoding] = {}
         self._errors: dict[str, str] = {}
         self._last: dict[str, str] = {}
         """By root, the version in which a resource was written last, be it closed now."""
         self._since: dict[str, Revision] = {}
         """By root, when an open resource was reported first."""
-        self.member_at: Callable[[], Revision | None] = lambda: None
-        """The newest revision at which this server was a member for sure; None: it may be none."""
-        self.on_stale: Callable[[Resource], Awaitable[None]] | None = None
-        """Called when a fence has failed, to find out what is true now."""
-        self.on_switch: Callable[[], None] | None = None
-        """Called in the same step in which a resource is written in another version, or no more."""
+        self._member_at = member_at
+        self._on_stale = on_stale
+        self.switched: Final = EventChannel[[]]()
+        """Emitted in the step in which a resource is written in another version, or no more."""
         self.fence_failures = 0
 
     def encoding(self, resource: Resource) -> Encoding:
@@ -46,8 +52,8 @@ class EncodingTable:
 
     async def refresh(self, resource: Resource) -> None:
         self.fence_failures += 1
-        if self.on_stale is not None:
-            await self.on_stale(resource)
+        if self._on_stale is not None:
+            await self._on_stale(resource)
 
     def find(self, resource: Resource) -> Encoding | None:
         return self._encodings.get(resource.root)
@@ -68,7 +74,7 @@ class EncodingTable:
     def readable(self, resource: Resource) -> ReadableRevisions:
         """As long as this server is a member and has reported what it can read, nobody stores
         anything else."""
-        since, last = self._since.get(resource.root), self.member_at()
+        since, last = self._since.get(resource.root), self._member_at()
         if since is None or last is None:
             raise self._closed(resource)
         return ReadableRevisions(since, last)
@@ -102,8 +108,7 @@ class EncodingTable:
 
     def notify_switch(self) -> None:
         """The version that discovery shows of a resource may be another one now."""
-        if self.on_switch is not None:
-            self.on_switch()
+        self.switched.emit()
 
     def pending(self, resource: Resource) -> str | None:
         """None when it may be written; otherwise the last error seen."""
@@ -123,8 +128,15 @@ class EncodingTable:
 class LooseTable(EncodingTable):
     """A table without a fence, which is only good while it is known to be up to date."""
 
-    def __init__(self, clock: Clock, *, bound_seconds: float) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        bound_seconds: float,
+        member_at: Callable[[], Revision | None],
+        on_stale: Callable[[Resource], Awaitable[None]],
+    ) -> None:
+        super().__init__(member_at=member_at, on_stale=on_stale)
         self._clock = clock
         self._bound_seconds = bound_seconds
         self._fresh_at = clock.monotonic() - bound_seconds

@@ -58,7 +58,9 @@ class RemoteReconciler:
         registrar: RemoteRegistrar,
         table: EncodingTable,
         collects_first: Callable[[], bool],
+        on_lost: Callable[[], None],
     ) -> None:
+        """`on_lost` is called when something has to be registered anew, and is closed."""
         self._storage = storage
         self._membership = membership
         self._catalog = catalog
@@ -69,8 +71,7 @@ class RemoteReconciler:
         self._leads = collects_first
         self._looked_at = -LOOK_SECONDS
         self._changed = asyncio.Event()
-        self.on_lost: Callable[[], None] = lambda: None
-        """Told when something has to be registered anew, and is closed."""
+        self._on_lost = on_lost
         self.entries_removed = 0
         mirror.listeners.append(self._note)
 
@@ -137,7 +138,7 @@ class RemoteReconciler:
             if not self._is_said(resource, said.get(name, ())):
                 await self._register_again(name, resource)
             elif self._is_left_closed(resource):
-                self.on_lost()
+                self._on_lost()
         for name, entry in _entries(said):
             if entry.server_id == own and self._is_here(entry):
                 await self._take_back(name, hosted.get(name))
@@ -150,7 +151,7 @@ class RemoteReconciler:
             if self._table.find(resource) is not None:
                 logger.error("the main servers do not say how %s is written: it is closed", name)
                 self._table.close(resource, error="the main servers have lost what was reported")
-        self.on_lost()
+        self._on_lost()
 
     async def _take_back(self, name: str, resource: Resource | None) -> None:
         """Take out what this server has said of something that it does not write any more."""

@@ -118,14 +118,16 @@ class Remote:
 class RemoteRegistrar(Registrar):
     """Registers the resources of a server with a store of its own."""
 
-    def __init__(self, *args: Any, remote: Remote, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, remote: Remote, on_held: Callable[[], None], **options: Any
+    ) -> None:
+        """`on_held` is called when a resource was closed and could not be opened again."""
         super().__init__(*args, **options)
         self._remote = remote
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._held: dict[str, bytes] = {}
         """The encoder keys of registrations that are half-way, by where the resource is stored."""
-        self.on_held: Callable[[], None] = lambda: None
-        """Told when a resource was closed and could not be opened again."""
+        self._on_held = on_held
 
     def lock(self, resource: Resource) -> asyncio.Lock:
         """Held by whoever changes what is said of a resource."""
@@ -145,7 +147,7 @@ class RemoteRegistrar(Registrar):
             except Exception:
                 if self._held.pop(resource.root, None) is not None:
                     self._table.close(resource)
-                    self.on_held()
+                    self._on_held()
                 raise
             self._held.pop(resource.root, None)
 

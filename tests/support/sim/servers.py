@@ -242,7 +242,7 @@ class SimServer:
             keys=None if sealed is None else sealed.keys,
         )
         if self.guard is not None:
-            self.guard.on_accepted = coordinator.store_replaced
+            self.guard.accepted.subscribe(coordinator.store_replaced)
         assembly = self.assembly = await assemble(
             opened,
             catalog,
@@ -259,7 +259,7 @@ class SimServer:
         )
         coordinator.custom = assembly.custom
         catalog.is_whole = lambda: assembly.custom.has_begun
-        coordinator.table.on_switch = assembly.discovery.forget
+        coordinator.table.switched.subscribe(assembly.discovery.forget)
         self.is_open = True
         self._tasks = runtime.tasks("apiserver")
         keep_guard(self.guard, assembly.health, self._tasks, interval_seconds=options.renew_seconds)

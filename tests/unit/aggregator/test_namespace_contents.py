@@ -67,7 +67,10 @@ class World:
         """By method and target; the last one stays."""
         self.asked: list[str] = []
         self.listeners: list[Callable[[], None]] = []
-        self.contents = RemoteNamespaceContents(self, Known(list(versions)), self, self.clock)
+        self.failed: list[str] = []
+        self.contents = RemoteNamespaceContents(
+            self, Known(list(versions)), self, self.clock, on_failed=self.failed.append
+        )
 
     def find(self, group: str, version: str) -> RemoteApi | None:
         raise AssertionError("never asked")
@@ -213,12 +216,10 @@ async def test_a_server_that_hangs_or_breaks_holds_up_itself() -> None:
     world.answers[listing("notes", group="breaks.example.com")] = [ConnectionResetError()]
     world.answers[listing("notes")] = [items("x"), EMPTY]
     world.answers[f"DELETE {place('notes')}"] = [EMPTY]
-    failed: list[str] = []
-    world.contents.on_failed = failed.append
     emptying = asyncio.create_task(world.empty())
     await world.clock.settle()
     assert f"DELETE {place('notes')}" in world.asked
     await world.clock.advance(API_SECONDS_MAX)
     left = await emptying
     said = {each.partition(":")[0] for each in left.failures}
-    assert said == set(failed) == {"v1.hangs.example.com", "v1.breaks.example.com"}
+    assert said == set(world.failed) == {"v1.hangs.example.com", "v1.breaks.example.com"}

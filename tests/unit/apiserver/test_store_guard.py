@@ -186,7 +186,7 @@ async def test_a_changed_identity_is_noticed_between_two_renewals(
     """Another process removes it, or accepts the store: neither waits for the next renewal."""
     async with server(tmp_path) as (storage, guard), asyncio.timeout(10):
         accepted = asyncio.Event()
-        guard.on_accepted = accepted.set
+        guard.accepted.subscribe(accepted.set)
         task = asyncio.create_task(guard.follow())
         other = await open_storage(f"sqlite:{tmp_path / 'store.db'}", RUNTIME)
         if is_replaced:

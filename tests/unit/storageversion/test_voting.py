@@ -233,7 +233,9 @@ async def test_discovery_switches_in_the_step_in_which_the_encoder_does(tmp_path
         old, new = [await world.started(release, mode="strict") for release in ("x+1", "x+2")]
         seen: list[str] = []
         coordinator = new.coordinator
-        coordinator.table.on_switch = lambda: seen.append(coordinator.version_of(new.resource()))
+        coordinator.table.switched.subscribe(
+            lambda: seen.append(coordinator.version_of(new.resource()))
+        )
         await world.run(old.stop())
         await world.clock.advance(1)
         assert seen == [V2]
@@ -247,7 +249,7 @@ async def test_a_server_that_may_not_write_shows_what_is_selected(tmp_path: Path
         jumper = world.server("x+3", mode="strict")
         shown: list[str] = []
         coordinator, resource = jumper.coordinator, jumper.resource()
-        coordinator.table.on_switch = lambda: shown.append(coordinator.version_of(resource))
+        coordinator.table.switched.subscribe(lambda: shown.append(coordinator.version_of(resource)))
         with pytest.raises(TimeoutError):
             await world.run(jumper.start(), seconds_max=10)
         assert coordinator.version_of(resource) == V1
@@ -266,7 +268,7 @@ async def test_discovery_follows_the_removal_of_the_selected_version(tmp_path: P
         jumper = world.server("x+3", mode="strict")
         shown: list[str] = []
         coordinator, resource = jumper.coordinator, jumper.resource()
-        coordinator.table.on_switch = lambda: shown.append(coordinator.version_of(resource))
+        coordinator.table.switched.subscribe(lambda: shown.append(coordinator.version_of(resource)))
         with pytest.raises(TimeoutError):
             await world.run(jumper.start(), seconds_max=10)
         assert coordinator.version_of(resource) == V1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from restow.aio.events import EventChannel
 from restow.registry import committer
 from restow.registry.caches import Caches
 from restow.registry.committer import ObjectCommitter
@@ -81,9 +82,9 @@ def _discovery_is_kept(patch: Patch) -> None:
     opened = EncodingTable.open
 
     def open_(self: EncodingTable, resource: Any, encoding: Any) -> None:
-        told, self.on_switch = self.on_switch, None
+        told, self.switched = self.switched, EventChannel()  # type: ignore[misc]
         opened(self, resource, encoding)
-        self.on_switch = told
+        self.switched = told  # type: ignore[misc]
 
     patch(EncodingTable, "open", open_)
 

@@ -71,8 +71,8 @@ def _no_barrier(patch: Patch) -> None:
 
 def _fence_failure_is_a_conflict(patch: Patch) -> None:
     async def refresh(self: EncodingTable, resource: Any) -> None:
-        if self.on_stale is not None:
-            await self.on_stale(resource)
+        if self._on_stale is not None:
+            await self._on_stale(resource)
         raise status.conflict(resource.kind.group_resource, "it")
 
     patch(EncodingTable, "refresh", refresh)

@@ -95,7 +95,7 @@ class ApiServer:
             barrier=WriteBarrier(self.coordinator),
             version_of=self.coordinator.version_of,
         )
-        self.coordinator.table.on_switch = self.assembly.discovery.forget
+        self.coordinator.table.switched.subscribe(self.assembly.discovery.forget)
         await self.coordinator.start()
 
     def door(self) -> Door:

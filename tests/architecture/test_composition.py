@@ -1,0 +1,159 @@
+"""A server is put together from parts that are complete when they are made.
+
+Whoever needs something of another part is given it by its constructor, directly or as an event
+channel. The lists below name what does not follow that yet; they may only shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2] / "src" / "restow"
+PACKAGES: Final = ("apiserver", "storageversion")
+FUNCTION_LINES_MAX: Final = 70
+PARAMETERS_MAX: Final = 8
+
+ASSIGNED_FROM_OUTSIDE: Final = frozenset(
+    {
+        "apiserver/aggregated_trust.py: self.proxies.trust",
+        "apiserver/assembly.py: dashboard.app",
+        "apiserver/audit.py: self.auditor.policy",
+        "apiserver/audit.py: self.auditor.reason",
+        "apiserver/authentication.py: self.certificates.authorities",
+        "apiserver/authentication.py: self.proxies.trust",
+        "apiserver/encryption.py: self.keys.check",
+        "apiserver/encryption.py: self.keys.publish",
+        "apiserver/encryption.py: self.storage.on_recovered",
+        "apiserver/server.py: assembly.aggregation.availability.is_leading",
+        "apiserver/server.py: assembly.rewriter.others.asked",
+        "apiserver/server.py: assembly.service_accounts.documents.address",
+        "apiserver/server.py: catalog.is_whole",
+        "apiserver/server.py: coordinator.custom",
+        "apiserver/startup.py: coordinator.membership.notes",
+        "storageversion/coordinator.py: self.membership.options",
+        "storageversion/custom_resources.py: origin.is_closing",
+        "storageversion/custom_resources.py: origin.revision",
+        "storageversion/selected_version.py: registrar.on_open",
+        "storageversion/store_scan.py: status.definitions",
+    }
+)
+"""As `package/module.py: object.attribute`."""
+TOO_LONG: Final = frozenset(
+    {
+        "apiserver/assembly.py: assemble",
+        "apiserver/server.py: start",
+    }
+)
+TOO_MANY_PARAMETERS: Final = frozenset(
+    {
+        "apiserver/assembly.py: assemble",
+    }
+)
+
+
+def _modules(*packages: str) -> Iterator[tuple[str, ast.Module]]:
+    for package in packages:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+
+
+def _targets(node: ast.AST) -> Iterator[ast.Attribute]:
+    match node:
+        case ast.Assign(targets=targets):
+            found = list[ast.expr](targets)
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+            found = [target]
+        case _:
+            return
+    for each in found:
+        for part in each.elts if isinstance(each, ast.Tuple) else [each]:
+            if isinstance(part, ast.Attribute):
+                yield part
+
+
+def _is_own(target: ast.Attribute) -> bool:
+    return isinstance(target.value, ast.Name) and target.value.id in ("self", "cls")
+
+
+def _is_frozen(node: ast.ClassDef) -> bool:
+    return any("frozen=True" in ast.unparse(each) for each in node.decorator_list)
+
+
+def _own_attributes(tree: ast.Module) -> set[str]:
+    """What the classes of a module declare or set on themselves: state that it owns."""
+    found = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and not _is_frozen(node):
+            found |= {
+                each.target.id
+                for each in node.body
+                if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+            }
+        found |= {each.attr for each in _targets(node) if _is_own(each)}
+    return found
+
+
+def _assigned_from_outside(tree: ast.Module) -> set[str]:
+    own = _own_attributes(tree)
+    return {
+        ast.unparse(each)
+        for node in ast.walk(tree)
+        for each in _targets(node)
+        if not _is_own(each) and each.attr not in own
+    }
+
+
+def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def _parameter_count(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    given = function.args
+    names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return len([each for each in names if each not in ("self", "cls")])
+
+
+def test_no_module_completes_an_object_of_another() -> None:
+    """Attributes are assigned by the module whose class declares them, and by no other."""
+    found = {
+        f"{name}: {each}"
+        for name, tree in _modules(*PACKAGES)
+        for each in _assigned_from_outside(tree)
+    }
+    assert found == ASSIGNED_FROM_OUTSIDE
+
+
+def test_the_functions_of_the_root_fit_a_screen() -> None:
+    """Each step of a start can be read without scrolling."""
+    found = {
+        f"{name}: {each.name}"
+        for name, tree in _modules("apiserver")
+        for each in _functions(tree)
+        if (each.end_lineno or 0) - each.lineno + 1 > FUNCTION_LINES_MAX
+    }
+    assert found == TOO_LONG
+
+
+def test_the_functions_of_the_root_take_few_parameters() -> None:
+    """What belongs together is one dataclass."""
+    found = {
+        f"{name}: {each.name}"
+        for name, tree in _modules("apiserver")
+        for each in _functions(tree)
+        if _parameter_count(each) > PARAMETERS_MAX
+    }
+    assert found == TOO_MANY_PARAMETERS
+
+
+def test_an_assignment_from_outside_is_found() -> None:
+    """The check tells an attribute of another's object from one of the module itself."""
+    tree = ast.parse(
+        "class Own:\n  count: int\n"
+        "def make(own, other):\n  own.count += 1\n  other.on_event = print\n"
+    )
+    assert _assigned_from_outside(tree) == {"other.on_event"}
