@@ -17,7 +17,7 @@ __all__ = ["EXTRAS", "missing_extra", "require_extra"]
 
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "etcd": ("google.protobuf", "grpc"),
-    "server": ("apsw", "httptools", "isal", "jsonschema_rs", "nacl", "re2", "uvloop"),
+    "server": ("apsw", "httptools", "isal", "jsonschema_rs", "nacl", "re2", "uvloop", "wsproto"),
     "testing": ("pytest",),
 }
 """The modules of each extra, by the names that they are imported by."""

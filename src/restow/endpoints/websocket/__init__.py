@@ -1,12 +1,13 @@
 """WebSockets: a pushed stream, such as a watch, for pages that open one.
 
-    a request that asks for it -> handshake.py -> a Tunnel of the listener
+    upgrade request -> handshake.py -> a Tunnel of the listener
     events of the stream -> streams.py -> one frame each (frames.py) -> the client
 
-Only what a server needs that has something to tell and nothing to be told: messages of a client
-are read past, its pings are answered. No extensions, so no compression.
+The server only sends: messages of a client are discarded, its pings are answered. No extensions,
+so no compression.
 
-Not here: who may ask (the chain), and what is told (`restow.endpoints.handlers.watch`).
+Not here: authentication and authorization (the chain), and the events of a watch
+(`restow.endpoints.handlers.watch`). wsproto is used in this package only (docs/adr/0015).
 """
 
 from restow.endpoints.websocket.handshake import agreed_headers, asks_for_websocket

@@ -10,10 +10,10 @@ Not here: who it is (`restow.authentication`).
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from typing import Final
+
+from wsproto.utilities import generate_accept_token
 
 from restow.apimachinery import status
 from restow.authentication.tokens import BEARER_PROTOCOL
@@ -22,8 +22,6 @@ from restow.request.responses import JSON_HEADERS
 
 VERSION: Final = "13"
 
-_GUID: Final = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-"""Of the standard: who answers with it knows what was asked."""
 _ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S*")
 _PROTOCOL: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -53,11 +51,8 @@ def agreed_headers(request: HttpRequest) -> bytes | HttpResponse:
         raise status.bad_request("mismatch challenge/response: there is no Sec-WebSocket-Key")
     if _ORIGIN.fullmatch(headers.get("origin") or "") is None:
         raise status.forbidden("a WebSocket needs an Origin header that is a URL")
-    accepted = hashlib.sha1(f"{key}{_GUID}".encode(), usedforsecurity=False).digest()
-    lines = [
-        ("Upgrade", "websocket"),
-        ("Sec-WebSocket-Accept", base64.b64encode(accepted).decode()),
-    ]
+    accepted = generate_accept_token(key.encode()).decode()
+    lines = [("Upgrade", "websocket"), ("Sec-WebSocket-Accept", accepted)]
     if protocol := _protocol(headers):
         lines.append(("Sec-WebSocket-Protocol", protocol))
     return header_block(lines)

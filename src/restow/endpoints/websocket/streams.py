@@ -1,8 +1,8 @@
 """A pushed stream over a WebSocket: each chunk of the stream is a message, in one frame.
 
-The producer sees a StreamWriter as always. When it has told all, the client is told so and has a
-moment to say the same; what else it says then is not heard. One that breaks the rules is told
-which, and that is all it gets.
+The producer gets a StreamWriter, as for every stream. When it is done, the server sends a close
+frame and waits CLOSE_SECONDS for that of the client. A client that violates the protocol or a limit
+gets a close frame with the code for it, and is disconnected.
 """
 
 from __future__ import annotations
@@ -10,21 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from wsproto.events import CloseConnection
+from wsproto.frame_protocol import CloseReason
+
 from restow.aio import Clock, Timer
-from restow.endpoints.websocket.frames import (
-    BINARY,
-    CLOSE,
-    GOING_AWAY,
-    NORMAL,
-    PING,
-    PONG,
-    TEXT,
-    FrameError,
-    FrameReader,
-    close_code,
-    encode_close,
-    encode_frame,
-)
+from restow.endpoints.websocket.frames import FrameConnection
 from restow.httpserver import PushStream, StreamWriter, Tunnel, TunnelEnd
 from restow.httpserver.stream import split_chunks
 
@@ -49,13 +39,13 @@ def as_websocket(
 class _Socket:
     """Between a producer and the client's end: what a connection is to other streams."""
 
-    __slots__ = ("_clock", "_end", "_is_closing", "_length_bytes", "_reader", "_timer", "_writer")
+    __slots__ = ("_clock", "_end", "_frames", "_is_closing", "_length_bytes", "_timer", "_writer")
 
     def __init__(self, end: TunnelEnd, clock: Clock, length_bytes: int | None) -> None:
         self._end = end
         self._clock = clock
         self._length_bytes = length_bytes
-        self._reader = FrameReader()
+        self._frames = FrameConnection()
         self._writer = StreamWriter(self, self._send, chunked=True)
         self._is_closing = False
         self._timer: Timer | None = None
@@ -65,7 +55,7 @@ class _Socket:
         end.on_data = self._receive
         end.on_writable = self._go_on
         end.on_close = self._cut
-        end.on_leave = lambda: self._finish(GOING_AWAY)
+        end.on_leave = lambda: self._finish(CloseReason.GOING_AWAY)
         self._writer.writable = end.writable
         start(self._writer)
 
@@ -73,13 +63,13 @@ class _Socket:
 
     def _send(self, chunks: bytes) -> None:
         end = self._end
-        end.write(b"".join(self._frames(chunks)))
+        end.write(b"".join(self._encoded(chunks)))
         self._writer.writable = end.writable
 
-    def _frames(self, chunks: bytes) -> Iterator[bytes]:
-        skip = self._length_bytes
+    def _encoded(self, chunks: bytes) -> Iterator[bytes]:
+        skip, frames = self._length_bytes, self._frames
         for event in split_chunks(chunks):
-            yield encode_frame(TEXT, event) if skip is None else encode_frame(BINARY, event[skip:])
+            yield frames.text(event) if skip is None else frames.binary(event[skip:])
 
     def _go_on(self) -> None:
         writer = self._writer
@@ -95,7 +85,7 @@ class _Socket:
     def stream_done(self) -> None:
         """The producer has told all."""
         self._is_closing = True
-        self._end.write(encode_close(NORMAL))
+        self._end.write(self._frames.close(CloseReason.NORMAL_CLOSURE))
         self._timer = self._clock.call_later(CLOSE_SECONDS, self._close)
 
     def stream_abort(self) -> None:
@@ -104,22 +94,17 @@ class _Socket:
     # --- from the client ---------------------------------------------------------------------
 
     def _receive(self, data: bytes) -> None:
-        """Read past messages, answer the last ping, and close when the client does."""
+        """Discard messages, answer the last ping, and close when the client does."""
         ping: bytes | None = None
-        try:
-            for opcode, payload in self._reader.feed(data):
-                if opcode == CLOSE:
-                    code = close_code(payload)
-                    self._finish(code)
-                    return
-                if opcode == PING:
-                    ping = payload
-        except FrameError as error:
-            self._finish(error.code)
-            return
-        # Who does not read has no use for an answer. He may leave all but the last out, too.
+        for event in self._frames.receive(data):
+            if isinstance(event, CloseConnection):
+                self._finish(event.code)
+                return
+            ping = bytes(event.payload)
+        # RFC 6455, 5.5.3: answering the latest ping is enough. A client that is behind gets none,
+        # so that answers do not pile up in the buffer.
         if ping is not None and self._end.writable and not self._is_closing:
-            self._end.write(encode_frame(PONG, ping))
+            self._end.write(self._frames.pong(ping))
 
     # --- the end -----------------------------------------------------------------------------
 
@@ -127,7 +112,7 @@ class _Socket:
         """End it from this side, without waiting for anybody."""
         if not self._is_closing:
             self._is_closing = True
-            self._end.write(encode_close(code))
+            self._end.write(self._frames.close(code))
         self._writer.cut()
         self._close()
 
