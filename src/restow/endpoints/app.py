@@ -146,7 +146,7 @@ class App:
                 awaited = self._short_gets.when_fresh(request, route, route.short)
                 if awaited is not None:
                     return awaited
-            context = Context(request, route.info)
+            context = self._context_of(request, route)
             answer = self._chain(context, route)
         except DoAgain as lack:
             assert context is not None
@@ -166,6 +166,7 @@ class App:
             context = Context(request, self._routes.of(request).info)
             self._admit(context)
             self.in_flight.check(context)
+            request.memo = context
         except DoAgain:
             return None  # somebody must be asked first; it is decided when the body is there
         except Exception as error:  # noqa: BLE001 - the edge, as in `__call__`
@@ -179,7 +180,7 @@ class App:
         if not request.answer_lines:  # or the gate has met it
             request.answer_lines = self._audit_ids.line_for(request)
         try:
-            context = Context(request, self._routes.of(request).info)
+            context = self._context_of(request, self._routes.of(request))
             self._admit(context)
             if self._audit is not None:
                 self._audit.begin(context)
@@ -189,8 +190,16 @@ class App:
             answer = error_answer(context, error)
         return self._counted(context, request, answer)
 
+    @staticmethod
+    def _context_of(request: HttpRequest, route: Route) -> Context:
+        """The context that the gate made for this request, or a new one."""
+        context, request.memo = request.memo, None
+        return Context(request, route.info) if context is None else context
+
     def _admit(self, context: Context) -> None:
-        """Who is it, and may they. Raises 401 or 403."""
+        """Authenticate, impersonate and authorize, once per request. Raises 401 or 403."""
+        if context.is_authorized:
+            return
         context.user = self._authentication.authenticate(context.request)
         if context.user is not ANONYMOUS:
             context.request.peer.is_known = True
@@ -200,6 +209,7 @@ class App:
         if not self._authorizer.allows(context.user, context.info):
             why = self._authorizer.reason(context.user, context.info)
             raise refusal(context.user, context.info, why)
+        context.is_authorized = True
 
     def _impersonate(self, context: Context) -> None:
         """Do it as another, if that is wished for. Raises 400 or 403."""

@@ -71,6 +71,7 @@ class Context:
         "give_back",
         "impersonator",
         "info",
+        "is_authorized",
         "pool",
         "remote",
         "request",
@@ -84,6 +85,8 @@ class Context:
         self.request = request
         self.info = info
         self.user: User = ANONYMOUS
+        self.is_authorized = False
+        """Whether authentication and authorization are done: once, when the head is complete."""
         self.impersonator: User | None = None
         """Who has sent the request, if it is done in the name of another."""
         self.resource: Resource | None = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+
 from restow.apiserver.assembly import AuthParts
 from restow.authentication import Authentication
 from restow.httpserver import Headers, HttpRequest, HttpResponse, Peer
@@ -42,5 +45,44 @@ async def test_an_error_is_the_same_as_with_a_body() -> None:
             assert isinstance(whole, HttpResponse)
             assert (early.status, early.body) == (whole.status, whole.body)
             assert early.status == code
+    finally:
+        await server.stop()
+
+
+class Counting:
+    """An authorizer that allows everything and counts the questions."""
+
+    def __init__(self) -> None:
+        self.verbs: list[str] = []
+        self.asked = asyncio.Event()
+
+    def allows(self, user: User, info: RequestInfo) -> bool:
+        self.verbs.append(info.verb)
+        self.asked.set()
+        return True
+
+    def reason(self, user: User, info: RequestInfo) -> str:
+        return ""
+
+
+async def test_a_request_is_authorized_once() -> None:
+    """A request whose body comes in a later segment is authorized when its head is complete, and
+    not a second time when its body is."""
+    authorizer = Counting()
+    auth_parts = AuthParts(authentication=Authentication([]), authorizer=authorizer)
+    server = await start_server(MemoryStorage(), auth_parts=auth_parts)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.listener.port)
+        body = json.dumps({"metadata": {"name": "one"}}).encode()
+        head = f"POST /api/v1/namespaces HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode())
+        async with asyncio.timeout(10):
+            await authorizer.asked.wait()  # the head has arrived, the body has not been sent
+            writer.write(body)
+            answer = await reader.readuntil(b"\r\n")
+        writer.close()
+        await writer.wait_closed()
+        assert answer == b"HTTP/1.1 201 Created\r\n"
+        assert authorizer.verbs == ["create"]
     finally:
         await server.stop()
