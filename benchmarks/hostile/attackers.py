@@ -10,6 +10,7 @@ import asyncio
 import os
 import ssl
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import cache
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.api.target import Target, of_kubeconfig, on_other_cores
+from tests.support.key_updates import keep_secrets
+from tests.support.key_updates import key_updates as made_key_updates
 
 NICENESS: Final = 19
 AGAIN_SECONDS: Final = 0.05
@@ -24,6 +27,7 @@ AGAIN_SECONDS: Final = 0.05
 DRIP_SECONDS: Final = 0.5
 READ_BYTES: Final = 1 << 16
 PIPELINED: Final = 500
+KEY_UPDATES: Final = 2_000
 PATH: Final = "/api/v1/namespaces/restow-bench/configmaps/item-000000"
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -142,6 +146,27 @@ async def wrong_jwts(target: Target) -> None:
             return
 
 
+async def key_updates(target: Target) -> None:
+    """Changes of keys and nothing else, after a handshake: each costs the server two of its own."""
+    context = target.tls()
+    with tempfile.TemporaryDirectory(prefix="restow-keys-") as path:
+        keep_secrets(context, Path(path) / "keys")
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(incoming, outgoing, server_hostname=target.host)
+        reader, writer = await _open(target, tls=False)
+        while True:
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                writer.write(outgoing.read())
+                incoming.write(await reader.read(READ_BYTES))
+        records = made_key_updates(Path(path) / "keys", client, KEY_UPDATES)
+    writer.write(outgoing.read() + records)
+    while await reader.read(READ_BYTES):
+        pass
+
+
 ATTACKS: Final[tuple[Attack, ...]] = (
     slow_head,
     slow_body,
@@ -153,6 +178,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     pipelined_flood,
     wrong_tokens,
     wrong_jwts,
+    key_updates,
 )
 
 

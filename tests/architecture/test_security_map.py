@@ -52,6 +52,9 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
         f"{LISTENER}/test_answers.py::test_silent_and_idle_connections_are_closed",
     ),
     "time for a handshake: closed": (f"{LISTENER}/test_tls.py::test_a_handshake_has_a_deadline",),
+    "TLS key updates, 32 in a row: cut": (
+        f"{LISTENER}/test_tls_connection.py::test_changes_of_keys",
+    ),
     "time for all strangers together: they stand in line": (
         f"{LISTENER}/test_unauthenticated_budget.py::test_so_much_in_one_turn_of_the_loop",
         f"{LISTENER}/test_unauthenticated_budget.py::test_strangers_wait_for_each_other_alone",

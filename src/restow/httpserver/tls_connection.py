@@ -15,7 +15,10 @@ answer with a reset, which can overtake what was written. How long that may take
 connection to say.
 
 What comes from a client that has not shown who it is, also its handshake, is not even decrypted
-before it is its turn. While the connection does not want to read, a little is held as it came: only
+before it is its turn. The library is given one record at a time, for it would work through any
+number of those that carry no data, each of which costs two changes of keys, before it returns.
+Of anybody only so many are looked at in one turn, and so many without data in a row are the end.
+While the connection does not want to read, a little is held as it came: only
 a socket that is read shows that its client has left.
 
 Not here: certificates, and what is spoken (`tls`); who accepts, and how long a handshake may take
@@ -28,6 +31,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from restow.httpserver.connection_writer import IN_LINE, ConnectionWriter
@@ -45,6 +49,12 @@ FREE_BYTES: Final = 4 * 1024
 body."""
 RECORDS_AT_ONCE_MAX: Final = 16
 """What is decrypted for a stranger in one turn: records may be as short as one byte."""
+KNOWN_RECORDS_AT_ONCE_MAX: Final = 64
+"""The same for who is known: more than what is read at once, if the records are long."""
+EMPTY_RECORDS_MAX: Final = 32
+"""Records without data in a row, such as changes of keys. More ends the connection."""
+HEADER_BYTES: Final = 5
+"""What says how long a record is, in its last two bytes."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +68,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         "_decrypt",
         "_dropped_bytes",
         "_dropped_bytes_max",
+        "_empty_records",
         "_encrypt",
         "_hand_on",
         "_has_ended",
@@ -73,6 +84,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         "_outgoing",
         "_protocol",
         "_reading_paused",
+        "_record_bytes",
         "_send",
         "_share",
         "_ssl",
@@ -106,8 +118,11 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         # Whether what comes is decrypted at once: its sender is known, and nothing is ending.
         self._is_direct = False
         # What came before it is its turn, and whether it is read no further until then.
-        self._held: list[bytes] = []
+        self._held = bytearray()
         self._held_bytes = 0
+        # What the library lacks of the record that it was given the beginning of.
+        self._record_bytes = 0
+        self._empty_records = 0
         self._charged_bytes = 0
         self._is_in_line = False
         self._is_held_up = False
@@ -132,20 +147,25 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         self._share = self._budgets.share_of(str(name[0]) if isinstance(name, tuple) else "")
 
     def data_received(self, data: bytes) -> None:
-        if not self._is_direct:
+        # The short way is for one whole record.
+        if not self._is_direct or int.from_bytes(data[3:HEADER_BYTES]) + HEADER_BYTES != len(data):
             self._receive_otherwise(data)
             return
-        incoming = self._incoming
-        incoming.write(data)
+        self._incoming.write(data)
         try:
             plain = self._decrypt(RECORD_BYTES_MAX)
-        except ssl.SSLError as error:
-            self._unreadable(error)
+        except ssl.SSLWantReadError:
+            self._flush()  # the library may have something to say, for example that keys change
+            self._note_empty()
             return
-        if not plain or incoming.pending or self._outgoing.pending:
-            self._receive_more(plain)
-        else:
+        except ssl.SSLError as error:
+            self._fail(error)
+            return
+        if plain:
+            self._empty_records = 0
             self._hand_on(plain)
+        else:
+            self._end_by_word()
 
     def eof_received(self) -> bool:
         """The client has closed its half of the socket; whether the other half stays open for now.
@@ -184,14 +204,13 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         if self._is_closing:
             self._drop(data)
             return
-        if self._may_be_direct and not self._held:
-            self._is_direct = True
-            self.data_received(data)
-            return
-        self._held.append(data)
+        self._held += data
         self._held_bytes += len(data)
         if not self._is_in_line and not self._reading_paused:
-            self._stand_in_line()
+            if self._is_known:
+                self._receive_held()
+            else:
+                self._stand_in_line()
         if self._held and not self._charge():
             logger.debug("a connection is cut: there is no room for what cannot be looked at yet")
             self.abort()
@@ -214,8 +233,31 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         return self._protocol is not None and self._protocol.peer.is_known
 
     @property
-    def _may_be_direct(self) -> bool:
-        return self._is_known and not self._reading_paused
+    def _has_more(self) -> bool:
+        """Whether there is something to give to the library. It would not look at half a header."""
+        return len(self._held) >= (1 if self._record_bytes else HEADER_BYTES)
+
+    def _feed(self) -> bool:
+        """Give the library the next record, or what has come of it; whether there was any."""
+        if not self._has_more:
+            return False
+        held = self._held
+        if not self._record_bytes:
+            self._record_bytes = HEADER_BYTES + int.from_bytes(held[3:HEADER_BYTES])
+        piece = held[: self._record_bytes]
+        del held[: self._record_bytes]
+        self._record_bytes -= len(piece)
+        self._incoming.write(piece)
+        return True
+
+    def _note_empty(self) -> bool:
+        """A record had no data in it, or is not whole yet; whether the connection goes on."""
+        self._empty_records += not self._record_bytes
+        if self._empty_records <= EMPTY_RECORDS_MAX:
+            return True
+        logger.debug("a connection is cut: its client changes keys and says nothing")
+        self.abort()
+        return False
 
     def _stand_in_line(self) -> None:
         if not self._is_closing:
@@ -227,23 +269,24 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             return  # it has ended meanwhile
         self._is_in_line = False
         if not self._reading_paused:
-            self._incoming.write(b"".join(self._held))
-            self._held = []
-            if self._protocol is None:
-                self._greet()
-            else:
-                self._receive_more(None)
-            if not self._incoming.pending:
-                self._let_go()
+            self._receive_held()
         if self._has_ended and not self._is_in_line:
             self._end_input()
             self._transport.close()
 
+    def _receive_held(self) -> None:
+        if self._protocol is None:
+            self._greet()
+        else:
+            self._receive_more()
+        if not self._has_more:
+            self._let_go()
+
     def _let_go(self) -> None:
-        """Nothing is held any longer."""
+        """Nothing is held any longer but half a header."""
         if self._charged_bytes:
             self._share.give_back(self._charged_bytes)
-        self._held, self._held_bytes, self._charged_bytes = [], 0, 0
+        self._held_bytes, self._charged_bytes = len(self._held), 0
         if self._is_held_up:
             self._is_held_up = False
             if not self.is_closing():
@@ -256,51 +299,67 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         if self._dropped_bytes > self._dropped_bytes_max:
             self.abort()
         elif self._is_listening:
-            self._incoming.write(data)
+            self._held += data
             try:
                 for _ in range(RECORDS_AT_ONCE_MAX):
-                    if not self._decrypt(RECORD_BYTES_MAX):
-                        self._transport.close()
+                    if not self._feed():
                         return
-                self._is_listening = False
-            except ssl.SSLWantReadError:
-                pass
+                    with suppress(ssl.SSLWantReadError):
+                        if not self._decrypt(RECORD_BYTES_MAX):
+                            self._transport.close()
+                            return
             except ssl.SSLZeroReturnError:
                 self._transport.close()
+                return
             except ssl.SSLError:
-                self._is_listening = False
+                pass
+            self._is_listening = False
+            self._held.clear()
 
     def _greet(self) -> None:
-        """A step of the handshake."""
-        try:
-            self._ssl.do_handshake()
-        except ssl.SSLWantReadError:
+        """Steps of the handshake."""
+        for _ in range(RECORDS_AT_ONCE_MAX):
+            if not self._feed():
+                self._flush()
+                return
+            try:
+                self._ssl.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError as error:
+                self._fail(error)
+                return
+            break
+        else:
             self._flush()
-            return
-        except ssl.SSLError as error:
-            self._fail(error)
+            self._go_on_later()
             return
         self._flush()
         protocol = self._protocol = self._make()
         self._hand_on = protocol.data_received
         self._end_greeting()
         protocol.connection_made(self)
-        if self._incoming.pending and not self._is_closing:
-            self._receive_more(None)  # what came behind the handshake
+        if self._has_more and not self._is_closing and not self._reading_paused:
+            self._receive_more()  # what came behind the handshake
 
-    def _receive_more(self, first: bytes | None) -> None:
-        """Hand on all that came, in one piece, and see whether it is the last. Of a stranger, only
-        some of it: the rest in another turn."""
-        pieces, last = [first or b""], first
-        is_known = self._is_known
+    def _receive_more(self) -> None:
+        """Hand on what came, in one piece, and see whether it is the last. Only so many records of
+        it: the rest in another turn."""
+        pieces: list[bytes] = []
+        is_over = False
         try:
-            while last != b"" and self._incoming.pending:
-                if not is_known and len(pieces) > RECORDS_AT_ONCE_MAX:
+            for _ in range(KNOWN_RECORDS_AT_ONCE_MAX if self._is_known else RECORDS_AT_ONCE_MAX):
+                if is_over or not self._feed():
                     break
-                last = self._decrypt(RECORD_BYTES_MAX)
-                pieces.append(last)
-        except ssl.SSLWantReadError:
-            pass
+                try:
+                    plain = self._decrypt(RECORD_BYTES_MAX)
+                except ssl.SSLWantReadError:
+                    if self._note_empty():
+                        continue
+                    return
+                self._empty_records = 0
+                is_over = not plain
+                pieces.append(plain)
         except ssl.SSLError as error:
             self._fail(error)
             return
@@ -309,19 +368,29 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             self._hand_on(plain)
         if self._is_closing:
             return
-        if last == b"":
-            assert self._protocol is not None
-            self._protocol.eof_received()
-            self.close()
-        elif self._incoming.pending and not self._is_in_line and not self._reading_paused:
-            self._is_in_line = True
-            self._turns.wait(self._take_turn)
-
-    def _unreadable(self, error: ssl.SSLError) -> None:
-        if isinstance(error, ssl.SSLWantReadError):
-            self._flush()
+        if is_over:
+            self._end_by_word()
+        elif self._reading_paused or self._is_in_line:
+            pass
+        elif self._has_more:
+            self._go_on_later()
         else:
-            self._fail(error)
+            self._is_direct = self._is_known and not self._held and not self._record_bytes
+
+    def _end_by_word(self) -> None:
+        """The client has said that it is over."""
+        assert self._protocol is not None
+        self._protocol.eof_received()
+        self.close()
+
+    def _go_on_later(self) -> None:
+        """Look at the rest of what came in another turn."""
+        self._is_in_line = True
+        self._is_direct = False
+        if self._is_known:
+            asyncio.get_running_loop().call_soon(self._take_turn)
+        else:
+            self._turns.wait(self._take_turn)
 
     def _fail(self, error: Exception) -> None:
         """Say why, as far as TLS has a word for that, and close."""
@@ -340,6 +409,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         self._is_closing = True
         self._is_direct = False
         self._is_in_line = False
+        self._held.clear()
         self._let_go()
 
     def _end_greeting(self) -> None:
@@ -373,7 +443,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         if self._is_closing:
             return
         is_held_up = self._is_held_up
-        self._is_listening = not self._held and not self._incoming.pending
+        self._is_listening = not self._held
         self._begin_end()
         if self._say_goodbye() or self._has_ended:
             self._transport.close()
@@ -412,14 +482,8 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
 
     def resume_reading(self) -> None:
         self._reading_paused = False
-        has_more = self._held or self._incoming.pending
-        if has_more and not self._is_in_line and not self._is_closing:
-            # Not at once: whoever resumes is in the middle of something.
-            self._is_in_line = True
-            if self._is_known:
-                asyncio.get_running_loop().call_soon(self._take_turn)
-            else:
-                self._turns.wait(self._take_turn)
+        if self._has_more and not self._is_in_line and not self._is_closing:
+            self._go_on_later()  # not at once: whoever resumes is in the middle of something
 
     def can_write_eof(self) -> bool:
         return False

@@ -7,6 +7,7 @@ import gc
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,12 +23,14 @@ from restow.httpserver import (
 )
 from restow.httpserver.connection import ServerConnection
 from restow.httpserver.tls_connection import (
+    EMPTY_RECORDS_MAX,
     HELD_BYTES,
     RECORD_BYTES_MAX,
     SEALED_BYTES_MAX,
     TlsConnection,
 )
 from tests.support.certificates import CertificateFiles
+from tests.support.key_updates import keep_secrets, key_updates
 from tests.unit.httpserver.conftest import (
     WAIT_SECONDS,
     Harness,
@@ -507,3 +510,46 @@ async def test_a_client_that_leaves_in_line(
     async with asyncio.timeout(WAIT_SECONDS):
         await given_up.wait()
     await until(lambda: open_count(harness) == 0)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_changes_of_keys(
+    harness: Harness,
+    certificates: CertificateFiles,
+    tls: TlsMaterial,
+    tmp_path: Path,
+    *,
+    is_known: bool,
+) -> None:
+    """Some are answered; a flood of them takes no turn of the loop, and ends the connection."""
+    listener = await harness.start(tls=tls)
+    for count in (EMPTY_RECORDS_MAX, 10_000):
+        bare = await harness.connect()
+        context = client_context(certificates.ca_file)
+        keep_secrets(context, tmp_path / str(count))
+        client = Speaker(context, bare.reader, bare.writer)
+        last = await client.greet()
+        flood = key_updates(tmp_path / str(count), client.tls, count)
+        client.writer.write(last)
+        await until(lambda: open_count(harness) == 1)
+        harness.connection.peer.is_known = is_known
+        given: list[int] = []
+        secured = harness.connection._transport
+        assert isinstance(secured, TlsConnection)
+        decrypt = secured._decrypt
+
+        def watched(nbytes: int, decrypt: Any = decrypt, given: list[int] = given) -> Any:
+            given.append(1)
+            return decrypt(nbytes)
+
+        secured._decrypt = watched  # type: ignore[assignment]
+        client.writer.write(flood)
+        await until(lambda given=given: len(given) >= EMPTY_RECORDS_MAX)  # type: ignore[misc]
+        if count > EMPTY_RECORDS_MAX:
+            await until(lambda: open_count(harness) == 0)
+            assert len(given) == EMPTY_RECORDS_MAX + 1
+        else:
+            assert open_count(harness) == 1
+            bare.writer.close()
+            await until(lambda: open_count(harness) == 0)
+    assert listener.counters.connections_open == 0
