@@ -63,25 +63,25 @@ class WebhookMetrics:
     def publish(self, metrics: Metrics) -> None:
         """Show all of it."""
         prefix, of_hook = "apiserver_admission", ("name", "type")
-        metrics.gauge(
+        metrics.counter(
             f"{prefix}_webhook_request_total",
             "Admission webhooks asked, by name, kind of webhook, operation and what came of it.",
             (*of_hook, "operation", "code", "rejected"),
             lambda: list(self._requests.items()),
         )
-        metrics.gauge(
+        metrics.counter(
             f"{prefix}_webhook_rejection_count",
             "Writes refused because of an admission webhook, by name and reason.",
             (*of_hook, "operation", "error_type", "rejection_code"),
             lambda: list(self._rejections.items()),
         )
-        metrics.gauge(
+        metrics.counter(
             f"{prefix}_webhook_fail_open_count",
             "Admission webhooks that could not be asked and were left out.",
             of_hook,
             lambda: list(self._failed_open.items()),
         )
-        metrics.gauge(
+        metrics.counter(
             f"{prefix}_match_condition_exclusions_total",
             "Admission webhooks that were not asked because of their match conditions.",
             ("name", "kind", "type", "operation"),

@@ -179,8 +179,8 @@ def _publish_objects(
         ("resource",),
         lambda: object_counts(catalog, caches),
     )
-    metrics.gauge(
-        "restow_storage_state_contradictions",
+    metrics.counter(
+        "restow_storage_state_contradictions_total",
         "StorageStates that listed less than was stored, and were corrected by this server.",
         (),
         lambda: [] if contradictions is None else [((), contradictions.corrected)],

@@ -73,19 +73,19 @@ class Audit:
     def publish(self, metrics: Metrics) -> None:
         """Show what is counted."""
         auditor, sink = self.auditor, self._sink
-        metrics.gauge(
+        metrics.counter(
             "apiserver_audit_event_total",
             "Audit events that were written to the log.",
             (),
             lambda: [((), float(sink.written))],
         )
-        metrics.gauge(
+        metrics.counter(
             "apiserver_audit_level_total",
             "Requests by the level at which they were audited.",
             ("level",),
             lambda: [((LEVEL_NAMES[each],), float(n)) for each, n in enumerate(auditor.levels)],
         )
-        metrics.gauge(
+        metrics.counter(
             "restow_audit_events_dropped_total",
             "Audit events that were lost: no room to wait, no disk, or not to be encoded.",
             ("cause",),

@@ -149,7 +149,7 @@ class CertificateReload:
             (),
             lambda: [((), self._seconds_left())] if self._serving_end else [],
         )
-        metrics.gauge(
+        metrics.counter(
             "restow_certificate_reloads_total",
             "Certificates and authorities that were found to have changed, by what became of it.",
             ("outcome",),

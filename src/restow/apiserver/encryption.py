@@ -85,8 +85,8 @@ class Encryption:
             (),
             lambda: [((), float(not self.keys.last_error))],
         )
-        metrics.gauge(
-            "restow_encryption_config_reloads",
+        metrics.counter(
+            "restow_encryption_config_reloads_total",
             "Changes of the encryption configuration file, by what has come of them.",
             ("outcome",),
             lambda: [((name,), float(count)) for name, count in self.keys.reloads.items()],

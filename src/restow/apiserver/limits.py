@@ -60,7 +60,7 @@ def publish_limits(metrics: Metrics, in_flight: InFlight) -> None:
         (),
         lambda: [((), in_flight.streams.taken)],
     )
-    metrics.gauge(
+    metrics.counter(
         "restow_requests_turned_away_total",
         "Requests that found no seat and were answered with 429.",
         ("request_kind",),

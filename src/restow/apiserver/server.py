@@ -414,9 +414,12 @@ def load_catalog(options: ServeOptions, kinds: Sequence[Resource] = ()) -> Catal
 def _publish(metrics: Metrics, listener: Listener) -> None:
     """Show what the listener counts."""
     for field in fields(listener.counters):
-        metrics.gauge(
-            f"restow_listener_{field.name}",
-            f"{field.name.replace('_', ' ')} of the HTTP listener".capitalize(),
+        grows = field.metadata["grows"]
+        name = f"restow_listener_{field.name.removesuffix('_total')}"
+        add = metrics.counter if grows else metrics.gauge
+        add(
+            f"{name}_total" if grows else name,
+            field.metadata["about"],
             (),
             lambda name=field.name: [((), getattr(listener.counters, name))],  # type: ignore[misc]
         )

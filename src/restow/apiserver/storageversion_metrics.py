@@ -14,34 +14,42 @@ def publish_coordination(coordinator: Coordinator, metrics: Metrics) -> None:
     """Add the figures of one server's coordination."""
     membership, collector = coordinator.membership, coordinator.collector
     agreements = coordinator.agreements
-    single: dict[str, tuple[str, Callable[[], float | None]]] = {
-        "restow_identity_lease_age_seconds": (
-            "Time since the last renewal of this server's identity.",
-            lambda: membership.age_seconds if membership.is_member else None,
-        ),
-        "restow_storage_version_registration_seconds": (
-            "How long the last registration of all resources has taken.",
-            lambda: coordinator.registration_seconds,
-        ),
-        "restow_storage_version_registration_conflicts": (
-            "Registrations that were overtaken by another server's and repeated.",
-            lambda: coordinator.registrar.conflicts,
-        ),
-        "restow_fence_rejections": (
-            "Writes that the fence has stopped, to be encoded anew.",
-            lambda: coordinator.table.fence_failures,
-        ),
-        "restow_collector_servers_removed": (
-            "Dead servers that this one has removed.",
-            lambda: collector.servers_removed,
-        ),
-        "restow_collector_entries_removed": (
-            "Entries of dead servers that this one has removed from reports.",
-            lambda: collector.entries_removed,
-        ),
-    }
-    for name, (about, read) in single.items():
-        metrics.gauge(name, about, (), _values(read))
+    metrics.gauge(
+        "restow_identity_lease_age_seconds",
+        "Time since the last renewal of this server's identity Lease.",
+        (),
+        _values(lambda: membership.age_seconds if membership.is_member else None),
+    )
+    metrics.gauge(
+        "restow_storage_version_registration_seconds",
+        "Duration of the last registration of all resources.",
+        (),
+        _values(lambda: coordinator.registration_seconds),
+    )
+    metrics.counter(
+        "restow_storage_version_registration_conflicts_total",
+        "Registrations that conflicted with one of another server and were retried.",
+        (),
+        _values(lambda: coordinator.registrar.conflicts),
+    )
+    metrics.counter(
+        "restow_fence_rejections_total",
+        "Writes that the fence rejected and that were encoded again.",
+        (),
+        _values(lambda: coordinator.table.fence_failures),
+    )
+    metrics.counter(
+        "restow_collector_servers_removed_total",
+        "Dead servers that this server removed.",
+        (),
+        _values(lambda: collector.servers_removed),
+    )
+    metrics.counter(
+        "restow_collector_entries_removed_total",
+        "Entries of dead servers that this server removed from StorageVersions.",
+        (),
+        _values(lambda: collector.entries_removed),
+    )
     metrics.gauge(
         "restow_storage_version_agreement",
         "Whether all servers write a resource in one version: 1 or 0.",

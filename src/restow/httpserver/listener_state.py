@@ -48,22 +48,37 @@ class TrackedConnection(Protocol):
     def abort(self) -> None: ...
 
 
+def _now(about: str) -> int:
+    """A number that rises and falls."""
+    return field(default=0, metadata={"about": about, "grows": False})
+
+
+def _growing(about: str) -> int:
+    """A number that only grows."""
+    return field(default=0, metadata={"about": about, "grows": True})
+
+
 @dataclass(slots=True)
 class Counters:
-    """What the listener has done, for metrics: numbers that grow, and some that say what is now."""
+    """What the listener counts, for metrics. The metadata of a field has its HELP text, and
+    whether it only grows."""
 
-    connections_open: int = 0
-    connections_total: int = 0
-    connections_refused: int = 0
-    connections_displaced: int = 0
-    requests_total: int = 0
-    requests_refused: int = 0
-    requests_slowed: int = 0
-    answers_pending: int = 0
-    streams_open: int = 0
-    tunnels_open: int = 0
-    received_bytes: int = 0
-    sent_bytes: int = 0
+    connections_open: int = _now("Open connections.")
+    connections_total: int = _growing("Accepted connections.")
+    connections_refused: int = _growing("Connections refused with 503 because there were too many.")
+    connections_displaced: int = _growing("Idle connections closed to make room for new ones.")
+    requests_total: int = _growing("Received requests.")
+    requests_refused: int = _growing(
+        "Requests answered by the listener itself with an error that ends the connection."
+    )
+    requests_slowed: int = _growing(
+        "Requests whose connection was made to wait after rejected requests."
+    )
+    answers_pending: int = _now("Requests that were not answered yet.")
+    streams_open: int = _now("Open streams, such as watches.")
+    tunnels_open: int = _now("Open tunnels of upgraded connections.")
+    received_bytes: int = _growing("Bytes received from clients.")
+    sent_bytes: int = _growing("Bytes sent to clients.")
 
 
 @dataclass(slots=True, kw_only=True)

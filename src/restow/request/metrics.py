@@ -17,15 +17,22 @@ from prometheus_client.core import (
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
+    UnknownMetricFamily,
 )
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5, 10)
+KUBERNETES_COUNTERS: Final = (
+    "apiserver_admission_webhook_fail_open_count",
+    "apiserver_admission_webhook_rejection_count",
+)
+"""Counters that Kubernetes defines without `_total`."""
 _LABELS: Final = ("verb", "group", "version", "resource", "subresource", "code")
 
 Labels = tuple[str, str, str, str, str, str]
-Gauge = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
+Values = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
+"""Reads the value of each set of labels."""
 Histogram = Callable[[], Iterable[tuple[tuple[str, ...], list[tuple[str, float]], float]]]
 """Of each set of labels: how many were at most so much, by bound, the last one `+Inf`; the sum."""
 
@@ -104,7 +111,8 @@ class Metrics(Collector):
         self.registry.register(self)
         self._tallies: dict[Labels, Tally] = {}
         self._durations: dict[str, _Durations] = {}
-        self._gauges: list[tuple[str, str, tuple[str, ...], Gauge]] = []
+        self._gauges: list[tuple[str, str, tuple[str, ...], Values]] = []
+        self._counters: list[tuple[str, str, tuple[str, ...], Values]] = []
         self._histograms: list[tuple[str, str, tuple[str, ...], Histogram]] = []
 
     def count(self, labels: Labels, seconds: float) -> None:
@@ -122,10 +130,19 @@ class Metrics(Collector):
             found = self._tallies[labels] = Tally(durations)
         return found
 
-    def gauge(self, name: str, about: str, labels: tuple[str, ...], read: Gauge) -> None:
-        """Add something that is read when asked for. What is called `_total` only ever grows, and
-        is shown as a counter."""
+    def gauge(self, name: str, about: str, labels: tuple[str, ...], read: Values) -> None:
+        """Add a value that can rise and fall; it is read at each scrape. Raises ValueError for a
+        name that ends in `_total`."""
+        if name.endswith("_total"):
+            raise ValueError(f"{name} is the name of a counter")
         self._gauges.append((name, about, labels, read))
+
+    def counter(self, name: str, about: str, labels: tuple[str, ...], read: Values) -> None:
+        """Add a value that only grows while the process runs; it is read at each scrape. Raises
+        ValueError for a name without `_total`, unless Kubernetes defines that name."""
+        if not name.endswith("_total") and name not in KUBERNETES_COUNTERS:
+            raise ValueError(f"{name} is not the name of a counter: it lacks _total")
+        self._counters.append((name, about, labels, read))
 
     def histogram(self, name: str, about: str, labels: tuple[str, ...], read: Histogram) -> None:
         """Add something that was measured, and is read when asked for."""
@@ -159,11 +176,16 @@ class Metrics(Collector):
             durations.add_metric((verb,), found.cumulative(), found.sum_seconds)
         yield durations
         for name, about, label_names, read in self._gauges:
-            family = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            shown = family(name, about, labels=label_names)
+            gauge = GaugeMetricFamily(name, about, labels=label_names)
             for labels_of_one, value in read():
-                shown.add_metric(labels_of_one, value)
-            yield shown
+                gauge.add_metric(labels_of_one, value)
+            yield gauge
+        for name, about, label_names, read in self._counters:
+            family = UnknownMetricFamily if name in KUBERNETES_COUNTERS else CounterMetricFamily
+            counter = family(name, about, labels=label_names)
+            for labels_of_one, value in read():
+                counter.add_metric(labels_of_one, value)
+            yield counter
         for name, about, label_names, measured in self._histograms:
             drawn = HistogramMetricFamily(name, about, labels=label_names)
             for labels_of_one, buckets, total in measured():
@@ -171,13 +193,20 @@ class Metrics(Collector):
             yield drawn
 
     def document(self) -> bytes:
-        return generate_latest(self.registry)
+        """The text that a scrape gets."""
+        text = generate_latest(self.registry)
+        # The library has no counter without `_total`, so it writes these as untyped.
+        for name in KUBERNETES_COUNTERS:
+            text = text.replace(
+                f"# TYPE {name} untyped".encode(), f"# TYPE {name} counter".encode()
+            )
+        return text
 
 
 class HealthMetrics(Collector):
     """Health checks by Kubernetes' names, in a document of their own: it is asked for often."""
 
-    def __init__(self, *, states: Gauge, counts: Gauge) -> None:
+    def __init__(self, *, states: Values, counts: Values) -> None:
         self._states = states
         self._counts = counts
         self._registry = CollectorRegistry()

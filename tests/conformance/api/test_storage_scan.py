@@ -192,7 +192,7 @@ async def test_a_contradiction_is_corrected(
             "widgets.example.com",
         )
         metrics = (await api.get("/metrics")).body
-        assert b"restow_storage_state_contradictions 1.0" in metrics
+        assert b"restow_storage_state_contradictions_total 1.0" in metrics
     finally:
         await coordinator.close()
         await server.stop()
