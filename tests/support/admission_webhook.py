@@ -6,24 +6,18 @@ request for a review, whatever its path.
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import ssl
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import orjson
 
-from tests.support.certificates import CertificateFiles, make_certificate
-from tests.support.conversion_webhook import Raw
+from tests.support.certificates import make_certificate
+from tests.support.webhook_server import Answer, Object, Raw, WebhookServer
 
-HEAD_BYTES_MAX: Final = 64 * 1024
-
-Object = dict[str, Any]
-Response = Callable[[Object], "Object | Raw | Awaitable[Object | Raw]"]
+Response = Callable[[Object], Answer]
 """From the `request` of a review to its `response`, without the uid; or to no review at all."""
 
 
@@ -48,38 +42,22 @@ def patch(*operations: Object) -> Response:
     return lambda _request: {"allowed": True, "patch": encoded, "patchType": "JSONPatch"}
 
 
-@dataclass(slots=True)
-class AdmissionWebhook:
-    """A server on a loopback port."""
+@dataclass(slots=True, kw_only=True)
+class AdmissionWebhook(WebhookServer):
+    """A webhook that admits, denies or patches objects."""
 
-    files: CertificateFiles
     respond: Response = allow
     requests: list[Object] = field(default_factory=list)
     """What it was asked, ever."""
     paths: list[str] = field(default_factory=list)
-    connections: int = 0
-    _server: asyncio.Server | None = None
-    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
-    port: int = 0
 
     @classmethod
     async def start(cls, directory: Path, respond: Response = allow) -> Self:
         names = ("localhost", "hook.default.svc")
-        made = cls(make_certificate(directory, name="webhook", host_names=names), respond)
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(made.files.cert_file, made.files.key_file)
-        made._server = await asyncio.start_server(
-            made._serve, "127.0.0.1", 0, ssl=context, limit=HEAD_BYTES_MAX
-        )
-        made.port = made._server.sockets[0].getsockname()[1]
+        files = make_certificate(directory, name="webhook", host_names=names)
+        made = cls(files=files, respond=respond)
+        await made.listen()
         return made
-
-    async def stop(self) -> None:
-        """End all connections, and take no new one."""
-        if self._server is not None:
-            self._server.close()
-        for writer in tuple(self._writers):
-            writer.transport.abort()
 
     def forget(self) -> None:
         """As if nothing had been asked."""
@@ -88,8 +66,7 @@ class AdmissionWebhook:
 
     def client_config(self, path: str = "/review") -> Object:
         """How a configuration names it."""
-        bundle = base64.b64encode(self.files.ca_file.read_bytes()).decode()
-        return {"url": f"https://127.0.0.1:{self.port}{path}", "caBundle": bundle}
+        return {"url": f"https://127.0.0.1:{self.port}{path}", "caBundle": self.ca_bundle}
 
     def hook(self, name: str = "rules.example.com", **changes: Any) -> Object:
         """One webhook of a configuration: about every write of config maps, if nothing is said."""
@@ -109,33 +86,12 @@ class AdmissionWebhook:
             **changes,
         }
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self._writers.add(writer)
-        try:
-            with suppress(OSError, EOFError, asyncio.CancelledError):
-                while True:
-                    await self._answer(reader, writer)
-        finally:
-            self._writers.discard(writer)
-            writer.transport.abort()
+    def respond_to(self, review: Object, path: str) -> Answer:
+        self.requests.append(review["request"])
+        self.paths.append(path)
+        return self.respond(review["request"])
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        lengths = [line for line in lines if line.lower().startswith("content-length:")]
-        review = orjson.loads(await reader.readexactly(int(lengths[0].split(":")[1])))
-        request = review["request"]
-        self.requests.append(request)
-        self.paths.append(lines[0].split(" ")[1])
-        found = self.respond(request)
-        answer = await found if isinstance(found, Awaitable) else found
-        if not isinstance(answer, Raw):
-            response = {"uid": request["uid"], **answer}
-            head = {"kind": "AdmissionReview", "apiVersion": review["apiVersion"]}
-            answer = Raw(orjson.dumps({**head, "response": response}))
-        extra = "".join(f"{name}: {value}\r\n" for name, value in answer.headers)
-        head_lines = (
-            f"HTTP/1.1 {answer.status}\r\nContent-Length: {len(answer.body)}\r\n{extra}\r\n"
-        )
-        writer.write(head_lines.encode() + answer.body)
-        await writer.drain()
+    def complete(self, review: Object, answer: Object) -> Object:
+        response = {"uid": review["request"]["uid"], **answer}
+        head = {"kind": "AdmissionReview", "apiVersion": review["apiVersion"]}
+        return {**head, "response": response}

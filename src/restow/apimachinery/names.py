@@ -66,10 +66,6 @@ class GroupResource(NamedTuple):
     def __str__(self) -> str:
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
-    def with_version(self, version: str) -> GroupVersionResource:
-        """This resource in one version."""
-        return GroupVersionResource(self.group, version, self.resource)
-
 
 class GroupKind(NamedTuple):
     """A kind whatever its version, written `Deployment.apps`, or `Pod` in the core."""
@@ -87,10 +83,6 @@ class GroupKind(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind}.{self.group}" if self.group else self.kind
-
-    def with_version(self, version: str) -> GroupVersionKind:
-        """This kind in one version."""
-        return GroupVersionKind(self.group, version, self.kind)
 
 
 class GroupVersionKind(NamedTuple):

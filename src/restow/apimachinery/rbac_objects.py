@@ -16,7 +16,6 @@ from restow.apimachinery.rbac import PolicyRule
 
 GROUP: Final = "rbac.authorization.k8s.io"
 AUTO_UPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
-USER: Final = "User"
 ACCOUNT: Final = "ServiceAccount"
 _ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 

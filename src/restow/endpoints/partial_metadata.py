@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 
 META_V1: Final = "meta.k8s.io/v1"
-META_V1BETA1: Final = "meta.k8s.io/v1beta1"
 PARTIAL_OBJECT: Final = "PartialObjectMetadata"
 PARTIAL_LIST: Final = "PartialObjectMetadataList"
 
@@ -33,21 +32,6 @@ def partial_object(obj: Mapping[str, Any], *, api_version: str = META_V1) -> dic
         "kind": PARTIAL_OBJECT,
         "apiVersion": api_version,
         "metadata": metadata if isinstance(metadata, dict) else {},
-    }
-
-
-def partial_list(
-    objects: Iterable[Mapping[str, Any]],
-    *,
-    metadata: Mapping[str, Any],
-    api_version: str = META_V1,
-) -> dict[str, Any]:
-    """The metadata-only form of a list of decoded objects; `metadata` is that of the list."""
-    return {
-        "kind": PARTIAL_LIST,
-        "apiVersion": api_version,
-        "metadata": dict(metadata),
-        "items": [partial_object(obj, api_version=api_version) for obj in objects],
     }
 
 

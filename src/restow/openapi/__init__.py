@@ -1,7 +1,7 @@
 """OpenAPI documents: what clients read to validate, to merge and to explain.
 
-`v3_document` makes one document for a group version, `v3_index` lists them, `v2_document` makes the
-one old document, as JSON or as the protobuf that old clients insist on. The caller says what is
+`v3_document` makes one document for a group version, `v3_index_of` lists them, `v2_document` makes
+the one old document, as JSON or as the protobuf that old clients insist on. The caller says what is
 served by `ServedKind` values, and keeps the `Document` values it gets: they hold only compressed
 bytes. A caller whose kinds change one by one keeps a `V2Part` for each and puts them together with
 a `V2Assembly`, which also takes what other servers' documents say (`foreign_spec`). Nothing is
@@ -35,7 +35,6 @@ from restow.openapi.v3 import (
     document_path,
     group_versions,
     v3_document,
-    v3_index,
     v3_index_of,
 )
 from restow.openapi.v3_conversion import converted
@@ -62,6 +61,5 @@ __all__ = [
     "kind_digest",
     "v2_document",
     "v3_document",
-    "v3_index",
     "v3_index_of",
 ]

@@ -38,17 +38,6 @@ def group_versions(kinds: Iterable[ServedKind]) -> list[tuple[str, str]]:
     return sorted({(kind.group, kind.version) for kind in kinds})
 
 
-def v3_index(kinds: Sequence[ServedKind], info: ApiInfo) -> Document:
-    """The index: for each document a path with its hash. It needs none of them to be built."""
-    by_version: dict[tuple[str, str], list[ServedKind]] = {}
-    for kind in kinds:
-        by_version.setdefault((kind.group, kind.version), []).append(kind)
-    return v3_index_of(
-        (group, version, fingerprint(members, info))
-        for (group, version), members in by_version.items()
-    )
-
-
 def v3_index_of(entries: Iterable[tuple[str, str, str]]) -> Document:
     """The index, from each group version and the hash of its document."""
     paths = {}

@@ -15,8 +15,8 @@ from restow.apimachinery.names import GroupKind, GroupVersion, GroupVersionKind,
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.kinds.builtin import group_order
 from restow.kinds.releases import Release, ReleaseKind, default_release
-from restow.registry.resource import Resource, Shape
-from restow.registry.shapes import BuiltinShape, OpenShape
+from restow.registry.resource import OpenShape, Resource, Shape
+from restow.registry.shapes import BuiltinShape
 
 OnChange = Callable[[str], None]
 """Told of the group in which something has changed."""

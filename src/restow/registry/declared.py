@@ -15,21 +15,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from restow.apimachinery import field_errors, status
-from restow.apimachinery.apply.schema import DEDUCED, SchemaNode
+from restow.apimachinery import field_errors
 from restow.apimachinery.conversion import SAME_SHAPE, Convert, Converter, Spoke
 from restow.apimachinery.json_schema import JsonSchema
 from restow.apimachinery.status_error import StatusCause
-from restow.apimachinery.strategic_merge import MergeSchema
 from restow.kinds.kind import STATUS, Kind, api_version
-from restow.registry.resource import Object, Resource
+from restow.registry.resource import Object, OpenShape, Resource
 
 CAUSES_MAX = 100
 
 Schema = Mapping[str, Any]
 
 
-class DeclaredShape:
+class DeclaredShape(OpenShape):
     """A kind whose versions have a JSON schema each. Satisfies `resource.Shape`."""
 
     def __init__(self, schemas: Mapping[str, Schema | None]) -> None:
@@ -38,18 +36,6 @@ class DeclaredShape:
         self._validators = {
             version: JsonSchema(schema) for version, schema in schemas.items() if schema is not None
         }
-
-    def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
-        return obj, []
-
-    def default(self, version: str, obj: Object) -> Object:
-        return obj
-
-    def prepare_create(self, obj: Object) -> None:
-        return None
-
-    def prepare_update(self, new: Object, old: Object) -> None:
-        return None
 
     def problems(
         self, version: str, new: Object, old: Object | None, *, subresource: str = ""
@@ -64,18 +50,6 @@ class DeclaredShape:
             if len(causes) == CAUSES_MAX:
                 break
         return causes
-
-    def merge_schema(self, version: str) -> MergeSchema | None:
-        return None
-
-    def field_schema(self, version: str) -> SchemaNode:
-        return DEDUCED
-
-    def blank(self, version: str) -> Object:
-        return {}
-
-    def decode_protobuf(self, version: str, raw: bytes) -> Object:
-        raise status.unsupported_media_type(["application/json", "application/yaml"])
 
 
 def declare_kind(

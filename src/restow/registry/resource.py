@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from restow.apimachinery.apply.schema import SchemaNode
+from restow.apimachinery import status
+from restow.apimachinery.apply.schema import DEDUCED, SchemaNode
 from restow.apimachinery.conversion import Converter
 from restow.apimachinery.names import GroupVersion, GroupVersionKind
 from restow.apimachinery.status_error import StatusCause
@@ -63,6 +64,39 @@ class Shape(Protocol):
 
     def decode_protobuf(self, version: str, raw: bytes) -> Object:
         """An object from its protobuf message. Raises 415 where there is no such form."""
+
+
+class OpenShape:
+    """A kind of which nothing is known but its metadata: one that is declared as data only."""
+
+    def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
+        return obj, []
+
+    def default(self, version: str, obj: Object) -> Object:
+        return obj
+
+    def prepare_create(self, obj: Object) -> None:
+        return None
+
+    def prepare_update(self, new: Object, old: Object) -> None:
+        return None
+
+    def problems(
+        self, version: str, new: Object, old: Object | None, *, subresource: str = ""
+    ) -> list[StatusCause]:
+        return []
+
+    def merge_schema(self, version: str) -> MergeSchema | None:
+        return None
+
+    def field_schema(self, version: str) -> SchemaNode:
+        return DEDUCED
+
+    def blank(self, version: str) -> Object:
+        return {}
+
+    def decode_protobuf(self, version: str, raw: bytes) -> Object:
+        raise status.unsupported_media_type(["application/json", "application/yaml"])
 
 
 class RemoteConversion(Protocol):

@@ -1,7 +1,7 @@
-"""What is known about the fields of hosted kinds: from the tables of built-in kinds, or nothing.
+"""What is known about the fields of built-in kinds, from their tables.
 
-`BuiltinShape` joins types, defaults and validation of a built-in kind. `OpenShape` is for kinds
-that a release or a library user declares as data only. Both satisfy `resource.Shape`.
+`BuiltinShape` joins types, defaults and validation of a built-in kind. It satisfies
+`resource.Shape`.
 """
 
 from __future__ import annotations
@@ -108,36 +108,3 @@ class BuiltinShape:
             group, name = GroupVersion.parse(version)
             self._structs[version] = all_types().of_kind(group, name, self._kind.kind)
         return self._structs[version]
-
-
-class OpenShape:
-    """A kind of which nothing is known but its metadata."""
-
-    def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
-        return obj, []
-
-    def default(self, version: str, obj: Object) -> Object:
-        return obj
-
-    def prepare_create(self, obj: Object) -> None:
-        return None
-
-    def prepare_update(self, new: Object, old: Object) -> None:
-        return None
-
-    def problems(
-        self, version: str, new: Object, old: Object | None, *, subresource: str = ""
-    ) -> list[StatusCause]:
-        return []
-
-    def merge_schema(self, version: str) -> MergeSchema | None:
-        return None
-
-    def field_schema(self, version: str) -> SchemaNode:
-        return DEDUCED
-
-    def blank(self, version: str) -> Object:
-        return {}
-
-    def decode_protobuf(self, version: str, raw: bytes) -> Object:
-        raise status.unsupported_media_type(["application/json", "application/yaml"])

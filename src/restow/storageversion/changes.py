@@ -136,10 +136,10 @@ class MirrorView:
     def guards(self) -> list[Guard]:
         """That all of it is still so."""
         return [
-            _unchanged(report_key(self.name), self.report_item),
-            _unchanged(epoch_key(self.name), self.epoch_item),
-            _unchanged(state_key(self.name), self.state_item),
-            _unchanged(MODES_KEY, self.modes_item),
+            unchanged(report_key(self.name), self.report_item),
+            unchanged(epoch_key(self.name), self.epoch_item),
+            unchanged(state_key(self.name), self.state_item),
+            unchanged(MODES_KEY, self.modes_item),
         ]
 
 
@@ -373,5 +373,6 @@ def _text(item: Item | None) -> str:
     return "" if item is None else item.value.decode(errors="replace")
 
 
-def _unchanged(key: Key, item: Item | None) -> Guard:
+def unchanged(key: Key, item: Item | None) -> Guard:
+    """The guard that a key is still as it was read."""
     return Absent(key) if item is None else RevisionIs(key, item.revision)

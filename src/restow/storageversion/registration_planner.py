@@ -24,7 +24,6 @@ from restow.storage.interface import (
     Delete,
     Guard,
     Item,
-    Key,
     Present,
     Put,
     RevisionIs,
@@ -37,6 +36,7 @@ from restow.storageversion.changes import (
     StorageVersionChange,
     change,
     encoder_of,
+    unchanged,
 )
 from restow.storageversion.errors import KeyUnsupported, NotSettled, VersionUnsupported
 from restow.storageversion.identity import COMPONENT, Mode, ServerId, server_key
@@ -507,7 +507,7 @@ class VotePlanner(ReportPlanner):
         key, selected = selected_key(name), self._mirror.get(selected_key(name))
         if item is None:
             return (Absent(key),)  # Something selected without a ballot: that was not seen yet.
-        return (_unchanged(key, selected), RevisionIs(item.key, item.revision))
+        return (unchanged(key, selected), RevisionIs(item.key, item.revision))
 
     def _vote_writes(
         self, name: str, item: Item | None, stored: StoredVote | None, vote: Vote
@@ -549,7 +549,3 @@ def _origin_guards(resource: Resource) -> tuple[Guard, ...]:
     """That a custom resource is still defined as it is registered."""
     origin = resource.origin
     return () if origin is None else (RevisionIs(origin.key, origin.revision),)
-
-
-def _unchanged(key: Key, item: Item | None) -> Guard:
-    return Absent(key) if item is None else RevisionIs(key, item.revision)

@@ -18,8 +18,8 @@ from restow.aggregator.services import NoServiceEndpoint, ServiceEndpoint
 from restow.aio import Runtime
 from restow.apimachinery import status
 from restow.request.context import User
-from tests.support.admission_webhook import AdmissionWebhook, Object, answer
-from tests.support.conversion_webhook import Raw
+from tests.support.admission_webhook import AdmissionWebhook, answer
+from tests.support.webhook_server import Object, Raw
 
 ALICE, BOB = User("alice"), User("bob")
 MASTER = User("root", ("system:masters",))

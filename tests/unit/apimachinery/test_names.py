@@ -48,11 +48,11 @@ def test_parts() -> None:
     """A longer name gives its parts, and parts make the longer name."""
     kind = GroupVersionKind.of("apps/v1", "Deployment")
     assert kind.group_version.with_kind("Deployment") == kind
-    assert kind.group_kind.with_version("v1") == kind
+    assert kind.group_kind == GroupKind("apps", "Deployment")
     assert kind.api_version == "apps/v1"
     assert GroupVersionKind.of("v1", "Pod").api_version == "v1"
     resource = GroupVersion("apps", "v1").with_resource("deployments")
-    assert resource.group_resource.with_version("v1") == resource
+    assert resource.group_resource == GroupResource("apps", "deployments")
     assert resource.group_version == GroupVersion("apps", "v1")
 
 

@@ -15,7 +15,7 @@ from tests.conformance.api.rights import client_of, give, rule
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
 from tests.support.admission_webhook import AdmissionWebhook, allow, answer, deny, patch
 from tests.support.api_client import JSON_PATCH, ApiClient
-from tests.support.conversion_webhook import Raw
+from tests.support.webhook_server import Raw
 
 Object = dict[str, Any]
 

@@ -26,7 +26,8 @@ from tests.conformance.api.webhooks.gears import (
 )
 from tests.support.api_client import ApiClient
 from tests.support.certificates import make_certificate
-from tests.support.conversion_webhook import ConversionWebhook, Raw
+from tests.support.conversion_webhook import ConversionWebhook
+from tests.support.webhook_server import Raw
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 HANG_SECONDS = 0.2

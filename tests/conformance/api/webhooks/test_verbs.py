@@ -19,7 +19,8 @@ from tests.conformance.api.webhooks.gears import (
     names_of,
 )
 from tests.support.api_client import JSON_PATCH, PARTIAL, TABLE
-from tests.support.conversion_webhook import ConversionWebhook, Raw
+from tests.support.conversion_webhook import ConversionWebhook
+from tests.support.webhook_server import Raw
 
 EVERY_STORE = pytest.mark.parametrize("driver", ["memory", "sqlite", "etcd"], indirect=True)
 HANG_SECONDS = 0.2
