@@ -8,6 +8,7 @@ project and knows no word of its domain.
 
 from restow.aio.backoff import Backoff, retry
 from restow.aio.clock import Clock, SimulatedClock, SystemClock, Timer
+from restow.aio.eager import Suspended, in_task, run_eagerly
 from restow.aio.files import FileRefused, check_regular, in_own_thread, read_regular_file
 from restow.aio.ids import Ids, RandomIds
 from restow.aio.invariants import (
@@ -45,6 +46,7 @@ __all__ = [
     "SeededRandomness",
     "SimulatedClock",
     "StrayCancellation",
+    "Suspended",
     "SystemClock",
     "SystemRandomness",
     "TaskFailure",
@@ -58,8 +60,10 @@ __all__ = [
     "end_process",
     "find_violation",
     "in_own_thread",
+    "in_task",
     "invariant",
     "read_regular_file",
     "retry",
+    "run_eagerly",
     "stop_loop",
 ]

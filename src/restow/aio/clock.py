@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
+from restow.aio.eager import in_task, is_eager
+
 T = TypeVar("T")
 
 SIMULATED_START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -70,10 +72,18 @@ class SystemClock:
         await asyncio.sleep(max(seconds, 0))
 
     def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
-        return asyncio.timeout(seconds)
+        return _timeout_in_task(seconds) if is_eager() else asyncio.timeout(seconds)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return asyncio.get_running_loop().call_later(max(seconds, 0), callback)
+
+
+@asynccontextmanager
+async def _timeout_in_task(seconds: float | None) -> AsyncIterator[None]:
+    """A timeout cancels the task that entered it."""
+    await in_task()
+    async with asyncio.timeout(seconds):
+        yield
 
 
 class SimulatedClock:
@@ -118,6 +128,7 @@ class SimulatedClock:
         # asyncio's own timeout does the delicate part (whose cancellation is it?); only the
         # moment at which it expires comes from here.
         loop = asyncio.get_running_loop()
+        await in_task()
         async with asyncio.timeout(None) as deadline:
             if seconds is None:
                 yield

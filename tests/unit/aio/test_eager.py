@@ -1,0 +1,152 @@
+"""Coroutines that run until they first wait, and are then taken over by a task."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from restow.aio import SimulatedClock, Suspended, SystemClock, in_task, run_eagerly
+
+
+async def test_a_coroutine_that_does_not_wait_is_done_at_once() -> None:
+    """Its result is there when the call returns, without a task."""
+    before = asyncio.all_tasks()
+
+    async def inner() -> int:
+        return 2
+
+    async def outer() -> int:
+        return await inner() + 1
+
+    assert run_eagerly(outer()) == 3
+    assert asyncio.all_tasks() == before
+
+
+async def test_an_error_before_the_first_wait_is_raised_by_the_call() -> None:
+    """The caller sees it as if the coroutine were a function."""
+
+    async def fail() -> None:
+        raise LookupError("none")
+
+    with pytest.raises(LookupError):
+        run_eagerly(fail())
+
+
+async def test_a_task_takes_over_what_waits() -> None:
+    """Each part runs once, in order, and the task gets the result."""
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    ran: list[str] = []
+
+    async def work() -> int:
+        ran.append("first")
+        found = await future
+        ran.append("second")
+        await asyncio.sleep(0)
+        return found + 1
+
+    suspended = run_eagerly(work())
+    assert isinstance(suspended, Suspended)
+    assert ran == ["first"]
+    future.set_result(1)
+    assert await suspended == 2
+    assert ran == ["first", "second"]
+
+
+async def test_an_error_of_what_is_waited_for_reaches_the_coroutine() -> None:
+    """It is raised where the coroutine waits, which may go on after it."""
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def work() -> str:
+        try:
+            await future
+        except OSError as error:
+            await asyncio.sleep(0)
+            return str(error)
+        return ""
+
+    suspended = run_eagerly(work())
+    future.set_exception(OSError("broken"))
+    assert isinstance(suspended, Suspended)
+    assert await suspended == "broken"
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+async def test_cancellation_runs_the_clean_up(has_begun: bool) -> None:
+    """A coroutine that is cancelled cleans up, and may wait while it does, whether the task that
+    takes over has begun or not."""
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            ended.append("cancelled")
+            raise
+
+    suspended = run_eagerly(work())
+    assert isinstance(suspended, Suspended)
+
+    async def take_over() -> None:
+        await suspended
+
+    task = asyncio.create_task(take_over())
+    if has_begun:
+        await asyncio.sleep(0)
+        task.cancel()
+    else:
+        suspended.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == ["cancelled"]
+
+
+async def test_what_no_task_takes_over_is_closed() -> None:
+    """Its clean-up runs at once."""
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("closed")
+
+    suspended = run_eagerly(work())
+    assert isinstance(suspended, Suspended)
+    suspended.close()
+    assert ended == ["closed"]
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), SimulatedClock()])
+async def test_a_timeout_waits_for_the_task(clock: SystemClock | SimulatedClock) -> None:
+    """A timeout that is entered before there is a task cancels the task that takes over, and not
+    the one that happened to run the first part."""
+    tasks: list[asyncio.Task[object] | None] = []
+
+    async def work() -> str:
+        try:
+            async with clock.timeout(0):
+                tasks.append(asyncio.current_task())
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return "late"
+        return ""
+
+    suspended = run_eagerly(work())
+    assert isinstance(suspended, Suspended)
+    assert tasks == []
+
+    async def take_over() -> str:
+        return await suspended
+
+    task = asyncio.create_task(take_over())
+    assert await task == "late"
+    assert tasks == [task]
+
+
+async def test_code_in_a_task_is_in_a_task() -> None:
+    """Nothing is waited for there."""
+    work = in_task()
+    with pytest.raises(StopIteration):
+        work.send(None)
