@@ -61,10 +61,11 @@ class FileIdentity:
         return self._is_log_long() and self._is_index_open()
 
     def _is_log_long(self) -> bool:
+        expected = self._log_bytes  # before the question: the writer's thread may commit meanwhile
         try:
-            return os.stat(self._log_name).st_size >= self._log_bytes  # noqa: PTH116
+            return os.stat(self._log_name).st_size >= expected  # noqa: PTH116
         except OSError:
-            return self._log_bytes == 0
+            return expected == 0
 
     def _is_index_open(self) -> bool:
         return self._index is None or place_of(self._index_path) == self._index

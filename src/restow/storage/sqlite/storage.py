@@ -276,17 +276,18 @@ class SqliteStorage:
     def _check_overwritten(self) -> None:
         """The file without its log grows by checkpoints only; raises `StoreReplaced` for one that
         went back, since pages of another state are in it."""
+        known = self._file_revision  # before the question: another look may come in between
         found = file_setup.read_file_revision(self._path, vfs=self._vfs)
         if found is None:
             return
-        if found < self._file_revision:
+        if found < known:
             raise StoreReplaced(
                 f"{self._path} was overwritten by an older copy while it was in use: without its"
-                f" write-ahead log it is at revision {found:,}, and was at"
-                f" {self._file_revision:,}. Stop all servers of this store, move it and its -wal"
-                " away, and restore a backup with `restow restore`"
+                f" write-ahead log it is at revision {found:,}, and was at {known:,}. Stop all"
+                " servers of this store, move it and its -wal away, and restore a backup with"
+                " `restow restore`"
             )
-        self._file_revision = found
+        self._file_revision = max(found, self._file_revision)
 
     def _translated(self, error: Exception) -> StorageError:
         """The storage error. A damaged file is neither read nor written from here on."""
