@@ -20,18 +20,12 @@ def main() -> int:
     field_manager.manager_of = _nobody  # type: ignore[assignment]
     # Only now: whoever asks for managers does so by this name.
     from restow.cli.main import main as run  # noqa: PLC0415
-    from restow.registry.store import ResourceStore  # noqa: PLC0415
+    from restow.registry.write_options import ObjectWriteOptions  # noqa: PLC0415
 
-    for write in (
-        ResourceStore.create,
-        ResourceStore.begin_create,
-        ResourceStore.update,
-        ResourceStore.begin_update,
-    ):
-        defaults = write.__kwdefaults__
-        assert defaults is not None, write
-        assert defaults["manager"] is not None, write
-        defaults["manager"] = None
+    defaults = ObjectWriteOptions.__init__.__kwdefaults__
+    assert defaults is not None
+    assert defaults["manager"] is not None
+    defaults["manager"] = None
     return run()
 
 

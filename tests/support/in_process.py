@@ -7,20 +7,19 @@ their time, and tests, whose do not. Not here: what goes wrong on the way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 from restow.client import InProcessResponse
 from restow.httpserver import (
-    Deferred,
+    AppResult,
     Headers,
     HttpRequest,
     HttpResponse,
     Peer,
     PullStream,
     PushStream,
-    Shielded,
     StreamWriter,
 )
 
@@ -36,16 +35,11 @@ def request_of(
     return partial(HttpRequest, method, path, query, Headers(lines), body, peer)
 
 
-async def kept(promise: Any) -> Answered:
-    """The answer of a promise."""
-    while not isinstance(promise, HttpResponse | PushStream | PullStream):
-        if isinstance(promise, Deferred):
-            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            promise.then(partial(tell, future))
-            promise = await future
-        else:
-            promise = await (promise.awaitable if isinstance(promise, Shielded) else promise)
-    return promise
+async def answer_of(result: AppResult) -> Answered:
+    """The answer to a request, when it is there."""
+    answer = await result if isinstance(result, Awaitable) else result
+    assert isinstance(answer, HttpResponse | PushStream | PullStream)
+    return answer
 
 
 def as_answer(found: Answered, streamed: Callable[[PushStream], PushedStream]) -> InProcessResponse:

@@ -26,7 +26,6 @@ The store learns custom resources from the definitions that are written to it. O
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -174,19 +173,6 @@ class AuditedStorage(MemoryStorage):
                 self.broken.append(str(broken))
                 raise
             self._note_definitions(transaction, outcome.revision)
-        return outcome
-
-    def submit(self, transaction: Transaction) -> asyncio.Future[Outcome]:
-        """What is begun here is the write of one object, which touches no report."""
-        outcome = super().submit(transaction)
-        done = outcome.result()
-        if isinstance(done, Done):
-            try:
-                self._check_fence(transaction)
-            except PromiseBroken as broken:
-                self.broken.append(str(broken))
-                raise
-            self._note_definitions(transaction, done.revision)
         return outcome
 
     def _learn(self, audited: _Audited) -> None:

@@ -153,10 +153,8 @@ def at_once(work: Coroutine[Any, Any, T]) -> T:
 class StoreWire(Storage):
     """One process's way to a store in memory."""
 
-    def __init__(self, storage: Storage, link: Link, *, takes_at_once: bool = False) -> None:
-        """`takes_at_once`: it can be given transactions without waiting, as SQLite can."""
+    def __init__(self, storage: Storage, link: Link) -> None:
         self._storage = storage
-        self._takes_at_once = takes_at_once
         self.link = link
         self.commits = 0
 
@@ -218,9 +216,6 @@ class StoreWire(Storage):
 
     async def commit(self, transaction: Transaction) -> Outcome:
         return await self._sent(transaction)
-
-    def submit(self, transaction: Transaction) -> asyncio.Future[Outcome] | None:
-        return self._sent(transaction) if self._takes_at_once else None
 
     def _sent(self, transaction: Transaction) -> asyncio.Future[Outcome]:
         self.commits += 1

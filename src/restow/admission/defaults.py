@@ -122,7 +122,7 @@ async def _objects(store: ResourceStore, resource: Resource | None) -> list[Obje
     """All objects of a kind that has few of them."""
     if resource is None:
         return []
-    cache = store.fresh(resource) or await store.read(resource)
+    cache = await store.read(resource)
     version = resource.api_version(resource.own_version)
     return [store.object_of(resource, entry, version) for entry in cache.select().entries]
 

@@ -37,7 +37,7 @@ from restow.aio import Clock, Runtime, Tasks, TasksClosed, TasksFull
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.client.errors import ConnectionFailed
-from restow.httpserver import Answer, HttpResponse, Promise, PullStream, PushStream, StreamWriter
+from restow.httpserver import Answer, HttpResponse, PullStream, PushStream, StreamWriter
 from restow.request.context import Context
 
 # In the words of kube-apiserver.
@@ -95,20 +95,20 @@ class Proxy:
         """Long answers and tunnels under way."""
         return len(self._tasks)
 
-    def answer(self, context: Context) -> Promise | None:
+    async def answer(self, context: Context) -> Answer | None:
         """The answer to a request for a remote API; None: it is not for one.
 
         Raises a StatusError.
         """
         api = self._directory.find(context.info.group, context.info.version)
-        return None if api is None else self.forward(context, api)
+        return None if api is None else await self.forward(context, api)
 
-    def forward(self, context: Context, api: RemoteApi) -> Promise:
+    async def forward(self, context: Context, api: RemoteApi) -> Answer:
         """Pass a request on, as that of its user. Raises a StatusError."""
         context.remote = api.group_version
         if self._directory.unavailable(api) is not None:
             raise status.unavailable(UNAVAILABLE)
-        return self._pass_on(context, api)
+        return await self._pass_on(context, api)
 
     async def close(self) -> None:
         """End what is under way. The backends are closed by whoever made them."""

@@ -134,10 +134,11 @@ class Tasks:
         if refusal is not None:
             coroutine.close()
             raise refusal
-        task = asyncio.create_task(coroutine, name=f"{self.name}/{name}")
+        # Not `asyncio.create_task`: each request that waits has a task, and this costs less.
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(coroutine, name=f"{self.name}/{name}")
         self._tasks[task] = None
         task.add_done_callback(self._on_done)
-        logger.debug("task %s started", task.get_name())
         return task
 
     async def close(self) -> None:
@@ -187,14 +188,13 @@ class Tasks:
 
     def _on_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
-        is_loop = task in self._loops
-        self._loops.discard(task)
-        name = task.get_name()
         error = _error_of(task)
         if error is None:
-            logger.debug("task %s ended", name)
+            self._loops.discard(task)
             return
-        if is_loop:
+        name = task.get_name()
+        if task in self._loops:
+            self._loops.discard(task)
             self._failed_loops[name] = f"{type(error).__name__}: {error}"
         violation = find_violation(error)
         if violation is not None:

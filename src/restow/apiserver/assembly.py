@@ -38,7 +38,8 @@ from restow.authentication import Authentication, SessionAuthenticator
 from restow.authentication.service_accounts import Identified
 from restow.authorization import Authorizer
 from restow.authorization.rbac import Rbac
-from restow.endpoints.app import Actions, App, Barrier, Handler, open_barrier
+from restow.endpoints.actions import Action
+from restow.endpoints.app import Actions, App, Barrier, open_barrier
 from restow.endpoints.continue_tokens import ContinueTokens
 from restow.endpoints.discovery import Discovery, VersionHash, no_version_hash
 from restow.endpoints.handlers.rewrite import RewriteHandler
@@ -241,7 +242,7 @@ def _actions(
     rewriter: Rewriter, reports: RemoteReports | None, accounts: ServiceAccounts | None
 ) -> Actions:
     """What is done by subresources that are no part of their objects."""
-    found: dict[tuple[str, str], Handler] = {("rewrite", "create"): RewriteHandler(rewriter)}
+    found: dict[tuple[str, str], Action] = {("rewrite", "create"): RewriteHandler(rewriter)}
     if reports is not None:
         found["report", "create"] = ReportHandler(reports)
         found["report", "delete"] = WithdrawHandler(reports)

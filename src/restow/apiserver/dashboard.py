@@ -28,7 +28,7 @@ from restow.authentication.credentials import Credential
 from restow.authentication.sessions import Sessions, cookie_line
 from restow.dashboard import INDEX, SECURITY_LINES, load_assets
 from restow.endpoints.bundle import SECONDS_MAX, App, bundle
-from restow.httpserver import HttpRequest, HttpResponse, Promise, header_block
+from restow.httpserver import Answer, HttpRequest, HttpResponse, header_block
 from restow.request.context import ANONYMOUS, Context
 from restow.request.responses import respond_text
 
@@ -75,7 +75,7 @@ class DashboardPages:
             path: (asset, header_block(asset.lines())) for path, asset in load_assets().items()
         }
 
-    def __call__(self, context: Context) -> Promise:
+    async def __call__(self, context: Context) -> Answer:
         path = context.info.path.removeprefix(f"/{ROOT}").strip("/")
         method = context.info.method
         match path, "GET" if method == "HEAD" else method:
@@ -84,7 +84,7 @@ class DashboardPages:
             case "session", "GET":
                 return self._session_info(context)
             case "session", "POST":
-                return self._redeem(context)
+                return await self._redeem(context)
             case "session", "DELETE":
                 _refuse_unknown(context)
                 return _json(200, {"user": None}, cookie=cookie_line("", seconds=0))
@@ -145,7 +145,7 @@ class DashboardPages:
         expires = found.expires.isoformat() if found is not None and by_cookie else None
         return _json(200, {"user": context.user.name, "expires": expires})
 
-    def _watch(self, context: Context) -> Promise:
+    def _watch(self, context: Context) -> Answer:
         assert self.app is not None, "the pages were not joined to the chain"
         found = self._sessions.session_of(context.request)
         seconds = SECONDS_MAX

@@ -15,7 +15,7 @@ from restow.controllers.object_keys import DELETING, read_metadata, working_vers
 from restow.controllers.pages import items_below
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
-from restow.registry.store import PlaceMoved, ResourceStore
+from restow.registry.store import ResourceStore
 from restow.registry.stored_bytes import check_opened, load
 from restow.storage.interface import Batch, Revision, RevisionIs
 
@@ -31,6 +31,10 @@ DESCRIPTION: Final = (
 LOOK_SECONDS: Final = 300.0
 MOVED_SECONDS: Final = 0.1
 """When to look again at a namespace that was being changed."""
+
+
+class _NamespaceChanged(Exception):
+    """The namespace is not as it was when it was looked at."""
 
 
 class ServiceAccountController:
@@ -94,7 +98,7 @@ class ServiceAccountController:
             await self._ensure_account(name, guard)
             if self.certificates:
                 return await self._ensure_certificates(name, guard)
-        except PlaceMoved:
+        except _NamespaceChanged:
             return MOVED_SECONDS
         return None
 
@@ -138,8 +142,14 @@ class ServiceAccountController:
         self, resource: Resource, namespace: str, obj: Object, guard: RevisionIs
     ) -> None:
         version = working_version(resource)
+
+        async def place(*, must_be_fresh: bool) -> RevisionIs:
+            if must_be_fresh:
+                raise _NamespaceChanged
+            return guard
+
         try:
-            await self._store.create(resource, version, obj, namespace=namespace, place=guard)
+            await self._store.create(resource, version, obj, namespace=namespace, place=place)
         except status.AlreadyExists:
             return
 

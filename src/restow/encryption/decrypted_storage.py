@@ -11,7 +11,6 @@ Not here: what a value means.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
@@ -111,10 +110,6 @@ class DecryptedStorage:
             # That it was refused is known, and must not look as if it were not.
             current = self._postpone(outcome.current)
         return Refused(outcome.guard, current, outcome.revision)
-
-    def submit(self, transaction: Transaction) -> asyncio.Future[Outcome] | None:
-        """Whoever is refused gets `current` as it is stored: here nobody waits for a plug-in."""
-        return self.sealed.submit(transaction)
 
     def watch(self, span: Span, *, after: Revision) -> Watch:
         return DecryptedWatch(self, self.sealed.watch(span, after=after))

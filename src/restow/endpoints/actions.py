@@ -1,29 +1,47 @@
-"""What is done by paths of built-in kinds that no handler of objects serves.
+"""Which handler serves which request.
 
-`ACTIONS` are subresources that are no part of their object, by name and verb; `UNSTORED` are kinds
-of which nothing is kept, by group and plural: all others of those are reviews.
+`VERBS` are the handlers of objects, by verb; `ACTIONS` are subresources that are no part of their
+object, by name and verb; `UNSTORED` are kinds of which nothing is kept, by group and plural: all
+others of those are reviews.
 
 Only tables. What else a server can do is joined to them where it is put together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from restow.apis.storage_scan import STORAGE_SCANS
 from restow.endpoints.handlers.binding import bind
 from restow.endpoints.handlers.component_statuses import component_statuses
 from restow.endpoints.handlers.connect import connect, log, proxy
+from restow.endpoints.handlers.create import create
+from restow.endpoints.handlers.delete import delete, delete_collection
 from restow.endpoints.handlers.eviction import evict
+from restow.endpoints.handlers.get import get
+from restow.endpoints.handlers.list_objects import list_objects
+from restow.endpoints.handlers.patch import patch
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.store_scan import scan_store
-from restow.httpserver.response import Promise
+from restow.endpoints.handlers.update import update
+from restow.endpoints.handlers.watch import watch
+from restow.httpserver.response import Answer
 from restow.kinds.kind import VERBS_STATUS
 from restow.request.context import Context
 
-Action: TypeAlias = "Callable[[Server, Context], Promise]"
+Action: TypeAlias = "Callable[[Server, Context], Awaitable[Answer]]"
 
+VERBS: Final[dict[str, Action]] = {
+    "get": get,
+    "list": list_objects,
+    "watch": watch,
+    "create": create,
+    "update": update,
+    "patch": patch,
+    "delete": delete,
+    "deletecollection": delete_collection,
+}
 ACTIONS: Final[dict[tuple[str, str], Action]] = {
     ("attach", "create"): connect,
     ("attach", "get"): connect,

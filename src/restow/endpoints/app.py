@@ -1,70 +1,52 @@
 """The chain: what happens to every request, in order.
 
-    read the request line -> who is it -> may they -> does another server serve it
+    read the request line -> authenticate -> authorize -> does another server serve it
         -> which resource -> may it be written yet -> the handler of its verb
         -> the answer, or the Status of what went wrong
 
-It is synchronous: each step is a plain function, and a handler returns an answer, or something to
-await when it truly must wait. So a read costs no task, and a simulator can step through it.
+Each handler is one coroutine, and a request is run until it first has to wait (`aio.eager`): a
+request that waits for nothing costs no task. A request that waits holds a slot (`limits`).
 
-Not here: what a request line means (`routes`) and which resource it is about (`lookup`), requests
-that have to wait (`deferred_responses`), errors and the count of answers (`outcomes`).
+Not here: what a request line means (`routes`) and which resource it is about (`lookup`), errors and
+the count of answers (`outcomes`), the byte-level shortcut for gets (`short_gets`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
+from restow.aio import Suspended, run_eagerly
+from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.audit import AuditIds, Auditor
 from restow.authentication import Authentication
 from restow.authentication.impersonation import impersonated, options_of
 from restow.authorization.authorizer import Authorizer, refusal
-from restow.endpoints.actions import ACTIONS, UNSTORED, WRITTEN_TO
-from restow.endpoints.deferred_responses import DeferredResponses
-from restow.endpoints.handlers.create import create
-from restow.endpoints.handlers.delete import delete, delete_collection
-from restow.endpoints.handlers.get import get
-from restow.endpoints.handlers.list_objects import list_objects
-from restow.endpoints.handlers.patch import patch
-from restow.endpoints.handlers.pending_commit import Writing
+from restow.endpoints.actions import ACTIONS, UNSTORED, VERBS, WRITTEN_TO, Action
 from restow.endpoints.handlers.reviews import review
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.handlers.update import update
-from restow.endpoints.handlers.watch import watch
 from restow.endpoints.lookup import find_resource
 from restow.endpoints.nonresource import NonResources, no_such_version
 from restow.endpoints.outcomes import RequestOutcomes
 from restow.endpoints.representations import check_form
 from restow.endpoints.short_gets import ShortGets, may_be_short
-from restow.httpserver import HttpRequest, HttpResponse, Promise, Quick
+from restow.httpserver import Answer, AppResult, HttpRequest, HttpResponse, Quick
 from restow.registry.errors import DoAgain
 from restow.registry.resource import Resource
 from restow.request.context import ANONYMOUS, Context
-from restow.request.limits import InFlight, RequestLimits
+from restow.request.limits import InFlight, RequestLimits, hold_slot
 from restow.request.metrics import Metrics
 from restow.request.parameters import check_parameters, check_timeout
 from restow.request.responses import JSON_HEADERS, error_answer
 from restow.request.routes import Route, Routes, ShortGet, deprecation_of
 
-Handler: TypeAlias = "Callable[[Server, Context], Promise | Writing]"
 Barrier = Callable[[Context, Resource], None]
-Actions: TypeAlias = "Mapping[tuple[str, str], Handler]"
+Actions: TypeAlias = "Mapping[tuple[str, str], Action]"
 """What is done by a subresource that is no part of its object, by its name and the verb."""
 
 _WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-
-HANDLERS: Final[dict[str, Handler]] = {
-    "get": get,
-    "list": list_objects,
-    "watch": watch,
-    "create": create,
-    "update": update,
-    "patch": patch,
-    "delete": delete,
-    "deletecollection": delete_collection,
-}
 
 
 def open_barrier(_context: Context, _resource: Resource) -> None:
@@ -78,8 +60,8 @@ class RemoteApis(Protocol):
     def listeners(self) -> list[Callable[[], None]]:
         """Called when other requests may be for remote APIs than before."""
 
-    def answer(self, context: Context) -> Promise | None:
-        """The answer to a request of somebody who may make it; None: it is for this server.
+    async def answer(self, context: Context) -> Answer | None:
+        """The answer to an authorized request; None: it is for this server.
 
         Raises a StatusError.
         """
@@ -117,17 +99,12 @@ class App:
         self._routes = Routes(limits.deadlines)
         outcomes = RequestOutcomes(clock, metrics, audit)
         self._failed, self._counted = outcomes.failed, outcomes.counted
-        self._waiting = DeferredResponses(
-            server, self._new_chain, in_flight=self.in_flight, outcomes=outcomes, audit=audit
-        )
         self._short_gets = ShortGets(
             server,
             authorizer=authorizer,
             routes=self._routes,
-            in_flight=self.in_flight,
             audit=audit,
             audit_ids=self._audit_ids,
-            long_way=self._waiting.answer_waited,
         )
         self.quick: Final = Quick(self._short_gets.quick, JSON_HEADERS, may_be_short)
         server.catalog.listeners.append(lambda _group: self._routes.forget())
@@ -135,27 +112,62 @@ class App:
         if aggregation is not None:
             aggregation.listeners.append(self._routes.forget)
 
-    def __call__(self, request: HttpRequest) -> Promise:
-        context: Context | None = None
-        if not request.answer_lines:  # or the gate has met it
+    def __call__(self, request: HttpRequest) -> AppResult:
+        if not request.answer_lines:  # or the gate has seen it
             request.answer_lines = self._audit_ids.line_for(request)
         try:
             route = self._routes.of(request)
-            request.answer_by_seconds = request.received_seconds + route.seconds_max
-            if route.short is not None:
-                awaited = self._short_gets.when_fresh(request, route, route.short)
-                if awaited is not None:
-                    return awaited
-            context = self._context_of(request, route)
-            answer = self._chain(context, route)
-        except DoAgain as lack:
-            assert context is not None
-            return self._waiting.again(context, lack)
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is, it is answered
-            return self._counted(context, request, self._failed(context, error))
+            return self._counted(None, request, self._failed(None, error))
+        request.answer_by_seconds = request.received_seconds + route.seconds_max
+        context = self._context_of(request, route)
+        result = run_eagerly(self._answer(context, route))
+        if isinstance(result, Suspended):
+            self.in_flight.take(context)
+        return result
+
+    async def _answer(self, context: Context, route: Route) -> Answer:
+        """The answer to a request, counted and audited; nothing but its cancellation is raised."""
+        slot_is_held = False
+        try:
+            answer = await self._answer_or_retry(context, route)
+            if not isinstance(answer, HttpResponse) and context.info.is_long:
+                slot = self.in_flight.take(context)  # if it did not have to wait before
+                if slot is not None:
+                    answer, slot_is_held = hold_slot(answer, slot), True
+        except (asyncio.CancelledError, GeneratorExit):
+            if self._audit is not None:
+                self._audit.given_up(context)
+            raise
+        except Exception as error:  # noqa: BLE001 - the edge: whatever it is, it is answered
+            answer = self._failed(context, error)
+        finally:
+            if context.slot is not None and not slot_is_held:
+                context.slot.leave()
         if isinstance(answer, HttpResponse):
-            return self._counted(context, request, answer)
-        return self._waiting.begin(context, answer)
+            return self._counted(context, context.request, answer)
+        if self._audit is not None:
+            self._audit.stream(context, answer)
+        return answer
+
+    async def _answer_or_retry(self, context: Context, route: Route) -> Answer:
+        """Go through the chain, and again from its first step when a request lacks something
+        (`DoAgain`): keys of an issuer, a conversion, the CRD that took the place of another."""
+        while True:
+            try:
+                return await self._chain(context, route)
+            except DoAgain as lack:
+                if not context.retries.take():
+                    raise status.unavailable(
+                        f"what {context.info.path} means is changing; try again",
+                        retry_after_seconds=status.RETRY_AFTER_SECONDS,
+                    ) from lack
+                self.in_flight.check(context)  # it has to wait
+                await lack.settle()
+            context.resource = None
+            context.warnings.clear()
+            context.annotations = None
+            route = self._routes.of(context.request)
 
     def gate(self, request: HttpRequest) -> HttpResponse | None:
         """The refusal of a request whose body is still to come, so that nobody reads it for
@@ -221,7 +233,7 @@ class App:
         context.user = impersonated(options, by=sender, authorizer=self._authorizer)
         context.impersonator = sender
 
-    def _chain(self, context: Context, route: Route) -> Promise | Writing:
+    async def _chain(self, context: Context, route: Route) -> Answer:
         """The steps, in order. Each may end the request by raising a StatusError."""
         info = context.info
         self._admit(context)
@@ -230,12 +242,12 @@ class App:
         self.in_flight.check(context)
         if not info.is_resource:
             check_timeout(info)
-            return self._nonresources.answer(context)
+            return await self._nonresources.answer(context)
         resource = route.resource
         if resource is None:
             # Before the catalogue and the barrier: who serves it has both of its own.
             if self._aggregation is not None:
-                passed_on = self._aggregation.answer(context)
+                passed_on = await self._aggregation.answer(context)
                 if passed_on is not None:
                     return passed_on
             if info.version not in self._server.catalog.groups.get(info.group, ()):
@@ -254,14 +266,11 @@ class App:
             self._check_barrier(context, resource)
         if not resource.kind.persisted:
             act = UNSTORED.get((resource.group, resource.plural), review)
-            return act(self._server, context)
+            return await act(self._server, context)
         if info.subresource and (info.subresource, info.verb) in self._actions:
-            return self._actions[info.subresource, info.verb](self._server, context)
-        return HANDLERS[info.verb](self._server, context)
-
-    def _new_chain(self, context: Context) -> Promise | Writing:
-        """The same once more: the route may be another by now."""
-        return self._chain(context, self._routes.of(context.request))
+            return await self._actions[info.subresource, info.verb](self._server, context)
+        context.request.is_shielded = info.verb in _WRITES
+        return await VERBS[info.verb](self._server, context)
 
     def _check_barrier(self, context: Context, resource: Resource) -> None:
         """Ask the barrier for all that a write to a resource writes. Raises a 503."""

@@ -13,19 +13,18 @@ switch protocols. Not here: what is watched.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from restow.aio import Clock, Tasks, TasksClosed, TasksFull, Timer
 from restow.apimachinery import status
 from restow.apimachinery.status_decoder import status_from_response
 from restow.apimachinery.status_error import StatusError
-from restow.endpoints.deferred_responses import awaited
 from restow.httpserver import (
+    AppResult,
     Headers,
     HttpRequest,
     HttpResponse,
-    Promise,
     PushStream,
     StreamWriter,
     close_unused,
@@ -53,7 +52,7 @@ _HOP_BY_HOP: Final = ("connection", "upgrade", "sec-websocket-")
 
 logger = logging.getLogger(__name__)
 
-App = Callable[[HttpRequest], Promise]
+App = Callable[[HttpRequest], AppResult]
 
 
 def bundle(
@@ -114,7 +113,8 @@ class _Bundle:
                 channel.fail(status.unavailable("too many requests wait", retry_after_seconds=1))
 
     async def _begin(self, channel: _Channel, request: HttpRequest) -> None:
-        answer = await awaited(self._app(request))
+        result = self._app(request)
+        answer = await result if isinstance(result, Awaitable) else result
         if self._outer.closed:
             close_unused(answer)
         elif isinstance(answer, PushStream):

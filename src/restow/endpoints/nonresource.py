@@ -6,7 +6,7 @@ comes as it is, with the hashes of storage versions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Final
 
 import orjson
@@ -16,7 +16,7 @@ from restow.apimachinery import status
 from restow.endpoints.discovery import Discovery
 from restow.endpoints.health import HealthChecks, Probe
 from restow.endpoints.openapi_paths import OpenApi
-from restow.httpserver.response import HttpResponse, Promise, header_block
+from restow.httpserver.response import Answer, HttpResponse, header_block
 from restow.kinds.builtin import has_group
 from restow.request.context import Context
 from restow.request.metrics import CONTENT_TYPE, HealthMetrics, Metrics
@@ -30,9 +30,9 @@ _PROBES: Final[dict[str, Probe]] = {
 _METRICS_HEADERS: Final = header_block([("Content-Type", CONTENT_TYPE)])
 
 
-Pages = Callable[[Context], Promise]
+Pages = Callable[[Context], Awaitable[Answer]]
 """Answers everything below one first segment, whatever the method."""
-Forward = Callable[[Context, RemoteApi], Promise]
+Forward = Callable[[Context, RemoteApi], Awaitable[Answer]]
 """Passes a request on to the server of a remote API."""
 
 
@@ -64,16 +64,16 @@ class NonResources:
         self._directory = directory
         self._forward = forward
 
-    def answer(self, context: Context) -> Promise:
+    async def answer(self, context: Context) -> Answer:
         """The answer to a request whose path names no resource."""
         path = context.info.path
         first, _, rest = path[1:].partition("/")
         if first in self._pages:
-            return self._pages[first](context)
+            return await self._pages[first](context)
         if first == "apis" and self._forward is not None:
             remote = self._remote(rest)
             if remote is not None:
-                return self._forward(context, remote)
+                return await self._forward(context, remote)
         if first in ("api", "apis") and rest and "/" not in rest.partition("/")[2]:
             self._check_version(first, rest)
         if context.info.method not in ("GET", "HEAD"):
@@ -89,7 +89,7 @@ class NonResources:
         if first in ("api", "apis"):
             return self._discovery.answer(context, path) or not_found_text()
         if first == "openapi":
-            return self._openapi.answer(context, path) or not_found_text()
+            return await self._openapi.answer(context, path) or not_found_text()
         if path == "/":
             return respond_object(context, 200, {"paths": self._paths()})
         return not_found_text()

@@ -10,13 +10,13 @@ change costs what it changes. The documents of remote APIs are in the view as th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Final
 
 from restow.aggregator.documents_index import NoRemotes, Remotes, RemoteVersion
 from restow.apimachinery import status
-from restow.httpserver.response import HttpResponse, Promise, header_block
+from restow.httpserver.response import HttpResponse, header_block
 from restow.kinds.derived_types import all_types
 from restow.kinds.kind import Kind, Subresource, type_name
 from restow.openapi import (
@@ -133,17 +133,17 @@ class OpenApi:
         catalog.listeners.append(self._changed)
         self._remotes.openapi_listeners.append(self._remotes_changed)
 
-    def answer(self, context: Context, path: str) -> Promise | None:
+    async def answer(self, context: Context, path: str) -> HttpResponse | None:
         """The answer to a request below `/openapi`; None when there is no such document."""
         if path == "/openapi/v2":
-            return self._answer_v2(context)
+            return await self._answer_v2(context)
         if path == "/openapi/v3":
             found = self._current().documents.get(_INDEX)
             if found is not None:
-                return _answer(context, found, _JSON)
-            return self._make(context, self._index, self._making)
+                return await _answer(context, found, _JSON)
+            return await self._make(context, self._index, self._making)
         if path.startswith("/openapi/v3/"):
-            return self._answer_v3(context, path.removeprefix("/openapi/v3/"))
+            return await self._answer_v3(context, path.removeprefix("/openapi/v3/"))
         return None
 
     def _changed(self, group: str) -> None:
@@ -157,7 +157,7 @@ class OpenApi:
     def _remotes_changed(self) -> None:
         self._view = None
 
-    def _answer_v3(self, context: Context, name: str) -> Promise | None:
+    async def _answer_v3(self, context: Context, name: str) -> HttpResponse | None:
         group = ""
         match name.split("/"):
             case ["api", version]:
@@ -170,13 +170,13 @@ class OpenApi:
             remote = self._remotes.version(group, version)
             if remote is None or remote.v3 is None:
                 return None
-            return _answer(context, remote.v3, _JSON)
+            return await _answer(context, remote.v3, _JSON)
         found = self._group(group).documents.get(version)
         if found is not None:
-            return _answer(context, found, _JSON)
-        return self._make(context, lambda: self._of_version(group, version), self._making)
+            return await _answer(context, found, _JSON)
+        return await self._make(context, lambda: self._of_version(group, version), self._making)
 
-    def _answer_v2(self, context: Context) -> Promise:
+    async def _answer_v2(self, context: Context) -> HttpResponse:
         accept = context.request.headers.get("accept") or ""
         is_protobuf = V2_PROTOBUF_ACCEPTED in accept
         if accept and not is_protobuf and not any(each in accept for each in ("json", "*/*")):
@@ -186,8 +186,8 @@ class OpenApi:
             name, content_type = _V2_PROTOBUF, V2_PROTOBUF_ANSWERED
         found = self._current().documents.get(name)
         if found is not None:
-            return _answer(context, found, content_type)
-        return self._make(context, lambda: self._whole(name), self._making_v2, content_type)
+            return await _answer(context, found, content_type)
+        return await self._make(context, lambda: self._whole(name), self._making_v2, content_type)
 
     async def _make(
         self,
@@ -200,8 +200,7 @@ class OpenApi:
         async with lock:
             # Looked up only now: what was hosted when the request came may be so no more.
             document = await asyncio.to_thread(prepare())
-        answer = _answer(context, document, content_type)
-        return await answer if isinstance(answer, Awaitable) else answer
+        return await _answer(context, document, content_type)
 
     def _index(self) -> Callable[[], Document]:
         view = self._current()
@@ -349,9 +348,7 @@ def _served_subresource(kind: Kind, version: str, sub: Subresource) -> ServedSub
     )
 
 
-def _answer(
-    context: Context, document: Document, content_type: str
-) -> HttpResponse | Awaitable[HttpResponse]:
+async def _answer(context: Context, document: Document, content_type: str) -> HttpResponse:
     wanted = context.info.parameter("hash")
     if wanted and wanted != document.etag:
         place = f"{context.info.path}?hash={document.etag}"
@@ -370,9 +367,5 @@ def _answer(
         lines += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
         return HttpResponse(200, document.compressed, header_block(lines))
     if len(document.compressed) > UNPACKED_AT_ONCE_MAX:
-        return _unpacked(document, header_block(lines))
+        return HttpResponse(200, await asyncio.to_thread(document.pieces), header_block(lines))
     return HttpResponse(200, document.body, header_block(lines))
-
-
-async def _unpacked(document: Document, headers: bytes) -> HttpResponse:
-    return HttpResponse(200, await asyncio.to_thread(document.pieces), headers)

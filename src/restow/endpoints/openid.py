@@ -41,7 +41,7 @@ class OpenIdDocuments:
         # Only such an issuer can be found by what it is called.
         self.is_public: Final = parts.scheme == "https" and not (parts.query or parts.fragment)
 
-    def __call__(self, context: Context) -> HttpResponse:
+    async def __call__(self, context: Context) -> HttpResponse:
         path = context.info.path
         if not self.is_public or path not in (CONFIGURATION_PATH, KEYS_PATH):
             return respond_text(404, "404 page not found\n")

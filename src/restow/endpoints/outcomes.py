@@ -1,7 +1,7 @@
 """How every request ends: errors become a Status, and each answer is counted and written down.
 
 The border between all errors and the API is `as_status`. Not here: the form of an answer
-(`answers`), and what becomes of one that has to be waited for (`deferred_responses`).
+(`responses`), and the order of the steps (`app`).
 """
 
 from __future__ import annotations
@@ -66,12 +66,6 @@ class RequestOutcomes:
         if self._audit is not None and context is not None:
             self._audit.complete(context, answer)
         return answer
-
-
-def too_many(context: Context, why: str) -> HttpResponse:
-    """The answer when no task can be had that is needed for one."""
-    error = status.unavailable(why, retry_after_seconds=status.RETRY_AFTER_SECONDS)
-    return error_answer(context, error)
 
 
 def as_status(error: Exception) -> StatusError:

@@ -2,7 +2,7 @@
 
     client -> Secured (secured.py) -> Connection (connection.py)
            -> RequestReader (reader.py, head.py, chunks.py) -> Request -> the application
-           -> Response, stream, or a promise -> Connection -> Secured -> client
+           -> response, stream, or something to await -> Connection -> Secured -> client
 
 The application is one function; it answers at once whenever it can, and then nothing is scheduled
 at all. Limits are in limits.py, streams in stream.py, tunnels in tunnel.py, certificates in use in
@@ -17,13 +17,11 @@ from restow.httpserver.request import Headers, HttpRequest, Peer, PeerCertificat
 from restow.httpserver.response import (
     Answer,
     App,
-    Deferred,
+    AppResult,
     ErrorBody,
     Gate,
     HttpResponse,
-    Promise,
     Quick,
-    Shielded,
     close_unused,
     header_block,
 )
@@ -44,8 +42,8 @@ from restow.httpserver.tunnel import Tunnel, TunnelEnd
 __all__ = [
     "Answer",
     "App",
+    "AppResult",
     "Counters",
-    "Deferred",
     "ErrorBody",
     "Gate",
     "Headers",
@@ -56,12 +54,10 @@ __all__ = [
     "NamedPair",
     "Peer",
     "PeerCertificate",
-    "Promise",
     "PullStream",
     "PushStream",
     "Quick",
     "RequestLine",
-    "Shielded",
     "StreamWriter",
     "TlsError",
     "TlsFiles",

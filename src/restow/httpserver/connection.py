@@ -29,8 +29,8 @@ from restow.httpserver.request_head import RequestRefused
 from restow.httpserver.response import (
     CONTINUE,
     LENGTH_ENDS,
+    AppResult,
     HttpResponse,
-    Promise,
     encode_response,
     length_end,
 )
@@ -187,7 +187,7 @@ class ServerConnection(ResponseWriter):
         self._ticket += 1
         self.deadline_seconds = now + self._idle_seconds
         shared = self._shared
-        answer: Promise
+        answer: AppResult
         try:
             answer = shared.app(request)
             if answer.__class__ is HttpResponse and not answer.close and not shared.stopping:
@@ -295,7 +295,7 @@ class ServerConnection(ResponseWriter):
             self._wait_for_turn(0)
         return False
 
-    def _ask(self, request: HttpRequest) -> Promise:
+    def _ask(self, request: HttpRequest) -> AppResult:
         try:
             return self._shared.app(request)
         except Exception as error:  # noqa: BLE001  (the edge of a request: logged inside)
@@ -304,7 +304,7 @@ class ServerConnection(ResponseWriter):
             self._shared.fatal(violation)
             raise
 
-    def _give(self, answer: Promise, request: HttpRequest, out: list[bytes]) -> None:
+    def _give(self, answer: AppResult, request: HttpRequest, out: list[bytes]) -> None:
         """Put an answer into `out`, or do what else it needs."""
         try:
             if isinstance(answer, HttpResponse):

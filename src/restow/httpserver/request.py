@@ -153,7 +153,8 @@ class HttpRequest:
     `answer_by_seconds` is the application's to set, in the time of `received_seconds`: an answer
     that has not come by then is replaced by a 504. So is `answer_lines`: finished header lines of
     whatever answer goes out, even one that is not the application's. And `memo`: what the
-    application decided about the request when its head was complete and its body was not.
+    application decided about the request when its head was complete and its body was not; and
+    `is_shielded`: the request runs to its end even if the client disconnects, as a write does.
     """
 
     __slots__ = (
@@ -161,6 +162,7 @@ class HttpRequest:
         "answer_lines",
         "body",
         "headers",
+        "is_shielded",
         "keep_alive",
         "memo",
         "method",
@@ -194,6 +196,7 @@ class HttpRequest:
         self.answer_by_seconds = math.inf
         self.answer_lines = b""
         self.memo: Any = None
+        self.is_shielded = False
         self.version_minor = version_minor
         self.keep_alive = keep_alive
 

@@ -1,8 +1,8 @@
 """What the application hands back, and how it becomes bytes.
 
-An answer is a Response, a stream (stream.py), a tunnel (tunnel.py), or a promise of one: a
-Deferred, an awaitable, or a Shielded awaitable. What a body means, and which headers it needs, is
-the application's.
+An answer is a response, a stream (stream.py) or a tunnel (tunnel.py); the application returns one,
+or something that a task awaits for it. What a body means, and which headers it needs, is the
+application's.
 """
 
 from __future__ import annotations
@@ -76,58 +76,6 @@ class HttpResponse:
         self.close = close
 
 
-class Deferred:
-    """A promise of an answer that somebody will keep by calling `resolve`. No task, no future.
-
-    If the client goes away first, `on_abandoned` is called once and the answer is dropped.
-    """
-
-    __slots__ = ("_answer", "_receive", "on_abandoned")
-
-    def __init__(self, on_abandoned: Callable[[], None] | None = None) -> None:
-        self.on_abandoned = on_abandoned
-        self._answer: Answer | None = None
-        self._receive: Callable[[Answer], None] | None = None
-
-    @property
-    def answer(self) -> Answer | None:
-        """What it was resolved with, so far."""
-        return self._answer
-
-    def resolve(self, answer: Answer) -> None:
-        """Answer, once. Answers of later calls, and those after `abandon`, are closed unused."""
-        if self._answer is not None:
-            close_unused(answer)
-            return
-        self._answer = answer
-        receive, self._receive = self._receive, None
-        if receive is not None:
-            receive(answer)
-
-    def then(self, receive: Callable[[Answer], None]) -> None:
-        """Have the answer delivered, now if it is known already."""
-        if self._answer is not None:
-            receive(self._answer)
-        else:
-            self._receive = receive
-
-    def abandon(self) -> None:
-        """Nobody waits any longer."""
-        self._receive = close_unused
-        abandoned, self.on_abandoned = self.on_abandoned, None
-        if abandoned is not None and self._answer is None:
-            abandoned()
-
-
-class Shielded:
-    """An awaitable that runs to its end even if the client goes away: a write that was begun."""
-
-    __slots__ = ("awaitable",)
-
-    def __init__(self, awaitable: Awaitable[Answer]) -> None:
-        self.awaitable = awaitable
-
-
 def close_unused(answer: Answer) -> None:
     """Close an answer that will not be sent. A stream or a tunnel may hold an in-flight slot or a
     connection, and releases them only when it ends or is closed."""
@@ -136,8 +84,8 @@ def close_unused(answer: Answer) -> None:
 
 
 Answer: TypeAlias = "HttpResponse | PushStream | PullStream | Tunnel"
-Promise: TypeAlias = "Answer | Deferred | Shielded | Awaitable[Answer]"
-App: TypeAlias = "Callable[[HttpRequest], Promise]"
+AppResult: TypeAlias = "Answer | Awaitable[Answer]"
+App: TypeAlias = "Callable[[HttpRequest], AppResult]"
 # Asked when a head is complete and its body is not: an answer here spares reading the body.
 Gate: TypeAlias = "Callable[[HttpRequest], HttpResponse | None]"
 GivenUp: TypeAlias = "Callable[[HttpRequest, HttpResponse], HttpResponse]"

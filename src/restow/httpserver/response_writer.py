@@ -1,4 +1,4 @@
-"""Answers that take time: promises that somebody keeps later, streams, and tunnels.
+"""Answers that take time: those that a task awaits, streams, and tunnels.
 
 An answer that was waited for is delivered only if its request is still the one in work. There is
 one at a time, so answers leave in the order of their requests.
@@ -13,7 +13,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from restow.aio import TaskHandle, TasksClosed, TasksFull, Timer
+from restow.aio import Suspended, TaskHandle, TasksClosed, TasksFull, Timer
 from restow.httpserver.connection_states import (
     ANSWERING,
     READING,
@@ -26,10 +26,8 @@ from restow.httpserver.listener_state import ListenerState
 from restow.httpserver.request import HttpRequest
 from restow.httpserver.response import (
     Answer,
-    Deferred,
+    AppResult,
     HttpResponse,
-    Promise,
-    Shielded,
     close_unused,
     encode_response,
     encode_stream_head,
@@ -75,8 +73,8 @@ class ResponseWriter(ConnectionWriter):
         self._refusals = 0
         # Whether the next request has to wait for others, or because of what came before it.
         self.turn_pending = False
-        self._waiting_for: Deferred | TaskHandle | None = None
-        # What a task is to await that has not had its first turn: cancelled, it never would.
+        self._waiting_for: TaskHandle | None = None
+        # What the task is to await, until it begins to: see `Suspended.cancel`.
         self._unbegun: Awaitable[Answer] | None = None
         # Only for an answer that is soon due: the listener's sweep is late by up to a second.
         self._timer: Timer | None = None
@@ -135,27 +133,25 @@ class ResponseWriter(ConnectionWriter):
 
     # --- answers that take time --------------------------------------------------------------
 
-    def _take(self, promise: Promise, request: HttpRequest) -> None:
+    def _take(self, result: AppResult, request: HttpRequest) -> None:
         """Begin to wait for an answer, or to send one."""
-        match promise:
+        match result:
+            case Suspended():
+                self._await_task(result, request)
             case HttpResponse():
                 out: list[bytes] = []
-                self._respond(promise, request, out)
+                self._respond(result, request, out)
                 self._flush(out)
             case PushStream():
-                self._start_push(promise, request)
+                self._start_push(result, request)
             case PullStream():
-                self._start_pull(promise, request)
+                self._start_pull(result, request)
             case Tunnel():
-                self._start_tunnel(promise, request)
-            case Deferred():
-                self._await_deferred(promise, request)
-            case Shielded():
-                self._await_task(promise.awaitable, request, shielded=True)
-            case _ if inspect.isawaitable(promise):
-                self._await_task(promise, request, shielded=False)
+                self._start_tunnel(result, request)
+            case _ if inspect.isawaitable(result):
+                self._await_task(result, request)
             case _:
-                raise TypeError(f"not an answer: {type(promise).__name__}")
+                raise TypeError(f"not an answer: {type(result).__name__}")
 
     def _begin_wait(self, request: HttpRequest) -> int:
         self.state = ANSWERING
@@ -173,29 +169,21 @@ class ResponseWriter(ConnectionWriter):
         """A deadline may have passed."""
         raise NotImplementedError
 
-    def _await_deferred(self, deferred: Deferred, request: HttpRequest) -> None:
-        if deferred.answer is not None:
-            self._take(deferred.answer, request)
-            return
-        ticket = self._begin_wait(request)
-        self._waiting_for = deferred
-        deferred.then(lambda answer: self._deliver(answer, ticket))
-
-    def _await_task(
-        self, awaitable: Awaitable[Answer], request: HttpRequest, *, shielded: bool
-    ) -> None:
+    def _await_task(self, awaitable: Awaitable[Answer], request: HttpRequest) -> None:
         ticket = self._begin_wait(request)
         name = f"{request.method}-{self.peer.connection_id}"
         try:
             handle = self._shared.tasks.spawn(name, self._run(awaitable, request, ticket))
         except (TasksFull, TasksClosed):
-            _give_up(awaitable)
-            self._deliver(self._error(503, "too many requests wait, please try again"), ticket)
+            self._call_back(lambda: _close(awaitable))
+            # A write has begun by now, so its outcome is not known.
+            why = "too many requests wait, please try again"
+            if request.is_shielded:
+                why = "too many requests wait; whether this one was done is not known"
+            self._deliver(self._error(503, why), ticket)
             return
-        # A shielded one is never cancelled from here, so its handle is not kept.
-        if not shielded:
-            self._waiting_for = handle
-            self._unbegun = awaitable
+        self._waiting_for = handle
+        self._unbegun = awaitable
 
     async def _run(self, awaitable: Awaitable[Answer], request: HttpRequest, ticket: int) -> None:
         answer: Answer
@@ -207,6 +195,8 @@ class ResponseWriter(ConnectionWriter):
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
+            if ticket != self._ticket and not request.is_shielded:
+                return  # it was cancelled before this task began
             # Not this task was cancelled, but something that it waited for.
             answer = self._internal_error(request, error)
         except Exception as error:  # noqa: BLE001  (the edge of a task: logged inside)
@@ -226,33 +216,30 @@ class ResponseWriter(ConnectionWriter):
             self._take(self._internal_error(request, error), request)
         self._go_on()
 
-    def _stop_waiting(self, state: ConnectionState) -> Deferred | TaskHandle | None:
+    def _stop_waiting(self, state: ConnectionState) -> None:
         self.state = state
         self._request = None
         self._counters.answers_pending -= 1
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiting_for, self._waiting_for = self._waiting_for, None
-        unbegun, self._unbegun = self._unbegun, None
-        if unbegun is not None:
-            _give_up(unbegun)
-        return waiting_for
+        self._waiting_for = self._unbegun = None
 
     def _abandon(self, state: ConnectionState) -> None:
-        """Nobody will read what is being made: tell its makers."""
+        """The client is gone: cancel what is being made for it, unless it is shielded."""
         before, self.state = self.state, state
         self._direct = False
         if before is ANSWERING:
             self._ticket += 1
-            waiting_for = self._stop_waiting(state)
-            match waiting_for:
-                case Deferred():
-                    self._call_back(waiting_for.abandon)
-                case TaskHandle():
-                    waiting_for.cancel()
-                case None:
-                    pass
+            task, unbegun, request = self._waiting_for, self._unbegun, self._request
+            self._stop_waiting(state)
+            if task is not None and request is not None and not request.is_shielded:
+                if isinstance(unbegun, Suspended):
+                    unbegun.cancel()
+                else:
+                    task.cancel()
+                    if unbegun is not None:
+                        self._call_back(lambda: _close(unbegun))
         self._end_stream_objects()
 
     # --- streams -----------------------------------------------------------------------------
@@ -438,8 +425,8 @@ class ResponseWriter(ConnectionWriter):
             self._transport.abort()
 
 
-def _give_up(awaitable: Awaitable[Answer]) -> None:
-    """Close what nobody will await: a coroutine would complain, others hold something."""
+def _close(awaitable: Awaitable[Answer]) -> None:
+    """Close what no task will await: a coroutine would complain, others hold something."""
     close = getattr(awaitable, "close", None)
     if close is not None:
         close()

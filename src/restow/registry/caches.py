@@ -15,7 +15,7 @@ import asyncio
 import heapq
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Final
 
 from restow.aio import Runtime
@@ -38,12 +38,10 @@ RELOAD_SECONDS: Final = 0.2
 FUTURE_POLL_SECONDS: Final = 0.1
 BACKFILL_SECONDS_MAX: Final = 5.0
 
-TELL_AT_ONCE: Final = 100
+WOKEN_AT_ONCE: Final = 100
 """Reads that are answered in one turn of the loop."""
 
 logger = logging.getLogger(__name__)
-
-Freshened = Callable[[StorageError | None], None]
 
 
 class Caches:
@@ -62,7 +60,8 @@ class Caches:
         """Of roots that were forgotten: the one to use from then on, whoever asks."""
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._waiting_count = 0
-        self._wanting: deque[Freshened] = deque()
+        self._readers: deque[asyncio.Future[None]] = deque()
+        """Reads that wait until the caches are fresh."""
         self._freshening = False
         self._reloads = 0
         self._backfilling = asyncio.Lock()  # one at a time: each holds some history in memory
@@ -81,8 +80,8 @@ class Caches:
 
     async def close(self) -> None:
         await self._tasks.close()
-        # The task that would have told them may have been cancelled before it ever ran.
-        _notify(self._wanting, StorageClosed("the server is shutting down"), len(self._wanting))
+        # The task that would have woken them may have been cancelled before it ever ran.
+        _wake(self._readers, StorageClosed("the server is shutting down"), len(self._readers))
         await self._watch.close()
         for _, _, waiter in self._waiting:
             waiter.cancel()
@@ -142,49 +141,35 @@ class Caches:
 
     async def freshen(self) -> None:
         """Wait until the caches have all that was acknowledged before this call."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def notify(error: StorageError | None) -> None:
-            if waiter.done():
-                return  # whoever waited has left
-            if error is None:
-                waiter.set_result(None)
-            else:
-                waiter.set_exception(error)
-
-        self.when_fresh(notify)
-        await waiter
-
-    def when_fresh(self, notify: Freshened) -> None:
-        """Call back when the caches have all that was acknowledged before this call, or never
-        will: then with the reason."""
-        self._wanting.append(notify)
+        reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._readers.append(reader)
         if not self._freshening:
             self._freshening = True
             self._tasks.spawn("freshen", self._freshen())
+        await reader
 
     async def _freshen(self) -> None:
-        """Ask the store, for all who wait; and again, for those who came meanwhile."""
-        asked: deque[Freshened] = deque()
+        """Ask the store once for all waiting readers; and again for those that came meanwhile."""
+        asked: deque[asyncio.Future[None]] = deque()
         try:
-            while self._wanting:
-                # Who comes from here on needs another question.
-                asked, self._wanting = self._wanting, deque()
+            while self._readers:
+                # A reader that comes from here on needs another question.
+                asked, self._readers = self._readers, deque()
                 error = None
                 try:
                     await self.reach(await self._storage.revision())
                 except StorageError as failed:
                     error = failed
                 while asked:
-                    _notify(asked, error, TELL_AT_ONCE)
-                    # Besides others, this lets those in who have just sent their next request:
-                    # a question costs as much as several of its answers.
+                    _wake(asked, error, WOKEN_AT_ONCE)
+                    # This also admits readers that have just sent their next request: a question
+                    # costs as much as several of its answers.
                     await self._clock.sleep(0)
         finally:
             self._freshening = False
-            asked += self._wanting
-            self._wanting = deque()
-            _notify(asked, StorageClosed("the server is shutting down"), len(asked))
+            asked += self._readers
+            self._readers = deque()
+            _wake(asked, StorageClosed("the server is shutting down"), len(asked))
 
     async def reach_future(self, revision: int) -> None:
         """Wait until the store, and the caches too, have come to what may be no revision yet.
@@ -402,9 +387,12 @@ def resource_key(root: str) -> str:
     return root[len(OBJECTS_PREFIX) : -1]
 
 
-def _notify(waiting: deque[Freshened], error: StorageError | None, count_max: int) -> None:
-    for _ in range(min(count_max, len(waiting))):
-        try:
-            waiting.popleft()(error)
-        except Exception:  # one bad waiter must not keep the others waiting
-            logger.exception("a waiting read has failed")
+def _wake(readers: deque[asyncio.Future[None]], error: StorageError | None, count_max: int) -> None:
+    for _ in range(min(count_max, len(readers))):
+        reader = readers.popleft()
+        if reader.done():
+            continue  # it was cancelled
+        if error is None:
+            reader.set_result(None)
+        else:
+            reader.set_exception(error)

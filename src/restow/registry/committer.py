@@ -1,16 +1,16 @@
 """Where objects are committed: one guarded transaction for each write, under the fence.
 
 A plan says what to store for one state of an object. Here it is encoded as the policy says at that
-moment and given to the store, with its own guards and those of the policy. If the fence does not
-hold, the policy is asked anew; if the state has moved on, whoever made the plan makes another.
+moment and given to the store, once, with its own guards and those of the policy. Which guard did
+not hold is raised: `StateMoved`, `PlaceMoved` or `FenceMoved`.
 
-Not here: how a plan is made (`write_plans`, `store`), and which version is written (`encoding`).
+Not here: how a plan is made (`write_plans`), the retry (`store`), and which version is written
+(`encoding`).
 """
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final, NamedTuple, assert_never
+from typing import NamedTuple, assert_never
 
 from restow.apimachinery import status
 from restow.encryption.decryption import open_value
@@ -19,8 +19,7 @@ from restow.registry.caches import Caches
 from restow.registry.encoding import Encoding, EncodingPolicy
 from restow.registry.errors import ResourceReplaced, translate
 from restow.registry.resource import Resource
-from restow.registry.watch_cache import WatchCache
-from restow.registry.write_plans import WritePlan, Written
+from restow.registry.write_plans import CreatePlan, WritePlan, Written
 from restow.storage.checks import check_transaction
 from restow.storage.errors import StorageError
 from restow.storage.interface import (
@@ -39,8 +38,6 @@ from restow.storage.interface import (
     Write,
 )
 
-FENCE_ATTEMPTS_MAX: Final = 5
-
 
 class PlaceMoved(Exception):
     """The namespace of a new object is not as it was when it was looked at."""
@@ -54,63 +51,26 @@ class StateMoved(Exception):
         self.current = current
 
 
-class _Stopped(Exception):
-    """A plan that is committed once, or not at all, was not."""
-
-    def __init__(self, outcome: Refused | Unknown) -> None:
-        super().__init__("stopped")
-        self.outcome = outcome
+class FenceMoved(Exception):
+    """The encoding policy is not as it was when the object was encoded: refresh it."""
 
 
-class Begun:
-    """A write that the store has been given and that nobody waits for.
+Moved = StateMoved | PlaceMoved | FenceMoved
+"""A guard did not hold, and nothing was written: plan the write again."""
 
-    When `outcome` is done, `settle` says what has come of it.
-    """
 
-    __slots__ = ("_cache", "_encoded", "_plan", "_write", "outcome")
-
-    def __init__(
-        self,
-        outcome: asyncio.Future[Outcome],
-        plan: WritePlan,
-        write: Write,
-        encoded: str,
-        cache: WatchCache | None,
-    ) -> None:
-        self.outcome = outcome
-        self._plan = plan
-        self._write = write
-        self._encoded = encoded
-        self._cache = cache
-
-    def settle(self) -> Written | None:
-        """What a client is to be told; None when a guard did not hold, so that nothing was done.
-
-        Whoever gets None does it all again the patient way. Raises what `create` and `update` do.
-        """
-        try:
-            outcome = self.outcome.result()
-        except StorageError as error:
-            raise translate(error) from error
-        match outcome:
-            case Done(revision):
-                return self._plan.written(
-                    revision, self._write, self._encoded, self._cached(revision)
-                )
-            case Refused():
-                return None
-            case Unknown():
-                raise _unknown(outcome)
-            case _:
-                assert_never(outcome)
-
-    def _cached(self, revision: int) -> bytes | None:
-        """The body, if the change has reached the cache already: it usually comes first."""
-        entry = None if self._cache is None else self._cache.of_key(self._plan.guard.key)
-        if entry is None or entry[0] != revision or entry[1] != self._encoded:
-            return None
-        return entry[2]
+def overtaken(
+    resource: Resource, verb: str, moved: Moved, plan: WritePlan | None
+) -> status.StatusError:
+    """The answer when a write was overtaken too often."""
+    named, seconds = resource.kind.group_resource, status.RETRY_AFTER_SECONDS
+    if isinstance(moved, FenceMoved):
+        return status.unavailable(
+            f"the storage version of {named} is changing; try again", retry_after_seconds=seconds
+        )
+    if isinstance(plan, CreatePlan) and isinstance(moved, StateMoved):
+        return status.generated_name_taken(named, plan.path.rpartition("/")[2])
+    return status.server_timeout(named, verb, retry_after_seconds=seconds)
 
 
 class Sealed(NamedTuple):
@@ -135,83 +95,73 @@ class ObjectCommitter:
         self._sealed = sealed
         self._caches = caches
         self._policy = policy
-        self.must_wait = False
-        """Set when the store turns out to be one whose commits must be awaited."""
+
+    async def commit(self, plan: WritePlan) -> Written:
+        """Commit one write under its own guards and the fence, once. Raises `Moved` when a guard
+        does not hold, and a StatusError."""
+        encoding, write = await self._encode(plan)
+        if write is None:
+            return plan.unchanged()
+        outcome = await self._submit(plan, encoding, write)
+        match outcome:
+            case Done(revision):
+                cached = self._cached(plan, encoding, revision)
+                return plan.written(revision, write, encoding.api_version, cached)
+            case Refused(failed, current, _) if failed is plan.guard:
+                raise StateMoved(current)
+            case Refused(failed, _, _) if failed is plan.place:
+                raise PlaceMoved
+            case Refused():
+                raise FenceMoved
+            case Unknown():
+                raise status.timeout(
+                    f"it is not known whether the write has happened: {outcome.reason}"
+                )
+            case _:
+                assert_never(outcome)
 
     async def rewrite(self, plan: WritePlan) -> Refused | Unknown | None:
-        """Commit a plan that is right for one state and one version, and never encode it anew.
+        """Commit a plan that is right for one state and one version, and never encode it again.
 
         None when that is done; otherwise what kept it from being done.
         """
-        try:
-            await self.carry_out(plan, is_rewrite=True)
-        except _Stopped as stopped:
-            return stopped.outcome
-        return None
-
-    async def carry_out(self, plan: WritePlan, *, is_rewrite: bool = False) -> Written:
-        """Commit one write under its own guards and the fence.
-
-        Raises `StateMoved` with the newest state when the object's guard does not hold; a rewrite
-        is not repeated, whatever guard it was, and raises `_Stopped`.
-        """
-        resource = plan.resource
-        for _ in range(FENCE_ATTEMPTS_MAX):
-            encoding = self._encoding(resource)
-            if resource.remote is not None and plan.must_prepare(encoding):
-                # It may take a while. If all has changed then, the fence does not hold.
-                await plan.prepare(encoding)
-                check_current(resource)
-            write = plan.write(encoding)
-            if write is None:
-                write = await self._still_to_write(plan, encoding)
-            if write is None:
-                return plan.unchanged()
-            sealed = self._seal(plan, encoding, write, is_rewrite=is_rewrite)
-            try:
-                outcome = await self._storage.commit(
-                    _transaction(plan, encoding, sealed, in_background=is_rewrite)
-                )
-            except StorageError as error:
-                raise translate(error) from error
-            match outcome:
-                case Done(revision):
-                    return plan.written(revision, write, encoding.api_version)
-                case Refused() | Unknown() if is_rewrite:
-                    raise _Stopped(outcome)
-                case Refused(failed, current, _) if failed is plan.guard:
-                    raise StateMoved(current)
-                case Refused(failed, _, _) if failed is plan.place:
-                    raise PlaceMoved
-                case Refused():
-                    await self._policy.refresh(resource)
-                case Unknown():
-                    raise _unknown(outcome)
-                case _:
-                    assert_never(outcome)
-        raise status.unavailable(
-            f"the storage version of {resource.kind.group_resource} is changing; try again",
-            retry_after_seconds=status.RETRY_AFTER_SECONDS,
-        )
-
-    def begin(self, plan: WritePlan) -> Begun | Written | None:
-        """The same, once and without waiting: see `Begun`. None when the store cannot."""
-        encoding = self._encoding(plan.resource)
-        if plan.resource.remote is not None and plan.must_prepare(encoding):
+        encoding, write = await self._encode(plan)
+        if write is None:
             return None
+        outcome = await self._submit(plan, encoding, write, is_rewrite=True)
+        return None if isinstance(outcome, Done) else outcome
+
+    async def _encode(self, plan: WritePlan) -> tuple[Encoding, Write | None]:
+        """How to write now, and what; None when it is stored like that already."""
+        resource = plan.resource
+        encoding = self._encoding(resource)
+        if resource.remote is not None and plan.must_prepare(encoding):
+            # It may take a while. If all has changed then, the fence does not hold.
+            await plan.prepare(encoding)
+            check_current(resource)
         write = plan.write(encoding)
         if write is None:
-            return plan.unchanged() if self._sealed is None else None
-        sealed = self._seal(plan, encoding, write)
+            write = await self._still_to_write(plan, encoding)
+        return encoding, write
+
+    async def _submit(
+        self, plan: WritePlan, encoding: Encoding, write: Write, *, is_rewrite: bool = False
+    ) -> Outcome:
+        sealed = self._seal(plan, encoding, write, is_rewrite=is_rewrite)
         try:
-            outcome = self._storage.submit(_transaction(plan, encoding, sealed))
+            return await self._storage.commit(
+                _transaction(plan, encoding, sealed, in_background=is_rewrite)
+            )
         except StorageError as error:
             raise translate(error) from error
-        if outcome is None:
-            self.must_wait = True
-            return None
+
+    def _cached(self, plan: WritePlan, encoding: Encoding, revision: int) -> bytes | None:
+        """The body, if the change has reached the cache already: it usually comes first."""
         cache = self._caches.ready(plan.resource.root)
-        return Begun(outcome, plan, write, encoding.api_version, cache)
+        entry = None if cache is None else cache.of_key(plan.guard.key)
+        if entry is None or entry[0] != revision or entry[1] != encoding.api_version:
+            return None
+        return entry[2]
 
     async def _still_to_write(self, plan: WritePlan, encoding: Encoding) -> Write | None:
         """An object that does not change is written all the same if it is stored under another
@@ -269,7 +219,3 @@ def _transaction(
     if plan.place is None:
         return Transaction((plan.guard, *encoding.guards), (write,), in_background)
     return Transaction((plan.guard, plan.place, *encoding.guards), (write,), in_background)
-
-
-def _unknown(outcome: Unknown) -> status.StatusError:
-    return status.timeout(f"it is not known whether the write has happened: {outcome.reason}")

@@ -51,6 +51,9 @@ class ObjectReader:
 
     async def read(self, resource: Resource) -> WatchCache:
         """The same, waiting for it."""
+        fresh = self.fresh(resource)
+        if fresh is not None:
+            return fresh
         cache = await self.loaded(resource)
         if self._caches.fresh(resource.root) is None:
             try:

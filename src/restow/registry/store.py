@@ -1,65 +1,51 @@
 """The store of objects: create, update and delete, each one guarded transaction.
 
 A write takes the newest state it knows (`object_reader`), computes the next one (`write_planner`)
-and commits it on condition that nothing has changed meanwhile; if something has, the refusal
-carries what is there now and the computation is repeated. Every write of an object is committed by
-the `ObjectCommitter`, with the guards of the encoding policy in its own transaction.
+and commits it on condition that nothing has changed meanwhile (`committer`). If a guard did not
+hold, nothing was written, and the one retry loop (`_write`) plans the write again: from the newest
+state, which the refusal carries, or in the version that the refreshed encoding policy says.
 
-Objects are in the version of the request here; they are converted on the way to storage. Where
-somebody else converts them, that is awaited, before anything is committed. Whoever comes with a
-custom resource in whose place there is another by now is sent back: `ResourceReplaced`.
+Objects are in the version of the request here; they are converted on the way to storage. Where a
+webhook converts them, that is awaited, before anything is committed. A custom resource whose CRD
+was replaced meanwhile raises `ResourceReplaced`: the request begins again, with what is left of its
+retries.
 
-Not here: HTTP, authorisation, and what a kind's fields mean.
+Not here: HTTP, authorization, and what a kind's fields mean.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from restow.aio import Runtime
 from restow.apimachinery import status
-from restow.apimachinery.apply.entries import Manager
 from restow.registry import field_management, ownership, strategy, write_plans
 from restow.registry.caches import Caches
-from restow.registry.committer import Begun, ObjectCommitter, PlaceMoved, Sealed, StateMoved
+from restow.registry.committer import (
+    FenceMoved,
+    Moved,
+    ObjectCommitter,
+    PlaceMoved,
+    Sealed,
+    StateMoved,
+    overtaken,
+)
 from restow.registry.encoding import EncodingPolicy
-from restow.registry.field_management import SERVER, Apply, Converting, NotConverted, settled
+from restow.registry.field_management import Apply, Converting, settled
 from restow.registry.object_reader import ObjectReader
 from restow.registry.resource import Object, Resource
+from restow.registry.watch_cache import Entry
+from restow.registry.write_options import Check, FindPlace, ObjectWriteOptions
 from restow.registry.write_planner import Change, DeleteOptions, Facts, WritePlanner, by_path
 from restow.registry.write_plans import CreatePlan, RemovePlan, UpdatePlan, WritePlan, Written
-from restow.registry.write_queues import WriteQueues
-from restow.storage.interface import Refused, RevisionIs, Storage, Unknown
+from restow.registry.write_queues import HeavyObjects, QueueTurn, WriteQueues
+from restow.storage.interface import Refused, Storage, Unknown
 
-ATTEMPTS_MAX: Final = 16
-GENERATED_NAME_ATTEMPTS_MAX: Final = 8
-HEAVY_TURNS: Final = 3
-
-
-class Review(Protocol):
-    """Has the last word on a write: asked with the object as it would be, and as it is."""
-
-    async def __call__(
-        self, obj: Object | None, old: Object | None, /, *, is_dry_run: bool
-    ) -> None:
-        """Raise a StatusError to refuse. No old object: it is new; no other: it is deleted."""
-
-
-class Mutate(Protocol):
-    """May change what is written, before it is validated."""
-
-    async def __call__(self, obj: Object, old: Object | None, /, *, is_dry_run: bool) -> Object:
-        """The object to write instead, complete like one that a client has sent; or the same one.
-        No old object: it is new, and may have no name yet. Raise a StatusError to refuse."""
-
-
-Check = Callable[[Object, Object | None], None]
-"""Told of an object as it would be, and as it is, if it is; raises a StatusError to refuse it. Also
-on the way that waits for nothing."""
+ObjectPlan: TypeAlias = CreatePlan | UpdatePlan | RemovePlan
+PlanNext: TypeAlias = "Callable[[Moved | None], Awaitable[ObjectPlan]]"
+"""Plans a write: at first, and again with why the plan before was not carried out."""
 
 
 class ResourceStore(ObjectReader):
@@ -78,19 +64,10 @@ class ResourceStore(ObjectReader):
         super().__init__(storage, caches, policy, runtime.clock)
         self.sealed: Final = sealed
         self._committer = ObjectCommitter(storage, caches, policy, sealed)
-        self._clock = runtime.clock
         self._planner = WritePlanner(runtime)
         self.known_entries: Final = self._planner.known
-        self._heavy = asyncio.Lock()
+        self.heavy_objects: Final = HeavyObjects(runtime.clock)
         self._queues = WriteQueues(runtime.clock)
-
-    async def take_turn(self, resource: Resource) -> None:
-        """Before something that takes long is read or planned: one at a time, and not in each turn
-        of the loop, so that there are turns without."""
-        if resource.kind.is_heavy:
-            async with self._heavy:
-                for _ in range(HEAVY_TURNS):
-                    await self._clock.sleep(0)
 
     async def create(
         self,
@@ -99,98 +76,47 @@ class ResourceStore(ObjectReader):
         obj: Object,
         *,
         namespace: str,
-        place: RevisionIs | None = None,
-        manager: Manager | None = SERVER,
-        mutate: Mutate | None = None,
-        check: Check | None = None,
-        review: Review | None = None,
-        dry_run: bool = False,
+        place: FindPlace | None = None,
+        options: ObjectWriteOptions | None = None,
     ) -> Written:
         """Store a new object. Raises 409 when the name is taken.
 
-        `place` guards the namespace: nothing is stored in one that has just gone. Raises
-        `PlaceMoved` when it does not hold, and whatever `mutate`, `check` and `review` raise.
-        Whose the object is says `manager`; None: that is in it already.
+        `place` guards the namespace: nothing is stored in one that was just deleted.
         """
-        name, may_forget = "", manager is not None
-        if mutate is not None:
+        options = options or ObjectWriteOptions()
+        manager, may_forget = options.manager, options.manager is not None
+        if options.mutate is not None:
             obj = {**obj, "metadata": dict(obj["metadata"])}
             strategy.place(resource.kind, obj["metadata"], namespace)
             self._planner.track_new(resource, version, obj, manager)
             tracked, manager = obj["metadata"].get("managedFields"), None
-            obj = await mutate(obj, None, is_dry_run=dry_run)
+            obj = await options.mutate(obj, None, is_dry_run=options.dry_run)
             field_management.after_admission(obj, tracked)
-        for _ in range(GENERATED_NAME_ATTEMPTS_MAX):
-            await self.take_turn(resource)
-            plan = self._planner.plan_create(
-                resource, version, obj, namespace=namespace, place=place, manager=manager
+        name = obj["metadata"].get("name")
+
+        async def plan(moved: Moved | None) -> CreatePlan:
+            if isinstance(moved, StateMoved) and name:
+                raise self.exists(resource, name, self._entry(resource, moved.current))
+            await self.heavy_objects.enter(resource)
+            guard = None
+            if place is not None:
+                guard = await place(must_be_fresh=isinstance(moved, PlaceMoved))
+            made = self._planner.plan_create(
+                resource, version, obj, namespace=namespace, place=guard, manager=manager
             )
-            if check is not None:
-                check(plan.obj, None)
-            name = plan.path.rpartition("/")[2]
-            if review is not None:
-                await review(plan.obj, None, is_dry_run=dry_run)
-            if dry_run:
-                taken = (await self.read(resource)).get(plan.path)
-                if taken is None:
-                    return plan.preview()
-            else:
-                try:
-                    return await self._carry_out(plan, may_forget=may_forget)
-                except StateMoved as moved:
-                    taken = self._entry(resource, moved.current)
-            if obj["metadata"].get("name"):
-                raise self.exists(resource, name, taken)
-        raise status.generated_name_taken(resource.kind.group_resource, name)
+            if options.check is not None:
+                options.check(made.obj, None)
+            if options.review is not None:
+                await options.review(made.obj, None, is_dry_run=options.dry_run)
+            if options.dry_run:
+                taken = (await self.read(resource)).get(made.path)
+                if taken is not None and name:
+                    raise self.exists(resource, name, taken)
+                if taken is not None:
+                    raise StateMoved(None)
+            return made
 
-    def begin_create(
-        self,
-        resource: Resource,
-        version: str,
-        obj: Object,
-        *,
-        namespace: str,
-        place: RevisionIs | None = None,
-        manager: Manager | None = SERVER,
-        check: Check | None = None,
-    ) -> Begun | None:
-        """The first try of a create, without waiting; None: nothing was begun, use `create`."""
-        if self._committer.must_wait or resource.kind.is_heavy:
-            return None
-        plan = self._planner.plan_create(
-            resource, version, obj, namespace=namespace, place=place, manager=manager
-        )
-        if check is not None:
-            check(plan.obj, None)
-        begun = self._begin(plan)
-        return begun if isinstance(begun, Begun) else None
-
-    def _begin(self, plan: CreatePlan | UpdatePlan | RemovePlan) -> Begun | Written | None:
-        try:
-            return self._committer.begin(plan)
-        except status.RequestEntityTooLarge:
-            return None  # the patient way may find something that need not be stored
-
-    async def _carry_out(
-        self, plan: CreatePlan | UpdatePlan | RemovePlan, *, may_forget: bool
-    ) -> Written:
-        """Commit a plan. An object that is too large is stored without its entries, if that helps:
-        they may be large, and nobody but who applies needs them."""
-        try:
-            return await self._committer.carry_out(plan)
-        except status.RequestEntityTooLarge:
-            metadata = plan.obj["metadata"]
-            is_remote = plan.resource.remote is not None
-            if not may_forget or is_remote or not metadata.pop("managedFields", None):
-                raise
-        return await self._committer.carry_out(plan)
-
-    async def applied(self, resource: Resource, version: str, options: Apply) -> Object:
-        """A new object that is what its applier wants, complete and with its entry. Raises 400."""
-        now, converting = self._clock.wall(), Converting(resource)
-        api_version = resource.api_version(version)
-        work = partial(options.to, resource, api_version, None, now=now, converting=converting)
-        return await settled(work, is_long=options.is_long)
+        return await self._write(plan, resource, options, verb="create", may_forget=may_forget)
 
     async def update(
         self,
@@ -201,165 +127,159 @@ class ResourceStore(ObjectReader):
         *,
         subresource: str = "",
         is_patch: bool = False,
-        manager: Manager | None = SERVER,
-        mutate: Mutate | None = None,
-        check: Check | None = None,
-        review: Review | None = None,
-        dry_run: bool = False,
+        options: ObjectWriteOptions | None = None,
     ) -> Written:
         """Change an object: `change` gets the newest state and returns the next.
 
-        It may be called several times, and `mutate`, `check` and `review` after it. For a patch it
-        gets a fresh copy that it may change, otherwise one to look at. Raises 404, 409, 422, or
-        whatever these raise. Without a version it is the one that the object is stored in.
-        Whose the change is says `manager`; of what is applied, that is told with it.
+        It may be called several times, and admission after it. For a patch it gets a fresh copy
+        that it may change, otherwise one to look at. Raises 404, 409, 422, or what these raise.
+        Without a version it is the one that the object is stored in.
         """
+        options = options or ObjectWriteOptions()
         is_applied = isinstance(change, Apply)
         converting = Converting(resource, is_needed=is_applied)
-        manager = None if is_applied else by_path(manager, subresource)
-        cache = self.fresh(resource) or await self.read(resource)
+        manager = None if is_applied else by_path(options.manager, subresource)
+        cache = await self.read(resource)
         entry = cache.get(path)
-        is_queued = False
-        async with AsyncExitStack() as queued:
-            for _ in range(ATTEMPTS_MAX):
-                if entry is None:
-                    raise self.missing(resource, path, cache)
-                api_version = resource.api_version(version) if version else entry[1]
-                await self.take_turn(resource)
-                [seen] = await self.in_version(resource, [entry], api_version, is_for_writing=True)
-                facts = Facts(
-                    resource, api_version, path, entry, subresource, is_patch, converting, manager
-                )
-                is_long = isinstance(change, Apply) and change.takes_long(seen[2])
-                work = partial(self._planner.changed, facts, seen, change)
-                old, new = await settled(work, is_long=is_long)
-                if mutate is not None:
-                    await settled(partial(self._planner.track, facts, old, new))
-                    facts = facts._replace(manager=None)
-                    tracked = new["metadata"].get("managedFields")
-                    # Each is given an old object of its own: what was made from it may share parts.
-                    shown = write_plans.object_of(resource, seen, api_version)
-                    new = await mutate(new, shown, is_dry_run=dry_run)
-                    field_management.after_admission(new, tracked)
-                plan = await settled(partial(self._planner.plan_update, facts, old, new))
-                if check is not None:
-                    # What was changed on the way may share parts with the old object.
-                    was = (
-                        old
-                        if mutate is None
-                        else write_plans.object_of(resource, seen, api_version)
-                    )
-                    check(plan.obj, was)
-                if review is not None:
-                    shown = write_plans.object_of(resource, seen, api_version)
-                    await review(plan.obj, shown, is_dry_run=dry_run)
-                if dry_run:
-                    return plan.preview()
-                try:
-                    return await self._carry_out(plan, may_forget=not is_applied)
-                except PlaceMoved:
-                    raise ownership.narrowing_refused(resource, old) from None
-                except StateMoved as moved:
-                    entry = self._entry(resource, moved.current)
-                    if not is_queued:
-                        is_queued = True
-                        await queued.enter_async_context(self._queues.turn(resource.key_of(path)))
-                        newest = self.fresh(resource)
-                        entry = entry if newest is None else newest.get(path)
-        raise status.server_timeout(
-            resource.kind.group_resource, "update", retry_after_seconds=status.RETRY_AFTER_SECONDS
-        )
+        old: Object = {}
 
-    def begin_update(
-        self,
-        resource: Resource,
-        version: str,
-        path: str,
-        change: Change,
-        *,
-        subresource: str = "",
-        is_patch: bool = False,
-        manager: Manager | None = SERVER,
-        check: Check | None = None,
-        is_caught_up: bool = False,
-    ) -> Begun | Written | None:
-        """The first try of an update, without waiting; None: nothing was begun, use `update`.
+        async def plan(moved: Moved | None) -> UpdatePlan | RemovePlan:
+            nonlocal entry, old
+            if isinstance(moved, PlaceMoved):
+                raise ownership.narrowing_refused(resource, old)
+            if isinstance(moved, StateMoved):
+                entry = self._newest(resource, path, moved)
+            if entry is None:
+                raise self.missing(resource, path, cache)
+            api_version = resource.api_version(version) if version else entry[1]
+            await self.heavy_objects.enter(resource)
+            seen = await self._seen(resource, entry, api_version)
+            facts = Facts(
+                resource, api_version, path, entry, subresource, is_patch, converting, manager
+            )
+            is_long = isinstance(change, Apply) and change.takes_long(seen[2])
+            work = partial(self._planner.changed, facts, seen, change)
+            old, new = await settled(work, is_long=is_long)
+            if options.mutate is not None:
+                await settled(partial(self._planner.track, facts, old, new))
+                facts = facts._replace(manager=None)
+                tracked = new["metadata"].get("managedFields")
+                # Each is given an old object of its own: what was made from it may share parts.
+                shown = write_plans.object_of(resource, seen, api_version)
+                new = await options.mutate(new, shown, is_dry_run=options.dry_run)
+                field_management.after_admission(new, tracked)
+            made = await settled(partial(self._planner.plan_update, facts, old, new))
+            if options.check is not None:
+                # What admission changed may share parts with the old object.
+                is_shared = options.mutate is not None
+                was = write_plans.object_of(resource, seen, api_version) if is_shared else old
+                options.check(made.obj, was)
+            if options.review is not None:
+                shown = write_plans.object_of(resource, seen, api_version)
+                await options.review(made.obj, shown, is_dry_run=options.dry_run)
+            return made
 
-        An update that changes nothing is over at once. `is_caught_up`: memory has all that was
-        acknowledged before the request, as `caches.when_fresh` has just told.
-        """
-        is_later = self._committer.must_wait or resource.kind.is_heavy
-        cache = None
-        if not is_later:
-            cache = self.ready(resource) if is_caught_up else self.fresh(resource)
-        entry = None if cache is None else cache.get(path)
-        if entry is None:
-            return None
-        api_version = resource.api_version(version)
-        if resource.remote is not None and entry[1] != api_version:
-            return None
-        is_applied = isinstance(change, Apply)
-        if isinstance(change, Apply) and change.takes_long(entry[2]):
-            return None
-        converting = Converting(resource, is_needed=is_applied)
-        manager = None if is_applied else by_path(manager, subresource)
-        facts = Facts(
-            resource, api_version, path, entry, subresource, is_patch, converting, manager
-        )
-        try:
-            old, new = self._planner.changed(facts, entry, change)
-            plan = self._planner.plan_update(facts, old, new)
-        except NotConverted:
-            return None
-        if check is not None:
-            check(plan.obj, old)
-        return self._begin(plan)
-
-    def is_behind(self, resource: Resource) -> bool:
-        """Whether `begin_update` lacks nothing but changes that memory is about to have."""
-        if self._committer.must_wait or resource.kind.is_heavy:
-            return False
-        return self.ready(resource) is not None and self.fresh(resource) is None
+        return await self._write(plan, resource, options, verb="update", may_forget=not is_applied)
 
     async def delete(
         self,
         resource: Resource,
         version: str,
         path: str,
-        options: DeleteOptions,
+        sent: DeleteOptions,
         *,
-        review: Review | None = None,
+        options: ObjectWriteOptions | None = None,
     ) -> Written:
         """Delete an object, or mark it so while finalizers hold it.
 
         Without a version it is the one that the object is stored in: then nothing need be
         converted to delete it.
         """
-        cache = self.fresh(resource) or await self.read(resource)
+        options = options or ObjectWriteOptions(dry_run=sent.dry_run)
+        cache = await self.read(resource)
         entry = cache.get(path)
-        for _ in range(ATTEMPTS_MAX):
+
+        async def plan(moved: Moved | None) -> UpdatePlan | RemovePlan:
+            nonlocal entry
+            if isinstance(moved, StateMoved):
+                entry = self._newest(resource, path, moved)
             if entry is None:
                 raise self.missing(resource, path, cache)
             api_version = resource.api_version(version) if version else entry[1]
             # What goes away is only shown; what is marked is written.
-            may_stay = bool(options.policy) or b'"finalizers":' in entry[2]
-            [seen] = await self.in_version(resource, [entry], api_version, is_for_writing=may_stay)
-            plan = self._planner.plan_delete(resource, api_version, path, entry, seen, options)
-            if review is not None:
+            may_stay = bool(sent.policy) or b'"finalizers":' in entry[2]
+            seen = await self._seen(resource, entry, api_version, is_for_writing=may_stay)
+            made = self._planner.plan_delete(resource, api_version, path, entry, seen, sent)
+            if options.review is not None:
                 old = write_plans.object_of(resource, seen, api_version)
-                await review(None, old, is_dry_run=options.dry_run)
-            if options.dry_run:
-                return plan.preview()
-            try:
-                return await self._committer.carry_out(plan)
-            except StateMoved as moved:
-                entry = self._entry(resource, moved.current)
-        raise status.server_timeout(
-            resource.kind.group_resource, "delete", retry_after_seconds=status.RETRY_AFTER_SECONDS
+                await options.review(None, old, is_dry_run=options.dry_run)
+            return made
+
+        return await self._write(plan, resource, options, verb="delete")
+
+    async def _write(
+        self,
+        plan: PlanNext,
+        resource: Resource,
+        options: ObjectWriteOptions,
+        *,
+        verb: str,
+        may_forget: bool = False,
+    ) -> Written:
+        """The retry loop of every write: plan, commit, and plan again when a guard did not hold."""
+        moved: Moved | None = None
+        turn: QueueTurn | None = None
+        made: ObjectPlan | None = None
+        try:
+            while True:
+                try:
+                    made = await plan(moved)
+                    if options.dry_run:
+                        return made.preview()
+                    return await self._commit(made, may_forget=may_forget)
+                except (StateMoved, PlaceMoved) as error:
+                    moved = error
+                except FenceMoved as error:
+                    moved = error
+                    await self._policy.refresh(resource)
+                if not options.retries.take():
+                    raise overtaken(resource, verb, moved, made)
+                if turn is None and isinstance(made, UpdatePlan | RemovePlan):
+                    turn = await self._queues.enter(made.guard.key)
+        finally:
+            if turn is not None:
+                turn.leave()
+
+    async def _commit(self, plan: ObjectPlan, *, may_forget: bool) -> Written:
+        """Commit a plan. An object that is too large is stored without its managed fields, if that
+        helps: they may be large, and only server-side apply needs them."""
+        try:
+            return await self._committer.commit(plan)
+        except status.RequestEntityTooLarge:
+            is_remote = plan.resource.remote is not None
+            metadata = plan.obj["metadata"]
+            if not may_forget or is_remote or not metadata.pop("managedFields", None):
+                raise
+        return await self._committer.commit(plan)
+
+    def _newest(self, resource: Resource, path: str, moved: StateMoved) -> Entry | None:
+        """The newest state of an object that was changed while a write of it was planned."""
+        newest = self.fresh(resource)
+        return self._entry(resource, moved.current) if newest is None else newest.get(path)
+
+    async def _seen(
+        self, resource: Resource, entry: Entry, api_version: str, *, is_for_writing: bool = True
+    ) -> Entry:
+        """An object in the version of the request, if a webhook converts it."""
+        if resource.remote is None:
+            return entry
+        [seen] = await self.in_version(
+            resource, [entry], api_version, is_for_writing=is_for_writing
         )
+        return seen
 
     async def rewrite(self, plan: WritePlan) -> Refused | Unknown | None:
-        """Commit a plan that is right for one state and one version, and never encode it anew.
+        """Commit a plan that is right for one state and one version, and never encode it again.
 
         None when that is done; otherwise what kept it from being done.
         """
@@ -368,13 +288,10 @@ class ResourceStore(ObjectReader):
 
 __all__ = [
     "Apply",
-    "Begun",
     "Change",
     "Check",
     "DeleteOptions",
-    "Mutate",
-    "PlaceMoved",
+    "ObjectWriteOptions",
     "ResourceStore",
-    "Review",
     "Written",
 ]

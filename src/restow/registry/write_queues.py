@@ -1,39 +1,50 @@
-"""Who writes the same object at the same time: one after another, once they met.
+"""Queues of writes: to the same object, once they have met, and of objects that take long to plan.
 
-Most writes meet nobody, and then nobody waits. Whose plan was overtaken waits here for those who
-were overtaken before: each has the object to itself, but for those who have just come. Without it,
-of many who write one object at once all but one are overtaken each time, and some in every try.
+Most writes meet no other, and do not wait. A write whose plan was overtaken waits here for those
+that were overtaken before it. Without a queue, of many concurrent writes of one object all but one
+are overtaken each time, and some in every try.
 
-Who comes anew never waits here, and nobody waits for long: whoever is asked about a write, as a
-webhook is, may write the same object before it answers, and be overtaken.
+New writes never wait here, and no write waits for long: a webhook that is asked about a write may
+write the same object before it answers, and be overtaken.
 
-Not here: how often somebody tries (`store`).
+Not here: how often a write is tried (`store`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import Final
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final, NamedTuple
 
 from restow.aio import Clock
+from restow.registry.resource import Resource
 
 TURN_SECONDS_MAX: Final = 2.0
-"""Then one tries without a turn: those who wait may be waited for."""
+"""Then a write goes on without its turn: those before it may wait for it."""
+
+
+HEAVY_ITERATIONS: Final = 3
+"""Iterations of the event loop for each heavy object."""
+
+
+class QueueTurn(NamedTuple):
+    """A place at the head of a queue."""
+
+    leave: Callable[[], None]
 
 
 class WriteQueues:
-    """Those who wait for their turn, by the key of what they write."""
+    """Writes that wait for their turn, by the key of the object."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._locks: dict[str, asyncio.Lock] = {}
         self._waiting: dict[str, int] = {}
 
-    @asynccontextmanager
-    async def turn(self, key: str) -> AsyncIterator[None]:
-        """Wait for those who have come here before, but not for long."""
+    async def enter(self, key: str) -> QueueTurn:
+        """Wait for the writes that have come here before, but not for long."""
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._waiting[key] = self._waiting.get(key, 0) + 1
         is_mine = False
@@ -41,14 +52,34 @@ class WriteQueues:
             with suppress(TimeoutError):
                 async with self._clock.timeout(TURN_SECONDS_MAX):
                     is_mine = await lock.acquire()
-            yield
-        finally:
-            if is_mine:
-                lock.release()
-            self._waiting[key] -= 1
-            if not self._waiting[key]:
-                del self._waiting[key], self._locks[key]
+        except BaseException:
+            self._leave(key, lock, is_mine=is_mine)
+            raise
+        return QueueTurn(partial(self._leave, key, lock, is_mine=is_mine))
+
+    def _leave(self, key: str, lock: asyncio.Lock, *, is_mine: bool) -> None:
+        if is_mine:
+            lock.release()
+        self._waiting[key] -= 1
+        if not self._waiting[key]:
+            del self._waiting[key], self._locks[key]
 
     def __len__(self) -> int:
-        """The number of keys that somebody waits for or writes."""
+        """The number of keys that are waited for or written."""
         return len(self._locks)
+
+
+class HeavyObjects:
+    """Objects of heavy kinds are read and planned one at a time, and not in each iteration of the
+    event loop, so that other requests are answered in between."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = asyncio.Lock()
+
+    async def enter(self, resource: Resource) -> None:
+        """Wait before an object is read or planned, if its kind is heavy."""
+        if resource.kind.is_heavy:
+            async with self._lock:
+                for _ in range(HEAVY_ITERATIONS):
+                    await self._clock.sleep(0)

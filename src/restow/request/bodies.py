@@ -182,17 +182,19 @@ def _strict(context: Context, problems: list[str]) -> status.StatusError:
     return status.bad_request(f"{unfit}: {error.message}")
 
 
-def must_wait(context: Context, resource: Resource) -> bool:
-    """Whether a body is not read at once, but by `read_later`."""
-    return resource.kind.is_heavy or needs_thread(context)
-
-
-async def read_later(store: ResourceStore, context: Context, resource: Resource) -> Object:
-    """The same as `read_object`, so that others are not held up."""
+async def read_body(
+    store: ResourceStore,
+    context: Context,
+    resource: Resource,
+    *,
+    known: ManagedFieldsCache | None = None,
+) -> Object:
+    """The object in the body of a request: what takes long is read in a thread, and heavy kinds
+    one at a time."""
     if needs_thread(context):
         return await asyncio.to_thread(read_object, context, resource)
-    await store.take_turn(resource)
-    return read_object(context, resource)
+    await store.heavy_objects.enter(resource)
+    return read_object(context, resource, known=known)
 
 
 def needs_thread(context: Context) -> bool:

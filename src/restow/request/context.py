@@ -15,6 +15,7 @@ from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.quota_usage import Number
 from restow.httpserver.request import HttpRequest
 from restow.registry.resource import Resource
+from restow.registry.write_options import Retries
 from restow.request.negotiation import ANYTHING_OR_JSON, PLAIN, Form, Protobuf, Purpose, negotiate
 from restow.request.protobuf_messages import has_messages
 from restow.request.request_info import RequestInfo
@@ -65,6 +66,7 @@ class Context:
 
     __slots__ = (
         "_form",
+        "_retries",
         "annotations",
         "audit",
         "charged",
@@ -106,6 +108,14 @@ class Context:
         self.give_back: Callable[[], None] | None = None
         """To be called when that was for nothing: the object is surely not stored."""
         self._form: Form | None = None
+        self._retries: Retries | None = None
+
+    @property
+    def retries(self) -> Retries:
+        """How often it may still be tried again, whatever the cause."""
+        if self._retries is None:
+            self._retries = Retries()
+        return self._retries
 
     @property
     def form(self) -> Form:

@@ -18,9 +18,9 @@ here: connections, and how long a request may take.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
@@ -130,47 +130,15 @@ def refusal(pool: SlotPool) -> StatusError:
     return status.too_many_requests()
 
 
-class Seated:
-    """Work that holds a seat as long as it lasts, however it ends; a stream as long as that lasts.
-
-    `close` is for whoever gives it up before it has begun.
-    """
-
-    __slots__ = ("_inner", "_slot", "_work")
-
-    def __init__(
-        self, work: Awaitable[Answer], slot: Slot | None, inner: Awaitable[Answer] | None = None
-    ) -> None:
-        """Without a seat it holds none. `inner` is what the work waits for: given up before it has
-        begun, a coroutine does not know of the one in it."""
-        self._work = work
-        self._slot = slot
-        self._inner = inner
-
-    def __await__(self) -> Generator[Any, Any, Answer]:
-        slot, self._inner = self._slot, None
-        if slot is None:
-            return (yield from self._work.__await__())
-        keeps = False
-        try:
-            answer = yield from self._work.__await__()
-            if slot.is_of_stream:
-                if isinstance(answer, PushStream):
-                    answer, keeps = _held_stream(answer, slot), True
-                elif isinstance(answer, Tunnel):
-                    answer, keeps = _held_tunnel(answer, slot), True
-            return answer
-        finally:
-            if not keeps:
-                slot.leave()
-
-    def close(self) -> None:
-        if self._slot is not None:
-            self._slot.leave()
-        for each in (self._work, self._inner):
-            close = getattr(each, "close", None)
-            if close is not None:
-                close()
+def hold_slot(answer: Answer, slot: Slot) -> Answer:
+    """The same answer; a stream or tunnel of a long-running request leaves its slot when it is
+    over, any other answer now."""
+    if slot.is_of_stream and isinstance(answer, PushStream):
+        return _held_stream(answer, slot)
+    if slot.is_of_stream and isinstance(answer, Tunnel):
+        return _held_tunnel(answer, slot)
+    slot.leave()
+    return answer
 
 
 def _held_stream(stream: PushStream, slot: Slot) -> PushStream:

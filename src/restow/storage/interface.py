@@ -17,7 +17,6 @@ The contract in short:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, NewType, Protocol, Self
@@ -287,14 +286,8 @@ class Storage(Protocol):
         """Apply the transaction. The one function through which anything changes.
 
         Raises `InvalidTransaction` for one that no store may take, `StoreFull` when there is no
-        room. Whatever is raised here means: nothing happened.
-        """
-
-    def submit(self, transaction: Transaction) -> asyncio.Future[Outcome] | None:
-        """Begin a commit whose outcome needs no task to be waited for; None: `commit` it instead.
-
-        For who answers in a callback. What `commit` raises is raised here, or by the future, which
-        nobody may cancel. The changes reach the watches before the callbacks are called.
+        room. Whatever is raised here means: nothing happened. A driver that can hands the changes
+        to its watches before it returns.
         """
 
     def watch(self, span: Span, *, after: Revision) -> Watch:

@@ -6,7 +6,6 @@ of the event loop, so a simulator decides alone when what happens.
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left, bisect_right, insort
 from typing import NamedTuple
 
@@ -85,14 +84,6 @@ class MemoryStorage:
         return self._revision
 
     async def commit(self, transaction: Transaction) -> Outcome:
-        return self._commit(transaction)
-
-    def submit(self, transaction: Transaction) -> asyncio.Future[Outcome]:
-        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        outcome.set_result(self._commit(transaction))
-        return outcome
-
-    def _commit(self, transaction: Transaction) -> Outcome:
         self._check_open()
         check_transaction(transaction)
         for guard in transaction.guards:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from restow.aio import Clock, find_violation
+from restow.aio import Clock, find_violation, in_task
 from restow.apimachinery import status
 from restow.apimachinery.errors import MachineryError
 from restow.encryption.decryption import PLAIN_REFUSED, open_value
@@ -252,6 +252,7 @@ class PageWork:
 
     async def run(self) -> None:
         """Work the page off. Raises what stops it, once nothing is under way any more."""
+        await in_task()
         try:
             async with asyncio.TaskGroup() as group:
                 self._add_workers(group)

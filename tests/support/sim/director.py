@@ -232,7 +232,6 @@ class Director:
                 mode=self.mode,
                 may_change_mode=self.may_change_mode,
                 compaction_seconds=plan.compaction_seconds,
-                takes_at_once=plan.takes_at_once,
                 skew_seconds=plan.skews[self.places.index(place)],
                 is_guarded=plan.is_advised,
                 is_encrypted=bool(plan.keys),

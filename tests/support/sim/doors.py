@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from restow.client import InProcessResponse
 from restow.httpserver import HttpRequest, Peer, PushStream
-from tests.support.in_process import PushedStream, as_answer, fail, kept, request_of, tell
+from tests.support.in_process import PushedStream, answer_of, as_answer, fail, request_of, tell
 from tests.support.sim.loop import Process
 from tests.support.sim.network import Link
 
@@ -98,7 +98,7 @@ class Door:
     ) -> None:
         """In the process of the server."""
         link = self._link
-        found = await kept(server.answer(asked(link.loop.time())))
+        found = await answer_of(server.answer(asked(link.loop.time())))
         server.exchanges.pop(exchange, None)
         if link.is_cut or link.is_hit("reply_lost", link.chances.reply_lost):
             link.later(link.seconds(), _reset, answer)

@@ -60,10 +60,8 @@ class StoreWire(wires.StoreWire):
     blocked: StoreReplaced | None = None
     """Why every call is refused now, if so."""
 
-    def __init__(
-        self, storage: WatchedStorage, link: Link, sender: str, *, takes_at_once: bool
-    ) -> None:
-        super().__init__(storage, link, takes_at_once=takes_at_once)
+    def __init__(self, storage: WatchedStorage, link: Link, sender: str) -> None:
+        super().__init__(storage, link)
         self._watched = storage
         self._sender = sender
 
@@ -90,10 +88,8 @@ class GuardedWire(StoreWire, Continuity):
 
     places = (None, None)
 
-    def __init__(
-        self, storage: WatchedStorage, link: Link, sender: str, *, takes_at_once: bool
-    ) -> None:
-        StoreWire.__init__(self, storage, link, sender, takes_at_once=takes_at_once)
+    def __init__(self, storage: WatchedStorage, link: Link, sender: str) -> None:
+        StoreWire.__init__(self, storage, link, sender)
         Continuity.__init__(self)
         self._shown = Header(0, 0)
         """The newest revision that was seen, and of which cluster."""
@@ -107,7 +103,7 @@ class GuardedWire(StoreWire, Continuity):
 
     def another(self) -> GuardedWire:
         """Another way of the same process to the store."""
-        return GuardedWire(self._watched, self.link, self._sender, takes_at_once=False)
+        return GuardedWire(self._watched, self.link, self._sender)
 
     # Reads.
 
@@ -177,24 +173,6 @@ class GuardedWire(StoreWire, Continuity):
         self.check_usable()
         before = self.newest, self.newest_shown
         return self._settle(transaction, await self._sent(transaction), *before)
-
-    def submit(self, transaction: Transaction) -> asyncio.Future[Outcome] | None:
-        if not self._takes_at_once:
-            return None
-        self.check_usable()
-        before, sent = (self.newest, self.newest_shown), self._sent(transaction)
-        settled: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def settle(done: asyncio.Future[Outcome]) -> None:
-            if settled.done():
-                return
-            try:
-                settled.set_result(self._settle(transaction, done.result(), *before))
-            except StorageError as error:
-                settled.set_exception(error)
-
-        sent.add_done_callback(settle)
-        return settled
 
     def _settle(
         self, transaction: Transaction, outcome: Outcome, before: Revision, shown: int

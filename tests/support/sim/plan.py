@@ -96,8 +96,6 @@ class Plan:
     """In which they are stored."""
     has_custom: bool
     compaction_seconds: float
-    takes_at_once: bool
-    """Whether stores can be given transactions without waiting."""
     skews: tuple[float, ...]
     steps: tuple[Step, ...]
     is_advised: bool = False
@@ -185,7 +183,6 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
         old_version=f"{GROUP}/{old_version}",
         has_custom=has_custom,
         compaction_seconds=random.choice((0.0, 0.0, 10.0)),
-        takes_at_once=seed % 2 == 1,
         skews=tuple(random.choice((0.0, 0.0, 5.0, -5.0, 3600.0, -3600.0)) for _ in places),
         steps=tuple(steps),
     )

@@ -31,7 +31,7 @@ from restow.storage.store_mark import merged
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.identity import Mode
 from restow.storageversion.membership import MembershipOptions
-from tests.support.in_process import kept
+from tests.support.in_process import answer_of
 from tests.support.sim import releases
 from tests.support.sim.clock import ProcessClock, runtime_of
 from tests.support.sim.doors import Exchange
@@ -61,8 +61,6 @@ class ServerOptions:
     renew_seconds: float = 5.0
     loose_bound_seconds: float = 20.0
     compaction_seconds: float = 0.0
-    takes_at_once: bool = False
-    """Whether its store can be given transactions without waiting."""
     skew_seconds: float = 0.0
     may_change_mode: bool = False
     """Whether it may start beside servers that coordinate in another mode."""
@@ -173,7 +171,7 @@ class SimServer:
 
     async def _unwanted(self, path: str, promise: Any) -> Any:
         """A page of a request that is gone when it is asked for."""
-        answer = await kept(promise)
+        answer = await answer_of(promise)
         if answer.status == 200 and not self._asked_for(path):
             self._broken(f"M16: {self.name} has rewritten a page of {path}, which is gone")
         return answer

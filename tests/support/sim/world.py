@@ -94,7 +94,7 @@ class World:
         make = GuardedWire if options.is_guarded else StoreWire
         server = SimServer(
             process,
-            make(self.storage, link, name, takes_at_once=options.takes_at_once),
+            make(self.storage, link, name),
             catalog_of(options.release),
             options,
             files=self.files[place],

@@ -14,14 +14,14 @@ from restow.apimachinery.jwt import encode_base64
 from restow.apimachinery.jwt_keys import SigningKey
 from restow.httpserver import Listener, TlsFiles, TlsMaterial, header_block
 from restow.httpserver.request import HttpRequest
-from restow.httpserver.response import Deferred, HttpResponse, Promise
+from restow.httpserver.response import AppResult, HttpResponse
 from tests.support.certificates import CertificateFiles
 
 DISCOVERY = "/.well-known/openid-configuration"
 JWKS = "/keys"
 AUDIENCE = "restow"
 
-Answer = Callable[[], Promise]
+Answer = Callable[[], AppResult]
 
 
 def json(value: Any, *, code: int = 200) -> HttpResponse:
@@ -75,16 +75,16 @@ class FakeIssuer:
         """Sign with another key from now on."""
         self.key = SigningKey(ec.generate_private_key(ec.SECP256R1()))
 
-    def _answer(self, request: HttpRequest) -> Promise:
+    def _answer(self, request: HttpRequest) -> AppResult:
         self.asked.append(request.path)
         self.asked_something.set()
         answer = self.answers.get(request.path)
         return HttpResponse(404) if answer is None else answer()
 
 
-def never() -> Promise:
+def never() -> AppResult:
     """An answer that does not come."""
-    return Deferred()
+    return asyncio.get_running_loop().create_future()
 
 
 def forged(header: dict[str, Any], claims: dict[str, Any], signature: bytes) -> str:

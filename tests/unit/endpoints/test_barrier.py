@@ -18,8 +18,8 @@ from restow.apimachinery.status import ServiceUnavailable
 from restow.authentication import Authentication, TokenAuthenticator
 from restow.authorization import MastersOnly
 from restow.endpoints import app as app_module
-from restow.endpoints.actions import ACTIONS, UNSTORED
-from restow.endpoints.app import HANDLERS, App
+from restow.endpoints.actions import ACTIONS, UNSTORED, VERBS
+from restow.endpoints.app import App
 from restow.endpoints.barrier import ERROR_CHARACTERS_MAX, NO_ERROR, WriteBarrier
 from restow.endpoints.continue_tokens import ContinueTokens
 from restow.endpoints.discovery import Discovery, no_version_hash
@@ -137,10 +137,10 @@ class World:
         assert isinstance(answer, HttpResponse)
         return answer
 
-    def _act(self, verb: str, _server: Server, context: Context) -> HttpResponse:
-        return self.note(verb, context)
+    async def _act(self, verb: str, _server: Server, context: Context) -> HttpResponse:
+        return await self.note(verb, context)
 
-    def note(self, handler: str, context: Context) -> HttpResponse:
+    async def note(self, handler: str, context: Context) -> HttpResponse:
         assert context.resource is not None
         if context.resource.plural == "bindings":
             self.reached.append(("create", found("", "v1", "pods")))
@@ -152,12 +152,10 @@ class World:
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     made = World()
-    noting = {
-        verb: lambda _server, context, verb=verb: made.note(verb, context) for verb in HANDLERS
-    }
+    noting = {verb: lambda _server, context, verb=verb: made.note(verb, context) for verb in VERBS}
     unstored = {key: lambda _server, context: made.note("review", context) for key in UNSTORED}
     with (
-        mock.patch.dict(HANDLERS, noting),
+        mock.patch.dict(VERBS, noting),
         mock.patch.dict(UNSTORED, unstored),
         mock.patch.object(
             app_module, "review", lambda _server, context: made.note("review", context)

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from restow.aio import run_eagerly
 from restow.endpoints.discovery import Discovery, no_version_hash
 from restow.endpoints.health import HealthChecks
 from restow.endpoints.nonresource import NonResources
@@ -29,7 +30,7 @@ def _preferred_hash(resource: Resource) -> str:
 
 def ask(parts: NonResources, path: str) -> tuple[int, bytes]:
     request = HttpRequest("GET", path, "", Headers([]), b"", Peer(1), 0.0)
-    answer = parts.answer(Context(request, parse_request("GET", path)))
+    answer = run_eagerly(parts.answer(Context(request, parse_request("GET", path))))
     assert isinstance(answer, HttpResponse)
     assert isinstance(answer.body, bytes)
     return answer.status, answer.body

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import threading
-from collections.abc import Awaitable
 from typing import Any
 
 import orjson
@@ -40,11 +39,7 @@ class Asking:
         lines = [(name.replace("_", "-"), value) for name, value in headers.items()]
         request = HttpRequest("GET", path, query, Headers(lines), b"", Peer(1), 0.0)
         target = f"{path}?{query}" if query else path
-        answer = self.openapi.answer(Context(request, parse_request("GET", target)), path)
-        if isinstance(answer, Awaitable):
-            answer = await answer
-        assert answer is None or isinstance(answer, HttpResponse)
-        return answer
+        return await self.openapi.answer(Context(request, parse_request("GET", target)), path)
 
     async def document(self, path: str) -> Any:
         answer = await self(path)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from restow.aio import Tasks
 from restow.registry.catalog import builtin_catalog
 from restow.storage.interface import Revision
 from restow.storage.memory import MemoryStorage
@@ -72,15 +71,3 @@ async def test_what_is_hosted_changes_while_a_get_waits(
     server.assembly.app._server.catalog.host(gadgets())
     storage.may_answer.set()
     assert await begun == 200
-
-
-async def test_a_get_that_cannot_be_done_again_is_answered(
-    server: RunningServer, storage: _Slow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a task to do it again in, a get that has waited is told to come back."""
-    begun = await _begun(server, storage)
-    tasks: Tasks = server.assembly.app._server.tasks
-    monkeypatch.setattr(tasks, "tasks_max", 0)
-    server.assembly.app._server.catalog.host(gadgets())
-    storage.may_answer.set()
-    assert await asyncio.wait_for(begun, 5) == 503

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
-from restow.aio import Tasks
 from restow.registry.catalog import builtin_catalog
+from restow.registry.committer import ObjectCommitter
 from restow.registry.errors import ResourceReplaced
-from restow.registry.store import Begun, ResourceStore, Written
+from restow.registry.write_plans import WritePlan, Written
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.interface import Revision
 from restow.storage.memory import MemoryStorage
@@ -75,18 +74,11 @@ async def _begun(
     return begun
 
 
-def _tasks(server: RunningServer) -> Tasks:
-    tasks: Tasks = server.assembly.app._server.tasks
-    return tasks
-
-
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
 async def test_a_write_waits_for_memory(
-    server: RunningServer, storage: _Behind, method: str, monkeypatch: pytest.MonkeyPatch
+    server: RunningServer, storage: _Behind, method: str
 ) -> None:
-    """It is done when memory has all that was acknowledged before, and needs no task for that."""
-    for tasks in (_tasks(server), server.listener._shared.tasks):
-        monkeypatch.setattr(tasks, "tasks_max", 0)
+    """It is done when memory has all that was acknowledged before."""
     begun = await _begun(server, storage, method)
     storage.may_answer.set()
     answer = await asyncio.wait_for(begun, 5)
@@ -111,31 +103,21 @@ async def test_a_write_to_nothing_that_has_waited(server: RunningServer, storage
     assert (await asyncio.wait_for(begun, 5)).status == 404
 
 
-async def test_a_write_that_cannot_wait_any_longer(
-    server: RunningServer, storage: _Behind, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a task for the patient way it is told to come back."""
-    begun = await _begun(server, storage, path=f"{CONFIG_MAPS}/none")
-    monkeypatch.setattr(_tasks(server), "tasks_max", 0)
-    storage.may_answer.set()
-    assert (await asyncio.wait_for(begun, 5)).status == 503
-
-
 async def test_what_is_hosted_changes_while_a_write_waits(
     server: RunningServer, storage: _Behind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A write that has waited is done again when its path may mean something else by now."""
     begun = await _begun(server, storage)
-    begin_update, calls = ResourceStore.begin_update, 0
+    commit, calls = ObjectCommitter.commit, 0
 
-    def replaced(*words: Any, **named: Any) -> Begun | Written | None:
+    async def replaced(self: ObjectCommitter, plan: WritePlan) -> Written:
         nonlocal calls
         calls += 1
         if calls == 1:
             raise ResourceReplaced
-        return begin_update(*words, **named)
+        return await commit(self, plan)
 
-    monkeypatch.setattr(ResourceStore, "begin_update", replaced)
+    monkeypatch.setattr(ObjectCommitter, "commit", replaced)
     storage.may_answer.set()
     assert (await asyncio.wait_for(begun, 5)).status == 200
     assert calls == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import uvloop
 
 from restow.aio import Runtime
 from restow.httpserver import (
+    Answer,
     App,
     HttpRequest,
     HttpResponse,
@@ -113,6 +114,19 @@ def request_bytes(method: str, path: str, *lines: str, body: bytes = b"") -> byt
     if body:
         all_lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join(all_lines).encode("latin-1") + b"\r\n\r\n" + body
+
+
+def promised(on_cancelled: Callable[[], object] = lambda: None) -> asyncio.Future[Answer]:
+    """An answer that the test gives later, if it gives one; `on_cancelled` if it is given up."""
+    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    answer.add_done_callback(lambda done: on_cancelled() if done.cancelled() else None)
+    return answer
+
+
+def shielded(request: HttpRequest, work: Awaitable[Answer]) -> Awaitable[Answer]:
+    """Work that goes on when its client has left."""
+    request.is_shielded = True
+    return work
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from restow.httpserver import (
-    Deferred,
     HttpRequest,
     HttpResponse,
     PullStream,
@@ -18,7 +17,7 @@ from restow.httpserver import (
     Tunnel,
     TunnelEnd,
 )
-from tests.unit.httpserver.conftest import Harness, request_bytes
+from tests.unit.httpserver.conftest import Harness, promised, request_bytes
 
 
 def _fail(_request: HttpRequest) -> Any:
@@ -27,7 +26,7 @@ def _fail(_request: HttpRequest) -> Any:
 
 def _overdue(request: HttpRequest) -> Any:
     request.answer_by_seconds = request.received_seconds
-    return Deferred()
+    return promised()
 
 
 def _push(_request: HttpRequest) -> Any:

@@ -7,8 +7,16 @@ import socket
 
 import pytest
 
-from restow.httpserver import Deferred, HttpRequest, HttpResponse, PushStream, Shielded, Tunnel
-from tests.unit.httpserver.conftest import Harness, request_bytes, short, until
+from restow.aio import run_eagerly
+from restow.httpserver import Answer, HttpRequest, HttpResponse, PushStream, Tunnel
+from tests.unit.httpserver.conftest import (
+    Harness,
+    promised,
+    request_bytes,
+    shielded,
+    short,
+    until,
+)
 
 
 async def later(body: bytes, seconds: float = 0.01) -> HttpResponse:
@@ -16,28 +24,20 @@ async def later(body: bytes, seconds: float = 0.01) -> HttpResponse:
     return HttpResponse(200, body)
 
 
-def deferred_answer(request: HttpRequest) -> Deferred:
-    deferred = Deferred()
-    body = request.path.encode()
-    asyncio.get_running_loop().call_later(0.01, deferred.resolve, HttpResponse(200, body))
-    return deferred
-
-
 async def test_pipelined_answers_keep_their_order(harness: Harness) -> None:
-    """Answers at once, from tasks, from promises kept later or already, leave in turn."""
+    """Answers at once, from tasks, and from futures that are done leave in turn."""
     await harness.start()
     app = harness.app
 
-    def known(request: HttpRequest) -> Deferred:
-        deferred = Deferred()
-        deferred.resolve(HttpResponse(200, request.path.encode()))
-        return deferred
+    def known(request: HttpRequest) -> asyncio.Future[Answer]:
+        answer = promised()
+        answer.set_result(HttpResponse(200, request.path.encode()))
+        return answer
 
     kinds = {
         "now": lambda request: HttpResponse(200, request.path.encode()),
         "task": lambda request: later(request.path.encode()),
-        "shield": lambda request: Shielded(later(request.path.encode())),
-        "deferred": deferred_answer,
+        "shield": lambda request: shielded(request, later(request.path.encode())),
         "known": known,
     }
     paths = []
@@ -56,10 +56,10 @@ async def test_pipelined_answers_keep_their_order(harness: Harness) -> None:
 async def test_one_request_at_a_time(harness: Harness) -> None:
     """The next request of a connection is not begun before the last one is answered."""
     await harness.start()
-    waiting: list[Deferred] = []
+    waiting: list[asyncio.Future[Answer]] = []
 
-    def wait(_: HttpRequest) -> Deferred:
-        waiting.append(Deferred())
+    def wait(_: HttpRequest) -> asyncio.Future[Answer]:
+        waiting.append(promised())
         return waiting[-1]
 
     harness.app.paths["/wait"] = wait
@@ -69,8 +69,7 @@ async def test_one_request_at_a_time(harness: Harness) -> None:
         await until(lambda: len(waiting) > number)  # noqa: B023  (used at once)
         await asyncio.sleep(0.02)
         assert len(harness.app.seen) == number + 1
-        waiting[number].resolve(HttpResponse(200, b"%d" % number))
-        waiting[number].resolve(HttpResponse(500, b"ignored"))
+        waiting[number].set_result(HttpResponse(200, b"%d" % number))
         assert (await client.answer()).body == b"%d" % number
     assert len((await client.answer()).body) == 300_002
 
@@ -115,7 +114,7 @@ async def test_a_client_that_leaves_ends_its_work(harness: Harness, half: bool) 
         return HttpResponse(200)
 
     harness.app.paths["/task"] = lambda _: work()
-    harness.app.paths["/deferred"] = lambda _: Deferred(lambda: ended.append("deferred"))
+    harness.app.paths["/deferred"] = lambda _: promised(lambda: ended.append("deferred"))
     for path in ("/task", "/deferred"):
         client = await harness.connect()
         client.get(path)
@@ -138,7 +137,7 @@ async def test_shielded_work_is_finished(harness: Harness) -> None:
         done.set()
         return HttpResponse(201)
 
-    harness.app.paths["/"] = lambda _: Shielded(write())
+    harness.app.paths["/"] = lambda request: shielded(request, write())
     client = await harness.connect()
     client.get()
     await until(lambda: listener.counters.answers_pending == 1)
@@ -162,43 +161,65 @@ async def test_too_many_answers_are_waited_for(harness: Harness) -> None:
 
 
 async def test_a_forgotten_answer(harness: Harness) -> None:
-    """A promise that nobody keeps ends in 504, and what is resolved later is dropped."""
+    """An answer that does not come ends in 504, and its work is cancelled."""
     await harness.start(limits=short(answer_seconds=0.1))
-    forgotten: list[Deferred] = []
     abandoned: list[bool] = []
-
-    def forget(_: HttpRequest) -> Deferred:
-        forgotten.append(Deferred(lambda: abandoned.append(True)))
-        return forgotten[-1]
-
-    harness.app.paths["/"] = forget
+    harness.app.paths["/"] = lambda _: promised(lambda: abandoned.append(True))
     client = await harness.connect()
     client.get()
     assert (await client.answer()).status == 504
-    assert abandoned == [True]
-    forgotten[0].resolve(HttpResponse(200))
+    await until(lambda: abandoned == [True])
     assert await client.rest() == b""
 
 
-async def test_an_abandoned_answer_is_closed(harness: Harness) -> None:
-    """A stream or a tunnel that comes after its client has left, or as a second answer, is closed,
-    so that it releases what it holds."""
+@pytest.mark.parametrize("kind", ["stream", "tunnel"])
+async def test_an_abandoned_answer_is_closed(harness: Harness, kind: str) -> None:
+    """A stream or a tunnel that comes after its client has left is closed, so that it releases what
+    it holds."""
     counters = (await harness.start()).counters
-    deferred = Deferred()
-    harness.app.paths["/"] = lambda _: deferred
+    answer = promised()
+    harness.app.paths["/"] = lambda request: shielded(request, answer)
     client = await harness.connect()
     client.get()
     await until(lambda: counters.answers_pending == 1)
     client.writer.close()
     await until(lambda: counters.answers_pending == 0)
     closed: list[str] = []
-    answers = (
-        PushStream(200, lambda _: None, on_dropped=lambda: closed.append("stream")),
-        Tunnel(lambda _: None, b"", on_dropped=lambda: closed.append("tunnel")),
-    )
-    for answer in answers:
-        deferred.resolve(answer)
-    assert closed == ["stream", "tunnel"]
+    answers: dict[str, Answer] = {
+        "stream": PushStream(200, lambda _: None, on_dropped=lambda: closed.append("stream")),
+        "tunnel": Tunnel(lambda _: None, b"", on_dropped=lambda: closed.append("tunnel")),
+    }
+    answer.set_result(answers[kind])
+    await until(lambda: closed == [kind])
+
+
+async def test_what_was_started_is_cancelled_with_its_client(harness: Harness) -> None:
+    """A coroutine that ran until its first wait is cancelled when its client leaves before the task
+    that takes it over has begun, and cleans up; a shielded one goes on."""
+    await harness.start()
+    ended: list[str] = []
+
+    async def work(name: str) -> HttpResponse:
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            ended.append(f"{name} cancelled")
+            raise
+        ended.append(f"{name} done")
+        return HttpResponse(200)
+
+    def leave(request: HttpRequest) -> object:
+        asyncio.get_running_loop().call_soon(harness.connection.abort)
+        request.is_shielded = request.path == "/shielded"
+        return run_eagerly(work(request.path))
+
+    for path in ("/task", "/shielded"):
+        harness.app.paths[path] = leave
+        client = await harness.connect()
+        client.get(path)
+        assert await client.rest() == b""
+    await until(lambda: ended == ["/task cancelled", "/shielded done"])
 
 
 @pytest.mark.parametrize(
@@ -317,21 +338,17 @@ async def test_an_answer_can_have_a_deadline_of_its_own(harness: Harness, second
         due(request)
         return work("task")
 
-    def shielded(request: HttpRequest) -> object:
+    def write(request: HttpRequest) -> object:
         due(request)
-        return Shielded(work("shielded"))
+        return shielded(request, work("shielded"))
 
-    def deferred(request: HttpRequest) -> object:
-        due(request)
-        return Deferred(lambda: ended.append("deferred abandoned"))
-
-    harness.app.paths.update({"/task": task, "/shielded": shielded, "/deferred": deferred})
+    harness.app.paths.update({"/task": task, "/shielded": write})
     async with asyncio.timeout(0.25):
         for path in harness.app.paths:
             answer, rest = await harness.ask(request_bytes("GET", path))
             assert (answer.status, answer.headers["connection"], rest) == (504, "close", b"")
-    await until(lambda: len(ended) == 3)
-    assert sorted(ended) == ["deferred abandoned", "shielded done", "task cancelled"]
+    await until(lambda: len(ended) == 2)
+    assert sorted(ended) == ["shielded done", "task cancelled"]
 
 
 async def test_an_answer_in_time_is_not_disturbed(harness: Harness) -> None:

@@ -7,14 +7,12 @@ import asyncio
 import pytest
 
 from restow.httpserver import (
-    Deferred,
     HttpRequest,
     HttpResponse,
     PushStream,
-    Shielded,
     StreamWriter,
 )
-from tests.unit.httpserver.conftest import Harness, request_bytes, until
+from tests.unit.httpserver.conftest import Harness, promised, request_bytes, shielded, until
 
 
 async def test_a_stop_finishes_what_was_begun(harness: Harness) -> None:
@@ -70,8 +68,8 @@ async def test_a_stop_does_not_wait_for_ever(harness: Harness) -> None:
         return HttpResponse(200)
 
     harness.app.paths["/task"] = lambda _: stuck("task")
-    harness.app.paths["/shield"] = lambda _: Shielded(stuck("shield"))
-    harness.app.paths["/deferred"] = lambda _: Deferred(lambda: ended.append("deferred"))
+    harness.app.paths["/shield"] = lambda request: shielded(request, stuck("shield"))
+    harness.app.paths["/deferred"] = lambda _: promised(lambda: ended.append("deferred"))
     clients = []
     for path in ("/task", "/shield", "/deferred"):
         clients.append(await harness.connect())

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from restow.httpserver import (
-    Deferred,
     HttpRequest,
     HttpResponse,
     PullStream,
@@ -35,6 +34,7 @@ from tests.unit.httpserver.conftest import (
     WAIT_SECONDS,
     Harness,
     client_context,
+    promised,
     request_bytes,
     short,
     until,
@@ -257,7 +257,7 @@ async def test_a_client_that_vanishes(
 ) -> None:
     """A socket that ends without a word ends its connection, and its request is given up."""
     given_up = asyncio.Event()
-    harness.app.paths["/"] = lambda _: Deferred(given_up.set)
+    harness.app.paths["/"] = lambda _: promised(given_up.set)
     await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet() + client.sealed(GET))
@@ -359,7 +359,7 @@ async def test_who_leaves_while_nobody_reads(
 ) -> None:
     """A client that asks again before it has its answer, and leaves, is known to have left."""
     given_up = asyncio.Event()
-    harness.app.paths["/"] = lambda _: Deferred(given_up.set)
+    harness.app.paths["/"] = lambda _: promised(given_up.set)
     await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet() + client.sealed(GET))
@@ -379,13 +379,11 @@ async def test_what_is_held_comes_later(
     """What comes while an answer is outstanding is looked at behind it, however much it is, and
     none of it is lost; of somebody known and of a stranger."""
     for is_known in (True, False):
-        promised = Deferred()
+        answer = promised()
 
-        def first(
-            request: HttpRequest, promised: Deferred = promised, known: bool = is_known
-        ) -> Any:
+        def first(request: HttpRequest, answer: Any = answer, known: bool = is_known) -> Any:
             request.peer.is_known = known
-            return promised
+            return answer
 
         harness.app.paths["/"] = first
         await harness.start(tls=tls)
@@ -398,7 +396,7 @@ async def test_what_is_held_comes_later(
             client.writer.write(client.sealed(second[begin : begin + RECORD_BYTES_MAX]))
         await asyncio.sleep(0.05)
         assert harness.app.lines() == ["GET /"]
-        promised.resolve(HttpResponse(200, b"one"))
+        answer.set_result(HttpResponse(200, b"one"))
         got = b""
         while not got.endswith(b"/second|" + body):
             got += await client.answer()
@@ -472,8 +470,8 @@ async def test_what_is_over_does_not_begin_again(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
     """A connection that is lost between a word to read on and the reading is lost."""
-    promised = Deferred()
-    harness.app.paths["/"] = lambda _: promised
+    answer = promised()
+    harness.app.paths["/"] = lambda _: answer
     listener = await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet() + client.sealed(GET))
@@ -485,7 +483,8 @@ async def test_what_is_over_does_not_begin_again(
     secured = connection._transport
     assert isinstance(secured, TlsConnection)
     await until(lambda: bool(secured._held))
-    promised.resolve(HttpResponse(200))
+    harness.app.paths["/"] = lambda _: HttpResponse(200)
+    connection._deliver(HttpResponse(200), connection._ticket)
     assert secured._is_in_line
     secured.connection_lost(None)  # as the loop says it when it looks at sockets
     await asyncio.sleep(0.01)
@@ -499,7 +498,7 @@ async def test_a_client_that_leaves_in_line(
     """A stranger that sends more than is read and ends its half is known to have left, though its
     answer is outstanding and nobody reads what it has sent."""
     given_up = asyncio.Event()
-    harness.app.paths["/"] = lambda _: Deferred(given_up.set)
+    harness.app.paths["/"] = lambda _: promised(given_up.set)
     await harness.start(tls=tls, limits=short(strangers_seconds=1e-9))
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet() + client.sealed(GET))

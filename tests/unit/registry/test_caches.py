@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import orjson
 import pytest
@@ -132,30 +132,33 @@ async def test_waiting_reads_share_questions(
     monkeypatch.setattr(storage, "revision", revision)
     told: list[str] = []
 
-    def bad(_error: StorageError | None) -> None:
-        raise RuntimeError("a bad waiter")
+    async def read(name: str) -> None:
+        try:
+            await caches.freshen()
+            told.append(name)
+        except StorageError as error:
+            told.append(f"{name}: {error}")
 
-    def reader(name: str) -> Callable[[StorageError | None], None]:
-        return lambda error: told.append(name if error is None else f"{name}: {error}")
-
-    caches.when_fresh(bad)
-    for _ in range(250):
-        caches.when_fresh(reader("first"))
-    left = asyncio.ensure_future(caches.freshen())
-    await turns()
-    left.cancel()
-    caches.when_fresh(reader("second"))
-    out.set()
-    await turns()
-    assert (asked, told) == (2, ["first"] * 250 + ["second"])
-    caches.when_fresh(reader("third"))
-    await turns()
-    assert (asked, told[-1]) == (3, "third: away")
-    out.clear()
-    caches.when_fresh(reader("fourth"))
-    await turns()
-    caches.when_fresh(reader("fifth"))
-    await caches.close()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(250):
+            group.create_task(read("first"))
+        left = asyncio.ensure_future(caches.freshen())
+        await turns()
+        left.cancel()
+        group.create_task(read("second"))
+        await turns()
+        out.set()
+        await turns()
+        assert (asked, told) == (2, ["first"] * 250 + ["second"])
+        group.create_task(read("third"))
+        await turns()
+        assert (asked, told[-1]) == (3, "third: away")
+        out.clear()
+        group.create_task(read("fourth"))
+        await turns()
+        group.create_task(read("fifth"))
+        await turns()
+        await caches.close()
     assert [line.partition(":")[0] for line in told[-2:]] == ["fourth", "fifth"]
     assert "shutting down" in told[-1]
 

@@ -14,11 +14,12 @@ async def test_one_after_another() -> None:
     first, free = asyncio.Event(), asyncio.Event()
 
     async def write(name: str, key: str) -> None:
-        async with queues.turn(key):
-            order.append(name)
-            if name == "first":
-                first.set()
-                await free.wait()
+        turn = await queues.enter(key)
+        order.append(name)
+        if name == "first":
+            first.set()
+            await free.wait()
+        turn.leave()
 
     async with asyncio.TaskGroup() as group:
         group.create_task(write("first", "a"))
@@ -32,20 +33,15 @@ async def test_one_after_another() -> None:
 
 
 async def test_nothing_is_kept() -> None:
-    """Nothing is left of a key, also when one gives up waiting or fails."""
+    """Nothing is left of a key, also when a write gives up waiting."""
     queues = WriteQueues(SystemClock())
-    async with queues.turn("a"):
-        waiting = asyncio.ensure_future(queues.turn("a").__aenter__())
-        await asyncio.wait([waiting], timeout=0)
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        assert len(queues) == 1
-    assert len(queues) == 0
-    try:
-        async with queues.turn("a"):
-            raise ValueError
-    except ValueError:
-        pass
+    turn = await queues.enter("a")
+    waiting = asyncio.ensure_future(queues.enter("a"))
+    await asyncio.wait([waiting], timeout=0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert len(queues) == 1
+    turn.leave()
     assert len(queues) == 0
 
 
@@ -55,13 +51,16 @@ async def test_nobody_waits_for_ever() -> None:
     queues, inside = WriteQueues(clock), asyncio.Event()
 
     async def write() -> None:
-        async with queues.turn("a"):
-            inside.set()
+        turn = await queues.enter("a")
+        inside.set()
+        turn.leave()
 
-    async with queues.turn("a"), asyncio.TaskGroup() as group:
+    first = await queues.enter("a")
+    async with asyncio.TaskGroup() as group:
         group.create_task(write())
         await clock.advance(TURN_SECONDS_MAX / 2)
         assert not inside.is_set()
         await clock.advance(TURN_SECONDS_MAX)
         assert inside.is_set()
+    first.leave()
     assert len(queues) == 0

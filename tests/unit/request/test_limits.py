@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import Awaitable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.apimachinery.status_error import StatusError
-from restow.httpserver import Headers, HttpRequest, HttpResponse, Peer, PushStream, Tunnel
-from restow.httpserver.response import Answer
+from restow.httpserver import Headers, HttpRequest, Peer, PushStream, Tunnel
 from restow.httpserver.stream import StreamWriter
 from restow.httpserver.tunnel import TunnelEnd
 from restow.request.context import ANONYMOUS, Context, User
-from restow.request.limits import InFlight, InFlightOptions, Seated
+from restow.request.limits import InFlight, InFlightOptions, hold_slot
 from restow.request.request_info import parse_request
 from restow.request.slots import SCARCE_SECONDS, Slot, SlotPool
 
@@ -183,58 +178,6 @@ def test_a_seat_taken_before_it_was_known_who_asks() -> None:
     assert flights.reads.taken == 0
 
 
-async def _given(answer: Answer) -> Answer:
-    return answer
-
-
-async def _failing() -> Answer:
-    raise ValueError("no")
-
-
-async def _waiting() -> Answer:
-    await asyncio.Event().wait()
-    return HttpResponse(200)
-
-
-async def _ended(work: Awaitable[Answer]) -> object:
-    try:
-        return await work
-    except (ValueError, asyncio.CancelledError) as error:
-        return error
-
-
-async def test_work_leaves_its_seat_however_it_ends() -> None:
-    """Done, failed, cancelled, or given up before it began: the seat is free."""
-    pool = SlotPool(8, Time())
-    await _ended(Seated(_given(HttpResponse(200)), pool.take("alice")))
-    await _ended(Seated(_failing(), pool.take("alice")))
-    task = asyncio.ensure_future(_ended(Seated(_waiting(), pool.take("alice"))))
-    await asyncio.sleep(0)
-    assert pool.taken == 1
-    task.cancel()
-    await task
-    Seated(_waiting(), pool.take("alice")).close()
-    assert (pool.taken, pool.held) == (0, {})
-
-
-async def _within(work: Awaitable[Answer]) -> Answer:
-    return await work
-
-
-@pytest.mark.parametrize("has_seat", [True, False])
-async def test_work_in_work_is_given_up_with_it(has_seat: bool) -> None:
-    """Given up before it has begun, it leaves no coroutine behind that nobody waits for."""
-    pool = SlotPool(8, Time())
-    inner = _waiting()
-    Seated(_within(inner), pool.take("alice") if has_seat else None, inner).close()
-    assert inspect.getcoroutinestate(inner) == inspect.CORO_CLOSED
-    assert pool.taken == 0
-    inner = _given(HttpResponse(200))
-    answer = await Seated(_within(inner), pool.take("alice") if has_seat else None, inner)
-    assert isinstance(answer, HttpResponse)
-    assert pool.taken == 0
-
-
 class Channel:
     """A connection that takes everything."""
 
@@ -253,16 +196,16 @@ class Channel:
 
 
 @pytest.mark.parametrize("end", ["close", "abort", "cut"])
-async def test_a_stream_holds_its_seat_until_its_end(end: str) -> None:
+def test_a_stream_holds_its_seat_until_its_end(end: str) -> None:
     """Whoever ends a watch or a tunnel, its seat is held until then, and free from then on."""
     pool = SlotPool(8, Time(), is_of_streams=True)
     closed: list[str] = []
-    stream = await Seated(_given(PushStream(200, lambda _: None)), pool.take("alice"))
+    stream = hold_slot(PushStream(200, lambda _: None), pool.take("alice"))
     assert isinstance(stream, PushStream)
     writer = StreamWriter(Channel(), lambda _: None, chunked=True)
     writer.on_close = lambda: closed.append("stream")
     stream.start(writer)
-    tunnel = await Seated(_given(Tunnel(lambda _: None, b"")), pool.take("alice"))
+    tunnel = hold_slot(Tunnel(lambda _: None, b""), pool.take("alice"))
     assert isinstance(tunnel, Tunnel)
     tunnel_end = TunnelEnd(Channel(), lambda _: None)
     tunnel_end.on_close = lambda: closed.append("tunnel")
@@ -275,12 +218,12 @@ async def test_a_stream_holds_its_seat_until_its_end(end: str) -> None:
     assert closed == (["stream", "tunnel"] if end == "cut" else [])
 
 
-async def test_a_stream_that_nobody_takes() -> None:
+def test_a_stream_that_nobody_takes() -> None:
     """Its producer is told, and the seat is free."""
     pool = SlotPool(8, Time(), is_of_streams=True)
     dropped: list[str] = []
     stream = PushStream(200, lambda _: None, on_dropped=lambda: dropped.append("stream"))
-    answer = await Seated(_given(stream), pool.take("alice"))
+    answer = hold_slot(stream, pool.take("alice"))
     assert isinstance(answer, PushStream)
     answer.close()
     assert (pool.taken, dropped) == (0, ["stream"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -19,6 +19,7 @@ from tests.conformance.api.servers import (
     config_map,
     start_server,
 )
+from tests.support.in_process import answer_of
 
 HEADERS = f"Host: a\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
 WATCHES = 1_000
@@ -68,9 +69,7 @@ async def test_watches_leave_nothing_in_what_is_kept_of_request_lines(
         line = f"GET {CONFIG_MAPS}?{query} HTTP/1.1\r\n".encode()
         request = reader.whole_request(line + HEADERS, clock.monotonic())
         assert request is not None
-        promise = app(request)
-        assert isinstance(promise, Awaitable)
-        stream = await promise
+        stream = await answer_of(app(request))
         assert isinstance(stream, PushStream)
         stream.close()
         sizes.append((len(_lines_of(server).known), len(app._routes._routes)))

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from restow.apimachinery.status_error import StatusError
+from restow.registry.committer import FenceMoved
 from restow.registry.store import ResourceStore
 from restow.storage.interface import Guard, RevisionIs, ValueIs
 from restow.storageversion.rewrite_page import PageWork, StoredValue
@@ -34,7 +35,13 @@ def _settled_by_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _encodes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     async def rewrite_anyhow(store: ResourceStore, plan: RewritePlan) -> None:
-        await store._committer.carry_out(plan)
+        while True:
+            try:
+                await store._committer.commit(plan)
+            except FenceMoved:
+                await store._policy.refresh(plan.resource)
+            else:
+                return
 
     monkeypatch.setattr(ResourceStore, "rewrite", rewrite_anyhow)
 

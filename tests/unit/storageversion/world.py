@@ -133,9 +133,6 @@ class Line(Storage):
         await self._awake.wait()
         return await self._storage.commit(transaction)
 
-    def submit(self, transaction: Transaction) -> None:
-        """Whoever may be paused has to wait."""
-
     def watch(self, span: Span, *, after: Revision) -> Watch:
         return _HeldWatch(self._storage.watch(span, after=after), self._flow(span.start))
 

@@ -18,20 +18,18 @@ from restow.apimachinery.apply.values import ApplySchemaError, check
 from restow.endpoints.field_manager import manager_of
 from restow.endpoints.handlers.create import create_object
 from restow.endpoints.handlers.get import resource_of
-from restow.endpoints.handlers.pending_commit import Writing
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.update import (
-    begin_change,
+    change_object,
     check_may_create,
     check_name,
     check_place,
-    part_of,
     replicas_of,
-    written_answer,
 )
-from restow.httpserver.response import HttpResponse, Promise, Shielded
+from restow.httpserver.response import HttpResponse
 from restow.kinds.types import load_types
 from restow.registry.custom.replicas import names_of
+from restow.registry.field_management import Converting, settled
 from restow.registry.resource import Object
 from restow.registry.scales import API_VERSION as SCALE_VERSION
 from restow.registry.scales import scale_paths
@@ -42,65 +40,39 @@ from restow.request.parameters import field_validation, invalid_options, is_dry_
 
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 YAML: Final = "application/yaml"
-ATTEMPTS_MAX: Final = 8
-"""How often an object may come and go while it is being applied."""
 SHOWN_MAX: Final = 128
 _NO: Final = ("", "0", "false", "False", "FALSE", "F", "f")
 
 
-def apply(server: Server, context: Context) -> Promise | Writing:
+async def apply(server: Server, context: Context) -> HttpResponse:
     """PATCH of an object, or of a part of it, by a configuration."""
     _check_options(context)
     if codec.takes_long(context.request.body, YAML):
-        return Shielded(_read_and_apply(server, context))
-    options = read_options(context)
-    return begin_change(
-        server,
-        context,
-        options,
-        again=partial(_apply, server, context, options),
-        is_patch=True,
-    )
-
-
-async def _read_and_apply(server: Server, context: Context) -> HttpResponse:
-    options = await asyncio.to_thread(read_options, context)
-    return await _apply(server, context, replace(options, is_long=True))
-
-
-async def _apply(server: Server, context: Context, options: Apply) -> HttpResponse:
-    resource, info = resource_of(context), context.info
-    asked = server.admission.asked(context, "UPDATE")
-    for _ in range(ATTEMPTS_MAX):
+        options = replace(await asyncio.to_thread(read_options, context), is_long=True)
+    else:
+        options = read_options(context)
+    resource = resource_of(context)
+    while True:
         try:
-            written = await server.store.update(
-                resource,
-                info.version,
-                resource.path_of(info.namespace, info.name),
-                options,
-                subresource=part_of(info.subresource),
-                is_patch=True,
-                mutate=None if asked is None else asked.mutate,
-                check=server.admission.check_of(context),
-                review=None if asked is None else asked.review,
-                dry_run=is_dry_run(info),
-            )
+            return await change_object(server, context, options, is_patch=True)
         except status.NotFound:
-            if info.subresource or "create" not in resource.verbs:
+            if context.info.subresource or "create" not in resource.verbs:
                 raise
-        else:
-            return written_answer(server, context, written)
         try:
             return await _create(server, context, options)
         except status.AlreadyExists:
-            continue
-    raise status.server_timeout(resource.kind.group_resource, "patch")
+            if not context.retries.take():
+                raise status.server_timeout(resource.kind.group_resource, "patch") from None
 
 
 async def _create(server: Server, context: Context, options: Apply) -> HttpResponse:
     """An object that is not there yet. Raises 409 when another one is meant, that was there."""
     resource, info = resource_of(context), context.info
-    obj = await server.store.applied(resource, info.version, options)
+    now, api_version = server.runtime.clock.wall(), resource.api_version(info.version)
+    work = partial(
+        options.to, resource, api_version, None, now=now, converting=Converting(resource)
+    )
+    obj = await settled(work, is_long=options.is_long)
     metadata = obj["metadata"]
     if uid := metadata.get("uid"):
         why = (

@@ -21,9 +21,10 @@ from restow.apimachinery.names import GroupResource
 from restow.endpoints.handlers.conditions import with_condition
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.subresource_actions import SentKind, done
-from restow.httpserver.response import HttpResponse, Promise, Shielded
+from restow.httpserver.response import HttpResponse
 from restow.kinds.validation.pod_parts import BINDING
 from restow.registry.resource import Object, Resource
+from restow.registry.store import ObjectWriteOptions
 from restow.registry.strategy import timestamp
 from restow.request.context import Context
 from restow.request.parameters import is_dry_run
@@ -36,12 +37,9 @@ _MEANT: Final = {"uid": "UID", "resourceVersion": "ResourceVersion"}
 """By these a binding says which state of the pod it is for."""
 
 
-def bind(server: Server, context: Context) -> Promise:
+async def bind(server: Server, context: Context) -> HttpResponse:
     """POST of a binding, to its pod or to the collection that nothing is kept in."""
-    return Shielded(_bind(server, context))
-
-
-async def _bind(server: Server, context: Context) -> HttpResponse:
+    context.request.is_shielded = True
     dry_run = is_dry_run(context.info)
     obj = await _SENT.read(context)
     name = obj["metadata"].get("name") or ""
@@ -64,8 +62,8 @@ async def _bind(server: Server, context: Context) -> HttpResponse:
         _bound(obj, now=now),
         subresource=BINDING,
         is_patch=True,
-        manager=None,  # as in the reference: a node is nobody's field
-        dry_run=dry_run,
+        # As in the reference: no manager has the field.
+        options=ObjectWriteOptions(manager=None, dry_run=dry_run),
     )
     return done(context)
 

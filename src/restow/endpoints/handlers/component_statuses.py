@@ -6,7 +6,6 @@ a consistent read would.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Final
 
 import orjson
@@ -21,7 +20,7 @@ from restow.endpoints.representations import object_in_form
 from restow.httpserver.response import Answer
 from restow.registry.resource import Object
 from restow.request.context import Context
-from restow.request.responses import respond
+from restow.request.responses import Bodies, respond
 from restow.storage.errors import StorageError
 
 STORE: Final = "etcd-0"
@@ -29,12 +28,8 @@ DEPRECATION: Final = "v1 ComponentStatus is deprecated in v1.19+"
 _RESOURCE: Final = GroupResource("", "componentstatus")
 
 
-def component_statuses(server: Server, context: Context) -> Awaitable[Answer]:
+async def component_statuses(server: Server, context: Context) -> Answer:
     """GET of one component, or of all."""
-    return _answer(server, context)
-
-
-async def _answer(server: Server, context: Context) -> Answer:
     context.warn(DEPRECATION)
     info = context.info
     if info.name and info.name != STORE:
@@ -48,7 +43,7 @@ async def _answer(server: Server, context: Context) -> Answer:
     selection = ListSelectors(resource_of(context), info)
     body = orjson.dumps(await _store(server))
     found = [body] if selection.matches(STORE, (0, "v1", body)) else []
-    return await list_answer(server, context, found, {})
+    return await list_answer(server, context, Bodies.of(found), {})
 
 
 async def _store(server: Server) -> Object:

@@ -11,7 +11,6 @@ checked is found to be good, and with what clients of Kubernetes know before tha
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any, Final
 
 from restow.apimachinery import field_errors, status
@@ -31,22 +30,8 @@ _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _LOG_OPTIONS: Final = GroupKind("", "PodLogOptions")
 
 
-def log(server: Server, context: Context) -> Awaitable[HttpResponse]:
+async def log(server: Server, context: Context) -> HttpResponse:
     """GET of what a container has written."""
-    return _log(server, context)
-
-
-def connect(server: Server, context: Context) -> Awaitable[HttpResponse]:
-    """GET or POST of exec, attach or portforward."""
-    return _connect(server, context)
-
-
-def proxy(server: Server, context: Context) -> Awaitable[HttpResponse]:
-    """Any method, of a pod, a service or a node."""
-    return _proxy(server, context)
-
-
-async def _log(server: Server, context: Context) -> HttpResponse:
     info = context.info
     _check_log_options(context)
     pod = await stored_object(server, resource_of(context), info.namespace, info.name)
@@ -57,7 +42,8 @@ async def _log(server: Server, context: Context) -> HttpResponse:
     raise _nothing_runs(f"pod {info.name} has written no log")
 
 
-async def _connect(server: Server, context: Context) -> HttpResponse:
+async def connect(server: Server, context: Context) -> HttpResponse:
+    """GET or POST of exec, attach or portforward."""
     info = context.info
     pod = await stored_object(server, resource_of(context), info.namespace, info.name)
     if info.subresource != "portforward":
@@ -68,7 +54,8 @@ async def _connect(server: Server, context: Context) -> HttpResponse:
     raise _nothing_runs(f"{info.subresource} of pod {info.name} is not possible")
 
 
-async def _proxy(server: Server, context: Context) -> HttpResponse:
+async def proxy(server: Server, context: Context) -> HttpResponse:
+    """Any method, of a pod, a service or a node."""
     info, resource = context.info, resource_of(context)
     name = _name_of(info.name)
     await stored_object(server, resource, info.namespace, name)

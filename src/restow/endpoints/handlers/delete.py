@@ -16,14 +16,14 @@ from restow.endpoints.handlers.list_objects import list_answer, read_query
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.list_selectors import ListSelectors
 from restow.endpoints.representations import object_in_form
-from restow.httpserver.response import Answer, HttpResponse, Promise, Shielded
-from restow.registry.store import DeleteOptions, Written
+from restow.httpserver.response import Answer, HttpResponse
+from restow.registry.store import DeleteOptions, ObjectWriteOptions, Written
 from restow.registry.watch_cache import Entry
 from restow.request.bodies import needs_thread
 from restow.request.context import Context
 from restow.request.delete_options import read_options
 from restow.request.parameters import is_dry_run
-from restow.request.responses import respond, respond_object
+from restow.request.responses import Bodies, respond, respond_object
 
 DELETES_AT_ONCE: Final = 32
 CONVERTED_AT_ONCE: Final = 480
@@ -37,12 +37,8 @@ _JOBS_WARNING: Final = (
 _UNDELETABLE: Final = frozenset({"default", "kube-system", "kube-public"})
 
 
-def delete(server: Server, context: Context) -> Promise:
+async def delete(server: Server, context: Context) -> HttpResponse:
     """DELETE of an object."""
-    return Shielded(_delete(server, context))
-
-
-async def _delete(server: Server, context: Context) -> HttpResponse:
     resource, info = resource_of(context), context.info
     sent_options, stays_code = await _options(server, context)
     if resource.kind.plural == "namespaces" and not resource.group and info.name in _UNDELETABLE:
@@ -52,9 +48,13 @@ async def _delete(server: Server, context: Context) -> HttpResponse:
             name=info.name,
         )
     path = resource.path_of(info.namespace, info.name)
-    asked = server.admission.asked(context, "DELETE")
-    review = None if asked is None else asked.review_delete
-    written = await server.store.delete(resource, info.version, path, sent_options, review=review)
+    written = await server.store.delete(
+        resource,
+        info.version,
+        path,
+        sent_options,
+        options=_write_options(server, context, sent_options),
+    )
     if not written.removed or resource.kind.returns_deleted:
         body = written.body
         if context.form.as_kind:
@@ -75,12 +75,8 @@ async def _delete(server: Server, context: Context) -> HttpResponse:
     )
 
 
-def delete_collection(server: Server, context: Context) -> Promise:
+async def delete_collection(server: Server, context: Context) -> Answer:
     """DELETE of a collection."""
-    return Shielded(_delete_collection(server, context))
-
-
-async def _delete_collection(server: Server, context: Context) -> Answer:
     resource, info = resource_of(context), context.info
     sent_options, _ = await _options(server, context)
     selection = ListSelectors(resource, info)
@@ -109,9 +105,8 @@ async def _delete_collection(server: Server, context: Context) -> Answer:
         )
         found = {path: entry for (path, _), entry in zip(some, seen, strict=True)}
         deleted += await _delete_all(server, context, found, sent_options)
-    return await list_answer(
-        server, context, deleted, {"resourceVersion": str(server.store.position)}
-    )
+    metadata = {"resourceVersion": str(server.store.position)}
+    return await list_answer(server, context, Bodies.of(deleted), metadata)
 
 
 async def _delete_all(
@@ -119,15 +114,19 @@ async def _delete_all(
 ) -> list[bytes]:
     """Delete objects, some at a time; those that were there, as they were before."""
     resource, info = resource_of(context), context.info
-    asked = server.admission.asked(context, "DELETE")
-    review = None if asked is None else asked.review_delete
     deleted: list[bytes] = []
     paths, api_version = list(found), resource.api_version(info.version)
     for first in range(0, len(paths), DELETES_AT_ONCE):
         some = paths[first : first + DELETES_AT_ONCE]
         outcomes = await asyncio.gather(
             *(
-                server.store.delete(resource, info.version, path, sent_options, review=review)
+                server.store.delete(
+                    resource,
+                    info.version,
+                    path,
+                    sent_options,
+                    options=_write_options(server, context, sent_options),
+                )
                 for path in some
             ),
             return_exceptions=True,
@@ -138,6 +137,12 @@ async def _delete_all(
             elif not isinstance(outcome, status.NotFound):  # then someone else was faster
                 raise outcome
     return deleted
+
+
+def _write_options(server: Server, context: Context, sent: DeleteOptions) -> ObjectWriteOptions:
+    asked = server.admission.asked(context, "DELETE")
+    review = None if asked is None else asked.review_delete
+    return ObjectWriteOptions(review=review, dry_run=sent.dry_run)
 
 
 async def _options(server: Server, context: Context) -> tuple[DeleteOptions, int]:

@@ -28,11 +28,11 @@ from restow.endpoints.handlers.conditions import condition_of, with_condition
 from restow.endpoints.handlers.delete import as_possible, options_of
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.subresource_actions import SentKind, done, stored_object
-from restow.httpserver.response import HttpResponse, Promise, Shielded
+from restow.httpserver.response import HttpResponse
 from restow.kinds.validation.fields import selects
 from restow.kinds.validation.pod_parts import EVICTION
 from restow.registry.resource import Object, Resource
-from restow.registry.store import DeleteOptions
+from restow.registry.store import DeleteOptions, ObjectWriteOptions
 from restow.registry.strategy import timestamp
 from restow.request.context import Context
 
@@ -48,12 +48,9 @@ _IGNORED: Final = ("Pending", "Succeeded", "Failed")
 _SENT: Final = SentKind("policy", "Eviction", also=("v1beta1",))
 
 
-def evict(server: Server, context: Context) -> Promise:
+async def evict(server: Server, context: Context) -> HttpResponse:
     """POST of an eviction to its pod."""
-    return Shielded(_evict(server, context))
-
-
-async def _evict(server: Server, context: Context) -> HttpResponse:
+    context.request.is_shielded = True
     obj = await _SENT.read(context)
     if obj["metadata"].get("name") != context.info.name:
         raise status.bad_request("name in URL does not match name in Eviction object")
@@ -117,8 +114,8 @@ class _Evicting:
             _one_less(self._name, now=now),
             subresource="status",
             is_patch=True,
-            manager=None,  # as in the reference
-            dry_run=self._options.dry_run,
+            # As in the reference: no manager has the field.
+            options=ObjectWriteOptions(manager=None, dry_run=self._options.dry_run),
         )
         await self._delete(self._options)
 
@@ -128,7 +125,7 @@ class _Evicting:
         if resource is None:
             return None
         store = self._server.store
-        cache = store.fresh(resource) or await store.read(resource)
+        cache = await store.read(resource)
         labels, found = pod["metadata"].get("labels") or {}, []
         for entry in cache.select(f"{self._namespace}/").entries:
             budget = store.object_of(resource, entry, resource.api_version("v1"))
@@ -160,7 +157,7 @@ class _Evicting:
                 _marked(options, now=now),
                 subresource=EVICTION,
                 is_patch=True,
-                manager=None,
+                options=ObjectWriteOptions(manager=None),
             )
             if version and not written.removed:
                 version = _resource_version(written.body)

@@ -13,7 +13,7 @@ import orjson
 from restow.apimachinery import status
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.representations import object_in_form
-from restow.httpserver.response import HttpResponse, Promise
+from restow.httpserver.response import HttpResponse
 from restow.registry.committer import check_current
 from restow.registry.resource import Resource
 from restow.registry.scales import scale_of_object
@@ -25,33 +25,10 @@ FUTURE_SECONDS_MAX: Final = 3.0
 """How long to wait for a resource version that is not there yet."""
 
 
-def get(server: Server, context: Context) -> Promise:
-    """GET of an object."""
-    resource = resource_of(context)
-    asked = resource_version(context)
-    cache = server.store.fresh(resource) if asked is None else None
-    if cache is None:
-        return _get_later(server, context, asked)
-    # Whatever it must wait for, the chain does: it raises what says so.
-    return answer_from(server, context, cache)
-
-
-async def _get_later(server: Server, context: Context, asked: int | None) -> HttpResponse:
+async def get(server: Server, context: Context) -> HttpResponse:
+    """GET of an object. Raises `ConversionNeeded` when a webhook must convert it first."""
     resource, info = resource_of(context), context.info
-    cache = await fresh_enough(server, resource, asked)
-    if resource.remote is not None:
-        entry = cache.get(resource.path_of(info.namespace, info.name))
-        if entry is not None:
-            await server.store.in_version(resource, [entry], resource.api_version(info.version))
-    return answer_from(server, context, cache)
-
-
-def answer_from(server: Server, context: Context, cache: WatchCache) -> HttpResponse:
-    """The answer to a get, from a cache that is as fresh as it must be.
-
-    Raises `ConversionNeeded` when somebody else must convert the object first.
-    """
-    resource, info = resource_of(context), context.info
+    cache = await fresh_enough(server, resource, resource_version(context))
     path = resource.path_of(info.namespace, info.name)
     entry = cache.get(path)
     if entry is None:

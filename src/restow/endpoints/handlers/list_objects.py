@@ -7,9 +7,8 @@ converts are converted first, many at once: what is selected is what the client 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import orjson
 
@@ -31,7 +30,7 @@ from restow.endpoints.partial_metadata import (
     partial_object_bytes,
 )
 from restow.endpoints.representations import list_in_form
-from restow.httpserver.response import Answer, Promise
+from restow.httpserver.response import Answer
 from restow.registry.errors import VersionUnknown, translate
 from restow.registry.resource import Resource
 from restow.registry.watch_cache import CachedObjects as Slice
@@ -50,9 +49,6 @@ SLICE_ITEMS: Final = 500
 MESSAGES_AT_ONCE: Final = 50
 """Objects that are written as protobuf in one turn: some milliseconds, if they are pods."""
 _MATCHES: Final = ("Exact", "NotOlderThan")
-
-ListAnswer: TypeAlias = "Answer | Awaitable[Answer]"
-"""Most lists are at hand; those in protobuf must be written first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,35 +74,17 @@ class FoundPage:
     remaining: int | None = None
 
 
-def list_objects(server: Server, context: Context) -> Promise:
+async def list_objects(server: Server, context: Context) -> Answer:
     """GET of a collection."""
     resource = resource_of(context)
     selection = ListSelectors(resource, context.info)
     query = read_query(server, context, selection)
-    if query.version is None and query.place is None:
-        cache = server.store.fresh(resource)
-        if cache is not None and not _must_wait(context, cache, selection):
-            return _answer_now(server, context, cache, selection, query)
-    return _list_later(server, context, selection, query)
-
-
-async def _list_later(
-    server: Server, context: Context, selection: ListSelectors, query: ListQuery
-) -> Answer:
-    answer = await _found_later(server, context, selection, query)
-    return await answer if isinstance(answer, Awaitable) else answer
-
-
-async def _found_later(
-    server: Server, context: Context, selection: ListSelectors, query: ListQuery
-) -> ListAnswer:
-    resource = resource_of(context)
     if query.place is None and not query.exact:
         cache = await fresh_enough(server, resource, query.version)
         if _must_wait(context, cache, selection):
             found = await _from_cache_in_slices(server, context, cache, selection, query)
-            return _answer(server, context, selection, found)
-        return _answer_now(server, context, cache, selection, query)
+            return await _answer(server, context, selection, found)
+        return await _answer_now(server, context, cache, selection, query)
     cache = await server.store.loaded(resource)
     place = query.place or PageStart(query.version or 0, "")
     if place.revision == INCONSISTENT:
@@ -114,7 +92,7 @@ async def _found_later(
         found = await _from_cache_in_slices(
             server, context, cache, selection, query, start=place.start
         )
-        return _answer(server, context, selection, found)
+        return await _answer(server, context, selection, found)
     if place.revision > max(server.store.position, cache.changed_at):
         await wait_for_version(server, resource, place.revision)
     if cache.changed_at <= place.revision:
@@ -124,7 +102,7 @@ async def _found_later(
         found.revision = place.revision
     else:
         found = await _from_store(server, context, selection, query, place)
-    return _answer(server, context, selection, found)
+    return await _answer(server, context, selection, found)
 
 
 def read_query(server: Server, context: Context, selection: ListSelectors) -> ListQuery:
@@ -168,12 +146,14 @@ def _invalid(field: str, why: str) -> status.StatusError:
     return status.invalid(GroupKind("meta.k8s.io", "ListOptions"), "", [cause])
 
 
-def _answer_now(
+async def _answer_now(
     server: Server, context: Context, cache: WatchCache, selection: ListSelectors, query: ListQuery
-) -> ListAnswer:
+) -> Answer:
     """A list from its beginning, out of a cache that is as fresh as it must be."""
     if selection or query.limit or cache.damaged:
-        return _answer(server, context, selection, _from_cache(server, cache, selection, query))
+        return await _answer(
+            server, context, selection, _from_cache(server, cache, selection, query)
+        )
     resource = resource_of(context)
     api_version = resource.api_version(context.info.version)
     wanted = (selection.prefix, api_version)
@@ -187,7 +167,7 @@ def _answer_now(
                 cache.memo.clear()
             cache.memo[wanted] = bodies
     revision = max(server.store.position, cache.changed_at)
-    return _list_of(server, context, bodies, {"resourceVersion": str(revision)})
+    return await list_answer(server, context, bodies, {"resourceVersion": str(revision)})
 
 
 def _from_cache(
@@ -374,9 +354,9 @@ def _expired(
     )
 
 
-def _answer(
+async def _answer(
     server: Server, context: Context, selection: ListSelectors, found: FoundPage
-) -> ListAnswer:
+) -> Answer:
     resource = resource_of(context)
     api_version = resource.api_version(context.info.version)
     metadata: dict[str, Any] = {"resourceVersion": str(found.revision)}
@@ -386,22 +366,15 @@ def _answer(
         if found.remaining is not None:
             metadata["remainingItemCount"] = found.remaining
     bodies = bodies_of(server, resource, found.entries, api_version)
-    return _list_of(server, context, Bodies.of(bodies), metadata)
+    return await list_answer(server, context, Bodies.of(bodies), metadata)
 
 
 async def list_answer(
-    server: Server, context: Context, bodies: list[bytes], metadata: dict[str, Any]
+    server: Server, context: Context, bodies: Bodies, metadata: dict[str, Any]
 ) -> Answer:
     """A list of objects, as the client asks for it."""
-    answer = _list_of(server, context, Bodies.of(bodies), metadata)
-    return await answer if isinstance(answer, Awaitable) else answer
-
-
-def _list_of(
-    server: Server, context: Context, bodies: Bodies, metadata: dict[str, Any]
-) -> ListAnswer:
     if wants_message(context, bodies.nbytes):
-        return _list_in_messages(server, context, bodies.items, metadata)
+        return await _list_in_messages(server, context, bodies.items, metadata)
     if context.form.as_kind:
         return list_in_form(context, bodies.items, metadata, clock=server.runtime.clock)
     resource = resource_of(context)

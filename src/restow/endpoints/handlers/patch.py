@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from restow.apimachinery import codec, field_errors, status
@@ -12,18 +11,11 @@ from restow.apimachinery.json_patch import JsonPatch
 from restow.apimachinery.merge_patch import apply_merge_patch
 from restow.apimachinery.strategic_merge import MergeSchema, apply_strategic_merge_patch
 from restow.apimachinery.strategic_merge_types import merge_schema
-from restow.endpoints.field_manager import manager_of
 from restow.endpoints.handlers.apply import APPLY_PATCH, apply
 from restow.endpoints.handlers.get import resource_of
-from restow.endpoints.handlers.pending_commit import Writing
 from restow.endpoints.handlers.server import Server
-from restow.endpoints.handlers.update import (
-    begin_change,
-    change_scale,
-    check_identity,
-    written_answer,
-)
-from restow.httpserver.response import HttpResponse, Promise, Shielded
+from restow.endpoints.handlers.update import change_object, change_scale, check_identity
+from restow.httpserver.response import HttpResponse
 from restow.kinds.types import load_types
 from restow.registry.resource import Object
 from restow.request.bodies import (
@@ -33,7 +25,7 @@ from restow.request.bodies import (
     report_problems,
 )
 from restow.request.context import Context
-from restow.request.parameters import invalid_options, is_dry_run
+from restow.request.parameters import invalid_options
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -42,51 +34,20 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 Patch = Callable[[Object], Any]
 
 
-def patch(server: Server, context: Context) -> Promise | Writing:
+async def patch(server: Server, context: Context) -> HttpResponse:
     """PATCH of an object."""
     if _check_media_type(context) == APPLY_PATCH:
-        return apply(server, context)
+        return await apply(server, context)
     if "force" in context.info.query:
         cause = field_errors.forbidden("force", "may not be specified for non-apply patch")
         raise invalid_options(context.info, [cause])
     if codec.takes_long(context.request.body):
-        return Shielded(_read_and_patch(server, context))
-    change = read_patch(context)
+        change = await asyncio.to_thread(read_patch, context)
+    else:
+        change = read_patch(context)
     if context.info.subresource == "scale":
-        return Shielded(_patch(server, context, change))
-    return begin_change(
-        server,
-        context,
-        _completed(context, change),
-        again=partial(_patch, server, context, change),
-        is_patch=True,
-    )
-
-
-async def _read_and_patch(server: Server, context: Context) -> HttpResponse:
-    return await _patch(server, context, await asyncio.to_thread(read_patch, context))
-
-
-async def _patch(server: Server, context: Context, change: Patch) -> HttpResponse:
-    resource, info = resource_of(context), context.info
-    if info.subresource == "scale":
         return await change_scale(server, context, change, is_patch=True)
-
-    asked = server.admission.asked(context, "UPDATE")
-    written = await server.store.update(
-        resource,
-        info.version,
-        resource.path_of(info.namespace, info.name),
-        _completed(context, change),
-        subresource=info.subresource,
-        is_patch=True,
-        manager=manager_of(context),
-        mutate=None if asked is None else asked.mutate,
-        check=server.admission.check_of(context),
-        review=None if asked is None else asked.review,
-        dry_run=is_dry_run(context.info),
-    )
-    return written_answer(server, context, written)
+    return await change_object(server, context, _completed(context, change), is_patch=True)
 
 
 def _completed(context: Context, change: Patch) -> Callable[[Object], Object]:

@@ -16,29 +16,20 @@ from restow.endpoints.handlers.get import resource_of
 from restow.endpoints.handlers.review_checks import check_access, selector_errors
 from restow.endpoints.handlers.server import Server
 from restow.endpoints.handlers.token_review import review_token
-from restow.httpserver.response import HttpResponse, Promise
-from restow.registry.resource import Object, Resource
+from restow.httpserver.response import HttpResponse
+from restow.registry.resource import Object
 from restow.registry.strategy import place
-from restow.request.bodies import must_wait, read_later, read_object
+from restow.request.bodies import read_body
 from restow.request.context import Context, User
 from restow.request.request_info import RequestInfo
 from restow.request.responses import respond_object
 
 
-def review(server: Server, context: Context) -> Promise:
+async def review(server: Server, context: Context) -> HttpResponse:
     """POST of a review."""
     resource = resource_of(context)
-    if must_wait(context, resource):
-        return _read_and_review(server, context, resource)
-    return _answered(server, context, read_object(context, resource))
-
-
-async def _read_and_review(server: Server, context: Context, resource: Resource) -> HttpResponse:
-    return _answered(server, context, await read_later(server.store, context, resource))
-
-
-def _answered(server: Server, context: Context, obj: Object) -> HttpResponse:
-    resource, spec = resource_of(context), obj.get("spec") or {}
+    obj = await read_body(server.store, context, resource)
+    spec = obj.get("spec") or {}
     match resource.plural:
         case "selfsubjectreviews":
             obj["status"] = {"userInfo": user_info(context.user)}

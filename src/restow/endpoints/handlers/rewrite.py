@@ -24,7 +24,6 @@ would refuse sends updates with `dryRun`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -74,11 +73,11 @@ class RewriteHandler:
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter = rewriter
 
-    def __call__(self, server: Server, context: Context) -> Awaitable[HttpResponse]:
+    async def __call__(self, server: Server, context: Context) -> HttpResponse:
         self._rewriter.others.note_own()
         if is_dry_run(context.info):
             raise status.bad_request("a rewrite has no dry run")
-        return self._rewrite(server, context, read_options(context))
+        return await self._rewrite(server, context, read_options(context))
 
     async def _rewrite(
         self, server: Server, context: Context, options: RewriteOptions
@@ -162,7 +161,7 @@ def _is_number(value: Any) -> bool:
 async def _find_migration(server: Server, context: Context) -> Object:
     """The migration, as it is now: one that is gone, or is to go, rewrites nothing more."""
     kind, info = resource_of(context), context.info
-    cache = server.store.fresh(kind) or await server.store.read(kind)
+    cache = await server.store.read(kind)
     path = kind.path_of(info.namespace, info.name)
     entry = cache.get(path)
     if entry is None:

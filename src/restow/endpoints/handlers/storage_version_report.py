@@ -63,11 +63,9 @@ class ReportHandler:
     def __init__(self, reports: RemoteReports) -> None:
         self._reports = reports
 
-    def __call__(self, _server: Server, context: Context) -> Awaitable[HttpResponse]:
+    async def __call__(self, _server: Server, context: Context) -> HttpResponse:
         _check_no_dry_run(context)
-        return self._report(context, read_report(context))
-
-    async def _report(self, context: Context, said: StorageVersionReport) -> HttpResponse:
+        said = read_report(context)
         entry = StorageVersionEntry(
             server_id=ServerId(said.server_id),
             encoding_version=said.encoding_version,
@@ -90,7 +88,7 @@ class WithdrawHandler:
     def __init__(self, reports: RemoteReports) -> None:
         self._reports = reports
 
-    def __call__(self, _server: Server, context: Context) -> Awaitable[HttpResponse]:
+    async def __call__(self, _server: Server, context: Context) -> HttpResponse:
         _check_no_dry_run(context)
         info, causes = context.info, _name_causes(context.info.name)
         server_id, store = info.parameter(SERVER_PARAMETER), info.parameter(STORE_PARAMETER)
@@ -104,13 +102,10 @@ class WithdrawHandler:
         if causes:
             raise _invalid(context, causes)
         assert sequence is not None
-        return self._withdraw(context, ServerId(server_id), store, sequence)
-
-    async def _withdraw(
-        self, context: Context, server_id: ServerId, store: str, sequence: int
-    ) -> HttpResponse:
         name = context.info.name
-        taken = self._reports.withdraw(name, server_id=server_id, store=store, sequence=sequence)
+        taken = self._reports.withdraw(
+            name, server_id=ServerId(server_id), store=store, sequence=sequence
+        )
         await _settled(context, taken)
         details = {"name": name, "group": resource_of(context).group, "kind": "storageversions"}
         answer = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}

@@ -12,7 +12,6 @@ The counts name keys, and so objects of all namespaces: only cluster administrat
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any, Final
 
 import msgspec
@@ -38,7 +37,7 @@ SCANS_MAX: Final = 2
 BODY_BYTES_MAX: Final = 16 * 1024
 
 
-def scan_store(server: Server, context: Context) -> Awaitable[HttpResponse]:
+async def scan_store(server: Server, context: Context) -> HttpResponse:
     """Scan one page."""
     resource = resource_of(context)
     if server.scanner is None:
@@ -46,7 +45,7 @@ def scan_store(server: Server, context: Context) -> Awaitable[HttpResponse]:
     if len(context.request.body) > BODY_BYTES_MAX:
         raise status.body_too_large(BODY_BYTES_MAX)
     server.scanner.others.note_own()
-    return _scan(server, server.scanner, context, read_object(context, resource))
+    return await _scan(server, server.scanner, context, read_object(context, resource))
 
 
 async def _scan(

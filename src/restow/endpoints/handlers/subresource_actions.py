@@ -86,7 +86,7 @@ class SentKind:
 
 async def stored_object(server: Server, resource: Resource, namespace: str, name: str) -> Object:
     """An object as it is now, in the version `v1`. Raises 404."""
-    cache = server.store.fresh(resource) or await server.store.read(resource)
+    cache = await server.store.read(resource)
     path = resource.path_of(namespace, name)
     entry = cache.get(path)
     if entry is None:

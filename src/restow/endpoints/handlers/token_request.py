@@ -15,7 +15,6 @@ Not here: how a token is checked (`restow.authentication.service_accounts`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -35,7 +34,7 @@ from restow.kinds.kind import Kind
 from restow.registry.resource import Object, Resource
 from restow.registry.shapes import BuiltinShape
 from restow.registry.strategy import place, timestamp
-from restow.request.bodies import must_wait, read_later, read_object
+from restow.request.bodies import read_body
 from restow.request.context import Context
 from restow.request.parameters import is_dry_run
 from restow.request.responses import respond_object
@@ -76,11 +75,8 @@ class TokenRequestHandler:
         self._limits = limits
         self._resource = _token_requests()
 
-    def __call__(self, server: Server, context: Context) -> Awaitable[HttpResponse]:
+    async def __call__(self, server: Server, context: Context) -> HttpResponse:
         dry_run = is_dry_run(context.info)
-        return self._request(server, context, dry_run=dry_run)
-
-    async def _request(self, server: Server, context: Context, *, dry_run: bool) -> HttpResponse:
         accounts, info = resource_of(context), context.info
         obj = await self._read(server, context)
         await check_namespace(server, accounts, info.namespace, info.name)
@@ -99,9 +95,7 @@ class TokenRequestHandler:
         """The body; what is wrong with it is said of its own kind."""
         hosted, context.resource = context.resource, self._resource
         try:
-            if must_wait(context, self._resource):
-                return await read_later(server.store, context, self._resource)
-            return read_object(context, self._resource)
+            return await read_body(server.store, context, self._resource)
         finally:
             context.resource = hosted
 
@@ -244,7 +238,7 @@ async def _node(server: Server, name: str) -> dict[str, str]:
 
 async def _found(server: Server, resource: Resource, namespace: str, name: str) -> Object:
     """An object as it is now. Raises 404."""
-    cache = server.store.fresh(resource) or await server.store.read(resource)
+    cache = await server.store.read(resource)
     path = resource.path_of(namespace, name)
     entry = cache.get(path)
     if entry is None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import partial
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
@@ -14,26 +13,18 @@ from restow.apimachinery import body_codec, codec, field_errors, status
 from restow.apimachinery.metadata_rules import check_types
 from restow.apimachinery.names import GroupKind, GroupResource
 from restow.authorization.authorizer import refusal
-from restow.endpoints.field_manager import manager_of
 from restow.endpoints.handlers.create import create_object
 from restow.endpoints.handlers.get import resource_of
-from restow.endpoints.handlers.pending_commit import Freshening, PendingCommit, Writing
 from restow.endpoints.handlers.server import Server
+from restow.endpoints.handlers.write_options import write_options
 from restow.endpoints.representations import object_in_form
-from restow.httpserver.response import HttpResponse, Promise, Shielded
-from restow.registry.resource import Object, Resource
+from restow.httpserver.response import HttpResponse
+from restow.registry.resource import Object
 from restow.registry.scales import API_VERSION, scale_of_object, scale_paths, with_replicas
-from restow.registry.store import Change, Written
 from restow.registry.strategy import place
-from restow.request.bodies import (
-    PROTOBUF,
-    must_wait,
-    needs_thread,
-    read_later,
-    read_object,
-)
+from restow.registry.write_planner import Change
+from restow.request.bodies import PROTOBUF, needs_thread, read_body
 from restow.request.context import Context
-from restow.request.parameters import is_dry_run
 from restow.request.protobuf_messages import read_message
 from restow.request.responses import respond
 
@@ -41,115 +32,50 @@ REPLICAS_MAX: Final = 2**31 - 1
 _NO_VERSION: Final = (None, "", "0")
 
 
-def update(server: Server, context: Context) -> Promise | Writing:
+async def update(server: Server, context: Context) -> HttpResponse:
     """PUT to an object."""
     info = context.info
     if info.subresource == "scale":
-        return Shielded(_update_scale(server, context))
+        return await _update_scale(server, context)
     resource = resource_of(context)
-    if must_wait(context, resource):
-        return Shielded(_read_and_update(server, context, resource))
-    obj = read_object(context, resource, known=server.store.known_entries)
+    obj = await read_body(server.store, context, resource, known=server.store.known_entries)
     check_identity(context, obj)
-    return begin_change(
-        server,
-        context,
-        lambda current: _replaced(obj, current, info.subresource),
-        again=partial(_update, server, context, obj),
-    )
-
-
-def begin_change(
-    server: Server,
-    context: Context,
-    change: Change,
-    *,
-    again: Callable[[], Coroutine[Any, Any, HttpResponse]],
-    is_patch: bool = False,
-) -> HttpResponse | Shielded | Writing:
-    """Hand a change to the store if nothing must be waited for but memory; otherwise do it
-    `again`."""
-    begin = partial(_begin_change, server, context, change, again=again, is_patch=is_patch)
-    begun = begin(is_caught_up=False)
-    if begun is not None:
-        return begun
-    if not _is_patient(server, context) and server.store.is_behind(resource_of(context)):
-        return Freshening(partial(begin, is_caught_up=True), again)
-    return Shielded(again())
-
-
-def _is_patient(server: Server, context: Context) -> bool:
-    """Whether a change waits for others than the store."""
-    return is_dry_run(context.info) or server.admission.asked(context, "UPDATE") is not None
-
-
-def _begin_change(
-    server: Server,
-    context: Context,
-    change: Change,
-    *,
-    again: Callable[[], Coroutine[Any, Any, HttpResponse]],
-    is_patch: bool,
-    is_caught_up: bool,
-) -> HttpResponse | PendingCommit | None:
-    """Hand a change to the store; None: nothing was begun."""
-    info, resource = context.info, resource_of(context)
-    if _is_patient(server, context):
-        return None
-    begun = server.store.begin_update(
-        resource,
-        info.version,
-        resource.path_of(info.namespace, info.name),
-        change,
-        subresource=part_of(info.subresource),
-        is_patch=is_patch,
-        manager=manager_of(context),
-        check=server.admission.check_of(context),
-        is_caught_up=is_caught_up,
-    )
-    if begun is None:
-        return None
-    if isinstance(begun, Written):
-        return written_answer(server, context, begun)
-    return PendingCommit(begun, partial(written_answer, server, context), again)
-
-
-def part_of(subresource: str) -> str:
-    """The part of an object that a path is for; its scale is no part of it, but shows some."""
-    return "" if subresource == "scale" else subresource
-
-
-async def _read_and_update(server: Server, context: Context, resource: Resource) -> HttpResponse:
-    return await _update(server, context, await read_later(server.store, context, resource))
-
-
-async def _update(server: Server, context: Context, obj: Object) -> HttpResponse:
-    resource, info = resource_of(context), context.info
-    check_identity(context, obj)
-    asked = server.admission.asked(context, "UPDATE")
     try:
-        written = await server.store.update(
-            resource,
-            info.version,
-            resource.path_of(info.namespace, info.name),
-            lambda current: _replaced(obj, current, info.subresource),
-            subresource=info.subresource,
-            manager=manager_of(context),
-            mutate=None if asked is None else asked.mutate,
-            check=server.admission.check_of(context),
-            review=None if asked is None else asked.review,
-            dry_run=is_dry_run(context.info),
+        return await change_object(
+            server, context, lambda current: _replaced(obj, current, info.subresource)
         )
     except status.NotFound:
         if not resource.kind.create_on_update or info.subresource:
             raise
-        if obj["metadata"].get("uid") or obj["metadata"].get("resourceVersion") not in _NO_VERSION:
-            # It was read and has been deleted since: who writes it back does not know that.
-            why = "the object has been deleted; please read it again"
-            raise status.conflict(resource.kind.group_resource, info.name, why=why) from None
-        check_may_create(server, context)
-        return await create_object(server, context, obj)
-    return written_answer(server, context, written)
+    if obj["metadata"].get("uid") or obj["metadata"].get("resourceVersion") not in _NO_VERSION:
+        # It was read and has been deleted since: a client that writes it back does not know that.
+        why = "the object has been deleted; please read it again"
+        raise status.conflict(resource.kind.group_resource, info.name, why=why)
+    check_may_create(server, context)
+    return await create_object(server, context, obj)
+
+
+async def change_object(
+    server: Server, context: Context, change: Change, *, is_patch: bool = False
+) -> HttpResponse:
+    """Change the object of a request, or a part of it, and answer with it."""
+    resource, info = resource_of(context), context.info
+    written = await server.store.update(
+        resource,
+        info.version,
+        resource.path_of(info.namespace, info.name),
+        change,
+        # The scale of an object is no part of it, but shows some.
+        subresource="" if info.subresource == "scale" else info.subresource,
+        is_patch=is_patch,
+        options=write_options(server, context, "UPDATE"),
+    )
+    body = written.body
+    if info.subresource == "scale":
+        body = orjson.dumps(scale_of_object(resource, info.version, orjson.loads(body)))
+    if context.form.as_kind:
+        body = object_in_form(context, body, clock=server.runtime.clock)
+    return respond(context, 201 if written.created else 200, body)
 
 
 def check_may_create(server: Server, context: Context) -> None:
@@ -197,18 +123,6 @@ def check_name(context: Context, obj: Object) -> None:
         )
 
 
-def written_answer(server: Server, context: Context, written: Written) -> HttpResponse:
-    """The answer to an update or patch."""
-    body = written.body
-    if context.info.subresource == "scale":
-        resource = resource_of(context)
-        scale = scale_of_object(resource, context.info.version, orjson.loads(body))
-        body = orjson.dumps(scale)
-    if context.form.as_kind:
-        body = object_in_form(context, body, clock=server.runtime.clock)
-    return respond(context, 201 if written.created else 200, body)
-
-
 async def _update_scale(server: Server, context: Context) -> HttpResponse:
     if needs_thread(context):
         scale = await asyncio.to_thread(_read_scale, context)
@@ -248,20 +162,7 @@ async def change_scale(
         }
         return fresh
 
-    asked = server.admission.asked(context, "UPDATE")
-    written = await server.store.update(
-        resource,
-        info.version,
-        resource.path_of(info.namespace, info.name),
-        apply,
-        is_patch=is_patch,
-        manager=manager_of(context),
-        mutate=None if asked is None else asked.mutate,
-        check=server.admission.check_of(context),
-        review=None if asked is None else asked.review,
-        dry_run=is_dry_run(info),
-    )
-    return written_answer(server, context, written)
+    return await change_object(server, context, apply, is_patch=is_patch)
 
 
 def _checked_scale(context: Context, scale: Any) -> Object:

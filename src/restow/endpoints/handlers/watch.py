@@ -34,7 +34,7 @@ from restow.endpoints.handlers.watch_conversion import Translation
 from restow.endpoints.list_selectors import ListSelectors
 from restow.endpoints.representations import event_in_form
 from restow.endpoints.websocket import agreed_headers, as_websocket, asks_for_websocket
-from restow.httpserver.response import Answer, HttpResponse, Promise
+from restow.httpserver.response import Answer, HttpResponse
 from restow.httpserver.stream import PushStream, StreamWriter, encode_chunk
 from restow.registry.committer import check_current
 from restow.registry.resource import Resource
@@ -53,12 +53,8 @@ _ADDED, _MODIFIED, _DELETED = b"ADDED", b"MODIFIED", b"DELETED"
 _END_OF_INITIAL = {"k8s.io/initial-events-end": "true"}
 
 
-def watch(server: Server, context: Context) -> Promise:
+async def watch(server: Server, context: Context) -> Answer:
     """GET of a collection with watch=true."""
-    return _watch(server, context)
-
-
-async def _watch(server: Server, context: Context) -> Answer:
     switching = agreed_headers(context.request) if asks_for_websocket(context.request) else b""
     if isinstance(switching, HttpResponse):
         return switching

@@ -114,9 +114,6 @@ class EtcdStorage:
         self._connection.check_open()
         return await self._committer.commit(transaction)
 
-    def submit(self, transaction: Transaction) -> None:
-        """A lost reply has to be looked into, which takes a task."""
-
     def watch(self, span: Span, *, after: Revision) -> Watch:
         self._connection.check_open()
         encode_span(span)  # raises for one that no range could ask for either

@@ -189,13 +189,10 @@ class SqliteStorage:
             raise self._translated(error) from error
 
     async def commit(self, transaction: Transaction) -> Outcome:
-        return await self.submit(transaction)
-
-    def submit(self, transaction: Transaction) -> asyncio.Future[Outcome]:
         check_transaction(transaction)
         if self._refusal is not None:
             self._check_open()
-        return self._writer.submit(transaction)
+        return await self._writer.submit(transaction)
 
     def watch(self, span: Span, *, after: Revision) -> Watch:
         if self._closed:

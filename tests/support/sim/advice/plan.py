@@ -102,7 +102,6 @@ def make_advice_plan(seed: int, *, mode: Mode | None = None) -> Plan:
         old_version=f"{GROUP}/{RELEASES[first][1]}",
         has_custom=True,
         compaction_seconds=0.0,
-        takes_at_once=seed % 2 == 1,
         skews=(0.0,) * servers,
         steps=tuple(steps),
         is_advised=True,

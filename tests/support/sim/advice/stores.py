@@ -63,9 +63,7 @@ class Stores:
         self._world = world
         self._storage = world.storage
         self._ids = RandomIds(SeededRandomness(seed))
-        self._wire = OperatorWire(
-            world.storage, world.link("operator"), "operator", takes_at_once=False
-        )
+        self._wire = OperatorWire(world.storage, world.link("operator"), "operator")
         self._before: Copy | None = None
         """The store that was replaced."""
         self._replaced_at = 0.0

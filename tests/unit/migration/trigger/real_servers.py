@@ -21,7 +21,7 @@ from restow.request.context import User
 from restow.storage.interface import Storage
 from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
-from tests.support.in_process import PushedStream, as_answer, kept, request_of
+from tests.support.in_process import PushedStream, answer_of, as_answer, request_of
 from tests.support.storageversion_audit import AuditedStorage
 from tests.unit.storageversion.world import GROUP, Line, World
 
@@ -54,7 +54,7 @@ class Door:
         if error is not None:
             raise error
         asked = request_of(method, target, headers, body, token=TOKEN, peer=Peer(1))
-        found = await kept(self._app(asked(self._clock.monotonic())))
+        found = await answer_of(self._app(asked(self._clock.monotonic())))
         if self.loses is not None and self.loses(method, target):
             raise ConnectionResetError
         return as_answer(found, self._streamed)

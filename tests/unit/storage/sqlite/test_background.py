@@ -38,8 +38,8 @@ async def test_others_go_first(fast_path: Path) -> None:
     """What came later and is waited for is committed earlier; each lane keeps its own order."""
     storage = await open_sqlite(fast_path / "db", Runtime.system())
     count = 3 * BATCH_TRANSACTIONS_MAX
-    behind = [storage.submit(put(f"b{n}", in_background=True)) for n in range(count)]
-    first = [storage.submit(put(f"a{n}", in_background=False)) for n in range(count)]
+    behind = [storage._writer.submit(put(f"b{n}", in_background=True)) for n in range(count)]
+    first = [storage._writer.submit(put(f"a{n}", in_background=False)) for n in range(count)]
     slow = [revision(each) for each in await asyncio.gather(*behind)]
     fast = [revision(each) for each in await asyncio.gather(*first)]
     assert fast == sorted(fast)
@@ -62,7 +62,7 @@ async def test_a_batch_has_few_of_them(fast_path: Path, monkeypatch: pytest.Monk
         return apply(connection, transactions, **rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(writer, "apply", counted)
-    many = [storage.submit(put(f"b{n}", in_background=True)) for n in range(100)]
+    many = [storage._writer.submit(put(f"b{n}", in_background=True)) for n in range(100)]
     await asyncio.gather(*many)
     assert max(sizes) == BACKGROUND_MAX
     assert sum(sizes) == 100
@@ -73,7 +73,7 @@ async def test_a_full_batch_keeps_the_lanes(fast_path: Path) -> None:
     """What was taken and not begun, as the rest was work enough, waits on in its own lane."""
     storage = await open_sqlite(fast_path / "db", Runtime.system())
     large = [
-        storage.submit(put(f"l{n}", in_background=n % 2 == 0, nbytes=LARGE_BYTES))
+        storage._writer.submit(put(f"l{n}", in_background=n % 2 == 0, nbytes=LARGE_BYTES))
         for n in range(12)
     ]
     done = [revision(each) for each in await asyncio.gather(*large)]
@@ -92,13 +92,15 @@ async def test_they_are_transactions_like_any_other(fast_path: Path) -> None:
     guard = Absent(Key("/restow/a"))
     outcome = await storage.commit(Transaction((guard,), taken.writes, in_background=True))
     assert isinstance(outcome, Refused)
-    given_up = storage.submit(put("c", in_background=True))
+    given_up = storage._writer.submit(put("c", in_background=True))
     given_up.cancel()
     await storage.commit(put("d", in_background=True))
     assert await storage.get(Key("/restow/c")) is None
-    waiting = [storage.submit(put("e", in_background=True)) for _ in range(writer.WAITING_MAX)]
+    waiting = [
+        storage._writer.submit(put("e", in_background=True)) for _ in range(writer.WAITING_MAX)
+    ]
     with pytest.raises(Unavailable):
-        _ = storage.submit(put("e", in_background=True))
+        _ = storage._writer.submit(put("e", in_background=True))
     await storage.commit(put("f", in_background=False))
     for each in waiting:
         each.cancel()

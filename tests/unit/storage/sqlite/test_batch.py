@@ -29,7 +29,7 @@ async def test_one_batch_sees_its_own_writes(fast_path: Path) -> None:
     storage = await open_sqlite(fast_path / "store", Runtime.system())
     await storage.commit(Transaction((), (Put(A, b"0"),)))
     submitted = [
-        storage.submit(transaction)
+        storage._writer.submit(transaction)
         for transaction in (
             Transaction((ValueIs(A, b"0"),), (Put(A, b"1"),)),  # 3
             Transaction((ValueIs(A, b"0"),), (Put(A, b"never"),)),
@@ -61,7 +61,7 @@ async def test_the_log_of_a_batch_is_whole(fast_path: Path) -> None:
     """Every change is told, with what it replaced, though another of the batch wrote that."""
     storage = await open_sqlite(fast_path / "store", Runtime.system())
     writes = (Put(A, b"1"), Put(A, b"2"), Delete(A), Put(A, b"3"))
-    await asyncio.gather(*(storage.submit(Transaction((), (write,))) for write in writes))
+    await asyncio.gather(*(storage._writer.submit(Transaction((), (write,))) for write in writes))
     await storage.close()
     again = await open_sqlite(fast_path / "store", Runtime.system())
     watch = again.watch(Span.of_key(A), after=REVISION_FIRST)
