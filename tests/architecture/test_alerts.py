@@ -1,21 +1,38 @@
-"""The page about alerts: its metrics exist, and its YAML is YAML."""
+"""Metrics in documents: each name exists, and the YAML of the page about alerts is YAML."""
 
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 PAGE = (DOCS / "how-to" / "alerts.md").read_text()
 REFERENCE = (DOCS / "reference" / "metrics.md").read_text()
-METRIC = re.compile(r"\b(?:restow|apiserver|kubernetes|storage)_[a-z_]+")
+NAMES = set(re.findall(r"^\| `(\w+)` \|", REFERENCE, re.MULTILINE))
+METRIC = re.compile(
+    r"\b(?:restow|apiserver|aggregator|kubernetes|storage_migrator)_(?!asyncio|release)[a-z_]+"
+)
+GREP = re.compile(r"/metrics(?:\s|\\)*\| grep '(?:\^)?(\w+)")
+MANUALS = sorted(
+    path for place in (DOCS, ROOT / "deploy", ROOT / "examples") for path in place.rglob("*.md")
+)
 
 
 def test_alerts_are_about_metrics_that_exist() -> None:
-    """A name with a slip of the pen would never fire."""
+    """An alert with a misspelled name never fires."""
     named = set(METRIC.findall(PAGE))
     assert named
-    assert {name for name in named if f"`{name}`" not in REFERENCE} == set()
+    assert named - NAMES == set()
+
+
+@pytest.mark.parametrize("manual", MANUALS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_documents_name_metrics_that_exist(manual: Path) -> None:
+    """Sentences and output name current metrics, and a `grep` of `/metrics` names one in full."""
+    text = manual.read_text()
+    assert set(METRIC.findall(text)) - NAMES == set()
+    assert [name for name in GREP.findall(text) if name not in NAMES] == []
 
 
 def test_each_alert_is_explained() -> None:
