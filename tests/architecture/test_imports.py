@@ -44,6 +44,7 @@ BREACHES = {
     "isal": ("endpoints/x.py", "import isal", "Only restow.request"),
     "prometheus": ("request/x.py", "import prometheus_client", "Only request.metrics"),
     "rich": ("migration/x.py", "import rich.table", "Only restow.cli uses rich"),
+    "shtab": ("cli/x.py", "import shtab", "Only restow.cli.completion"),
     "uvloop": ("apiserver/x.py", "import uvloop", "Only restow.cli uses uvloop"),
     "cycle": ("census/b.py", "import restow.census.a", "No cycles"),
     "in-endpoints": (
@@ -94,6 +95,7 @@ HOMES = {
     "request/metrics.py": "import prometheus_client",
     "migration/metrics.py": "import prometheus_client",
     "cli/event_loop.py": "import rich.table, uvloop",
+    "cli/completion.py": "import shtab",
 }
 
 

@@ -1,28 +1,22 @@
 """`restow completion`: a script that lets a shell complete commands, options, choices and files.
 
-The script is made from the same parsers that read the line (`tree`), one writer for each shell. It
-is complete in itself: nothing is asked of restow, and of no cluster, while somebody types.
+shtab writes the script from the same parsers that read the line. Added here: what a value is
+completed with, short descriptions, and corrections for bash and zsh. The script is complete in
+itself: pressing the key starts no Python and contacts no cluster.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from typing import Final
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
 
-from restow.cli.completion_bash import bash_script
-from restow.cli.completion_fish import fish_script
-from restow.cli.completion_zsh import zsh_script
-from restow.cli.tree import CommandNode, whole_tree
 from restow.kinds.releases import shipped_releases
 
-Writer = Callable[[CommandNode, Sequence[str]], str]
-
-SCRIPTS: Final[dict[str, Writer]] = {
-    "bash": bash_script,
-    "fish": fish_script,
-    "zsh": zsh_script,
-}
+SHELLS: Final = ("bash", "fish", "zsh")
+BRIEF_CHARACTERS_MAX: Final = 72
 
 EPILOG = """\
 For this shell only:
@@ -39,14 +33,151 @@ For every shell that starts from now on; make it again after an upgrade of resto
 Exit codes: 0 done, 2 wrong usage.
 """
 
+# bash also splits the line at '=' and ':', which restow does not: `--store sqlite:store.db` is two
+# words for restow and four for bash. This function splits the line as restow does, and gives an
+# option and its value to shtab's function as two words.
+_BASH: Final = """
+_restow() {
+    local line=${COMP_LINE:0:COMP_POINT} prefix='' word
+    local -a words=() COMP_WORDS=()
+    read -a words <<< "$line"
+    [[ $line == *[[:space:]] ]] && words+=('')
+    for word in "${words[@]}"; do
+        if [[ $word == --*=* ]]; then
+            COMP_WORDS+=("${word%%=*}" "${word#*=}")
+        else
+            COMP_WORDS+=("$word")
+        fi
+    done
+    local COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    _shtab_restow
+    # Without '=' among the word breaks, readline replaces the whole word.
+    if [[ $word == --*=* && $COMP_WORDBREAKS != *=* ]]; then
+        COMPREPLY=("${COMPREPLY[@]/#/${word%%=*}=}")
+    fi
+}
+complete -F _restow restow
+"""
+_BASH_FILES: Final = """
+_restow_files() { compgen -f -- "$1"; }
+_restow_directories() { compgen -d -- "$1"; }
+_restow_release_files() { compgen -f -- "$1"; compgen -W "$_restow_releases" -- "$1"; }
+"""
+_ZSH_FILES: Final = """
+_restow_release_files() {
+    _alternative 'releases:release:compadd -a _restow_releases' 'files:file:_files'
+}
+"""
+# What fish offers for an unknown command. Its function for paths reads neither '~' nor '\\ '.
+_FISH_FILES: Final = """
+function __restow_files
+    complete -C "'' "(commandline -ct)
+end
+"""
+# shtab tests for `eval`; so the script can also be read by `source`, or be autoloaded as `_restow`.
+_ZSH_LOADED: Final = "$zsh_eval_context[-1] == eval", "$funcstack[1] != _restow"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
-    parser.add_argument("shell", choices=tuple(SCRIPTS), help="the shell that shall read it")
+    parser.add_argument("shell", choices=SHELLS, help="the shell that shall read it")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    tree = whole_tree(arguments.make_whole_parser())
-    print(SCRIPTS[arguments.shell](tree, shipped_releases()), end="")
+    print(make_script(arguments.make_whole_parser(), arguments.shell, shipped_releases()), end="")
     return 0
+
+
+def make_script(parser: argparse.ArgumentParser, shell: str, releases: Sequence[str]) -> str:
+    """The whole script for a shell. Changes the parser, which can read no line afterwards."""
+    import shtab
+
+    # Parsers can share an action, which is prepared once.
+    actions = {
+        id(action): (action, each)
+        for each in _every_parser(parser)
+        for action in each._actions  # noqa: SLF001 - argparse has no public access to them
+    }
+    excluded = _exclusive_options(parser)
+    for key, (action, each) in actions.items():
+        _prepare(action, each, shell=shell, releases=releases)
+        if shell == "zsh":
+            _prepare_for_zsh(action, excluded=excluded.get(key, ()))
+    names = " ".join(releases)
+    preamble = {
+        "bash": f"_restow_releases='{names}'{_BASH_FILES}",
+        "fish": _FISH_FILES,
+        "zsh": f"_restow_releases=({names}){_ZSH_FILES}",
+    }
+    script = shtab.complete(parser, shell, preamble=preamble[shell])
+    if shell == "zsh":
+        before, after = _ZSH_LOADED
+        if script.count(before) != 1:
+            raise AssertionError(f"shtab {shtab.__version__} writes another end for zsh")
+        script = script.replace(before, after)
+    return f"{script}\n{_BASH}" if shell == "bash" else script
+
+
+def brief(text: str) -> str:
+    """The first clause of a help text, short enough to stand beside an option."""
+    first = re.split(r"; |\. ", text, maxsplit=1)[0].rstrip(".")
+    if len(first) > BRIEF_CHARACTERS_MAX:
+        first = f"{first[: BRIEF_CHARACTERS_MAX - 1].rpartition(' ')[0].rstrip(',:')}…"
+    return first
+
+
+def _every_parser(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:  # noqa: SLF001
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for below in action.choices.values():
+                yield from _every_parser(below)
+
+
+def _prepare(
+    action: Any, parser: argparse.ArgumentParser, *, shell: str, releases: Sequence[str]
+) -> None:
+    """Shorten the help, and say what the value is completed with."""
+    if action.help and action.help != argparse.SUPPRESS:
+        about = parser._get_formatter()._expand_help(action)  # noqa: SLF001
+        action.help = brief(about).replace("%", "%%")
+    if action.option_strings and action.nargs in ("?", "*"):
+        action.nargs = 0  # a value that may be left out is not waited for
+    if action.nargs == 0 or action.choices:
+        return
+    name = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    found: dict[str, str] | None = None
+    if name in ("RELEASE", "NAME|FILE") or "--release" in action.option_strings:
+        fish = f"{' '.join(releases)} (__restow_files)"
+        found = {"bash": "_restow_release_files", "zsh": "_restow_release_files", "fish": fish}
+    elif name == "DIR":
+        fish = "(__fish_complete_directories)"
+        found = {"bash": "_restow_directories", "zsh": "_files -/", "fish": fish}
+    elif name == "FILE" or action.type is Path:
+        fish = "(__restow_files)"
+        found = {"bash": "_restow_files", "zsh": "_files", "fish": fish}
+    if found is not None:
+        action.complete = {shell: found[shell]}
+
+
+def _exclusive_options(parser: argparse.ArgumentParser) -> dict[int, tuple[str, ...]]:
+    """For each action the options of which only one may be given."""
+    return {
+        id(action): tuple(name for other in group._group_actions for name in other.option_strings)  # noqa: SLF001
+        for each in _every_parser(parser)
+        for group in each._mutually_exclusive_groups  # noqa: SLF001
+        for action in group._group_actions  # noqa: SLF001
+    }
+
+
+def _prepare_for_zsh(action: argparse.Action, *, excluded: Sequence[str]) -> None:
+    """Write a long option as a specification of `_arguments`: `--name=` also takes its value
+    behind '=', and names in parentheses are not offered after it."""
+    takes = action.nargs != 0
+    names = [
+        f"{name}=" if takes and name.startswith("--") else name for name in action.option_strings
+    ]
+    if excluded and len(names) == 1:
+        names = [f"({' '.join(excluded)}){names[0]}"]
+    action.option_strings = names

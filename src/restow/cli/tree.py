@@ -1,7 +1,9 @@
 """The command line as plain values: every command with its options, read from the real parsers.
 
-Shell completion and the reference of commands are made from it, so neither can differ from what is
-accepted. Nothing here parses a line or prints, and no command is described by hand.
+The reference of commands is made from it, so it cannot differ from what is accepted. Nothing here
+parses a line or prints, and no command is described by hand.
+
+Not here: shell completion, which is made from the parsers themselves (`completion`).
 """
 
 from __future__ import annotations
@@ -10,25 +12,11 @@ import argparse
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
 from typing import Any, Final
 
-BRIEF_CHARACTERS_MAX: Final = 72
 _DEFAULT: Final = re.compile(r"(?:^|; )default(?:: | (?=\d))(.+)$")
 _EXIT_CODES: Final = re.compile(r"^Exit codes: (.+?)\.?\s*(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
 _EXIT_CODE: Final = re.compile(r"(?:^|[,;] )(\d{1,3}) ")
-
-
-class Hint(Enum):
-    """What a value can be completed with."""
-
-    NOTHING = "nothing"
-    WORDS = "words"
-    FILES = "files"
-    FOLDERS = "folders"
-    RELEASES = "releases"
-    """Names of shipped releases, or files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +24,6 @@ class Value:
     """Something that is written behind an option, or by itself."""
 
     name: str
-    hint: Hint
-    words: tuple[str, ...] = ()
     optional: bool = False
     many: bool = False
 
@@ -107,14 +93,6 @@ class CommandNode:
 def whole_tree(parser: argparse.ArgumentParser) -> CommandNode:
     """`restow` with all its commands, from a parser that has the arguments of each."""
     return _node(parser, (parser.prog,), summary=parser.description or "")
-
-
-def brief(text: str) -> str:
-    """The first thing that a help text says, short enough to stand beside an option."""
-    first = re.split(r"; |\. ", text, maxsplit=1)[0].rstrip(".")
-    if len(first) > BRIEF_CHARACTERS_MAX:
-        first = f"{first[: BRIEF_CHARACTERS_MAX - 1].rpartition(' ')[0].rstrip(',:')}…"
-    return first
 
 
 def _node(parser: argparse.ArgumentParser, words: tuple[str, ...], *, summary: str) -> CommandNode:
@@ -197,24 +175,14 @@ def _argument(parser: argparse.ArgumentParser, action: argparse.Action) -> Argum
 
 
 def _value(action: argparse.Action, *, default_name: str) -> Value:
-    words = tuple(str(choice) for choice in action.choices or ())
+    words = [str(choice) for choice in action.choices or ()]
     metavar = action.metavar if isinstance(action.metavar, str) else ""
     name = metavar or "|".join(words) or default_name
     return Value(
         name=name,
-        hint=_hint(action, name) if not words else Hint.WORDS,
-        words=words,
         optional=action.nargs in ("?", "*"),
         many=action.nargs in ("*", "+"),
     )
-
-
-def _hint(action: argparse.Action, name: str) -> Hint:
-    if name in ("RELEASE", "NAME|FILE") or "--release" in action.option_strings:
-        return Hint.RELEASES
-    if name == "DIR":
-        return Hint.FOLDERS
-    return Hint.FILES if name == "FILE" or action.type is Path else Hint.NOTHING
 
 
 def _texts(parser: argparse.ArgumentParser, action: argparse.Action) -> tuple[str, str]:

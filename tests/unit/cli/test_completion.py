@@ -1,6 +1,8 @@
 """Shell completion: what real shells offer with the scripts, which are made from the parsers."""
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -8,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from restow.cli.completion import SCRIPTS
+from restow.cli.completion import SHELLS, brief, make_script
 from restow.cli.main import COMMANDS, main, make_whole_parser
-from restow.cli.tree import CommandNode, brief, whole_tree
+from restow.cli.tree import CommandNode, whole_tree
 from restow.kinds.releases import shipped_releases
 
 ASK = """\
@@ -21,7 +23,13 @@ while IFS= read -r line; do
     (IFS=$'\\t'; printf '%s\\n' "${COMPREPLY[*]}")
 done
 """
-ASK_FISH = "source $argv[1]; complete -C 'restow serve --guarantee '"
+ASK_FISH = """\
+source $argv[1]
+for line in (cat)
+    echo (complete -C "$line" | string replace -r '\\t.*' '' | string join '|')
+end
+"""
+ASK_ZSH = "autoload -Uz compinit; compinit -u -D; source $1; print -r -- $_comps[restow]"
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +38,13 @@ def tree() -> CommandNode:
 
 
 @pytest.fixture(scope="module")
-def scripts(tree: CommandNode, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The script of each shell, in a file."""
     folder = tmp_path_factory.mktemp("scripts")
     found = {}
-    for shell, write in SCRIPTS.items():
+    for shell in SHELLS:
         found[shell] = folder / shell
-        found[shell].write_text(write(tree, shipped_releases()))
+        found[shell].write_text(make_script(make_whole_parser(), shell, shipped_releases()))
     return found
 
 
@@ -105,47 +113,90 @@ def test_bash_keeps_the_option_where_it_is_one_word_with_its_value(
     assert offered(script, ["restow serve --coordination=v"], tmp_path) == [["--coordination=vote"]]
 
 
-def test_zsh_has_every_word(scripts: dict[str, Path], tree: CommandNode) -> None:
-    """There is a function for each command, with all its options; zsh itself takes it if it is
-    here."""
+def test_bash_offers_names_with_blanks(scripts: dict[str, Path], tmp_path: Path) -> None:
+    """The name of a file may contain a blank, which is typed with a backslash."""
+    (tmp_path / "a file").touch()
+    assert offered(scripts["bash"], ["restow backup a\\ f"], tmp_path) == [["a file"]]
+
+
+def test_zsh_has_every_word(scripts: dict[str, Path], tree: CommandNode, tmp_path: Path) -> None:
+    """Each command has its options, and those with a value also take it behind '='. If zsh is
+    here, it takes the script."""
     text = scripts["zsh"].read_text()
     for node in tree.walk():
-        body = text.partition(f"_{'_'.join(node.words)}() {{")[2].partition("\n}")[0]
+        specs = zsh_specs(text, node)
         for option in node.options:
             for name in option.names:
-                assert f"{name}[" in body or f"{name}=[" in body
-    check_quotes(text)
+                behind = "=[" if option.value is not None and not option.value.optional else "["
+                wanted = f"{name}{behind}" if name.startswith("--") else f"{name}["
+                found = [spec for spec in specs if re.search(rf"(^|[*)]){re.escape(wanted)}", spec)]
+                assert len(found) == 1, (node.path, wanted)
+                if option.excludes:
+                    assert set(option.excludes) <= set(found[0][1:].partition(")")[0].split())
     if shutil.which("zsh") is not None:
-        subprocess.run(["zsh", "-n", str(scripts["zsh"])], check=True, timeout=60)
-
-
-def test_fish_has_every_word(scripts: dict[str, Path], tree: CommandNode, tmp_path: Path) -> None:
-    """There is a rule for each option of each command; fish itself uses it if it is here."""
-    text = scripts["fish"].read_text()
-    for node in tree.walk():
-        for option in node.options:
-            words = " ".join(
-                f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
-                for name in option.names
-            )
-            assert f"'__restow_at {node.path}' {words}" in text
-    check_quotes(text)
-    if shutil.which("fish") is not None:
         done = subprocess.run(
-            ["fish", "-c", ASK_FISH, "--", str(scripts["fish"])],
+            ["zsh", "-f", "-c", ASK_ZSH, "zsh", str(scripts["zsh"])],
             check=True,
             timeout=60,
             capture_output=True,
             text=True,
             env={**os.environ, "HOME": str(tmp_path)},
         )
-        assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["loose", "strict"]
+        assert (done.stdout, done.stderr) == ("_shtab_restow\n", "")
 
 
-def check_quotes(text: str) -> None:
-    """No line leaves a quotation open."""
-    plain = text.replace("\\\\", "").replace("\\'", "")
-    assert [line for line in plain.splitlines() if line.count("'") % 2 and line[:1] != "#"] == []
+def zsh_specs(text: str, node: CommandNode) -> list[str]:
+    """The specifications of a command's options, without quotes, one for each name."""
+    body = text.partition(f"\n_shtab_{'_'.join(node.words)}_options=(\n")[2].partition("\n)")[0]
+    assert body
+    found: list[str] = []
+    for line in body.splitlines():
+        # `{-o,--output=}"[…]"` stands for one specification of each name.
+        names, braced, rest = (
+            line.strip().removeprefix('"*"').removeprefix('"(- : *)"').partition("}")
+        )
+        each = names[1:].split(",") if names.startswith("{") and braced else [""]
+        found += ["".join(shlex.split(f"{name}{rest if name else line}")) for name in each]
+    return found
+
+
+def test_fish_has_every_word(scripts: dict[str, Path], tree: CommandNode, tmp_path: Path) -> None:
+    """There is a rule for each option of each command; fish itself uses it if it is here."""
+    text = scripts["fish"].read_text()
+    rules = [shlex.split(line) for line in text.splitlines() if line.startswith("complete ")]
+    for node in tree.walk():
+        condition = " ".join(["_shtab_restow_using", *node.words[1:]])
+        of_node = [rule for rule in rules if rule[3:5] == ["-n", condition]]
+        for option in node.options:
+            words = [
+                word
+                for name in option.names
+                for word in (("-l", name[2:]) if name.startswith("--") else ("-s", name[1:]))
+            ]
+            assert any(rule[5 : 5 + len(words)] == words for rule in of_node), (node.path, words)
+    if shutil.which("fish") is not None:
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "a file").touch()
+        answers = {
+            "restow serve --guarantee ": "loose|strict",
+            "restow serve --guarantee=l": "--guarantee=loose",
+            "restow serve --data-dir f": "folder/",
+            "restow serve --release x+": "x+1|x+2|x+3",
+            "restow backup --store sqlite:store.db a\\ f": "a file",
+            "restow census --list-left-behind --sn": "--snapshot",
+        }
+        done = subprocess.run(
+            ["fish", "-c", ASK_FISH, "--", str(scripts["fish"])],
+            check=True,
+            timeout=60,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            input="".join(f"{line}\n" for line in answers),
+            env={**os.environ, "HOME": str(tmp_path)},
+        )
+        found = ["|".join(sorted(line.split("|"))) for line in done.stdout.splitlines()]
+        assert dict(zip(answers, found, strict=True)) == answers
 
 
 def test_a_node_for_every_command(tree: CommandNode) -> None:
