@@ -21,7 +21,7 @@ from restow.httpserver.connection_states import (
     TUNNELLING,
     ConnectionState,
 )
-from restow.httpserver.connection_writer import IN_LINE
+from restow.httpserver.connection_writer import HAS_QUEUED_INPUT
 from restow.httpserver.listener_state import ListenerState
 from restow.httpserver.reader import HEAD, IDLE, ReaderPhase, RequestReader
 from restow.httpserver.request import HttpRequest, Peer
@@ -222,7 +222,7 @@ class ServerConnection(ResponseWriter):
             return
         if self.peer.is_known:
             self._advance()
-        elif not self._shared.turns.take(self.take_turn):
+        elif not self._shared.unauthenticated_work.take(self.take_turn):
             self.turn_pending = True
             self._pause_reading()
 
@@ -321,7 +321,7 @@ class ServerConnection(ResponseWriter):
         limits = self._shared.limits
         if self.peer.is_known:
             return limits.pipelined_requests_max
-        return limits.pipelined_requests_of_strangers_max
+        return limits.unauthenticated_pipelined_requests_max
 
     def _wait_for_turn(self, seconds: float) -> None:
         """Other connections first, for so long; then the rest of what this one has sent."""
@@ -333,7 +333,7 @@ class ServerConnection(ResponseWriter):
         elif self.peer.is_known:
             asyncio.get_running_loop().call_soon(self.take_turn)
         else:
-            self._shared.turns.wait(self.take_turn)
+            self._shared.unauthenticated_work.wait(self.take_turn)
 
     def take_turn(self) -> None:
         self._turn_timer = None
@@ -406,16 +406,16 @@ class ServerConnection(ResponseWriter):
         match self.state:
             case ConnectionState.READING:
                 has_begun = self._reader.phase is not IDLE or self._reader.unread_bytes > 0
-                return has_begun or self._is_in_line
+                return has_begun or self._has_queued_input
             case ConnectionState.STREAMING:
                 return self._pull is not None or not self._may_end
             case state:
                 return state is ANSWERING
 
     @property
-    def _is_in_line(self) -> bool:
-        """Whether something has come that TLS has not handed on yet."""
-        return bool(self._transport.get_extra_info(IN_LINE))
+    def _has_queued_input(self) -> bool:
+        """Whether TLS has received something and not delivered it."""
+        return bool(self._transport.get_extra_info(HAS_QUEUED_INPUT))
 
     def check(self, now_seconds: float) -> None:
         """Enforce the deadlines. Called for every connection, about once a second."""
@@ -432,7 +432,7 @@ class ServerConnection(ResponseWriter):
         match self.state:
             case ConnectionState.READING if self._writing_paused:
                 pass  # its client does not read: that has a limit of its own
-            case ConnectionState.READING if self._reader.phase is IDLE and self._is_in_line:
+            case ConnectionState.READING if self._reader.phase is IDLE and self._has_queued_input:
                 pass  # it has asked in time, and waits for others
             case ConnectionState.READING if self._reader.phase is IDLE:
                 self._close_transport()

@@ -26,8 +26,8 @@ from restow.httpserver.response import (
 )
 
 RETRY_AFTER_SECONDS: Final = 1
-IN_LINE: Final = "restow_in_line"
-"""Asked of a transport, by `get_extra_info`: whether it has got something and not handed it on."""
+HAS_QUEUED_INPUT: Final = "restow_has_queued_input"
+"""For `get_extra_info` of a transport: whether it has received something and not delivered it."""
 
 logger = logging.getLogger(__name__)
 

@@ -61,20 +61,21 @@ class Limits:
     pipelined_requests_max: int = 16
     """Requests of one connection that are answered before other connections get their turn."""
 
-    pipelined_requests_of_strangers_max: int = 1
-    """The same for a connection that has not shown who it is."""
+    unauthenticated_pipelined_requests_max: int = 1
+    """The same for a connection without an authenticated request so far."""
 
-    strangers_seconds: float = 0.000_25
-    """Time of one turn of the loop for connections that have not shown who they are, of all of them
-    together: to be accepted, to shake hands, to ask something. The others stand in line, so that
-    however many come at once, who is known waits only for these."""
+    unauthenticated_work_seconds: float = 0.000_25
+    """CPU time in one iteration of the event loop for all unauthenticated connections together: to
+    accept them, for steps of TLS handshakes, for their requests. The rest is queued, so that an
+    authenticated client waits only for this, however many connections there are."""
 
     streams_seconds: float = 0.002
     """Time in one iteration of the event loop for all pulled streams (long lists) together; the
     last piece that was begun is finished."""
 
     accepted_at_once_max: int = 1
-    """New connections in one turn of the loop: a handshake costs as much as many requests."""
+    """New connections in one iteration of the event loop: a handshake costs as much as many
+    requests."""
 
     refusals_free: int = 10
     """Requests of one connection that may be refused one after the other before it is slowed down:
@@ -94,7 +95,7 @@ class Limits:
     """Requests whose answer is being waited for: 503."""
 
     handshake_seconds: float = 10.0
-    """From the accepted connection to the end of the TLS handshake."""
+    """From the accepted connection to the end of the TLS handshake. Then the connection is cut."""
 
     head_seconds: float = 32.0
     """From the first byte of a head (of a connection, for the first request) to its end: 408."""

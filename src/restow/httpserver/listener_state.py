@@ -104,13 +104,14 @@ class ListenerState:
     lines: RequestLineCache = field(default_factory=RequestLineCache)
     counters: Counters = field(default_factory=Counters)
     connections: set[TrackedConnection] = field(default_factory=set)
-    strangers: dict[TrackedConnection, None] = field(default_factory=dict)
-    """Those that may not have shown yet who they are, in the order in which they make room."""
+    unauthenticated: dict[TrackedConnection, None] = field(default_factory=dict)
+    """Connections that may have no authenticated request so far, in the order in which they make
+    room."""
     addresses: dict[str, int] = field(default_factory=dict)
     """How many connections each address has."""
 
-    turns: UnauthenticatedBudget = field(init=False)
-    """Work for strangers."""
+    unauthenticated_work: UnauthenticatedBudget = field(init=False)
+    """Work for unauthenticated connections."""
 
     budgets: Budgets = field(init=False)
     """Bytes of unfinished requests."""
@@ -120,7 +121,9 @@ class ListenerState:
 
     def __post_init__(self) -> None:
         self.budgets = Budgets(self.limits)
-        self.turns = UnauthenticatedBudget(self.clock.monotonic, self.limits.strangers_seconds)
+        self.unauthenticated_work = UnauthenticatedBudget(
+            self.clock.monotonic, self.limits.unauthenticated_work_seconds
+        )
         self.streams_budget = UnauthenticatedBudget(
             self.clock.monotonic, self.limits.streams_seconds
         )
@@ -138,13 +141,13 @@ class ListenerState:
             count -= 1
         if count > limits.connections_max:
             return False
-        self.strangers[connection] = None
+        self.unauthenticated[connection] = None
         return True
 
     def remove(self, connection: TrackedConnection) -> None:
         """A connection is over."""
         self.connections.discard(connection)
-        self.strangers.pop(connection, None)
+        self.unauthenticated.pop(connection, None)
         address = connection.peer.address
         left = self.addresses[address] - 1
         if left:
@@ -154,13 +157,13 @@ class ListenerState:
 
     def _make_room(self) -> bool:
         """Cut the oldest connection that nobody would miss; whether there was one."""
-        for _ in range(min(ROOM_LOOKS_MAX, len(self.strangers))):
-            oldest = next(iter(self.strangers))
-            del self.strangers[oldest]
+        for _ in range(min(ROOM_LOOKS_MAX, len(self.unauthenticated))):
+            oldest = next(iter(self.unauthenticated))
+            del self.unauthenticated[oldest]
             if oldest.peer.is_known:
                 continue
             if oldest.state is ANSWERING or oldest.state is STREAMING:
-                self.strangers[oldest] = None  # it is being served: the others first
+                self.unauthenticated[oldest] = None  # it is being served: the others first
                 continue
             self.connections.discard(oldest)
             self.counters.connections_displaced += 1

@@ -130,11 +130,9 @@ class Listener:
                 listening.setsockopt(level, option, value)
         door = SharedPort(
             sockets,
+            shared=self._shared,
             make=lambda: ServerConnection(self._shared),
             tls=self._tls.context if self._tls else None,
-            limits=self._shared.limits,
-            turns=self._shared.turns,
-            budgets=self._shared.budgets,
             runtime=runtime,
             is_shared=is_shared,
         )

@@ -1,14 +1,14 @@
-"""The front door: listening sockets that several processes share, so that clients need one port.
+"""The shared port: listening sockets of several processes, so that clients need one port.
 
 The kernel spreads connections over the sockets of a port (SO_REUSEPORT), and each connection waits
-in the queue of one of them. Closing a listening socket resets whoever waits in its queue. So the
+in the queue of one of them. Closing a listening socket resets the connections in its queue. So the
 sockets are made by a parent that never closes them, one for each of its servers, and each server
 gets all of them. It accepts on its own as connections come, and looks at those of its neighbours
-now and then: who waits where nobody accepts, because that server is stopping, starting, hung or
-dead, is served by another one.
+now and then, so that a connection in the queue of a server that is stopping, starting or hung is
+served by another one.
 
-A server without such a parent has one socket. When it leaves, it accepts whoever waits and closes
-in the same breath; what comes between the two is reset.
+A server without such a parent has one socket. When it leaves, it accepts all that wait and closes
+at once; a connection that comes between the two is reset.
 
 Not here: what is said on a connection, and when to open and leave.
 """
@@ -26,9 +26,8 @@ from typing import Final
 
 from restow.aio import Runtime, TasksClosed, TasksFull, Timer
 from restow.httpserver.connection_writer import ConnectionWriter
-from restow.httpserver.limits import Budgets, Limits
+from restow.httpserver.listener_state import ListenerState
 from restow.httpserver.tls_connection import TlsConnection
-from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
 
 BACKLOG: Final = 4_096
 NEIGHBOUR_SECONDS: Final = 0.05
@@ -113,33 +112,31 @@ class SharedPort:
         self,
         sockets: Sequence[socket.socket],
         *,
+        shared: ListenerState,
         make: Callable[[], ConnectionWriter],
         tls: ssl.SSLContext | None,
-        limits: Limits,
-        turns: UnauthenticatedBudget,
-        budgets: Budgets,
         runtime: Runtime,
         is_shared: bool,
     ) -> None:
         self._own, *self._neighbours = sockets
+        self._shared = shared
         self._make = make
         self._tls = tls
-        self._limits = limits
-        self._turns = turns
-        self._budgets = budgets
         self._clock = runtime.clock
         self._is_shared = is_shared
-        # A greeting that fails is logged, and nobody else's business.
+        # Failures are logged: they concern one connection.
         self._tasks = runtime.tasks(
-            "front", tasks_max=limits.connections_max, on_failure=lambda _: None
+            "handshakes",
+            tasks_max=shared.limits.connections_max,
+            on_failure=lambda _: None,
         )
         self._timers: dict[str, Timer] = {}
         self._is_open = False
-        self._is_in_line = False
+        self._is_queued = False
 
     @property
     def arriving(self) -> int:
-        """Connections that were accepted and are not greeted yet."""
+        """Connections that were accepted and whose handshake is not over."""
         return len(self._tasks)
 
     def open(self) -> None:
@@ -152,7 +149,7 @@ class SharedPort:
             self._look_around()
 
     def leave(self) -> None:
-        """Accept nothing more. Who waits is served by the others, or, without any, still here."""
+        """Accept nothing more. Queued connections are served by others, or, without any, here."""
         if not self._is_open:
             return
         self._is_open = False
@@ -168,21 +165,22 @@ class SharedPort:
             listening.close()
 
     async def close(self) -> None:
-        """Leave, and give up on those who are not greeted yet."""
+        """Leave, and end all unfinished handshakes."""
         self.leave()
         await self._tasks.close()
 
     def _on_readable(self) -> None:
-        # Until it is its turn, the loop says again and again that somebody waits.
-        if not self._is_in_line:
-            self._is_in_line = not self._turns.take(self._let_in, is_new=True)
+        # The loop calls this in each iteration until the connection is accepted.
+        if not self._is_queued:
+            work = self._shared.unauthenticated_work
+            self._is_queued = not work.take(self._accept_some, is_new=True)
 
-    def _let_in(self) -> None:
-        self._is_in_line = False
+    def _accept_some(self) -> None:
+        self._is_queued = False
         if not self._is_open:
             return
         try:
-            self._accept(self._own, self._limits.accepted_at_once_max)
+            self._accept(self._own, self._shared.limits.accepted_at_once_max)
         except OSError as error:
             # Out of file descriptors or memory. The connections wait in the queue meanwhile.
             logger.warning("connections are not accepted for a moment: %s", error)
@@ -202,10 +200,10 @@ class SharedPort:
         self._timers["around"] = self._clock.call_later(NEIGHBOUR_SECONDS, self._look_around)
 
     def _accept(self, listening: socket.socket, at_once_max: int = ACCEPTED_AT_ONCE_MAX) -> int:
-        """Take those who wait, up to a limit; how many."""
+        """Accept queued connections, up to a limit; how many."""
         for number in range(at_once_max):
             try:
-                accepted, _ = listening.accept()
+                accepted, name = listening.accept()
             except (BlockingIOError, InterruptedError):
                 return number
             except OSError as error:
@@ -216,14 +214,14 @@ class SharedPort:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
-                self._tasks.spawn("greeting", self._greet(accepted))
+                self._tasks.spawn("handshake", self._connect(accepted, str(name[0])))
             except (TasksFull, TasksClosed):
                 accepted.close()
         return at_once_max
 
-    async def _greet(self, accepted: socket.socket) -> None:
-        """The TLS handshake, if there is one; the connection then lives by itself."""
-        connect, limits = asyncio.get_running_loop().connect_accepted_socket, self._limits
+    async def _connect(self, accepted: socket.socket, address: str) -> None:
+        """Let the event loop serve a connection, and watch its TLS handshake, if there is one."""
+        connect, shared = asyncio.get_running_loop().connect_accepted_socket, self._shared
         try:
             if self._tls is None:
                 await connect(self._make, accepted)
@@ -231,20 +229,21 @@ class SharedPort:
             secured = TlsConnection(
                 self._tls,
                 self._make,
-                turns=self._turns,
-                budgets=self._budgets,
-                dropped_bytes_max=limits.linger_bytes_max,
+                work=shared.unauthenticated_work,
+                share=shared.budgets.share_of(address),
+                dropped_bytes_max=shared.limits.linger_bytes_max,
             )
             await connect(lambda: secured, accepted)
         except OSError as error:
             logger.debug("a connection has ended before its first request: %s", error)
             accepted.close()
             return
-        timer = self._clock.call_later(limits.handshake_seconds, secured.give_up)
+        end = secured.abort_handshake
         try:
-            await secured.greeted
+            async with self._clock.timeout(shared.limits.handshake_seconds):
+                await secured.handshake_over
+        except TimeoutError:
+            end()
         except asyncio.CancelledError:
-            secured.give_up()
+            end()
             raise
-        finally:
-            timer.cancel()

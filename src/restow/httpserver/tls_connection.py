@@ -1,28 +1,28 @@
-"""TLS between a connection and its socket, by what the system's library does in memory.
+"""TLS between a connection and its socket: OpenSSL works in memory, through Python's `ssl`.
 
 To the event loop it is a protocol, to the connection a transport:
 
-    socket -> data_received -> the library -> the connection's data_received
-    socket <- write         <- the library <- write of the connection
+    socket -> data_received -> OpenSSL -> the connection's data_received
+    socket <- write         <- OpenSSL <- write of the connection
 
-The event loop has a layer for that, too. With every request it asks the library for more until an
-error says that there is no more; here it is asked only if there are bytes left, which makes a short
-get a tenth cheaper.
+The event loop has such a layer, too. It cannot limit or delay what OpenSSL does for a client before
+that client is authenticated; docs/adr/0014 has the figures.
 
-A client that ends its half has the answers that are ready, and then the connection is over. Closing
-says so to the client, and drops what comes until it has done the same: otherwise the system would
-answer with a reset, which can overtake what was written. How long that may take is for the
-connection to say.
+Until a request of a connection was authenticated, everything it sends, also its handshake, is
+decrypted only when the unauthenticated work budget allows it. OpenSSL is given one record at a
+time: before it returns it would process any number of records without data, such as KeyUpdate
+messages, each of which costs two key derivations. Of any client only some records are processed in
+one iteration of the event loop, and too many in a row without data end the connection. While the
+connection does not read, a little is held encrypted: only a socket that is read shows that its
+client has disconnected.
 
-What comes from a client that has not shown who it is, also its handshake, is not even decrypted
-before it is its turn. The library is given one record at a time, for it would work through any
-number of those that carry no data, each of which costs two changes of keys, before it returns.
-Of anybody only so many are looked at in one turn, and so many without data in a row are the end.
-While the connection does not want to read, a little is held as it came: only
-a socket that is read shows that its client has left.
+When a client closes its half, the answers that are ready are sent, and then the connection ends.
+`close` sends close_notify and the end of the socket's own half, and drops what comes until the
+client has done the same: otherwise the kernel would send a reset, which can overtake what was
+written. The connection limits how long that may take.
 
-Not here: certificates, and what is spoken (`tls`); who accepts, and how long a handshake may take
-(`shared_port`).
+Not here: certificates and TLS versions (`tls`); accepting, the handshake time-out and the limit on
+concurrent handshakes (`shared_port`).
 """
 
 from __future__ import annotations
@@ -34,52 +34,50 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, cast
 
-from restow.httpserver.connection_writer import IN_LINE, ConnectionWriter
-from restow.httpserver.limits import AddressShare, Budgets
+from restow.httpserver.connection_writer import HAS_QUEUED_INPUT, ConnectionWriter
+from restow.httpserver.limits import AddressShare
 from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
 
 RECORD_BYTES_MAX: Final = 16 * 1024
-"""What TLS sends in one piece: a read of the library gives no more than that."""
+"""The data of one TLS record: a read of OpenSSL gives no more than that."""
 SEALED_BYTES_MAX: Final = 4 * RECORD_BYTES_MAX
-"""So much is encrypted at once: the memory that the library needs for it, it keeps."""
+"""Encrypted at once: OpenSSL keeps the memory that it needs for it."""
 HELD_BYTES: Final = 2 * RECORD_BYTES_MAX
-"""Who has sent more that cannot be looked at yet is not read until it can."""
-FREE_BYTES: Final = 4 * 1024
-"""So much of a stranger is held whatever others have sent: a handshake, or a request without a
-body."""
+"""Received and not decrypted. With more of it, the socket is not read until some is decrypted."""
+UNCHARGED_BYTES: Final = 4 * 1024
+"""Held for each unauthenticated connection even if the budget of bytes is used up: a handshake, or
+a request without a body."""
 RECORDS_AT_ONCE_MAX: Final = 16
-"""What is decrypted for a stranger in one turn: records may be as short as one byte."""
-KNOWN_RECORDS_AT_ONCE_MAX: Final = 64
-"""The same for who is known: more than what is read at once, if the records are long."""
+"""Decrypted at once for an unauthenticated connection: records may be as short as one byte."""
+AUTHENTICATED_RECORDS_AT_ONCE_MAX: Final = 64
+"""The same for an authenticated one: more than one read of the socket, if the records are long."""
 EMPTY_RECORDS_MAX: Final = 32
-"""Records without data in a row, such as changes of keys. More ends the connection."""
+"""Records without data in a row, such as KeyUpdate messages. More ends the connection."""
 HEADER_BYTES: Final = 5
-"""What says how long a record is, in its last two bytes."""
+"""Of a record; its last two bytes are the length of the rest."""
 
 logger = logging.getLogger(__name__)
 
 
 class TlsConnection(asyncio.Transport, asyncio.Protocol):
-    """One connection that speaks TLS. `make` makes its protocol when both sides know each other."""
+    """One connection that speaks TLS. `make` makes its protocol when the handshake is complete."""
 
     __slots__ = (
-        "_budgets",
+        "_awaits_close_notify",
         "_charged_bytes",
         "_decrypt",
+        "_deliver",
         "_dropped_bytes",
         "_dropped_bytes_max",
         "_empty_records",
         "_encrypt",
-        "_hand_on",
-        "_has_ended",
+        "_has_eof",
         "_held",
-        "_held_bytes",
         "_incoming",
         "_is_closing",
         "_is_direct",
-        "_is_held_up",
-        "_is_in_line",
-        "_is_listening",
+        "_is_queued",
+        "_is_socket_paused",
         "_make",
         "_outgoing",
         "_protocol",
@@ -89,53 +87,55 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         "_share",
         "_ssl",
         "_transport",
-        "_turns",
-        "greeted",
+        "_work",
+        "handshake_over",
     )
 
     _transport: asyncio.Transport
-    _share: AddressShare
     _send: Callable[[bytes], None]
-    _hand_on: Callable[[bytes], None]
+    _deliver: Callable[[bytes], None]
 
     def __init__(
         self,
         context: ssl.SSLContext,
         make: Callable[[], ConnectionWriter],
         *,
-        turns: UnauthenticatedBudget,
-        budgets: Budgets,
+        work: UnauthenticatedBudget,
+        share: AddressShare,
         dropped_bytes_max: int,
     ) -> None:
         super().__init__()
         self._make = make
-        self._turns = turns
-        self._budgets = budgets
+        self._work = work
+        self._share = share
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._decrypt, self._encrypt = self._ssl.read, self._ssl.write
         self._protocol: ConnectionWriter | None = None
-        # Whether what comes is decrypted at once: its sender is known, and nothing is ending.
+        # Whether input is decrypted at once: its client is authenticated, and nothing is ending.
         self._is_direct = False
-        # What came before it is its turn, and whether it is read no further until then.
+        # Received and not decrypted, what of it the budget of bytes has noted, and whether the
+        # socket is not read until it is decrypted.
         self._held = bytearray()
-        self._held_bytes = 0
-        # What the library lacks of the record that it was given the beginning of.
+        self._charged_bytes = 0
+        self._is_socket_paused = False
+        # What OpenSSL lacks of the record whose beginning it was given.
         self._record_bytes = 0
         self._empty_records = 0
-        self._charged_bytes = 0
-        self._is_in_line = False
-        self._is_held_up = False
+        # Whether `_run_queued` will be called.
+        self._is_queued = False
         # Whether the client has closed its half of the socket.
-        self._has_ended = False
+        self._has_eof = False
         self._is_closing = False
-        # Whether the client's last word could be heard: nothing that it has sent is missing.
-        self._is_listening = False
+        # While closing: whether the client's close_notify can be read, since no input was dropped.
+        self._awaits_close_notify = False
         self._reading_paused = False
         self._dropped_bytes = 0
         self._dropped_bytes_max = dropped_bytes_max
-        self.greeted: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
-        """Done when the handshake is over, well or not."""
+        self.handshake_over: Final[asyncio.Future[None]] = (
+            asyncio.get_running_loop().create_future()
+        )
+        """Done when the handshake has succeeded or failed."""
 
     # --- called by the event loop ------------------------------------------------------------
 
@@ -143,19 +143,17 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         # No check of the class: uvloop's transports do not inherit from asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         self._send = self._transport.write
-        name = transport.get_extra_info("peername")
-        self._share = self._budgets.share_of(str(name[0]) if isinstance(name, tuple) else "")
 
     def data_received(self, data: bytes) -> None:
-        # The short way is for one whole record.
+        # The fast path is for one whole record.
         if not self._is_direct or int.from_bytes(data[3:HEADER_BYTES]) + HEADER_BYTES != len(data):
-            self._receive_otherwise(data)
+            self._receive_slowly(data)
             return
         self._incoming.write(data)
         try:
             plain = self._decrypt(RECORD_BYTES_MAX)
         except ssl.SSLWantReadError:
-            self._flush()  # the library may have something to say, for example that keys change
+            self._flush()  # OpenSSL may have an answer, for example a KeyUpdate message
             self._note_empty()
             return
         except ssl.SSLError as error:
@@ -163,32 +161,32 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             return
         if plain:
             self._empty_records = 0
-            self._hand_on(plain)
+            self._deliver(plain)
         else:
-            self._end_by_word()
+            self._on_close_notify()
 
     def eof_received(self) -> bool:
-        """The client has closed its half of the socket; whether the other half stays open for now.
-        Otherwise the event loop closes it when all is written."""
-        self._has_ended = True
-        if self._is_in_line and not self._reading_paused:
-            return True  # what it has sent has its turn first
+        """The client has closed its half of the socket. Returns whether the other half stays open;
+        otherwise the event loop closes it when everything is written."""
+        self._has_eof = True
+        if self._is_queued and not self._reading_paused:
+            return True  # what it has sent comes first
         self._end_input()
         return False
 
     def _end_input(self) -> None:
         if self._protocol is not None and not self._is_closing:
             self._protocol.eof_received()
-            self._say_goodbye()
+            self._send_close_notify()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._begin_end()
+        self._stop_reading()
         protocol, self._protocol = self._protocol, None
         if protocol is not None:
-            # Both know each other: without this, they would wait for the garbage collector.
-            del self._hand_on
+            # A cycle of references, whose memory would be free only after garbage collection.
+            del self._deliver
             protocol.connection_lost(exc)
-        self._end_greeting()
+        self._end_handshake()
 
     def pause_writing(self) -> None:
         if self._protocol is not None:
@@ -200,27 +198,27 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
 
     # --- reading -----------------------------------------------------------------------------
 
-    def _receive_otherwise(self, data: bytes) -> None:
+    def _receive_slowly(self, data: bytes) -> None:
         if self._is_closing:
             self._drop(data)
             return
         self._held += data
-        self._held_bytes += len(data)
-        if not self._is_in_line and not self._reading_paused:
+        if not self._is_queued and not self._reading_paused:
             if self._is_known:
                 self._receive_held()
             else:
-                self._stand_in_line()
+                self._queue_input()
         if self._held and not self._charge():
-            logger.debug("a connection is cut: there is no room for what cannot be looked at yet")
+            logger.debug("connection aborted: the budget of unauthenticated bytes is used up")
             self.abort()
-        elif self._held and self._held_bytes > HELD_BYTES and not self._is_held_up:
-            self._is_held_up = True
+        elif len(self._held) > HELD_BYTES and not self._is_socket_paused:
+            self._is_socket_paused = True
             self._transport.pause_reading()
 
     def _charge(self) -> bool:
-        """Note what is held for a stranger; whether there is room for it."""
-        more = self._held_bytes - FREE_BYTES - self._charged_bytes
+        """Charge what is held of an unauthenticated client to its budget of bytes; whether that
+        allows it."""
+        more = len(self._held) - UNCHARGED_BYTES - self._charged_bytes
         if more <= 0 or self._is_known:
             return True
         if not self._share.take(more):
@@ -234,11 +232,11 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
 
     @property
     def _has_more(self) -> bool:
-        """Whether there is something to give to the library. It would not look at half a header."""
+        """Whether there is something to give to OpenSSL: a record's header is given whole."""
         return len(self._held) >= (1 if self._record_bytes else HEADER_BYTES)
 
     def _feed(self) -> bool:
-        """Give the library the next record, or what has come of it; whether there was any."""
+        """Give OpenSSL the next record, or what has come of it; whether there was any."""
         if not self._has_more:
             return False
         held = self._held
@@ -251,54 +249,53 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         return True
 
     def _note_empty(self) -> bool:
-        """A record had no data in it, or is not whole yet; whether the connection goes on."""
+        """Count a record without data, if it is complete; whether the connection goes on."""
         self._empty_records += not self._record_bytes
         if self._empty_records <= EMPTY_RECORDS_MAX:
             return True
-        logger.debug("a connection is cut: its client changes keys and says nothing")
+        logger.debug("connection aborted: %d records without data", self._empty_records)
         self.abort()
         return False
 
-    def _stand_in_line(self) -> None:
+    def _queue_input(self) -> None:
         if not self._is_closing:
-            self._is_in_line = True
-            self._turns.take(self._take_turn, is_new=self._protocol is None)
+            self._is_queued = True
+            self._work.take(self._run_queued, is_new=self._protocol is None)
 
-    def _take_turn(self) -> None:
-        if not self._is_in_line or self._is_closing:
-            return  # it has ended meanwhile
-        self._is_in_line = False
+    def _run_queued(self) -> None:
+        if not self._is_queued or self._is_closing:
+            return  # it has ended since it was queued
+        self._is_queued = False
         if not self._reading_paused:
             self._receive_held()
-        if self._has_ended and not self._is_in_line:
+        if self._has_eof and not self._is_queued:
             self._end_input()
             self._transport.close()
 
     def _receive_held(self) -> None:
         if self._protocol is None:
-            self._greet()
+            self._continue_handshake()
         else:
             self._receive_more()
         if not self._has_more:
-            self._let_go()
+            self._release_held()
 
-    def _let_go(self) -> None:
-        """Nothing is held any longer but half a header."""
-        if self._charged_bytes:
-            self._share.give_back(self._charged_bytes)
-        self._held_bytes, self._charged_bytes = len(self._held), 0
-        if self._is_held_up:
-            self._is_held_up = False
+    def _release_held(self) -> None:
+        """Read the socket again: nothing is held any longer, except for a part of a header."""
+        self._share.give_back(self._charged_bytes)
+        self._charged_bytes = 0
+        if self._is_socket_paused:
+            self._is_socket_paused = False
             if not self.is_closing():
                 self._transport.resume_reading()
 
     def _drop(self, data: bytes) -> None:
-        """Look only for the client's last word, and for that not long."""
+        """Look only for the client's close_notify, in a limited number of bytes."""
         self._dropped_bytes += len(data)
-        self._is_listening &= self._dropped_bytes <= HELD_BYTES
+        self._awaits_close_notify &= self._dropped_bytes <= HELD_BYTES
         if self._dropped_bytes > self._dropped_bytes_max:
             self.abort()
-        elif self._is_listening:
+        elif self._awaits_close_notify:
             self._held += data
             try:
                 for _ in range(RECORDS_AT_ONCE_MAX):
@@ -313,11 +310,11 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
                 return
             except ssl.SSLError:
                 pass
-            self._is_listening = False
+            self._awaits_close_notify = False
             self._held.clear()
 
-    def _greet(self) -> None:
-        """Steps of the handshake."""
+    def _continue_handshake(self) -> None:
+        """Do the steps of the handshake for which input has come."""
         for _ in range(RECORDS_AT_ONCE_MAX):
             if not self._feed():
                 self._flush()
@@ -332,23 +329,24 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
             break
         else:
             self._flush()
-            self._go_on_later()
+            self._queue_rest()
             return
         self._flush()
         protocol = self._protocol = self._make()
-        self._hand_on = protocol.data_received
-        self._end_greeting()
+        self._deliver = protocol.data_received
+        self._end_handshake()
         protocol.connection_made(self)
         if self._has_more and not self._is_closing and not self._reading_paused:
-            self._receive_more()  # what came behind the handshake
+            self._receive_more()  # what came with the end of the handshake
 
     def _receive_more(self) -> None:
-        """Hand on what came, in one piece, and see whether it is the last. Only so many records of
-        it: the rest in another turn."""
+        """Decrypt a number of records, deliver their data in one piece, and queue the rest."""
         pieces: list[bytes] = []
         is_over = False
         try:
-            for _ in range(KNOWN_RECORDS_AT_ONCE_MAX if self._is_known else RECORDS_AT_ONCE_MAX):
+            for _ in range(
+                AUTHENTICATED_RECORDS_AT_ONCE_MAX if self._is_known else RECORDS_AT_ONCE_MAX
+            ):
                 if is_over or not self._feed():
                     break
                 try:
@@ -363,58 +361,58 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         except ssl.SSLError as error:
             self._fail(error)
             return
-        self._flush()  # the library itself may have something to say, for example that keys change
+        self._flush()  # OpenSSL may have an answer, for example a KeyUpdate message
         if plain := b"".join(pieces):
-            self._hand_on(plain)
+            self._deliver(plain)
         if self._is_closing:
             return
         if is_over:
-            self._end_by_word()
-        elif self._reading_paused or self._is_in_line:
+            self._on_close_notify()
+        elif self._reading_paused or self._is_queued:
             pass
         elif self._has_more:
-            self._go_on_later()
+            self._queue_rest()
         else:
             self._is_direct = self._is_known and not self._held and not self._record_bytes
 
-    def _end_by_word(self) -> None:
-        """The client has said that it is over."""
+    def _on_close_notify(self) -> None:
+        """The client has sent close_notify."""
         assert self._protocol is not None
         self._protocol.eof_received()
         self.close()
 
-    def _go_on_later(self) -> None:
-        """Look at the rest of what came in another turn."""
-        self._is_in_line = True
+    def _queue_rest(self) -> None:
+        """Receive what is held in another iteration of the event loop."""
+        self._is_queued = True
         self._is_direct = False
         if self._is_known:
-            asyncio.get_running_loop().call_soon(self._take_turn)
+            asyncio.get_running_loop().call_soon(self._run_queued)
         else:
-            self._turns.wait(self._take_turn)
+            self._work.wait(self._run_queued)
 
     def _fail(self, error: Exception) -> None:
-        """Say why, as far as TLS has a word for that, and close."""
-        logger.debug("a connection has ended, for TLS failed: %s", error)
+        """Send the alert that OpenSSL has made, if any, and close."""
+        logger.debug("connection closed, TLS failed: %s", error)
         is_behind = self._transport.get_write_buffer_size() > 0
-        self._begin_end()
+        self._stop_reading()
         self._flush()
         if self._protocol is not None:
             self._protocol.eof_received()
         if is_behind:
-            self._transport.abort()  # it does not read: it would never hear it
+            self._transport.abort()  # it does not read, so it would not get the alert
         else:
             self._transport.close()
 
-    def _begin_end(self) -> None:
+    def _stop_reading(self) -> None:
         self._is_closing = True
         self._is_direct = False
-        self._is_in_line = False
+        self._is_queued = False
         self._held.clear()
-        self._let_go()
+        self._release_held()
 
-    def _end_greeting(self) -> None:
-        if not self.greeted.done():
-            self.greeted.set_result(None)
+    def _end_handshake(self) -> None:
+        if not self.handshake_over.done():
+            self.handshake_over.set_result(None)
 
     # --- called by the connection ------------------------------------------------------------
 
@@ -431,8 +429,8 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
                     self._encrypt(view[first : first + SEALED_BYTES_MAX])
                     self._send(self._outgoing.read())
         except ssl.SSLError as error:
-            # Not `_fail`: whoever writes is in the middle of something.
-            logger.debug("a connection is cut, for TLS failed: %s", error)
+            # Not `_fail`: the connection is not prepared to end inside of `write`.
+            logger.debug("connection aborted, TLS failed: %s", error)
             self.abort()
 
     def _flush(self) -> None:
@@ -442,20 +440,20 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
     def close(self) -> None:
         if self._is_closing:
             return
-        is_held_up = self._is_held_up
-        self._is_listening = not self._held
-        self._begin_end()
-        if self._say_goodbye() or self._has_ended:
+        is_held_up = self._is_socket_paused
+        self._awaits_close_notify = not self._held
+        self._stop_reading()
+        if self._send_close_notify() or self._has_eof:
             self._transport.close()
             return
         if self._transport.can_write_eof():
             self._transport.write_eof()
         if is_held_up:
-            self._transport.resume_reading()  # otherwise nobody sees the client's end
+            self._transport.resume_reading()  # otherwise the client's end is not seen
 
-    def _say_goodbye(self) -> bool:
-        """The last word of TLS, with which the client knows that nothing was cut off; whether it
-        has said its own."""
+    def _send_close_notify(self) -> bool:
+        """Send close_notify, which shows the client that nothing was cut off; whether it has sent
+        its own."""
         try:
             self._ssl.unwrap()
         except ssl.SSLError:
@@ -465,14 +463,14 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         return True
 
     def abort(self) -> None:
-        self._begin_end()
+        self._stop_reading()
         self._transport.abort()
 
     def is_closing(self) -> bool:
         return self._is_closing or self._transport.is_closing()
 
-    def give_up(self) -> None:
-        """Wait for the handshake no longer."""
+    def abort_handshake(self) -> None:
+        """Abort the connection if its handshake is not over."""
         if self._protocol is None:
             self.abort()
 
@@ -482,8 +480,8 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
 
     def resume_reading(self) -> None:
         self._reading_paused = False
-        if self._has_more and not self._is_in_line and not self._is_closing:
-            self._go_on_later()  # not at once: whoever resumes is in the middle of something
+        if self._has_more and not self._is_queued and not self._is_closing:
+            self._queue_rest()  # not inside of `resume_reading`, for which the caller is not ready
 
     def can_write_eof(self) -> bool:
         return False
@@ -497,6 +495,6 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
     def get_extra_info(self, name: str, default: object = None) -> Any:
         if name == "ssl_object":
             return self._ssl
-        if name == IN_LINE:
-            return self._is_in_line
+        if name == HAS_QUEUED_INPUT:
+            return self._is_queued
         return self._transport.get_extra_info(name, default)

@@ -1,13 +1,13 @@
-"""Turns: how much is done for those who have not shown who they are, before others are looked at.
+"""A work budget: how much CPU time some connections may use in one iteration of the event loop.
 
-A turn of the event loop has so much time for all strangers together, whatever they want: to be
-accepted, a step of a handshake, the next piece of a request. At least one of them gets something
-done in each turn. The others stand in one of two lines, in the order in which they came: those who
-are new, and those who are not. Both lines move on by turns, so nobody is kept out by what others
-have to say. Who is known waits for one stranger, however many there are, and strangers wait only
-for each other: there is no pause in which nobody is served.
+All unauthenticated connections of a listener share one: accepting them, each step of a TLS
+handshake, and each piece of a request. In each iteration at least one piece of work is done, and
+more as long as time remains. The rest waits in one of two queues, first in, first out: work of new
+connections, and work of the others. The queues alternate, so neither can starve the other. So an
+authenticated client waits for one piece of unauthenticated work at most, however many connections
+there are, and unauthenticated clients wait only for each other.
 
-Not here: what is done in a turn.
+Not here: the work itself.
 """
 
 from __future__ import annotations
@@ -19,67 +19,65 @@ from typing import Final
 
 
 class UnauthenticatedBudget:
-    """The strangers of one listener."""
+    """CPU time that queued work may use in one iteration of the event loop."""
 
     __slots__ = (
-        *("_is_begun", "_is_working", "_left_seconds", "_lines", "_monotonic", "_next"),
+        *("_has_begun", "_is_working", "_left_seconds", "_monotonic", "_next_queue", "_queues"),
         "_seconds",
     )
 
     def __init__(self, monotonic: Callable[[], float], seconds: float) -> None:
         self._monotonic: Final = monotonic
         self._seconds: Final = seconds
-        """How much time a turn of the loop has for all of them."""
-        self._lines: Final[tuple[deque[Callable[[], None]], ...]] = (deque(), deque())
-        """Those who are new, and the others."""
-        self._next = 0
-        """Which line moves on."""
+        """For all work together, in one iteration."""
+        self._queues: Final[tuple[deque[Callable[[], None]], ...]] = (deque(), deque())
+        """Work of new connections, and work of the others."""
+        self._next_queue = 0
         self._left_seconds = 0.0
-        self._is_begun = False
-        """Whether the end of this turn of the loop is waited for."""
+        self._has_begun = False
+        """Whether work was done in this iteration, so that its end is waited for."""
         self._is_working = False
 
     def __len__(self) -> int:
-        """How many stand in line."""
-        return sum(map(len, self._lines))
+        """How many pieces of work are queued."""
+        return sum(map(len, self._queues))
 
     def take(self, work: Callable[[], None], *, is_new: bool = False) -> bool:
-        """Do some work for a stranger, now or when it is its turn; whether it is done."""
+        """Do some work now if the budget allows it, otherwise queue it; whether it is done."""
         if self._is_working:
-            work()  # a part of what has its turn
+            work()  # a part of other work, which the budget has allowed
             return True
         if self._begin() or (self._left_seconds > 0 and not len(self)):
             self._do(work)
             return True
-        self._lines[not is_new].append(work)
+        self._queues[not is_new].append(work)
         return False
 
     def wait(self, work: Callable[[], None]) -> None:
-        """Have some work done in another turn, behind the others who are not new."""
+        """Do some work in another iteration, behind the other queued work that is not new."""
         self._begin()
-        self._lines[1].append(work)
+        self._queues[1].append(work)
 
     def _begin(self) -> bool:
-        """Whether nobody has had a turn since the loop has looked around."""
-        if self._is_begun:
+        """Whether this is the first work in this iteration."""
+        if self._has_begun:
             return False
-        self._is_begun = True
+        self._has_begun = True
         self._left_seconds = self._seconds
-        asyncio.get_running_loop().call_soon(self._go_on)
+        asyncio.get_running_loop().call_soon(self._next_iteration)
         return True
 
-    def _go_on(self) -> None:
-        """The loop has looked around meanwhile."""
+    def _next_iteration(self) -> None:
         if not len(self):
-            self._is_begun = False
+            self._has_begun = False
             return
-        # Before anything is done: whatever goes wrong there, the others get their turn.
-        asyncio.get_running_loop().call_soon(self._go_on)
+        # Before any work, so that the queues go on even if it fails.
+        asyncio.get_running_loop().call_soon(self._next_iteration)
         self._left_seconds = self._seconds
         while self._left_seconds > 0 and len(self):
-            line = self._lines[self._next] or self._lines[not self._next]
-            self._next = int(line is self._lines[0])
-            self._do(line.popleft())
+            queue = self._queues[self._next_queue] or self._queues[not self._next_queue]
+            self._next_queue = int(queue is self._queues[0])
+            self._do(queue.popleft())
 
     def _do(self, work: Callable[[], None]) -> None:
         begin = self._monotonic()

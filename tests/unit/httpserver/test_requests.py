@@ -134,7 +134,9 @@ async def test_others_are_served_while_chunks_are_read(harness: Harness, *, know
     def gate(request: HttpRequest) -> None:
         request.peer.is_known = known
 
-    await harness.start(gate=gate, limits=short(chunks_at_once_max=10, strangers_seconds=1e-9))
+    await harness.start(
+        gate=gate, limits=short(chunks_at_once_max=10, unauthenticated_work_seconds=1e-9)
+    )
     client, other = await harness.connect(), await harness.connect()
     head = request_bytes("POST", "/many", "Transfer-Encoding: chunked")
     client.send(head + chunk_bytes(b"x" * 5_000, 1))

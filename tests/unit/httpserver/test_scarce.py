@@ -93,7 +93,7 @@ async def test_connections_from_one_address(harness: Harness) -> None:
         await client.close()
     await until(lambda: listener.counters.connections_open == 0)
     assert listener._shared.addresses == {}
-    assert listener._shared.strangers == {}
+    assert listener._shared.unauthenticated == {}
 
 
 @pytest.mark.parametrize("status", [401, 403, 429])

@@ -485,7 +485,7 @@ async def test_what_is_over_does_not_begin_again(
     await until(lambda: bool(secured._held))
     harness.app.paths["/"] = lambda _: HttpResponse(200)
     connection._deliver(HttpResponse(200), connection._ticket)
-    assert secured._is_in_line
+    assert secured._is_queued
     secured.connection_lost(None)  # as the loop says it when it looks at sockets
     await asyncio.sleep(0.01)
     assert (listener.counters.connections_total, open_count(harness)) == (1, 0)
@@ -499,7 +499,7 @@ async def test_a_client_that_leaves_in_line(
     answer is outstanding and nobody reads what it has sent."""
     given_up = asyncio.Event()
     harness.app.paths["/"] = lambda _: promised(given_up.set)
-    await harness.start(tls=tls, limits=short(strangers_seconds=1e-9))
+    await harness.start(tls=tls, limits=short(unauthenticated_work_seconds=1e-9))
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet() + client.sealed(GET))
     await until(lambda: len(harness.app.seen) == 1)

@@ -1,4 +1,4 @@
-"""Turns: strangers get so much time together, in their order, and never none."""
+"""The unauthenticated work budget: limited in each iteration, in order, without starvation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Costly:
 
     def __init__(self, seconds: float) -> None:
         self.now = 0.0
-        self.turns = UnauthenticatedBudget(self.monotonic, seconds)
+        self.work = UnauthenticatedBudget(self.monotonic, seconds)
         self.done: list[str] = []
 
     def monotonic(self) -> float:
@@ -37,16 +37,16 @@ class Costly:
             self.done.append(name)
             self.now += seconds
 
-        return self.turns.take(work, is_new=is_new)
+        return self.work.take(work, is_new=is_new)
 
 
 async def test_so_much_in_one_turn_of_the_loop() -> None:
-    """What is cheap is done at once, and of what is not, one thing in each turn, in its order."""
+    """Cheap work is done at once; of costly work one piece is done in each iteration, in order."""
     costly = Costly(1.0)
     assert [costly.take(name, 0.4) for name in "abcd"] == [True, True, True, False]
     costly.take("e", 2)
     costly.take("f", 2)
-    assert (costly.done, len(costly.turns)) == (["a", "b", "c"], 3)
+    assert (costly.done, len(costly.work)) == (["a", "b", "c"], 3)
     for after in ("abcde", "abcdef", "abcdef"):
         await asyncio.sleep(0)
         assert "".join(costly.done) == after
@@ -54,7 +54,7 @@ async def test_so_much_in_one_turn_of_the_loop() -> None:
 
 
 async def test_nobody_overtakes() -> None:
-    """Who comes while others stand in line stands behind them, also when there is time left."""
+    """New work is queued behind other work, also when time remains."""
     costly = Costly(1.0)
     costly.take("a", 1)
     costly.take("b", 0.1)
@@ -69,7 +69,7 @@ async def test_nobody_overtakes() -> None:
 
 
 async def test_the_new_and_the_others() -> None:
-    """Two lines move on by turns: however long one is, the other goes on as fast."""
+    """The two queues alternate: however long one is, the other goes on as fast."""
     costly = Costly(1.0)
     costly.take("a", 1)
     for name in "bcdef":
@@ -82,7 +82,7 @@ async def test_the_new_and_the_others() -> None:
 
 
 async def test_a_part_of_what_has_its_turn() -> None:
-    """Work that is asked for by work does not stand in line once more."""
+    """Work that is started by other work is not queued once more."""
     turns = UnauthenticatedBudget(time.monotonic, 1e-9)
     done: list[str] = []
 
@@ -97,7 +97,7 @@ async def test_a_part_of_what_has_its_turn() -> None:
 
 
 async def test_trouble_is_nobody_elses() -> None:
-    """Work that fails keeps nobody else from their turn."""
+    """Work that fails does not stop the queues."""
     told: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
@@ -108,7 +108,7 @@ async def test_trouble_is_nobody_elses() -> None:
         raise RuntimeError("as it should here")
 
     costly.take("a", 1)
-    costly.turns.take(fail)
+    costly.work.take(fail)
     costly.take("b", 1)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -118,10 +118,10 @@ async def test_trouble_is_nobody_elses() -> None:
 async def test_strangers_wait_for_each_other_alone(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """With next to no time for strangers each of them gets its answer, in however many turns: to be
-    accepted, the handshake, the request, and a body longer than is held while it waits."""
+    """With next to no time per iteration each unauthenticated client is served, in however many
+    iterations: accepting, handshake, request, and a body longer than is held while it waits."""
     harness.app.paths["/known"] = known
-    await harness.start(tls=tls, limits=short(strangers_seconds=1e-9))
+    await harness.start(tls=tls, limits=short(unauthenticated_work_seconds=1e-9))
     context = client_context(certificates.ca_file)
     clients = await asyncio.gather(*(harness.connect(context=context) for _ in range(20)))
     for client in clients:
@@ -137,8 +137,10 @@ async def test_strangers_wait_for_each_other_alone(
 async def test_who_ends_in_line_is_answered(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A client that closes its half of the socket behind its request has its turn all the same."""
-    listener = await harness.start(tls=tls, limits=short(strangers_seconds=1e-9, idle_seconds=1000))
+    """A client that closes its half of the socket while its request is queued is answered."""
+    listener = await harness.start(
+        tls=tls, limits=short(unauthenticated_work_seconds=1e-9, idle_seconds=1000)
+    )
     clients = [await speaker(harness, certificates) for _ in range(20)]
     for client in clients:
         client.writer.write(await client.greet() + client.sealed(GET))
@@ -152,8 +154,8 @@ async def test_who_ends_in_line_is_answered(
 async def test_a_stop_waits_for_the_line(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """A request that has come before the stop is answered, also if nobody has looked at it yet."""
-    listener = await harness.start(tls=tls, limits=short(strangers_seconds=1e-9))
+    """A request that came before the stop is answered, also if it is still queued."""
+    listener = await harness.start(tls=tls, limits=short(unauthenticated_work_seconds=1e-9))
     clients = [await speaker(harness, certificates) for _ in range(20)]
     for client in clients:
         client.writer.write(await client.greet())
@@ -161,7 +163,7 @@ async def test_a_stop_waits_for_the_line(
     for client in clients:
         client.writer.write(client.sealed(GET))
     async with asyncio.timeout(WAIT_SECONDS):
-        while len(listener._shared.turns) <= 5:  # noqa: ASYNC110 - it moves on in each turn
+        while len(listener._shared.unauthenticated_work) <= 5:  # noqa: ASYNC110 - it changes in each iteration
             await asyncio.sleep(0)
     stopping = asyncio.create_task(listener.stop(grace_seconds=WAIT_SECONDS))
     for client in clients:
@@ -172,8 +174,8 @@ async def test_a_stop_waits_for_the_line(
 async def test_no_room_for_what_strangers_send(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """When others have sent all that can be held, whoever says little is served all the same."""
-    listener = await harness.start(tls=tls, limits=short(strangers_seconds=1e-9))
+    """When the budget of bytes is used up, clients that send little are served all the same."""
+    listener = await harness.start(tls=tls, limits=short(unauthenticated_work_seconds=1e-9))
     budget = listener._shared.budgets.unauthenticated
     assert budget.take(budget.bytes_max)
     clients = [await speaker(harness, certificates) for _ in range(10)]
@@ -187,7 +189,7 @@ async def test_no_room_for_what_strangers_send(
 async def test_short_records(
     harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
 ) -> None:
-    """Of a request in records of one byte only some are decrypted in a turn, and none is lost."""
+    """Of a request in records of one byte only some are decrypted at once, and none is lost."""
     listener = await harness.start(tls=tls)
     client = await speaker(harness, certificates)
     client.writer.write(await client.greet())
@@ -195,13 +197,13 @@ async def test_short_records(
     secured = harness.connection._transport
     assert isinstance(secured, TlsConnection)
     sizes: list[int] = []
-    hand_on = secured._hand_on
+    deliver = secured._deliver
 
     def watched(data: bytes) -> None:
         sizes.append(len(data))
-        hand_on(data)
+        deliver(data)
 
-    secured._hand_on = watched
+    secured._deliver = watched
     request = request_bytes("GET", "/" + "x" * 500)
     client.writer.write(b"".join(client.sealed(bytes([byte])) for byte in request))
     assert (await client.answer()).endswith(b"x|")
