@@ -51,11 +51,18 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
     "idle connections: closed": (
         f"{LISTENER}/test_answers.py::test_silent_and_idle_connections_are_closed",
     ),
-    "time for a handshake: closed": (f"{LISTENER}/test_tls.py::test_a_handshake_has_a_deadline",),
+    "time for a handshake: closed": (
+        f"{LISTENER}/test_tls.py::test_a_handshake_has_a_deadline",
+        f"{LISTENER}/test_scarce.py::test_an_unfinished_handshake_is_ended",
+    ),
+    "unfinished handshakes: the oldest of the busiest address is closed": (
+        f"{LISTENER}/test_scarce.py::test_unfinished_handshakes_are_limited",
+        f"{LISTENER}/test_scarce.py::test_a_flood_of_handshakes_from_another_address",
+    ),
     "TLS key updates, 32 in a row: cut": (
         f"{LISTENER}/test_tls_connection.py::test_changes_of_keys",
     ),
-    "time for all strangers together: they stand in line": (
+    "CPU time for all unauthenticated connections together: the rest is queued": (
         f"{LISTENER}/test_unauthenticated_budget.py::test_so_much_in_one_turn_of_the_loop",
         f"{LISTENER}/test_unauthenticated_budget.py::test_strangers_wait_for_each_other_alone",
     ),

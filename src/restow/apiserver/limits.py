@@ -36,6 +36,7 @@ def listener_limits(options: LimitOptions) -> Limits:
         connections_max=options.connections_max,
         connections_per_address_max=options.connections_per_address_max
         or plain.connections_per_address_max,
+        handshakes_max=min(plain.handshakes_max, options.connections_max),
         # A backstop only, so it comes after the limit that it stands behind.
         answer_seconds=max(plain.answer_seconds, 2 * options.request_seconds),
     )

@@ -77,6 +77,10 @@ class Limits:
     """New connections in one iteration of the event loop: a handshake costs as much as many
     requests."""
 
+    handshakes_max: int = 4_000
+    """Unfinished TLS handshakes. One more ends the oldest of the address that has the most, so that
+    clients that do not finish theirs keep no other client out."""
+
     refusals_free: int = 10
     """Requests of one connection that may be refused one after the other before it is slowed down:
     by 401, and as long as nobody has shown who it is by 403 and 429 too. A large head counts as

@@ -67,6 +67,11 @@ class Counters:
     connections_total: int = _growing("Accepted connections.")
     connections_refused: int = _growing("Connections refused with 503 because there were too many.")
     connections_displaced: int = _growing("Idle connections closed to make room for new ones.")
+    handshakes_open: int = _now("Unfinished TLS handshakes.")
+    handshakes_displaced: int = _growing(
+        "Unfinished TLS handshakes ended because there were too many."
+    )
+    handshakes_timed_out: int = _growing("TLS handshakes ended because they took too long.")
     requests_total: int = _growing("Received requests.")
     requests_refused: int = _growing(
         "Requests answered by the listener itself with an error that ends the connection."
@@ -79,6 +84,46 @@ class Counters:
     tunnels_open: int = _now("Open tunnels of upgraded connections.")
     received_bytes: int = _growing("Bytes received from clients.")
     sent_bytes: int = _growing("Bytes sent to clients.")
+
+
+class UnfinishedHandshakes:
+    """TLS handshakes that have not ended yet, by the address of the client.
+
+    There is a limit on them. One more ends the oldest of the address that has the most, so clients
+    that do not finish keep no other client out, and least one from another address.
+    """
+
+    __slots__ = ("_by_address", "_count_max", "_counters")
+
+    def __init__(self, count_max: int, counters: Counters) -> None:
+        self._by_address: Final[dict[str, dict[Callable[[], None], None]]] = {}
+        """For each address what ends its handshakes, the oldest first."""
+        self._count_max: Final = count_max
+        self._counters: Final = counters
+
+    def add(self, address: str, end: Callable[[], None]) -> None:
+        """A handshake has begun, which `end` would end."""
+        if self._counters.handshakes_open >= self._count_max:
+            self._displace()
+        self._by_address.setdefault(address, {})[end] = None
+        self._counters.handshakes_open += 1
+
+    def remove(self, address: str, end: Callable[[], None]) -> None:
+        """A handshake is over, if it was not displaced before."""
+        of_address = self._by_address.get(address, {})
+        if end not in of_address:
+            return
+        del of_address[end]
+        if not of_address:
+            del self._by_address[address]
+        self._counters.handshakes_open -= 1
+
+    def _displace(self) -> None:
+        address = max(self._by_address, key=lambda each: len(self._by_address[each]))
+        oldest = next(iter(self._by_address[address]))
+        self.remove(address, oldest)
+        self._counters.handshakes_displaced += 1
+        oldest()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,6 +158,8 @@ class ListenerState:
     unauthenticated_work: UnauthenticatedBudget = field(init=False)
     """Work for unauthenticated connections."""
 
+    handshakes: UnfinishedHandshakes = field(init=False)
+
     budgets: Budgets = field(init=False)
     """Bytes of unfinished requests."""
 
@@ -124,6 +171,7 @@ class ListenerState:
         self.unauthenticated_work = UnauthenticatedBudget(
             self.clock.monotonic, self.limits.unauthenticated_work_seconds
         )
+        self.handshakes = UnfinishedHandshakes(self.limits.handshakes_max, self.counters)
         self.streams_budget = UnauthenticatedBudget(
             self.clock.monotonic, self.limits.streams_seconds
         )

@@ -124,10 +124,11 @@ class SharedPort:
         self._tls = tls
         self._clock = runtime.clock
         self._is_shared = is_shared
-        # Failures are logged: they concern one connection.
+        # Failures are logged: they concern one connection. The number of tasks is only a backstop.
+        limits = shared.limits
         self._tasks = runtime.tasks(
             "handshakes",
-            tasks_max=shared.limits.connections_max,
+            tasks_max=limits.connections_max + limits.handshakes_max,
             on_failure=lambda _: None,
         )
         self._timers: dict[str, Timer] = {}
@@ -239,11 +240,15 @@ class SharedPort:
             accepted.close()
             return
         end = secured.abort_handshake
+        shared.handshakes.add(address, end)
         try:
             async with self._clock.timeout(shared.limits.handshake_seconds):
                 await secured.handshake_over
         except TimeoutError:
+            shared.counters.handshakes_timed_out += 1
             end()
         except asyncio.CancelledError:
             end()
             raise
+        finally:
+            shared.handshakes.remove(address, end)

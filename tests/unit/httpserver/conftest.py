@@ -211,6 +211,7 @@ async def harness() -> AsyncIterator[Harness]:
     for listener in made.listeners:
         await listener.stop(grace_seconds=0.2)
         assert listener.counters.connections_open == 0
+        assert listener.counters.handshakes_open == 0
         assert listener.counters.answers_pending == 0
         assert listener.counters.streams_open == 0
         assert listener._shared.budgets.bytes_held == 0

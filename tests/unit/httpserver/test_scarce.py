@@ -6,8 +6,19 @@ import asyncio
 
 import pytest
 
-from restow.httpserver import HttpRequest, HttpResponse, PushStream, StreamWriter
-from tests.unit.httpserver.conftest import Client, Harness, request_bytes, short, until
+from restow.httpserver import HttpRequest, HttpResponse, PushStream, StreamWriter, TlsMaterial
+from tests.support.certificates import CertificateFiles
+from tests.unit.httpserver.conftest import (
+    WAIT_SECONDS,
+    Client,
+    Harness,
+    client_context,
+    request_bytes,
+    short,
+    until,
+)
+
+HALF_A_CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32)
 
 
 def known(request: HttpRequest) -> HttpResponse:
@@ -76,6 +87,71 @@ async def test_who_is_being_served_does_not_make_room(harness: Harness) -> None:
     assert await watcher.chunk() == b"event"
     done.set()
     assert (await worker.answer()).body == b"done"
+
+
+async def half_handshake(harness: Harness, *, address: str = "127.0.0.1") -> Client:
+    """A client that begins a TLS handshake and does not go on."""
+    port = harness.listeners[-1].port
+    streams = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+    client = Client(*streams)
+    harness.clients.append(client)
+    client.send(HALF_A_CLIENT_HELLO)
+    return client
+
+
+async def test_unfinished_handshakes_are_limited(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """Clients that do not finish their handshakes keep no other client out: one more than the limit
+    ends the oldest."""
+    listener = await harness.start(tls=tls, limits=short(handshakes_max=5, handshake_seconds=1000))
+    counters = listener.counters
+    unfinished = []
+    for count in range(1, 21):
+        unfinished.append(await half_handshake(harness))
+        await until(lambda: counters.handshakes_displaced == max(0, count - 5))  # noqa: B023
+    client = await harness.connect(context=client_context(certificates.ca_file))
+    assert await asked(client, "/") == 200
+    for each in unfinished[:16]:
+        assert await each.rest() == b""
+    assert (counters.handshakes_open, counters.handshakes_displaced) == (4, 16)
+    assert counters.connections_total == 1
+
+
+async def test_a_flood_of_handshakes_from_another_address(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """Handshakes of the address that has the most are ended, so a client from another address has
+    all the time for its own."""
+    listener = await harness.start(tls=tls, limits=short(handshakes_max=5, handshake_seconds=1000))
+    counters = listener.counters
+    slow = await harness.connect()
+    await until(lambda: counters.handshakes_open == 1)
+    flood = [await half_handshake(harness, address="127.0.0.2") for _ in range(20)]
+    await until(lambda: counters.handshakes_displaced == 16)
+    assert await flood[0].rest() == b""
+    context = client_context(certificates.ca_file)
+    await slow.writer.start_tls(context, server_hostname="localhost")
+    assert await asked(slow, "/") == 200
+    assert counters.handshakes_open == 4
+
+
+async def test_an_unfinished_handshake_is_ended(
+    harness: Harness, certificates: CertificateFiles, tls: TlsMaterial
+) -> None:
+    """A handshake has so much time, also if its client sends something now and then, and others are
+    served meanwhile."""
+    listener = await harness.start(tls=tls, limits=short(handshake_seconds=0.3))
+    slow = await half_handshake(harness)
+    client = await harness.connect(context=client_context(certificates.ca_file))
+    assert await asked(client, "/") == 200
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not slow.writer.is_closing():
+            slow.send(b"\0")
+            await asyncio.sleep(0.02)
+    assert await asked(client, "/") == 200
+    counters = listener.counters
+    assert (counters.handshakes_open, counters.handshakes_timed_out) == (0, 1)
 
 
 async def test_connections_from_one_address(harness: Harness) -> None:
