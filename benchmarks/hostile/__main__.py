@@ -53,7 +53,7 @@ def _report(target: Target, kubeconfig: Path, arguments: argparse.Namespace) -> 
     print(f"{'round':>5} {'peace p50':>10} {'p99 ms':>8} {'attack p50':>11} {'p99 ms':>8} ratio")
     for number in range(arguments.rounds):
         quiet = asyncio.run(measure(target, arguments.seconds, clock=clock))
-        with _attackers(kubeconfig, arguments.connections, arguments.attack):
+        with attackers(kubeconfig, arguments.connections, arguments.attack):
             time.sleep(SETTLE_SECONDS)
             before, begin = target.cpu_seconds(), time.monotonic()
             loud = asyncio.run(measure(target, arguments.seconds, clock=clock))
@@ -92,7 +92,7 @@ async def measure(
 
 
 @contextmanager
-def _attackers(kubeconfig: Path, connections: int, names: list[str]) -> Iterator[None]:
+def attackers(kubeconfig: Path, connections: int, names: list[str]) -> Iterator[None]:
     command = [sys.executable, "-m", "benchmarks.hostile.attackers", str(kubeconfig)]
     process = subprocess.Popen(
         [*command, str(connections), *names],

@@ -28,6 +28,7 @@ DRIP_SECONDS: Final = 0.5
 READ_BYTES: Final = 1 << 16
 PIPELINED: Final = 500
 KEY_UPDATES: Final = 2_000
+SHORT_RECORDS: Final = 20_000
 PATH: Final = "/api/v1/namespaces/restow-bench/configmaps/item-000000"
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -167,6 +168,32 @@ async def key_updates(target: Target) -> None:
         pass
 
 
+async def short_records(target: Target) -> None:
+    """A long request in TLS records of one byte."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = _context(target).wrap_bio(incoming, outgoing, server_hostname=target.host)
+    reader, writer = await _open(target, tls=False)
+    while True:
+        try:
+            client.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            writer.write(outgoing.read())
+            incoming.write(await reader.read(READ_BYTES))
+    for byte in _get("wrong", lines="X-Short: " + "x" * SHORT_RECORDS + "\r\n"):
+        client.write(bytes([byte]))
+    writer.write(outgoing.read())
+    await writer.drain()
+    await reader.read(READ_BYTES)
+    writer.close()
+
+
+async def handshakes(target: Target) -> None:
+    """A handshake, and the end of the connection."""
+    _reader, writer = await _open(target)
+    writer.close()
+
+
 ATTACKS: Final[tuple[Attack, ...]] = (
     slow_head,
     slow_body,
@@ -179,6 +206,8 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     wrong_tokens,
     wrong_jwts,
     key_updates,
+    short_records,
+    handshakes,
 )
 
 
