@@ -19,7 +19,8 @@ from restow.kinds.releases import shipped_release
 from restow.registry.catalog import release_catalog
 from restow.registry.resource import Resource
 from restow.storage.drivers import open_storage
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
 from tests.support.server_process import ServerProcess
 

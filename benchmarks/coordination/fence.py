@@ -17,7 +17,8 @@ from restow.registry.encoding import FixedPolicy
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.storage.interface import Storage
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
 
 WRITERS = 16

@@ -18,12 +18,9 @@ PARAMETERS_MAX: Final = 8
 
 ASSIGNED_FROM_OUTSIDE: Final = frozenset(
     {
-        "apiserver/aggregated_trust.py: self.proxies.trust",
         "apiserver/assembly.py: dashboard.app",
         "apiserver/audit.py: self.auditor.policy",
         "apiserver/audit.py: self.auditor.reason",
-        "apiserver/authentication.py: self.certificates.authorities",
-        "apiserver/authentication.py: self.proxies.trust",
         "apiserver/encryption.py: self.keys.check",
         "apiserver/encryption.py: self.keys.publish",
         "apiserver/encryption.py: self.storage.on_recovered",
@@ -31,13 +28,6 @@ ASSIGNED_FROM_OUTSIDE: Final = frozenset(
         "apiserver/server.py: assembly.rewriter.others.asked",
         "apiserver/server.py: assembly.service_accounts.documents.address",
         "apiserver/server.py: catalog.is_whole",
-        "apiserver/server.py: coordinator.custom",
-        "apiserver/startup.py: coordinator.membership.notes",
-        "storageversion/coordinator.py: self.membership.options",
-        "storageversion/custom_resources.py: origin.is_closing",
-        "storageversion/custom_resources.py: origin.revision",
-        "storageversion/selected_version.py: registrar.on_open",
-        "storageversion/store_scan.py: status.definitions",
     }
 )
 """As `package/module.py: object.attribute`."""

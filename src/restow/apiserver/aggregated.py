@@ -16,6 +16,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,7 @@ from restow.apiserver.assembly import Assembly, AuthParts, Secrets, assemble
 from restow.apiserver.audit import load_audit
 from restow.apiserver.certificate_reload import CertificateReload
 from restow.apiserver.encryption import Encryption
+from restow.apiserver.lease_notes import LeaseNotes
 from restow.apiserver.limits import listener_limits, request_limits
 from restow.apiserver.main_api import ClientMainApi
 from restow.apiserver.memory_trim import find_trim, give_back_memory
@@ -53,11 +55,13 @@ from restow.registry.catalog import Catalog
 from restow.registry.committer import Sealed
 from restow.registry.reconcile_loops import repeat
 from restow.registry.resource import Resource
+from restow.request.metrics import Metrics
 from restow.request.responses import error_body
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Storage
 from restow.storage.private_files import make_data_directory
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
 from restow.storageversion.participants import Participants
 from restow.storageversion.records import name_of
@@ -185,6 +189,7 @@ class _Starting:
         self._coordinator: Coordinator
         self._namespaces: MainNamespaces
         self._guard: StoreGuard | None
+        self._metrics = Metrics()
 
     async def meet_main(self, undo: AsyncExitStack) -> None:
         """Have keys, and know whom to believe."""
@@ -234,24 +239,29 @@ class _Starting:
             host=socket.gethostname(),
             release=self._catalog.name,
             component=self.component,
+            notes=LeaseNotes(
+                self._metrics, None if self._encryption is None else self._encryption.keys
+            ),
             mode=serve.recorded_mode,
             lease_seconds=serve.identity_lease_duration_seconds,
             renew_seconds=serve.identity_lease_renew_interval_seconds,
             has_lease=serve.feature_gates.api_server_identity,
         )
+        coordination = CoordinatorOptions(
+            membership=membership,
+            may_change_mode=serve.coordination.change_mode,
+            may_force=serve.coordination.vote_bootstrap == "force",
+            loose_bound_seconds=serve.coordination.loose_bound_seconds,
+        )
+        if self._guard is not None:
+            coordination = replace(coordination, confirm_store=self._guard.confirm)
         return Coordinator(
             self._storage,
             self._catalog,
             self._runtime,
-            CoordinatorOptions(
-                membership=membership,
-                may_change_mode=serve.coordination.change_mode,
-                may_force=serve.coordination.vote_bootstrap == "force",
-                loose_bound_seconds=serve.coordination.loose_bound_seconds,
-            ),
+            coordination,
             keys=None if self._encryption is None else self._encryption.keys,
             remote=remote,
-            confirm_store=None if self._guard is None else self._guard.confirm,
         )
 
     async def assemble(self, undo: AsyncExitStack, admission: Sequence[Admission]) -> Assembly:
@@ -275,6 +285,7 @@ class _Starting:
             sealed=None if encryption is None else Sealed(self._storage, encryption.keys),
             limits=request_limits(serve.limits),
             audit=await load_audit(serve.audit, self._runtime, undo),
+            metrics=self._metrics,
             auth_parts=AuthParts(
                 authentication=ForgetfulAuthentication(trust.proxies, trust.clients, reviews),
                 authorizer=reviews,

@@ -136,7 +136,7 @@ class MainTrust:
             # The own certificate is another matter: what is wrong with it holds up nothing here.
             parts = [part for part in self._material.parts if not part.is_pair]
             self._material.take({part: part.read() for part in parts})
-        self.proxies.trust = trust
+        self.proxies.take(trust)
         self.clients.take(clients_pem, authorities)
         logger.info("believing the main servers as %s/%s says", NAMESPACE, NAME)
 

@@ -217,6 +217,29 @@ def preferred_version(resource: Resource) -> str:
     return resource.storage_api_version
 
 
+def make_custom_resources(
+    registration: CustomRegistrar,
+    storage: Storage,
+    catalog: Catalog,
+    webhooks: Webhooks,
+    runtime: Runtime,
+) -> CustomResources:
+    """What serves CRDs, reported by `registration`."""
+    return CustomResources(
+        storage,
+        catalog,
+        runtime,
+        registration=registration,
+        make=lambda definition: custom_resource(definition, remote=webhooks.of(definition)),
+    )
+
+
+def _subscribe(custom: CustomResources, store: ResourceStore, webhooks: Webhooks) -> None:
+    custom.replaced.subscribe(store.forget)
+    custom.replaced.subscribe(lambda resource: webhooks.retire(resource.remote))
+    custom.removed.subscribe(webhooks.drop)
+
+
 def _guard_definitions(catalog: Catalog, custom: CustomResources) -> None:
     """Let definitions keep the versions that servers write in the list of those stored."""
     resource = catalog.named(crds.GROUP, crds.PLURAL)
@@ -263,7 +286,6 @@ async def assemble(
     gates: FeatureGates | None = None,
     version_of: VersionOf = preferred_version,
     admission: Sequence[Admission] = (),
-    registration: CustomRegistrar | None = None,
     reports: RemoteReports | None = None,
     auth_parts: AuthParts | None = None,
     sealed: Sealed | None = None,
@@ -273,10 +295,13 @@ async def assemble(
     accounts: AccountRules | None = None,
     authenticators: Authenticators | None = None,
     mirror: Mirror | None = None,
+    custom: CustomResources | None = None,
+    webhooks: Webhooks | None = None,
+    metrics: Metrics | None = None,
 ) -> Assembly:
     """Put a server together and load what it needs at once.
 
-    `registration` is how custom resources are reported to other servers; `reports` takes what
+    `custom` is what serves CRDs and reports them to other servers; `reports` takes what
     servers with a store of their own say. With `doors` of its own a server has no dashboard: that
     is for those who have a credential of the cluster itself. `sealed` is what lies beneath a
     storage that is encrypted. `passes_on` makes it one that others may stand behind. With
@@ -292,21 +317,10 @@ async def assemble(
     store = ResourceStore(storage, caches, policy, runtime, sealed=sealed)
     rewriter = Rewriter(store, policy, runtime.clock)
     contradictions = None if mirror is None else Contradictions(mirror, store, catalog, runtime)
-    webhooks = Webhooks(runtime)
-
-    def forget(resource: Resource) -> None:
-        store.forget(resource)
-        webhooks.retire(resource.remote)
-
-    custom = CustomResources(
-        storage,
-        catalog,
-        runtime,
-        registration=registration or Unregistered(),
-        make=lambda definition: custom_resource(definition, remote=webhooks.of(definition)),
-        forget=forget,
-        ended=webhooks.drop,
-    )
+    webhooks = Webhooks(runtime) if webhooks is None else webhooks
+    if custom is None:
+        custom = make_custom_resources(Unregistered(), storage, catalog, webhooks, runtime)
+    _subscribe(custom, store, webhooks)
     _guard_definitions(catalog, custom)
     service_accounts = None
     if accounts is not None:
@@ -365,7 +379,8 @@ async def assemble(
         watch_seconds=limits.deadlines.watch_seconds,
     )
     probe = StorageProbe(storage, runtime.clock)
-    health, metrics, version = _health(probe, runtime.failed_loops), Metrics(), version_document()
+    health, version = _health(probe, runtime.failed_loops), version_document()
+    metrics = Metrics() if metrics is None else metrics
     tasks.spawn_loop("probe", probe.run())
     _publish_objects(metrics, catalog, caches, contradictions)
     gates = gates or FeatureGates()

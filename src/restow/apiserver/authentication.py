@@ -161,7 +161,7 @@ class Authenticators:
     def take_clients(self, ca_pem: bytes) -> None:
         """Trust these authorities of users from now on, on open connections too."""
         if ca_pem != self._client_ca_pem:
-            self.certificates.authorities = Authorities(ca_pem)
+            self.certificates.take(Authorities(ca_pem))
             self._client_ca_pem = ca_pem
 
     def _take_token_file(self) -> None:
@@ -175,7 +175,7 @@ class Authenticators:
     def _take_proxies(self) -> None:
         wanted = self._options.request_header
         if wanted is not None:
-            self.proxies.trust = _read_proxies(wanted, self._client_ca_pem)
+            self.proxies.take(_read_proxies(wanted, self._client_ca_pem))
 
     def _take_config(self) -> None:
         found = _read_config(self._options, self._own_issuers)

@@ -72,7 +72,7 @@ class Encryption:
         self.keys.check = check
         self.keys.publish = publish
         self.storage.on_recovered = recovered
-        if coordinator.key_following is None:  # there is nobody to be told
+        if coordinator.key_watch is None:  # there is nobody to be told
             self.keys.listeners.append(self.keys.settled)
         self._tasks.spawn_loop("follow the configuration", self.keys.follow())
 

@@ -21,13 +21,14 @@ from typing import Final
 from restow.admission import Admission
 from restow.aio import Runtime, Tasks, in_own_thread
 from restow.apiserver.aggregation import aggregation_options
-from restow.apiserver.assembly import Assembly, Secrets, assemble
+from restow.apiserver.assembly import Assembly, Secrets, assemble, make_custom_resources
 from restow.apiserver.audit import load_audit
 from restow.apiserver.authentication import Authenticators
 from restow.apiserver.certificate_reload import CertificateReload, make_material
 from restow.apiserver.cluster_keys import check_keys_exist
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
+from restow.apiserver.lease_notes import LeaseNotes
 from restow.apiserver.limits import listener_limits, request_limits
 from restow.apiserver.memory_trim import find_trim, give_back_memory
 from restow.apiserver.option_files import read_authorities
@@ -45,6 +46,7 @@ from restow.apiserver.runtime_config import with_served
 from restow.apiserver.service_accounts import account_rules
 from restow.apiserver.startup import take_part
 from restow.apiserver.store_guard import StoreGuard, keep_guard, open_guarded
+from restow.apiserver.webhooks import Webhooks
 from restow.controllers import (
     ControllerManager,
     ControllerManagerOptions,
@@ -65,7 +67,8 @@ from restow.storage.errors import OpenRefused
 from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transaction
 from restow.storage.private_files import make_data_directory
 from restow.storageversion.agreements import Announcer
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
 from restow.storageversion.remote_registration import check_not_reported
 from restow.storageversion.remote_reports import RemoteReports
@@ -134,8 +137,21 @@ class ApiServer:
             encryption = await _load_encryption(options, storage, runtime, undo)
             opened: Storage = storage if encryption is None else encryption.storage
             sealed = None if encryption is None else Sealed(storage, encryption.keys)
-            coordinator = _make_coordinator(
-                options, storage, catalog, runtime, sealed=sealed, guard=guard
+            metrics, webhooks = Metrics(), Webhooks(runtime)
+            coordinator = Coordinator(
+                storage,
+                catalog,
+                runtime,
+                _coordinator_options(
+                    options,
+                    release=catalog.name,
+                    notes=LeaseNotes(metrics, None if encryption is None else encryption.keys),
+                    guard=guard,
+                ),
+                keys=None if sealed is None else sealed.keys,
+                custom=lambda registration: make_custom_resources(
+                    registration, opened, catalog, webhooks, runtime
+                ),
             )
             if guard is not None:
                 guard.accepted.subscribe(coordinator.store_replaced)
@@ -151,7 +167,6 @@ class ApiServer:
                 gates=options.feature_gates,
                 version_of=coordinator.version_of,
                 admission=admission,
-                registration=coordinator.custom_registration,
                 sealed=sealed,
                 reports=RemoteReports(storage, coordinator.mirror, runtime),
                 passes_on=aggregation_options(pki, options.bind),
@@ -159,8 +174,10 @@ class ApiServer:
                 audit=await load_audit(options.audit, runtime, undo),
                 accounts=accounts,
                 mirror=coordinator.mirror,
+                custom=coordinator.custom,
+                webhooks=webhooks,
+                metrics=metrics,
             )
-            coordinator.custom = assembly.custom
             catalog.is_whole = partial(_is_whole, assembly, guard)
             coordinator.table.switched.subscribe(assembly.discovery.forget)
             undo.push_async_callback(assembly.close)
@@ -354,36 +371,25 @@ def _make_material(options: ServeOptions, pki: Pki) -> TlsMaterial:
     return make_material(files, options.tls)
 
 
-def _make_coordinator(
-    options: ServeOptions,
-    storage: Storage,
-    catalog: Catalog,
-    runtime: Runtime,
-    *,
-    sealed: Sealed | None,
-    guard: StoreGuard | None,
-) -> Coordinator:
+def _coordinator_options(
+    options: ServeOptions, *, release: str, notes: LeaseNotes, guard: StoreGuard | None
+) -> CoordinatorOptions:
     membership = MembershipOptions(
         host=socket.gethostname(),
-        release=catalog.name,
+        release=release,
+        notes=notes,
         mode=options.recorded_mode,
         lease_seconds=options.identity_lease_duration_seconds,
         renew_seconds=options.identity_lease_renew_interval_seconds,
         has_lease=options.feature_gates.api_server_identity,
     )
-    return Coordinator(
-        storage,
-        catalog,
-        runtime,
-        CoordinatorOptions(
-            membership=membership,
-            may_change_mode=options.coordination.change_mode,
-            may_force=options.coordination.vote_bootstrap == "force",
-            loose_bound_seconds=options.coordination.loose_bound_seconds,
-        ),
-        keys=None if sealed is None else sealed.keys,
-        confirm_store=None if guard is None else guard.confirm,
+    coordination = CoordinatorOptions(
+        membership=membership,
+        may_change_mode=options.coordination.change_mode,
+        may_force=options.coordination.vote_bootstrap == "force",
+        loose_bound_seconds=options.coordination.loose_bound_seconds,
     )
+    return coordination if guard is None else replace(coordination, confirm_store=guard.confirm)
 
 
 def _open_front(options: ServeOptions, listener: Listener, runtime: Runtime) -> str | None:

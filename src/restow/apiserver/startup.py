@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 
 from restow.apiserver.assembly import Assembly
 from restow.apiserver.encryption import Encryption
-from restow.apiserver.lease_notes import LeaseNotes
 from restow.apiserver.storageversion_metrics import publish_coordination
 from restow.endpoints.post_start_hooks import (
     IDENTITY_LEASE_COLLECTOR,
@@ -53,9 +52,6 @@ async def take_part(
         "readyz",
     )
     publish_coordination(coordinator, assembly.metrics)
-    coordinator.membership.notes = LeaseNotes(
-        assembly.metrics, None if encryption is None else encryption.keys
-    )
     if encryption is not None:
         encryption.publish(assembly.health, assembly.metrics, coordinator)
     await coordinator.join(address=address)

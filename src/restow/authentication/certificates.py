@@ -27,13 +27,17 @@ class CertificateAuthenticator:
         """`authorities`: those of users, where the TLS layer trusts others too, or did when the
         connection was made. Without them all that it has verified is a user's."""
         self._clock = clock
-        self.authorities = authorities
+        self._authorities = authorities
+
+    def take(self, authorities: Authorities) -> None:
+        """Trust the certificates that these authorities have signed, and no others."""
+        self._authorities = authorities
 
     def authenticate(self, request: HttpRequest) -> User | None:
         certificate = request.peer.certificate
         if certificate is None:
             return None
-        now, authorities = self._clock.wall(), self.authorities
+        now, authorities = self._clock.wall(), self._authorities
         if now.timestamp() > certificate.not_after_epoch_seconds or (
             authorities is not None and not authorities.have_signed(certificate.der, now)
         ):

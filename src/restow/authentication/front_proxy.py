@@ -87,15 +87,14 @@ class FrontProxyAuthenticator:
         """`trust` may come later: until then nobody is believed. Raises ValueError for what holds
         no certificate."""
         self._clock = clock
-        self.trust = trust
+        self.take(trust)
 
     @property
     def trust(self) -> FrontProxyTrust | None:
         return self._trust
 
-    @trust.setter
-    def trust(self, trust: FrontProxyTrust | None) -> None:
-        """Believe these from now on."""
+    def take(self, trust: FrontProxyTrust | None) -> None:
+        """Trust these proxies from now on. Raises ValueError, with nothing changed."""
         self._authorities = None if trust is None else Authorities(trust.ca_pem.encode())
         self._trust = trust
 

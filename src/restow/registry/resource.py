@@ -157,6 +157,14 @@ class CrdOrigin:
         self.is_replaced = False
         """Another resource is hosted in its place, or none: whoever still has it begins anew."""
 
+    def note_newer(self, revision: Revision) -> None:
+        """The CRD was written again, and means the same."""
+        self.revision = revision
+
+    def begin_closing(self) -> None:
+        """The CRD is being deleted."""
+        self.is_closing = True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:

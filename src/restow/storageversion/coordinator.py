@@ -13,10 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 from restow.aio import Backoff, Runtime, TaskHandle
@@ -30,13 +27,17 @@ from restow.registry.reconcile_loops import repeat
 from restow.registry.resource import Resource
 from restow.storage.errors import OpenRefused, StorageError, StoreDamaged
 from restow.storage.interface import Item, Key, Present, Revision, Storage
-from restow.storageversion.agreements import Agreements, Announcer
+from restow.storageversion.agreements import Announcer
 from restow.storageversion.changes import MirrorView
-from restow.storageversion.custom_registration import CustomRegistration
-from restow.storageversion.custom_resources import CustomResources
+from restow.storageversion.coordinator_parts import (
+    CoordinatorInputs,
+    CoordinatorOptions,
+    MakeCustomResources,
+    Repairs,
+    build_parts,
+)
 from restow.storageversion.encoding_table import (
     OLDER_WRITES_SECONDS,
-    EncodingTable,
     LooseTable,
 )
 from restow.storageversion.errors import (
@@ -46,41 +47,16 @@ from restow.storageversion.errors import (
     ModeRefused,
     VersionUnsupported,
 )
-from restow.storageversion.garbage_collector import StorageVersionGarbageCollector
-from restow.storageversion.identity import SERVERS_PREFIX, Mode, server_key
-from restow.storageversion.key_watch import KeyWatch
-from restow.storageversion.membership import Membership, MembershipOptions
-from restow.storageversion.mirror import Mirror
-from restow.storageversion.object_codec import LEASES_PREFIX, REPORTS_PREFIX, STATES_PREFIX
+from restow.storageversion.identity import Mode, server_key
+from restow.storageversion.object_codec import REPORTS_PREFIX
 from restow.storageversion.participants import Participants
 from restow.storageversion.records import (
-    ENCODERS_PREFIX,
-    EPOCHS_PREFIX,
-    MODES_KEY,
-    SELECTED_PREFIX,
-    name_of,
     resource_of_name,
 )
-from restow.storageversion.registrar import Registrar
-from restow.storageversion.registration_planner import ReportPlanner, VotePlanner
-from restow.storageversion.remote_reconciler import RemoteReconciler
-from restow.storageversion.remote_registration import Remote, RemoteRegistrar
+from restow.storageversion.remote_registration import Remote
 from restow.storageversion.rules import are_remote
-from restow.storageversion.selected_version import SelectionFollower
 from restow.storageversion.unreported import mark_states
-from restow.storageversion.vote_objects import VOTES_PREFIX, VoteIndex
 
-MIRRORED: Final = (
-    SERVERS_PREFIX,
-    ENCODERS_PREFIX,
-    EPOCHS_PREFIX,
-    SELECTED_PREFIX,
-    REPORTS_PREFIX,
-    VOTES_PREFIX,
-    STATES_PREFIX,
-    LEASES_PREFIX,
-    MODES_KEY,
-)
 AT_ONCE_MAX: Final = 64
 """Registrations under way at a time."""
 REPAIR_SECONDS_MAX: Final = 10.0
@@ -89,19 +65,6 @@ NO_AGREEMENT_SECONDS_MAX: Final = 120.0
 BACKOFF: Final = Backoff(initial_seconds=0.1, factor=2, max_seconds=5, jitter=0.3)
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorOptions:
-    """How a server takes part."""
-
-    membership: MembershipOptions
-    may_change_mode: bool = False
-    """Whether it may start beside servers that coordinate in another mode."""
-    may_force: bool = False
-    """Whether it may select a version although servers run that do not vote."""
-    loose_bound_seconds: float = 60.0
-    """For so long a server without a fence trusts what it has heard last."""
 
 
 class Coordinator:
@@ -116,12 +79,11 @@ class Coordinator:
         *,
         keys: Keys | None = None,
         remote: Remote | None = None,
-        confirm_store: Callable[[], Awaitable[None]] | None = None,
+        custom: MakeCustomResources | None = None,
     ) -> None:
         """`storage` is the store beneath any encryption; `keys` what encrypts and opens; `remote`
-        to whom a server with a store of its own reports; `confirm_store` raises a `StorageError`
-        before this server joins a store that is not its own. Raises `ModeRefused`."""
-        self._confirm_store = confirm_store
+        to whom a server with a store of its own reports; `custom` makes what serves CRDs. Raises
+        `ModeRefused`."""
         mode = options.membership.mode
         if remote is not None:
             remote.check_mode(mode)
@@ -132,69 +94,44 @@ class Coordinator:
         self._clock = runtime.clock
         self._is_off = mode == "off"
         self._tasks = runtime.tasks("coordination", on_failure=lambda _: None)
-        self.mirror = mirror = Mirror(storage, runtime, MIRRORED)
-        self.membership = membership = Membership(storage, runtime, options.membership)
-        self.table = self._make_table()
-        hosted = {name_of(resource.kind.group_resource) for resource in catalog.persisted()}
-        reports = ReportPlanner(mirror, membership, runtime, hosted=hosted, keys=keys)
-        votes = VotePlanner(
-            mirror,
-            membership,
-            runtime,
-            hosted=hosted,
-            votes=VoteIndex(mirror),
-            may_force=options.may_force,
-            keys=keys,
-            loose_seconds=options.loose_bound_seconds if mode == "loose" else 0.0,
-            still_written=self.table.still_written,
-        )
-        planner = votes if mode in ("strict", "loose") else reports
-        make = (
-            Registrar
-            if remote is None
-            else partial(RemoteRegistrar, remote=remote, on_held=self._register_later)
-        )
-        self.registrar = make(
-            storage,
-            mirror,
-            membership,
-            planner=planner,
-            table=self.table,
-            runtime=runtime,
-            keys=keys,
-        )
-        self.collector = StorageVersionGarbageCollector(
-            storage, mirror, membership, planner=votes, catalog=catalog, runtime=runtime
-        )
-        self._selection: SelectionFollower | None = None
-        if mode in ("strict", "loose"):
-            self._selection = SelectionFollower(
-                storage,
-                mirror,
-                catalog,
-                planner=votes,
-                registrar=self.registrar,
-                table=self.table,
+        self._keys = keys
+        self._keys_changed = asyncio.Event()
+        if keys is not None:
+            keys.listeners.append(self._keys_changed.set)
+        parts = build_parts(
+            CoordinatorInputs(
+                storage=storage,
+                catalog=catalog,
                 runtime=runtime,
                 tasks=self._tasks,
-            )
-        self.reconciler: RemoteReconciler | None = None
-        """What compares the main servers' reports with a store of this server's own."""
-        if isinstance(self.registrar, RemoteRegistrar):
-            assert remote is not None
-            self.reconciler = RemoteReconciler(
-                storage,
-                mirror,
-                membership,
-                catalog,
-                runtime,
+                options=options,
+                keys=keys,
                 remote=remote,
-                registrar=self.registrar,
-                table=self.table,
-                collects_first=lambda: self.collector.collects_first,
-                on_lost=self._register_later,
-            )
-        self.agreements = Agreements(mirror, runtime.clock)
+                custom=custom,
+            ),
+            Repairs(
+                on_stale=self._repair,
+                register_later=self._register_later,
+                register_keys=self._register_keys,
+            ),
+        )
+        self.mirror: Final = parts.mirror
+        self.membership: Final = parts.membership
+        self.table: Final = parts.table
+        self.registrar: Final = parts.registrar
+        self.collector: Final = parts.collector
+        self.reconciler: Final = parts.reconciler
+        self.agreements: Final = parts.agreements
+        self.custom_registration: Final = parts.custom_registration
+        self.key_watch: Final = parts.key_watch
+        self.custom: Final = parts.custom
+        self._selection: Final = parts.selection
+        self.mirror.listeners.append(self._note_report)
+        self._set_not_registered()
+
+    def _set_not_registered(self) -> None:
+        """The state of a server that has not joined yet."""
+        self._address = ""
         self._loops: list[TaskHandle] = []
         self._registering: TaskHandle | None = None
         self._unsupported: set[str] = set()
@@ -203,44 +140,10 @@ class Coordinator:
         self._joining = asyncio.Lock()
         self._completed = False
         self._is_closing = False
-        self.custom_registration = CustomRegistration(
-            mirror,
-            membership,
-            registrar=self.registrar,
-            collector=self.collector,
-            table=self.table,
-            hosted=hosted,
-        )
-        self._keys = keys
-        self._keys_changed = asyncio.Event()
-        if keys is not None:
-            keys.listeners.append(self._keys_changed.set)
-        self.key_following: KeyWatch | None = None
-        """Who moves this server to other encryption keys, if it has any."""
-        if keys is not None and mode != "off":
-            self.key_following = KeyWatch(
-                keys, catalog, self.registrar, runtime, register=self._register_keys
-            )
         self._refusal: KeyUnsupported | None = None
         self._has_begun = False
-        self.custom: CustomResources | None = None
-        """What this server hosts besides its release, if it hosts such things."""
-        mirror.listeners.append(self._note_report)
         self.registration_seconds: float | None = None
         """How long the last registration of everything has taken."""
-
-    def _make_table(self) -> EncodingTable:
-        def member_at() -> Revision | None:
-            return self.membership.revision
-
-        if self._options.membership.mode != "loose":
-            return EncodingTable(member_at=member_at, on_stale=self._repair)
-        return LooseTable(
-            self._clock,
-            bound_seconds=self._options.loose_bound_seconds,
-            member_at=member_at,
-            on_stale=self._repair,
-        )
 
     # What others ask.
 
@@ -278,7 +181,7 @@ class Coordinator:
 
     def keys_waiting(self) -> int:
         """How many resources this server would write with another encryption key than it does."""
-        return 0 if self.key_following is None else self.key_following.waiting()
+        return 0 if self.key_watch is None else self.key_watch.waiting()
 
     def own_key(self, resource: Resource) -> str:
         """The encryption key that this server would write with, if it were alone."""
@@ -299,8 +202,8 @@ class Coordinator:
             resource = resource_of_name(name)
             self.custom.report_changed(resource)
             self.custom_registration.report_changed(resource)
-        if self.key_following is not None:
-            self.key_following.report_changed(name)
+        if self.key_watch is not None:
+            self.key_watch.report_changed(name)
 
     # Life.
 
@@ -308,7 +211,7 @@ class Coordinator:
         """Become a member, reachable at an address. Raises `ModeRefused`."""
         await self.mirror.start(self._tasks)
         self._check_mode()
-        self.membership.options = replace(self.membership.options, address=address)
+        self._address = address
         await self._join()
         try:
             self._check_mode()  # Someone may have joined at the same time, before this server.
@@ -335,8 +238,8 @@ class Coordinator:
         if self._refusal is not None:
             raise OpenRefused(str(self._refusal))
         self._has_begun = True
-        if self.key_following is not None:
-            following = self.key_following
+        if self.key_watch is not None:
+            following = self.key_watch
             self._loops.append(self._tasks.spawn_loop("keys", following.run()))
             following.look_at_all()  # what has changed while this server registered
 
@@ -413,9 +316,9 @@ class Coordinator:
         return {modes[server_id] for server_id in earlier} - {self.membership.options.mode}
 
     async def _join(self) -> None:
-        if self._confirm_store is not None:
-            await self._confirm_store()
-        await self.membership.join(changes_modes=self._is_off or bool(self._other_modes()))
+        await self._options.confirm_store()
+        changes_modes = self._is_off or bool(self._other_modes())
+        await self.membership.join(address=self._address, changes_modes=changes_modes)
         revision = self.membership.revision
         assert revision is not None
         await self._confirm(revision)

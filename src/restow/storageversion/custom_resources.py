@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from restow.aio import Runtime, Tasks, WorkQueue
+from restow.aio.events import EventChannel
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.names import GroupResource
 from restow.registry.catalog import Catalog
@@ -112,17 +113,15 @@ class CustomResources:
         *,
         registration: CustomRegistrar,
         make: Making,
-        forget: Callable[[Resource], None],
-        ended: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        """`forget` is told of each resource that is served no more, or no more so; `ended` of the
-        name of each definition that is gone."""
         self._catalog = catalog
         self._runtime = runtime
         self._registration = registration
         self._make = make
-        self._forget = forget
-        self._ended = ended
+        self.replaced: Final = EventChannel[[Resource]]()
+        """Emitted for each resource that is not served any more, or is served in another way."""
+        self.removed: Final = EventChannel[[str]]()
+        """Emitted with the name of each CRD that is gone."""
         self._mirror = Mirror(storage, runtime, (ROOT,))
         self._mirror.listeners.append(self._note)
         self._queue: WorkQueue[str] = WorkQueue(
@@ -310,10 +309,10 @@ class CustomResources:
         """The same resource of a newer definition: that is what is held against the store."""
         origin = hosted.resource.origin
         assert origin is not None
-        origin.revision = definition.revision
+        origin.note_newer(definition.revision)
         if definition.is_closing and not origin.is_closing:
             # Nothing new is created; watches go on to the end.
-            origin.is_closing = True
+            origin.begin_closing()
             hosted.is_settled = False
             self._catalog.host(hosted.resource)
 
@@ -332,7 +331,7 @@ class CustomResources:
             self._hosted[name] = hosted
             if before is None or before.resource is not hosted.resource:
                 if before is not None:
-                    self._forget(before.resource)
+                    self.replaced.emit(before.resource)
                 self._catalog.host(hosted.resource)
 
         hosted.is_settled = await self._registration.register(hosted.resource, opened=opened)
@@ -341,7 +340,7 @@ class CustomResources:
     async def _end(self, name: str, hosted: _Hosted, *, is_gone: bool) -> None:
         """Nobody finds it any more, then nobody waits for this server because of it."""
         self._catalog.drop(hosted.resource.group, hosted.resource.plural)
-        self._forget(hosted.resource)
+        self.replaced.emit(hosted.resource)
         del self._hosted[name]
-        self._ended(name)
+        self.removed.emit(name)
         await self._registration.withdraw(hosted.resource, is_gone=is_gone)

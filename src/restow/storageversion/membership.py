@@ -68,7 +68,6 @@ class MembershipOptions:
     """Who this server is, and how it shows that it lives."""
 
     host: str
-    address: str = ""
     release: str = ""
     """The catalogue that it hosts, for people to see."""
     component: str = COMPONENT
@@ -77,15 +76,16 @@ class MembershipOptions:
     renew_seconds: float = 5.0
     has_lease: bool = True
     """Whether clients see it as a Lease."""
+    notes: Callable[[], Mapping[str, str]] = dict
+    """Gives further annotations of the lease; called at each renewal."""
 
 
 class Membership:
     """One server's place among the servers of its cluster."""
 
     def __init__(self, storage: Storage, runtime: Runtime, options: MembershipOptions) -> None:
-        self.options = options
-        self.notes: Callable[[], Mapping[str, str]] = dict
-        """Annotations of the lease, asked for at each renewal: what people are told besides."""
+        self.options: Final = options
+        self._address = ""
         self._storage = storage
         self._clock = runtime.clock
         self._ids = runtime.ids
@@ -125,12 +125,14 @@ class Membership:
         """How long ago that was."""
         return self._clock.monotonic() - self._renewed_at
 
-    async def join(self, *, changes_modes: bool = False) -> None:
-        """Become a member under a new id; `changes_modes`: unlike the others.
+    async def join(self, *, address: str = "", changes_modes: bool = False) -> None:
+        """Become a member under a new id, reachable at `address`; `changes_modes`: unlike the
+        others.
 
         Each try has an id of its own. One whose answer was lost may still happen, and must not
         bring back a key that others have seen, and have seen gone.
         """
+        self._address = address
         for _ in range(JOIN_ATTEMPTS_MAX):
             self._begin_life()
             await self._touch(
@@ -156,13 +158,13 @@ class Membership:
             **new_metadata(self._id, uid=self._ids.uid(), now=self._clock.wall()),
             "namespace": LEASE_NAMESPACE,
             "labels": {IDENTITY_LABEL: options.component, HOSTNAME_LABEL: options.host},
-            "annotations": _annotations(options),
+            "annotations": _annotations(options, self._address),
         }
         self._record = ServerRecord(
             incarnation=nonce,
             component=options.component,
             host=options.host,
-            address=options.address,
+            address=self._address,
             mode=options.mode,
             lease_seconds=options.lease_seconds,
         )
@@ -249,7 +251,7 @@ class Membership:
 
     def _lease(self) -> bytes:
         assert self._record is not None
-        annotations = {**self.notes(), **self._lease_metadata["annotations"]}
+        annotations = {**self.options.notes(), **self._lease_metadata["annotations"]}
         return encode_lease(
             self._id,
             metadata={**self._lease_metadata, "annotations": annotations},
@@ -259,9 +261,9 @@ class Membership:
         )
 
 
-def _annotations(options: MembershipOptions) -> dict[str, str]:
+def _annotations(options: MembershipOptions, address: str) -> dict[str, str]:
     """What the lease tells of a server; nothing is decided by it."""
-    told = {ADDRESS_ANNOTATION: options.address, RELEASE_ANNOTATION: options.release}
+    told = {ADDRESS_ANNOTATION: address, RELEASE_ANNOTATION: options.release}
     return {
         MEMBER_ANNOTATION: options.mode,
         **{name: value for name, value in told.items() if value},

@@ -17,6 +17,7 @@ from itertools import zip_longest
 from typing import Final
 
 from restow.aio import Backoff, Runtime
+from restow.aio.events import EventChannel
 from restow.apimachinery.names import GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.encryption_keys import IDENTITY, is_readable
@@ -70,8 +71,11 @@ class Registrar:
         planner: RegistrationPlanner,
         table: EncodingTable,
         runtime: Runtime,
+        opened: EventChannel[[Resource, Revision]],
         keys: Keys | None = None,
     ) -> None:
+        """`opened` is emitted for each resource that was opened for writing, with the revision that
+        it is right for."""
         self._storage = storage
         self._mirror = mirror
         self._roster = Participants(mirror)
@@ -84,8 +88,7 @@ class Registrar:
         """By root: as which server, after which server without reports, and for which CRD (uid) its
         raw values were last scanned. While this server is a member, others store only what it can
         read, unless they do not report, or the CRD is recreated."""
-        self.on_open: Callable[[Resource, Revision], None] | None = None
-        """Told of each resource that was opened, and of the revision that it is right for."""
+        self._opened = opened
         self.conflicts = 0
 
     async def register(
@@ -109,8 +112,7 @@ class Registrar:
                 self._table.open(resource, planned.encoding)
                 self._table.note_report(resource, revision)
                 opened()
-                if self.on_open is not None:
-                    self.on_open(resource, revision)
+                self._opened.emit(resource, revision)
                 return
             await self._catch_up(outcome.revision if isinstance(outcome, Refused) else None)
             if isinstance(outcome, Refused) and outcome.guard == Present(

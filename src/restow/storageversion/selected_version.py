@@ -53,7 +53,6 @@ class SelectionFollower:
         self._reporting: dict[str, Resource] = {}
         """By root: what is to be reported again when earlier writes have ended."""
         mirror.listeners.append(self.note)
-        registrar.on_open = self.catch_up
 
     def note(self, key: Key, item: Item | None) -> None:
         """The selected version of a resource has changed, or was removed."""

@@ -151,9 +151,8 @@ class StoreScanner:
             contradictions=contradictions,
             servers=await self._servers(),
             unfenced_servers=await self._unfenced(),
+            definitions=[] if total is None else await self._definitions(revision),
         )
-        if total is not None:
-            status.definitions = await self._definitions(revision)
         return ScannedPage(revision=revision, next_key=next_key, status=status)
 
     async def _count(

@@ -17,7 +17,8 @@ from restow.aio import Runtime
 from restow.controllers import ControllerManager, ControllerManagerOptions
 from restow.endpoints.barrier import WriteBarrier
 from restow.registry.encoding import FixedPolicy
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
 from tests.conformance.api.servers import BUILTIN, CONFIG_MAPS, NS, config_map, start_server
 from tests.support.api_client import ApiClient, Reply

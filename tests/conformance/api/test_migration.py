@@ -32,7 +32,8 @@ from restow.migration.trigger.controller import TriggerController
 from restow.migration.trigger.options import TriggerOptions
 from restow.registry.catalog import Catalog
 from restow.storage.memory import MemoryStorage
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
 from tests.conformance.api.plugins import Plugin
 from tests.conformance.api.servers import catalog_of, start_server

@@ -20,7 +20,8 @@ from restow.client import ApiClient as ReportingClient
 from restow.endpoints.barrier import WriteBarrier
 from restow.registry.catalog import Catalog
 from restow.storage.memory import MemoryStorage
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.errors import NotReported
 from restow.storageversion.membership import MembershipOptions
 from restow.storageversion.remote_registration import Remote, ensure_store_id

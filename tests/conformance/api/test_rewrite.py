@@ -15,7 +15,8 @@ from restow.aio import Runtime
 from restow.endpoints.barrier import WriteBarrier
 from restow.registry.stored_bytes import encode
 from restow.storage.interface import Delete, Storage, Transaction
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.identity import Mode
 from restow.storageversion.membership import MembershipOptions
 from restow.storageversion.records import encoder_key

@@ -15,7 +15,8 @@ from restow.apis.names import EPOCH_ANNOTATION
 from restow.encryption.providers import fingerprint
 from restow.endpoints.barrier import WriteBarrier
 from restow.storage.interface import Key, Revision, Storage
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
 from tests.conformance.api.rights import client_of
 from tests.conformance.api.servers import RunningServer, catalog_of, start_server

@@ -18,7 +18,8 @@ from restow.aio import Runtime
 from restow.endpoints.barrier import WriteBarrier
 from restow.storage.interface import Delete, Transaction
 from restow.storage.memory import MemoryStorage
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.identity import server_key
 from restow.storageversion.membership import MembershipOptions
 from tests.conformance.api.servers import RunningServer, catalog_of, start_server

@@ -14,21 +14,25 @@ from typing import Any, Final, Protocol
 import orjson
 
 from restow.aio import InvariantViolation, Runtime, Tasks
-from restow.apiserver.assembly import Assembly, Secrets, assemble
+from restow.apiserver.assembly import Assembly, Secrets, assemble, make_custom_resources
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.feature_gates import FeatureGates
+from restow.apiserver.lease_notes import LeaseNotes
 from restow.apiserver.startup import take_part
 from restow.apiserver.store_guard import StoreGuard, keep_guard
+from restow.apiserver.webhooks import Webhooks
 from restow.controllers import ControllerManager, ControllerManagerOptions, CrdControllerOptions
 from restow.endpoints.barrier import WriteBarrier
 from restow.httpserver import HttpRequest, HttpResponse
 from restow.registry.catalog import Catalog, version_hash_of
 from restow.registry.committer import Sealed
 from restow.request.context import User
+from restow.request.metrics import Metrics
 from restow.storage.identity import Mark
 from restow.storage.interface import Storage
 from restow.storage.store_mark import merged
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.identity import Mode
 from restow.storageversion.membership import MembershipOptions
 from tests.support.in_process import answer_of
@@ -221,8 +225,10 @@ class SimServer:
     async def _start(self) -> None:
         options, catalog, runtime = self.options, self.catalog, self.runtime
         opened, sealed = await self._open()
+        metrics, webhooks = Metrics(), Webhooks(runtime)
         membership = MembershipOptions(
             host=self.place,
+            notes=LeaseNotes(metrics, None if self.encryption is None else self.encryption.keys),
             release=catalog.name,
             mode=options.mode,
             lease_seconds=options.lease_seconds,
@@ -238,6 +244,9 @@ class SimServer:
                 loose_bound_seconds=options.loose_bound_seconds,
             ),
             keys=None if sealed is None else sealed.keys,
+            custom=lambda registration: make_custom_resources(
+                registration, opened, catalog, webhooks, runtime
+            ),
         )
         if self.guard is not None:
             self.guard.accepted.subscribe(coordinator.store_replaced)
@@ -251,11 +260,12 @@ class SimServer:
             barrier=WriteBarrier(coordinator),
             gates=FeatureGates(storage_version_api=options.mode != "off"),
             version_of=coordinator.version_of,
-            registration=coordinator.custom_registration,
             sealed=sealed,
             mirror=coordinator.mirror,
+            custom=coordinator.custom,
+            webhooks=webhooks,
+            metrics=metrics,
         )
-        coordinator.custom = assembly.custom
         catalog.is_whole = lambda: assembly.custom.has_begun
         coordinator.table.switched.subscribe(assembly.discovery.forget)
         self.is_open = True

@@ -194,12 +194,12 @@ def test_trust_can_come_change_and_go(
     authenticator = FrontProxyAuthenticator(None, SystemClock())
     asked = request(connect(proxy), *JANE)
     assert authenticator.authenticate(asked) is None
-    authenticator.trust = trust_in(proxy)
+    authenticator.take(trust_in(proxy))
     assert authenticator.authenticate(asked) is not None
-    authenticator.trust = trust_in(person)
+    authenticator.take(trust_in(person))
     assert authenticator.authenticate(asked) is None
     with pytest.raises(ValueError, match=r"."):
-        authenticator.trust = FrontProxyTrust(ca_pem="nonsense")
+        authenticator.take(FrontProxyTrust(ca_pem="nonsense"))
     assert authenticator.trust == trust_in(person)
 
 

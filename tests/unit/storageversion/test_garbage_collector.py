@@ -10,7 +10,8 @@ from restow.aio import Runtime, SimulatedClock
 from restow.kinds.releases import load_release
 from restow.registry.catalog import Catalog, release_catalog
 from restow.storage.interface import Delete, Item, Key, Put, Revision, Span, Transaction
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.identity import (
     SERVERS_PREFIX,
     ServerId,

@@ -13,7 +13,8 @@ from restow.registry.stored_bytes import encode
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Delete, Key, Put, Refused, Transaction
 from restow.storage.memory import MemoryStorage
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.errors import ModeRefused, NotReported
 from restow.storageversion.identity import ServerId, server_key
 from restow.storageversion.membership import MembershipOptions

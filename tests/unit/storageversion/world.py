@@ -40,8 +40,9 @@ from restow.storage.interface import (
     Transaction,
     Watch,
 )
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
-from restow.storageversion.custom_resources import CustomResources
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
+from restow.storageversion.custom_resources import CustomRegistrar, CustomResources
 from restow.storageversion.identity import Mode
 from restow.storageversion.membership import MembershipOptions
 from restow.storageversion.object_codec import decode_report, decode_state, report_key, state_key
@@ -191,6 +192,13 @@ class Server:
         remote: Remote | None = options.pop("remote", None)
         membership = MembershipOptions(host=name, mode=mode)
         self.keys = keys
+        opened: Storage = self.line if keys is None else DecryptedStorage(self.line, keys)
+
+        def make_custom(registration: CustomRegistrar) -> CustomResources:
+            return CustomResources(
+                opened, catalog, self.runtime, registration=registration, make=custom_resource
+            )
+
         self.coordinator = Coordinator(
             self.line,
             catalog,
@@ -198,8 +206,8 @@ class Server:
             CoordinatorOptions(membership=membership, **options),
             keys=keys,
             remote=remote,
+            custom=make_custom if custom else None,
         )
-        opened: Storage = self.line if keys is None else DecryptedStorage(self.line, keys)
         self.caches = Caches(opened, self.runtime)
         self.store = ResourceStore(
             opened,
@@ -208,15 +216,8 @@ class Server:
             self.runtime,
             sealed=None if keys is None else Sealed(self.line, keys),
         )
-        if custom:
-            self.coordinator.custom = CustomResources(
-                opened,
-                catalog,
-                self.runtime,
-                registration=self.coordinator.custom_registration,
-                make=custom_resource,
-                forget=self.store.forget,
-            )
+        if self.coordinator.custom is not None:
+            self.coordinator.custom.replaced.subscribe(self.store.forget)
 
     @property
     def custom(self) -> CustomResources | None:

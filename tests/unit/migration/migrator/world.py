@@ -27,7 +27,8 @@ from restow.migration.migrator.patch_rewrite import PatchOptions
 from restow.registry.stored_bytes import encode
 from restow.storage.interface import Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
 from tests.conformance.api.servers import TOKEN, RunningServer, catalog_of, start_server
 from tests.support.storageversion_audit import stored_versions

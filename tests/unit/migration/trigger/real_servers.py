@@ -19,7 +19,8 @@ from restow.httpserver import Peer, PushStream
 from restow.registry.catalog import Catalog
 from restow.request.context import User
 from restow.storage.interface import Storage
-from restow.storageversion.coordinator import Coordinator, CoordinatorOptions
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.membership import MembershipOptions
 from tests.support.in_process import PushedStream, answer_of, as_answer, request_of
 from tests.support.storageversion_audit import AuditedStorage
