@@ -65,10 +65,14 @@ class Availability:
         store: ResourceStore,
         runtime: Runtime,
         *,
+        is_leading: Callable[[], bool],
         on_looked: Callable[[Mapping[str, Sequence[ServiceEndpoint]]], None] = lambda _: None,
     ) -> None:
-        """`on_looked` is told every second where the servers are, by the names of the APIs for
-        which it is known; an API without servers has no places."""
+        """`is_leading`: whether this server writes what it finds to the APIServices.
+
+        `on_looked` is told every second where the servers are, by the names of the APIs for which
+        it is known; an API without servers has no places.
+        """
         self._directory = directory
         self._backends = backends
         self._services = services
@@ -81,8 +85,7 @@ class Availability:
         self._queue: WorkQueue[str] = WorkQueue(
             "availability", clock=runtime.clock, randomness=runtime.randomness
         )
-        self.is_leading: Callable[[], bool] = lambda: False
-        """Whether this server writes what it finds to the APIServices."""
+        self._is_leading = is_leading
         self._on_looked = on_looked
 
     def start(self) -> None:
@@ -223,7 +226,7 @@ class Availability:
         """Let the APIService say what was found, if that is for this server to do."""
         resource, found = self._directory.resource, self._findings.get(name)
         obj: ApiService | None = self._directory.object_of(name)
-        if resource is None or found is None or obj is None or not self.is_leading():
+        if resource is None or found is None or obj is None or not self._is_leading():
             return
         api, finding = found
         if self._directory.named(name) != api:

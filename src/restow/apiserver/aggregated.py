@@ -1,8 +1,6 @@
 """One aggregated server process: it serves its own groups, behind the main servers.
 
-Start, in order: keys -> whom to believe, as the main servers say -> store -> caches and chain
--> listen -> join the servers and report, which opens it for writing -> make itself known to the
-main servers -> ready. Stop: not ready -> take the address out -> drain -> withdraw -> close.
+`START` has the steps of its start, `restow.apiserver.shutdown` those of its end.
 
 In the main servers' store it is a member of their agreement. In one of its own it agrees with the
 servers on that store, and reports through the main servers' API. It keeps nobody's house but its
@@ -13,15 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from restow.admission import Admission
-from restow.aio import Runtime
+from restow.aio import Runtime, Tasks
 from restow.apiserver.aggregated_namespaces import MainNamespaces
 from restow.apiserver.aggregated_options import AggregatedOptions
 from restow.apiserver.aggregated_registration import (
@@ -32,37 +28,46 @@ from restow.apiserver.aggregated_registration import (
 from restow.apiserver.aggregated_reviews import Reviews
 from restow.apiserver.aggregated_store import check_component, check_main, cluster_of, is_shared
 from restow.apiserver.aggregated_trust import ForgetfulAuthentication, MainTrust
-from restow.apiserver.assembly import Assembly, AuthParts, Secrets, assemble
-from restow.apiserver.audit import load_audit
+from restow.apiserver.assembly import Assembly
+from restow.apiserver.audit import Audit, open_audit
+from restow.apiserver.build import build
+from restow.apiserver.build_inputs import AccessOptions, AuthParts, EndpointOptions, Secrets
+from restow.apiserver.build_store import (
+    CoordinatorKind,
+    OpenStore,
+    agreement_of,
+    build_coordinator,
+    load_encryption,
+    open_store,
+)
 from restow.apiserver.certificate_reload import CertificateReload
-from restow.apiserver.encryption import Encryption
-from restow.apiserver.lease_notes import LeaseNotes
-from restow.apiserver.limits import listener_limits, request_limits
+from restow.apiserver.limits import request_limits
+from restow.apiserver.listening import listen
 from restow.apiserver.main_api import ClientMainApi
 from restow.apiserver.memory_trim import find_trim, give_back_memory
 from restow.apiserver.option_files import read_option
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
-from restow.apiserver.startup import take_part
-from restow.apiserver.store_guard import StoreGuard, keep_guard, open_guarded
+from restow.apiserver.shutdown import Shutdown
+from restow.apiserver.startup import PARTICIPATION, Participation, Step, run_steps, start
+from restow.apiserver.store_guard import keep_guard
+from restow.apiserver.subscriptions import (
+    agreement_subscriptions,
+    registration_subscriptions,
+    subscribe_all,
+)
 from restow.client import ApiClient, ClientConfig, read_kubeconfig
 from restow.controllers import EndpointAddress
 from restow.controllers.compaction import Compactor
 from restow.controllers.store_lock import store_elector
-from restow.endpoints.barrier import WriteBarrier
 from restow.httpserver import Listener
 from restow.registry.catalog import Catalog
-from restow.registry.committer import Sealed
 from restow.registry.reconcile_loops import repeat
 from restow.registry.resource import Resource
-from restow.request.metrics import Metrics
-from restow.request.responses import error_body
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Storage
 from restow.storage.private_files import make_data_directory
 from restow.storageversion.coordinator import Coordinator
-from restow.storageversion.coordinator_parts import CoordinatorOptions
-from restow.storageversion.membership import MembershipOptions
 from restow.storageversion.participants import Participants
 from restow.storageversion.records import name_of
 from restow.storageversion.remote_registration import Remote, ensure_store_id, forget_store
@@ -78,20 +83,18 @@ logger = logging.getLogger(__name__)
 class AggregatedServer:
     """A running aggregated server. Made by `start`."""
 
-    def __init__(
-        self, *, component: str, assembly: Assembly, listener: Listener, undo: AsyncExitStack
-    ) -> None:
-        self.component = component
-        self._listener = listener
-        self._undo = undo
-        self.metrics = assembly.metrics
+    def __init__(self, started: _Start) -> None:
+        self._started = started
+        self.component: Final = started.component
+        self.metrics = started.assembly.metrics
         """What it counts, as `/metrics` shows it."""
         self._stopping = False
-        assembly.health.add("shutdown", lambda: "stopping" if self._stopping else None, "readyz")
+        health = started.assembly.health
+        health.add("shutdown", lambda: "stopping" if self._stopping else None, "readyz")
 
     @property
     def port(self) -> int:
-        return self._listener.port
+        return self._started.listener.port
 
     @classmethod
     async def start(
@@ -102,38 +105,26 @@ class AggregatedServer:
         kinds: Sequence[Resource],
         admission: Sequence[Admission] = (),
     ) -> AggregatedServer:
-        """Start a server that hosts these kinds; returns when it is ready. `admission` has the
-        last word on each write. Waits for the main servers, if they are not there yet."""
+        """Start a server that hosts these kinds; returns when it is ready. `admission` is asked
+        last about each write. Waits for the main servers, if they are not there yet."""
         catalog = aggregated_catalog(kinds, name=options.release_name)
-        starting = _Starting(options, catalog, runtime)
-        async with AsyncExitStack() as undo:
-            await starting.meet_main(undo)
-            await starting.open_store(undo)
-            assembly = await starting.assemble(undo, admission)
-            listener = await starting.listen(undo, assembly)
-            await starting.take_part(assembly, listener.port)
-            await starting.go_to_work(undo, assembly, listener)
-            server = cls(
-                component=starting.component,
-                assembly=assembly,
-                listener=listener,
-                undo=undo.pop_all(),
-            )
+        started = _Start(options, catalog, runtime, admission)
+        await start(START, started, started.shutdown)
         logger.info(
             "serving %d resources of %s as %s on port %d, stored in %s (%s)",
             len(catalog),
             ", ".join(catalog.groups),
-            server.component,
-            server.port,
+            started.component,
+            started.listener.port,
             options.serve.store_address,
-            "the main servers' store" if starting.shares_store else "its own store",
+            "the main servers' store" if started.shares_store else "its own store",
         )
-        return server
+        return cls(started)
 
     async def stop(self) -> None:
         """Not ready, drain, close."""
         self._stopping = True
-        await self._undo.aclose()
+        await self._started.shutdown.run()
         logger.info("stopped")
 
 
@@ -170,192 +161,170 @@ def _pki_options(options: AggregatedOptions, component: str) -> PkiOptions:
     )
 
 
-class _Starting:
-    """The steps of a start, in their order, and what each leaves for the next."""
+class _Start:
+    """The steps of a start, and what each leaves for the next."""
 
-    def __init__(self, options: AggregatedOptions, catalog: Catalog, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        options: AggregatedOptions,
+        catalog: Catalog,
+        runtime: Runtime,
+        admission: Sequence[Admission],
+    ) -> None:
+        self.shutdown: Final = Shutdown()
+        self.component: Final = options.component_for(list(catalog.groups))
+        self.shares_store = False
+        self.assembly: Assembly
+        self.listener: Listener
         self._options = options
         self._catalog = catalog
         self._runtime = runtime
-        self.component = options.component_for(list(catalog.groups))
-        self.shares_store = False
+        self._admission = admission
         self._requested = _pki_options(options, self.component)
         self._pki: Pki
         self._renewal: CertificateReload
         self._client: ApiClient
         self._trust: MainTrust
-        self._storage: Storage
-        self._encryption: Encryption | None = None
+        self._store: OpenStore
+        self._remote: Remote | None = None
+        self._reviews: Reviews
+        self._audit: Audit | None
         self._coordinator: Coordinator
         self._namespaces: MainNamespaces
-        self._guard: StoreGuard | None
-        self._metrics = Metrics()
+        self._tasks: Tasks
 
-    async def meet_main(self, undo: AsyncExitStack) -> None:
-        """Have keys, and know whom to believe."""
+    async def meet_main(self) -> None:
         options, runtime = self._options, self._runtime
         self._pki = await asyncio.to_thread(_make_pki, options.serve, runtime, self._requested)
         config = await asyncio.to_thread(_read_main, options.main_kubeconfig)
         self._client = ApiClient.connect(config, runtime=runtime)
-        undo.push_async_callback(self._client.close)
+        self.shutdown.add("main client", self._client.close)
         self._trust = MainTrust(self._client, runtime, options.serve.data_dir)
         await self._trust.load()
 
-    async def open_store(self, undo: AsyncExitStack) -> None:
-        """Open the store, and see whose it is."""
-        serve = self._options.serve
-        self._storage, self._guard = await open_guarded(
-            serve.store_address, self._runtime, undo, data_dir=serve.data_dir
-        )
-        config = serve.encryption_provider_config
-        if config is not None:
-            self._encryption = await Encryption.load(config, self._storage, self._runtime)
-            undo.push_async_callback(self._encryption.close)
+    async def open_store(self) -> None:
+        serve, runtime = self._options.serve, self._runtime
+        store = await open_store(serve, runtime, self.shutdown)
+        self._store = store = await load_encryption(store, serve, runtime, self.shutdown)
         cluster = await cluster_of(self._client)
-        self.shares_store = await is_shared(self._opened, cluster)
-        await check_component(self._storage, self.component, self._pki)
-        main, remote = ClientMainApi(self._client), None
-        if not self.shares_store:
-            await check_main(self._storage, cluster)
-            store_id = await ensure_store_id(self._storage, self._runtime)
-            remote = Remote(main=main, store=store_id)
-        self._coordinator = self._make_coordinator(remote)
-        if self._guard is not None:
-            self._guard.accepted.subscribe(self._coordinator.store_replaced)
+        self.shares_store = await is_shared(store.opened, cluster)
+        await check_component(store.storage, self.component, self._pki)
+        if self.shares_store:
+            return
+        await check_main(store.storage, cluster)
+        store_id = await ensure_store_id(store.storage, runtime)
+        self._remote = Remote(main=ClientMainApi(self._client), store=store_id)
+
+    async def forget_stores(self) -> None:
+        own = None if self._remote is None else self._remote.store
         for store in self._options.forget_stores:
-            if remote is not None and store == remote.store:
+            if store == own:
                 raise OpenRefused(f"--forget-store {store}: that is the store of this server")
             names = [name_of(each.kind.group_resource) for each in self._catalog.persisted()]
-            await forget_store(main, names, store=store)
+            await forget_store(ClientMainApi(self._client), names, store=store)
 
-    @property
-    def _opened(self) -> Storage:
-        """The store as it reads with the keys there are."""
-        return self._storage if self._encryption is None else self._encryption.storage
+    async def open_reviews(self) -> None:
+        self._reviews = Reviews(self._client, self._runtime)
+        self.shutdown.add("reviews", self._reviews.close)
 
-    def _make_coordinator(self, remote: Remote | None) -> Coordinator:
-        serve = self._options.serve
-        membership = MembershipOptions(
-            host=socket.gethostname(),
-            release=self._catalog.name,
-            component=self.component,
-            notes=LeaseNotes(
-                self._metrics, None if self._encryption is None else self._encryption.keys
-            ),
-            mode=serve.recorded_mode,
-            lease_seconds=serve.identity_lease_duration_seconds,
-            renew_seconds=serve.identity_lease_renew_interval_seconds,
-            has_lease=serve.feature_gates.api_server_identity,
-        )
-        coordination = CoordinatorOptions(
-            membership=membership,
-            may_change_mode=serve.coordination.change_mode,
-            may_force=serve.coordination.vote_bootstrap == "force",
-            loose_bound_seconds=serve.coordination.loose_bound_seconds,
-        )
-        if self._guard is not None:
-            coordination = replace(coordination, confirm_store=self._guard.confirm)
-        return Coordinator(
-            self._storage,
-            self._catalog,
-            self._runtime,
-            coordination,
-            keys=None if self._encryption is None else self._encryption.keys,
-            remote=remote,
-        )
+    async def open_audit(self) -> None:
+        self._audit = await open_audit(self._options.serve.audit, self._runtime)
+        if self._audit is not None:
+            self.shutdown.add("audit", self._audit.close)
 
-    async def assemble(self, undo: AsyncExitStack, admission: Sequence[Admission]) -> Assembly:
-        """Put the parts together: who may come in is the main servers' to say."""
-        coordinator, serve, trust = self._coordinator, self._options.serve, self._trust
-        reviews = Reviews(self._client, self._runtime)
-        undo.push_async_callback(reviews.close)
+    async def build(self) -> None:
+        """The main servers authenticate and authorize."""
+        serve, store, trust = self._options.serve, self._store, self._trust
         self._namespaces = MainNamespaces(self._client, self._runtime)
-        encryption = self._encryption
-        assembly = await assemble(
-            self._opened,
-            self._catalog,
-            self._runtime,
-            secrets=Secrets(tokens={}, continue_key=self._pki.continue_key),
-            address=f"{serve.bind}:{serve.port}",
-            policy=coordinator.policy,
-            barrier=WriteBarrier(coordinator),
-            gates=serve.feature_gates,
-            version_of=coordinator.version_of,
-            admission=(self._namespaces, *admission),
-            sealed=None if encryption is None else Sealed(self._storage, encryption.keys),
-            limits=request_limits(serve.limits),
-            audit=await load_audit(serve.audit, self._runtime, undo),
-            metrics=self._metrics,
-            auth_parts=AuthParts(
-                authentication=ForgetfulAuthentication(trust.proxies, trust.clients, reviews),
-                authorizer=reviews,
+        foundation = store.foundation(self._catalog, self._runtime)
+        kind = CoordinatorKind(component=self.component, remote=self._remote, serves_crds=False)
+        self._coordinator = coordinator = build_coordinator(serve, store, foundation, kind)
+        self.assembly = build(
+            foundation,
+            AccessOptions(
+                secrets=Secrets(tokens={}, continue_key=self._pki.continue_key),
+                admission=(self._namespaces, *self._admission),
+                audit=self._audit,
+                auth_parts=AuthParts(
+                    authentication=ForgetfulAuthentication(
+                        trust.proxies, trust.clients, self._reviews
+                    ),
+                    authorizer=self._reviews,
+                ),
             ),
+            EndpointOptions(
+                address=f"{serve.bind}:{serve.port}",
+                gates=serve.feature_gates,
+                limits=request_limits(serve.limits),
+            ),
+            agreement_of(coordinator),
         )
-        coordinator.table.switched.subscribe(assembly.discovery.forget)
-        undo.push_async_callback(assembly.close)
-        undo.push_async_callback(coordinator.close)
-        return assembly
+        subscribe_all(
+            agreement_subscriptions(
+                self.assembly, coordinator, guard=store.guard, encryption=store.encryption
+            )
+        )
 
-    async def listen(self, undo: AsyncExitStack, assembly: Assembly) -> Listener:
+    async def start_assembly(self) -> None:
+        await self.assembly.start()
+        self.shutdown.add("assembly", self.assembly.close)
+        self.shutdown.add("participation", self._coordinator.close)
+
+    async def listen(self) -> None:
         serve, pki = self._options.serve, self._pki
         material = self._trust.tls(pki.serving_cert_file, pki.serving_key_file, serve.tls)
         self._renewal = CertificateReload(pki, self._requested, self._runtime, material=material)
-        self._renewal.publish(assembly.metrics)
-        listener = await Listener.start(
-            assembly.app,
-            bind=serve.bind,
-            port=serve.port,
-            runtime=self._runtime,
-            tls=material,
-            limits=listener_limits(serve.limits),
-            gate=assembly.app.gate,
-            given_up=assembly.app.given_up,
-            quick=assembly.app.quick,
-            error_body=error_body,
-        )
-        undo.push_async_callback(listener.stop, grace_seconds=serve.grace_seconds)
-        return listener
+        self._renewal.publish(self.assembly.metrics)
+        self.listener = listener = await listen(self.assembly, serve, self._runtime, material)
+        self.shutdown.add("listener", partial(listener.stop, grace_seconds=serve.grace_seconds))
 
-    async def take_part(self, assembly: Assembly, port: int) -> None:
-        """Join the servers and report; from then on objects can be written."""
+    async def participate(self) -> None:
         address = self._options.address
-        await take_part(
+        participation = Participation.show(
             self._coordinator,
-            assembly,
-            address=f"{address}:{port}" if address else "",
+            self.assembly,
+            encryption=self._store.encryption,
+            address=f"{address}:{self.listener.port}" if address else "",
             livez_grace_seconds=self._options.serve.livez_grace_seconds,
-            encryption=self._encryption,
         )
+        await run_steps(PARTICIPATION, participation)
 
-    async def go_to_work(
-        self, undo: AsyncExitStack, assembly: Assembly, listener: Listener
-    ) -> None:
-        """Begin what goes on for ever, and make this server known."""
-        runtime, serve = self._runtime, self._options.serve
-        tasks = runtime.tasks("aggregated", on_failure=lambda _: None)
-        undo.push_async_callback(tasks.close)
+    async def start_background(self) -> None:
+        runtime, serve, store = self._runtime, self._options.serve, self._store
+        self._tasks = tasks = runtime.tasks("aggregated", on_failure=lambda _: None)
+        self.shutdown.add("background", tasks.close)
 
         async def follow_namespaces() -> None:
-            await self._namespaces.run(assembly.store, self._catalog)
+            await self._namespaces.run(self.assembly.store, self._catalog)
 
-        tasks.spawn_loop("memory", give_back_memory(listener.counters, runtime.clock, find_trim()))
+        memory = give_back_memory(self.listener.counters, runtime.clock, find_trim())
+        tasks.spawn_loop("memory", memory)
         tasks.spawn_loop("certificates", self._renewal.run())
-        renew_seconds = self._options.serve.identity_lease_renew_interval_seconds
-        keep_guard(self._guard, assembly.health, tasks, interval_seconds=renew_seconds)
+        renew_seconds = serve.identity_lease_renew_interval_seconds
+        keep_guard(store.guard, self.assembly.health, tasks, interval_seconds=renew_seconds)
         tasks.spawn_loop("trust", _for_ever("whom to believe", self._trust.follow, runtime))
         tasks.spawn_loop("namespaces", _for_ever("namespaces", follow_namespaces, runtime))
         if not self.shares_store and serve.compaction_interval_seconds > 0:
-            work = _compact(self._storage, runtime, serve.compaction_interval_seconds)
+            work = _compact(store.storage, runtime, serve.compaction_interval_seconds)
             tasks.spawn_loop("compaction", work)
-        if self._options.registers_itself:
-            registration = self._registration(listener.port)
-            # Not of livez: a restart would not bring the main servers back.
-            assembly.health.add("api-service-registration", lambda: registration.trouble, "readyz")
-            undo.push_async_callback(runtime.clock.sleep, NOT_READY_SECONDS)
-            undo.push_async_callback(registration.leave)
-            await registration.enter()
-            self._coordinator.mirror.listeners.append(registration.server_changed)
-            tasks.spawn_loop("self-registration", registration.run())
+
+    async def register_apis(self) -> None:
+        if not self._options.registers_itself:
+            return
+        registration = self._registration(self.listener.port)
+        # Not of livez: a restart would not bring the main servers back.
+        self.assembly.health.add("api-service-registration", lambda: registration.trouble, "readyz")
+
+        async def leave() -> None:
+            try:
+                await registration.leave()
+            finally:
+                await self._runtime.clock.sleep(NOT_READY_SECONDS)
+
+        self.shutdown.add("registration", leave)
+        await registration.enter()
+        subscribe_all(registration_subscriptions(self._coordinator, registration))
+        self._tasks.spawn_loop("self-registration", registration.run())
 
     def _registration(self, port: int) -> SelfRegistration:
         options = self._options
@@ -373,6 +342,21 @@ class _Starting:
             own=EndpointAddress(options.address, port),
             living=_Living(self._coordinator, self.component),
         )
+
+
+START: Final[tuple[Step[_Start], ...]] = (
+    Step("main servers", _Start.meet_main, "they say which clients and proxies are trusted"),
+    Step("store", _Start.open_store, "it must be that of this component, for these main servers"),
+    Step("forgotten stores", _Start.forget_stores, "before this server reports to the same APIs"),
+    Step("reviews", _Start.open_reviews, "the main servers authorize what the audit log is about"),
+    Step("audit", _Start.open_audit, "a wrong policy ends the start before anything is served"),
+    Step("build", _Start.build, "all parts are complete before the first of them is started"),
+    Step("assembly", _Start.start_assembly, "no request comes before the admission is read"),
+    Step("listener", _Start.listen, "others see how the start goes on, and its port is known"),
+    Step("participation", _Start.participate, "KEP-2339: see `startup.PARTICIPATION`"),
+    Step("background", _Start.start_background, "trust, namespaces and the store may change"),
+    Step("registration", _Start.register_apis, "the main servers pass on requests from here on"),
+)
 
 
 class _Living:

@@ -9,6 +9,7 @@ behind this one (`aggregated`).
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from restow.aggregator.backends import ClientCertificate, Identity, RemoteBackends
@@ -20,7 +21,8 @@ from restow.aggregator.proxy import Proxy
 from restow.aggregator.published_headers import PublishedHeaders
 from restow.aggregator.services import StoredServices
 from restow.aio import Runtime
-from restow.apiserver.pki import Pki
+from restow.apiserver.pki import FRONT_PROXY_NAME, Pki
+from restow.controllers import ProxyTrust
 from restow.registry.catalog import Catalog
 from restow.registry.reconcile_loops import repeat
 from restow.registry.store import ResourceStore
@@ -47,12 +49,28 @@ def aggregation_options(pki: Pki, bind: str) -> AggregationOptions:
     return AggregationOptions(identity=identity, allows_loopback=_is_loopback(bind))
 
 
+def proxy_trust(pki: Pki) -> ProxyTrust:
+    """How servers behind a main server with these keys know that it asks."""
+    return ProxyTrust(
+        client_ca_pem=pki.client_ca_pem.decode(),
+        proxy_ca_pem=pki.front_proxy_ca_pem.decode(),
+        allowed_names=(FRONT_PROXY_NAME,),
+    )
+
+
 class Aggregation:
     """All of them. Started when the store can be read, closed before it."""
 
     def __init__(
-        self, store: ResourceStore, catalog: Catalog, runtime: Runtime, options: AggregationOptions
+        self,
+        store: ResourceStore,
+        catalog: Catalog,
+        runtime: Runtime,
+        options: AggregationOptions,
+        *,
+        is_leading: Callable[[], bool],
     ) -> None:
+        """`is_leading`: whether this server writes which APIs are available."""
         services = StoredServices(store, catalog)
         self._runtime = runtime
         self._tasks = runtime.tasks("aggregation", on_failure=lambda _: None)
@@ -70,6 +88,7 @@ class Aggregation:
             services,
             store,
             runtime,
+            is_leading=is_leading,
             on_looked=self._backends.settle,
         )
         # A server that is dead is noticed by those who ask it, long before the next look at it.

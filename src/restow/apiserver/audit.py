@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from restow.aio import Runtime, Tasks, in_own_thread
+from restow.aio.events import EventChannel
 from restow.apiserver.audit_options import AuditOptions
 from restow.audit import (
     LEVEL_NAMES,
     Auditor,
+    AuditPolicy,
     PolicyError,
     default_policy,
     read_policy,
 )
 from restow.audit.log_file import LogFile, Rotation
 from restow.audit.sink import BatchSink, BlockingSink
-from restow.authorization import Authorizer
 from restow.request.metrics import Metrics
 
 POLL_SECONDS: Final = 2.0
@@ -37,10 +37,11 @@ class Audit:
     """A server's audit log, from its start to its end. Made by `open_audit`."""
 
     def __init__(
-        self, auditor: Auditor, sink: BatchSink | BlockingSink, tasks: Tasks, runtime: Runtime
+        self, policy: AuditPolicy, sink: BatchSink | BlockingSink, tasks: Tasks, runtime: Runtime
     ) -> None:
-        self.auditor: Final = auditor
-        self._sink = sink
+        self.policy = policy
+        self.policy_changed: Final = EventChannel[[AuditPolicy]]()
+        self.sink: Final = sink
         self._tasks = tasks
         self._clock = runtime.clock
 
@@ -58,21 +59,17 @@ class Audit:
             seen = found
             try:
                 read = partial(read_policy, path)
-                self.auditor.policy = await in_own_thread("audit policy", read)
+                self.policy = await in_own_thread("audit policy", read)
             except PolicyError as error:
                 # Without a trace: the text says all that there is to know.
                 logger.warning("the audit log goes on by the policy that it has: %s", error)
             else:
+                self.policy_changed.emit(self.policy)
                 logger.info("the audit log goes by the policy %s as it is now", path)
 
-    def join(self, authorizer: Authorizer, metrics: Metrics) -> None:
-        """Say in the log why somebody was let in, and show what is counted."""
-        self.auditor.reason = authorizer.reason
-        self.publish(metrics)
-
-    def publish(self, metrics: Metrics) -> None:
+    def publish(self, auditor: Auditor, metrics: Metrics) -> None:
         """Show what is counted."""
-        auditor, sink = self.auditor, self._sink
+        sink = self.sink
         metrics.counter(
             "apiserver_audit_event_total",
             "Audit events that were written to the log.",
@@ -98,7 +95,7 @@ class Audit:
 
     async def close(self) -> None:
         """Write what is left. Whoever answers requests has stopped before."""
-        await self._sink.close()
+        await self.sink.close()
         await self._tasks.close()
 
 
@@ -125,17 +122,9 @@ async def open_audit(
         sink = BlockingSink(file, runtime.clock, tasks)
     else:
         sink = BatchSink(file, runtime.clock, tasks)
-    audit = Audit(Auditor(policy, sink, runtime.clock), sink, tasks, runtime)
+    audit = Audit(policy, sink, tasks, runtime)
     if path is not None:
         audit.follow(path, signature, poll_seconds=poll_seconds)
-    return audit
-
-
-async def load_audit(options: AuditOptions, runtime: Runtime, undo: AsyncExitStack) -> Audit | None:
-    """The same, closed by whoever undoes the start: after all that is answered."""
-    audit = await open_audit(options, runtime)
-    if audit is not None:
-        undo.push_async_callback(audit.close)
     return audit
 
 

@@ -59,13 +59,14 @@ class DashboardPages:
         self,
         sessions: Sessions,
         used: UsedTickets,
+        chain: App,
         *,
         credential_of: Callable[[HttpRequest], Credential],
         clock: Clock,
         tasks: Tasks,
     ) -> None:
-        self.app: App | None = None
-        """The chain that answers the watches; set when it is there."""
+        """`chain` answers the watches."""
+        self._chain = chain
         self._sessions = sessions
         self._used = used
         self._credential_of = credential_of
@@ -146,12 +147,13 @@ class DashboardPages:
         return _json(200, {"user": context.user.name, "expires": expires})
 
     def _watch(self, context: Context) -> Answer:
-        assert self.app is not None, "the pages were not joined to the chain"
         found = self._sessions.session_of(context.request)
         seconds = SECONDS_MAX
         if found is not None:
             seconds = (found.expires - self._clock.wall()).total_seconds()
-        return bundle(context, self.app, clock=self._clock, tasks=self._tasks, seconds_max=seconds)
+        return bundle(
+            context, self._chain, clock=self._clock, tasks=self._tasks, seconds_max=seconds
+        )
 
 
 def _read_ticket(context: Context) -> str:

@@ -11,7 +11,6 @@ Not here: what the file may say (`restow.encryption`), which key is written when
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -47,11 +46,8 @@ class Encryption:
         await keys.load()
         return cls(keys, storage, runtime)
 
-    def follow(self, coordinator: Coordinator, *, forget: Callable[[str], None]) -> None:
-        """From now on take what the file says when it changes.
-
-        `forget` drops what was made of values under a root that can be opened now.
-        """
+    def follow(self, coordinator: Coordinator) -> None:
+        """From now on take what the file says when it changes."""
 
         async def check(keys: Keys) -> None:
             try:
@@ -59,19 +55,13 @@ class Encryption:
             except CoordinationError as error:
                 raise OpenRefused(str(error)) from error
 
-        def recovered(roots: frozenset[str]) -> None:
-            for root in roots:
-                forget(root)
-
         async def publish() -> None:
             try:
                 await coordinator.membership.renew()
             except StorageError as error:
                 logger.warning("the lease is not renewed now, but within seconds: %s", error)
 
-        self.keys.check = check
-        self.keys.publish = publish
-        self.storage.on_recovered = recovered
+        self.keys.connect(check=check, publish=publish)
         if coordinator.key_watch is None:  # there is nobody to be told
             self.keys.listeners.append(self.keys.settled)
         self._tasks.spawn_loop("follow the configuration", self.keys.follow())

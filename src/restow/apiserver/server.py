@@ -1,9 +1,7 @@
 """One server process: from its options to a listening port, and back.
 
-Start, in order: data directory and keys -> store -> is it our cluster -> caches and chain -> listen
--> join the servers -> report what is hosted, which opens it for writing -> first objects ->
-front port -> kubeconfig -> ready. Stop: not ready -> leave the front port -> drain -> withdraw the
-reports -> close.
+`START` has the steps of its start, `restow.apiserver.shutdown` those of its end, which begins with
+not being ready and leaving the front port.
 """
 
 from __future__ import annotations
@@ -12,64 +10,71 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from dataclasses import fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from restow.admission import Admission
 from restow.aio import Runtime, Tasks, in_own_thread
-from restow.apiserver.aggregation import aggregation_options
-from restow.apiserver.assembly import Assembly, Secrets, assemble, make_custom_resources
-from restow.apiserver.audit import load_audit
+from restow.aio.leader_election import LeaderElector
+from restow.apiserver.aggregation import aggregation_options, proxy_trust
+from restow.apiserver.assembly import Assembly
+from restow.apiserver.audit import Audit, open_audit
 from restow.apiserver.authentication import Authenticators
+from restow.apiserver.build import build
+from restow.apiserver.build_inputs import AccessOptions, EndpointOptions, Secrets
+from restow.apiserver.build_store import (
+    CoordinatorKind,
+    OpenStore,
+    agreement_of,
+    build_coordinator,
+    load_encryption,
+    open_store,
+)
 from restow.apiserver.certificate_reload import CertificateReload, make_material
 from restow.apiserver.cluster_keys import check_keys_exist
-from restow.apiserver.encryption import Encryption
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
-from restow.apiserver.lease_notes import LeaseNotes
-from restow.apiserver.limits import listener_limits, request_limits
+from restow.apiserver.limits import request_limits
+from restow.apiserver.listening import listen, publish_listener
 from restow.apiserver.memory_trim import find_trim, give_back_memory
 from restow.apiserver.option_files import read_authorities
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import (
     ADMIN_GROUP,
     ADMIN_USER,
-    FRONT_PROXY_NAME,
     Pki,
     PkiOptions,
     ensure_pki,
 )
 from restow.apiserver.releases import find_release
 from restow.apiserver.runtime_config import with_served
-from restow.apiserver.service_accounts import account_rules
-from restow.apiserver.startup import take_part
-from restow.apiserver.store_guard import StoreGuard, keep_guard, open_guarded
-from restow.apiserver.webhooks import Webhooks
+from restow.apiserver.service_accounts import AccountRules, account_rules
+from restow.apiserver.shutdown import Shutdown
+from restow.apiserver.startup import PARTICIPATION, Participation, Step, run_steps, start
+from restow.apiserver.store_guard import StoreGuard, keep_guard
+from restow.apiserver.subscriptions import (
+    agreement_subscriptions,
+    certificate_subscriptions,
+    subscribe_all,
+)
 from restow.controllers import (
     ControllerManager,
     ControllerManagerOptions,
     CrdControllerOptions,
     EndpointAddress,
-    ProxyTrust,
+    leader_elector,
 )
-from restow.endpoints.barrier import WriteBarrier
 from restow.httpserver import Listener, TlsMaterial, open_front_sockets
 from restow.registry.catalog import Catalog, release_catalog
-from restow.registry.committer import Sealed
 from restow.registry.reconcile_loops import repeat
 from restow.registry.resource import Resource
 from restow.request.context import User
-from restow.request.metrics import Metrics
-from restow.request.responses import error_body
 from restow.storage.errors import OpenRefused
 from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transaction
 from restow.storage.private_files import make_data_directory
 from restow.storageversion.agreements import Announcer
 from restow.storageversion.coordinator import Coordinator
-from restow.storageversion.coordinator_parts import CoordinatorOptions
-from restow.storageversion.membership import MembershipOptions
 from restow.storageversion.remote_registration import check_not_reported
 from restow.storageversion.remote_reports import RemoteReports
 from restow.storageversion.store_scan import FIRST_SECONDS, BackgroundScan
@@ -77,6 +82,7 @@ from restow.storageversion.store_scan import FIRST_SECONDS, BackgroundScan
 CLUSTER_KEY: Final = Key("/restow/localcluster")
 NOT_READY_SECONDS: Final = 0.2
 """Between saying that it is not ready and draining, so that balancers can look away."""
+SERVER_ID_BYTES: Final = 8
 OWN_CONTEXT_NAME: Final = "restow-own"
 """In a kubeconfig whose usual context is the front port."""
 
@@ -86,27 +92,27 @@ logger = logging.getLogger(__name__)
 class ApiServer:
     """A running server. Made by `start`."""
 
-    def __init__(
-        self, options: ServeOptions, assembly: Assembly, listener: Listener, undo: AsyncExitStack
-    ) -> None:
-        self._options = options
-        self._listener = listener
-        self._undo = undo
-        self._clock = assembly.server.runtime.clock
-        self.metrics = assembly.metrics
+    def __init__(self, started: _Start) -> None:
+        self._options = started.options
+        self._started = started
+        self.metrics = started.assembly.metrics
         """What it counts, as `/metrics` shows it."""
         self._stopping = False
-        self.front_url: str | None = None
-        """The address that this server shares with others, once it takes part."""
-        assembly.health.add("shutdown", lambda: "stopping" if self._stopping else None, "readyz")
+        health = started.assembly.health
+        health.add("shutdown", lambda: "stopping" if self._stopping else None, "readyz")
 
     @property
     def port(self) -> int:
-        return self._listener.port
+        return self._started.listener.port
+
+    @property
+    def front_url(self) -> str | None:
+        """The address that this server shares with others, if it takes part in one."""
+        return self._started.front_url
 
     @property
     def kubeconfig(self) -> Path:
-        return self._options.kubeconfig or self._options.data_dir / "kubeconfig"
+        return self._started.kubeconfig
 
     @classmethod
     async def start(
@@ -118,165 +124,227 @@ class ApiServer:
         admission: Sequence[Admission] = (),
     ) -> ApiServer:
         """Start a server; returns when it is ready. `kinds` are served besides the release's;
-        `admission` has the last word on each write."""
-        catalog = load_catalog(options, kinds)
-        pki = await _load_pki(options, runtime)
+        `admission` is asked last about each write."""
+        started = _Start(options, load_catalog(options, kinds), runtime, admission)
+        await start(START, started, started.shutdown)
+        return cls(started)
+
+    async def stop(self) -> None:
+        """Not ready, drain, close."""
+        self._stopping = True
+        if self.front_url is not None:
+            await self._started.listener.retire()
+        else:
+            await self._started.runtime.clock.sleep(NOT_READY_SECONDS)
+        await self._started.shutdown.run()
+        logger.info("stopped")
+
+
+class _Start:
+    """The steps of a start, and what each leaves for the next."""
+
+    def __init__(
+        self,
+        options: ServeOptions,
+        catalog: Catalog,
+        runtime: Runtime,
+        admission: Sequence[Admission],
+    ) -> None:
+        self.options: Final = options
+        self.runtime: Final = runtime
+        self.shutdown: Final = Shutdown()
+        self.front_url: str | None = None
+        self.assembly: Assembly
+        self.listener: Listener
+        self._catalog = catalog
+        self._admission = admission
+        self._keys: _Keys
+        self._authenticators: Authenticators
+        self._store: OpenStore
+        self._audit: Audit | None
+        self._server_id = runtime.ids.nonce(SERVER_ID_BYTES)
+        self._coordinator: Coordinator
+        self._elector: LeaderElector
+        self._controllers: ControllerManager
+
+    async def load_keys(self) -> None:
+        options, runtime = self.options, self.runtime
+        await check_keys_exist(options.store_address, options.data_dir / "pki", runtime)
+        pki = await in_own_thread("keys", partial(_make_pki, options, runtime))
         material = await in_own_thread("keys", partial(_make_material, options, pki))
-        renewal = CertificateReload(pki, _pki_options(options), runtime, material=material)
-        accounts = await in_own_thread(
-            "keys", partial(account_rules, pki, options.service_accounts)
+        self._keys = _Keys(
+            pki=pki,
+            material=material,
+            renewal=CertificateReload(pki, _pki_options(options), runtime, material=material),
+            accounts=await in_own_thread(
+                "keys", partial(account_rules, pki, options.service_accounts)
+            ),
         )
-        async with AsyncExitStack() as undo:
-            authenticators = await _load_authenticators(options, pki, runtime, undo)
-            authenticators.follow(renewal)
-            storage, guard = await open_guarded(
-                options.store_address, runtime, undo, data_dir=options.data_dir
-            )
-            await check_not_reported(storage)
-            await _check_cluster(storage, pki)
-            encryption = await _load_encryption(options, storage, runtime, undo)
-            opened: Storage = storage if encryption is None else encryption.storage
-            sealed = None if encryption is None else Sealed(storage, encryption.keys)
-            metrics, webhooks = Metrics(), Webhooks(runtime)
-            coordinator = Coordinator(
-                storage,
-                catalog,
-                runtime,
-                _coordinator_options(
-                    options,
-                    release=catalog.name,
-                    notes=LeaseNotes(metrics, None if encryption is None else encryption.keys),
-                    guard=guard,
-                ),
-                keys=None if sealed is None else sealed.keys,
-                custom=lambda registration: make_custom_resources(
-                    registration, opened, catalog, webhooks, runtime
-                ),
-            )
-            if guard is not None:
-                guard.accepted.subscribe(coordinator.store_replaced)
-            assembly = await assemble(
-                opened,
-                catalog,
-                runtime,
-                secrets=Secrets(tokens={}, continue_key=pki.continue_key),
-                authenticators=authenticators,
+
+    async def load_authenticators(self) -> None:
+        options, pki = self.options, self._keys.pki
+        self._authenticators = authenticators = await Authenticators.load(
+            options.authentication,
+            self.runtime,
+            tokens={pki.admin_token: User(ADMIN_USER, (ADMIN_GROUP,))},
+            token_auth_file=options.token_auth_file,
+            client_ca_pem=pki.client_ca_pem,
+            own_issuers=options.service_accounts.issuers,
+        )
+        self.shutdown.add("authenticators", authenticators.close)
+        authenticators.follow(self._keys.renewal)
+
+    async def open_store(self) -> None:
+        store = await open_store(self.options, self.runtime, self.shutdown)
+        await check_not_reported(store.storage)
+        await _check_cluster(store.storage, self._keys.pki)
+        self._store = await load_encryption(store, self.options, self.runtime, self.shutdown)
+
+    async def open_audit(self) -> None:
+        self._audit = await open_audit(self.options.audit, self.runtime)
+        if self._audit is not None:
+            self.shutdown.add("audit", self._audit.close)
+
+    async def build(self) -> None:
+        options, runtime, store, keys = self.options, self.runtime, self._store, self._keys
+        foundation = store.foundation(self._catalog, runtime)
+        coordinator = build_coordinator(options, store, foundation, CoordinatorKind())
+        elector = leader_elector(store.opened, runtime, self._server_id)
+        agreement = replace(
+            agreement_of(coordinator),
+            mirror=coordinator.mirror,
+            reports=RemoteReports(store.storage, coordinator.mirror, runtime),
+            is_whole=partial(_is_whole, coordinator, store.guard),
+        )
+        self.assembly = build(
+            foundation,
+            AccessOptions(
+                secrets=Secrets(tokens={}, continue_key=keys.pki.continue_key),
+                authenticators=self._authenticators,
+                accounts=keys.accounts,
+                admission=self._admission,
+                audit=self._audit,
+            ),
+            EndpointOptions(
                 address=f"{options.bind}:{options.port}",
-                policy=coordinator.policy,
-                barrier=WriteBarrier(coordinator),
                 gates=options.feature_gates,
-                version_of=coordinator.version_of,
-                admission=admission,
-                sealed=sealed,
-                reports=RemoteReports(storage, coordinator.mirror, runtime),
-                passes_on=aggregation_options(pki, options.bind),
                 limits=request_limits(options.limits),
-                audit=await load_audit(options.audit, runtime, undo),
-                accounts=accounts,
-                mirror=coordinator.mirror,
-                custom=coordinator.custom,
-                webhooks=webhooks,
-                metrics=metrics,
+                aggregation=aggregation_options(keys.pki, options.bind),
+                is_leading=lambda: elector.is_leading,
+            ),
+            agreement,
+        )
+        self._coordinator, self._elector = coordinator, elector
+        subscribe_all(
+            agreement_subscriptions(
+                self.assembly, coordinator, guard=store.guard, encryption=store.encryption
             )
-            catalog.is_whole = partial(_is_whole, assembly, guard)
-            coordinator.table.switched.subscribe(assembly.discovery.forget)
-            undo.push_async_callback(assembly.close)
-            undo.push_async_callback(coordinator.close)
-            assert assembly.aggregation is not None
-            await assembly.aggregation.start()
-            listener = await Listener.start(
-                assembly.app,
-                bind=options.bind,
-                port=options.port,
-                runtime=runtime,
-                tls=material,
-                limits=listener_limits(options.limits),
-                gate=assembly.app.gate,
-                given_up=assembly.app.given_up,
-                quick=assembly.app.quick,
-                error_body=error_body,
-            )
-            undo.push_async_callback(listener.stop, grace_seconds=options.grace_seconds)
-            assembly.rewriter.others.asked = lambda: listener.counters.requests_total
-            _publish(assembly.metrics, listener)
-            authenticators.publish(assembly.metrics)
-            tasks = runtime.tasks("apiserver")
-            undo.push_async_callback(tasks.close)
-            renewal.publish(assembly.metrics)
-            tasks.spawn_loop("certificates", renewal.run())
-            renew_seconds = options.identity_lease_renew_interval_seconds
-            keep_guard(guard, assembly.health, tasks, interval_seconds=renew_seconds)
-            tasks.spawn_loop(
-                "memory", give_back_memory(listener.counters, runtime.clock, find_trim())
-            )
-            _scan_in_background(options, assembly, coordinator, tasks)
-            undo.push_async_callback(assembly.custom.close)  # or it would register while it leaves
-            announcer = Announcer(coordinator.mirror, assembly.store, assembly.catalog, runtime)
-            own = _advertised(options.bind, listener.port)
+        )
 
-            async def joined() -> None:
-                coordinator.announce(announcer)
-                await assembly.custom.start()
+    async def start_assembly(self) -> None:
+        await self.assembly.start()
+        self.shutdown.add("assembly", self.assembly.close)
+        self.shutdown.add("participation", self._coordinator.close)
+        assert self.assembly.aggregation is not None
+        await self.assembly.aggregation.start()
 
-            await take_part(
-                coordinator,
-                assembly,
-                address="" if own is None else f"{own.ip}:{own.port}",
-                livez_grace_seconds=options.livez_grace_seconds,
-                encryption=encryption,
-                joined=joined,
-                reported=assembly.custom.wait_for_first,
-            )
-            controller_manager = ControllerManager(
-                opened,
-                assembly.store,
-                catalog,
-                runtime,
-                ControllerManagerOptions(
-                    server_id=runtime.ids.nonce(8),
-                    address=own,
-                    certificates=pki.serving_ca_pem.decode(),
-                    proxy_trust=_proxy_trust(pki),
-                    sign_account_token=accounts.sign_for_secret,
-                    compaction_seconds=options.compaction_interval_seconds,
-                    event_ttl_seconds=options.event_ttl_seconds,
-                ),
-                definitions=CrdControllerOptions(
-                    served_by_all=coordinator.custom_registration.served_by_all,
-                    closed_by_all=coordinator.custom_registration.closed_by_all,
-                    hosted_otherwise=coordinator.custom_registration.hosted_otherwise,
-                    wake=coordinator.custom_registration.wake,
-                ),
-                remote=assembly.aggregation.contents,
-            )
-            undo.push_async_callback(controller_manager.close)
-            assembly.aggregation.availability.is_leading = lambda: controller_manager.is_leading
-            await controller_manager.start()
-            renewal.listeners.append(
-                lambda new: controller_manager.take_certificates(
-                    new.serving_ca_pem.decode(), _proxy_trust(new)
-                )
-            )
-            front_url = _open_front(options, listener, runtime)
-            server = cls(options, assembly, listener, undo.pop_all())
-        server.front_url = front_url
-        url = f"https://{_host(options.bind)}:{listener.port}"
-        assert assembly.service_accounts is not None
-        assembly.service_accounts.documents.address = (front_url or url).removeprefix("https://")
-        server.write_kubeconfig(renewal.pki)
-        renewal.listeners.append(server.write_kubeconfig)  # the certificate in it ends, too
+    async def listen(self) -> None:
+        options, metrics = self.options, self.assembly.metrics
+        self.listener = listener = await listen(
+            self.assembly, options, self.runtime, self._keys.material
+        )
+        self.shutdown.add("listener", partial(listener.stop, grace_seconds=options.grace_seconds))
+        publish_listener(metrics, listener)
+        self._authenticators.publish(metrics)
+        self._keys.renewal.publish(metrics)
+
+    async def start_background(self) -> None:
+        runtime, options = self.runtime, self.options
+        tasks = runtime.tasks("apiserver")
+        self.shutdown.add("background", tasks.close)
+        tasks.spawn_loop("certificates", self._keys.renewal.run())
+        renew_seconds = options.identity_lease_renew_interval_seconds
+        health = self.assembly.health
+        keep_guard(self._store.guard, health, tasks, interval_seconds=renew_seconds)
+        work = give_back_memory(self.listener.counters, runtime.clock, find_trim())
+        tasks.spawn_loop("memory", work)
+        _scan_in_background(options, self.assembly, self._coordinator, tasks)
+
+    async def participate(self) -> None:
+        assembly, own = self.assembly, _advertised(self.options.bind, self.port)
+        self.shutdown.add("custom resources", assembly.custom.close)
+        participation = Participation.show(
+            self._coordinator,
+            assembly,
+            encryption=self._store.encryption,
+            address="" if own is None else f"{own.ip}:{own.port}",
+            livez_grace_seconds=self.options.livez_grace_seconds,
+            announcer=Announcer(
+                self._coordinator.mirror, assembly.store, assembly.catalog, self.runtime
+            ),
+        )
+        await run_steps(PARTICIPATION, participation)
+
+    async def start_controllers(self) -> None:
+        options, keys = self.options, self._keys
+        registration = self._coordinator.custom_registration
+        assert self.assembly.aggregation is not None
+        self._controllers = ControllerManager(
+            self._store.opened,
+            self.assembly.store,
+            self._catalog,
+            self.runtime,
+            ControllerManagerOptions(
+                server_id=self._server_id,
+                address=_advertised(options.bind, self.port),
+                certificates=keys.pki.serving_ca_pem.decode(),
+                proxy_trust=proxy_trust(keys.pki),
+                sign_account_token=keys.accounts.sign_for_secret,
+                compaction_seconds=options.compaction_interval_seconds,
+                event_ttl_seconds=options.event_ttl_seconds,
+            ),
+            definitions=CrdControllerOptions(
+                served_by_all=registration.served_by_all,
+                closed_by_all=registration.closed_by_all,
+                hosted_otherwise=registration.hosted_otherwise,
+                wake=registration.wake,
+            ),
+            remote=self.assembly.aggregation.contents,
+            elector=self._elector,
+        )
+        self.shutdown.add("controllers", self._controllers.close)
+        await self._controllers.start()
+
+    async def open_front(self) -> None:
+        self.front_url = _open_front(self.options, self.listener, self.runtime)
+
+    async def publish_address(self) -> None:
+        url = f"https://{_host(self.options.bind)}:{self.port}"
+        assert self.assembly.service_accounts is not None
+        documents = self.assembly.service_accounts.documents
+        documents.take_address((self.front_url or url).removeprefix("https://"))
+        renewal = self._keys.renewal
+        self._write_kubeconfig(renewal.pki)
+        subscribe_all(certificate_subscriptions(renewal, self._controllers, self._write_kubeconfig))
         logger.info(
             "serving %d resources on %s, stored in %s",
-            len(catalog),
+            len(self._catalog),
             url,
-            options.store_address,
+            self.options.store_address,
         )
-        return server
 
-    def write_kubeconfig(self, pki: Pki) -> None:
+    @property
+    def port(self) -> int:
+        return self.listener.port
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.options.kubeconfig or self.options.data_dir / "kubeconfig"
+
+    def _write_kubeconfig(self, pki: Pki) -> None:
         """Leave one for clients, with these keys."""
-        url, extra = f"https://{_host(self._options.bind)}:{self.port}", []
-        if self.front_url is not None and not self._options.front_fds:
+        url, extra = f"https://{_host(self.options.bind)}:{self.port}", []
+        if self.front_url is not None and not self.options.front_fds:
             # With sockets of a parent, that one writes another with the front port.
             url, extra = self.front_url, [ExtraContext(OWN_CONTEXT_NAME, url)]
         write_kubeconfig(
@@ -284,23 +352,40 @@ class ApiServer:
             server_url=url,
             pki=pki,
             extra=extra,
-            needs_certificate=self._options.tls.client_auth == "required",
+            needs_certificate=self.options.tls.client_auth == "required",
         )
 
-    async def stop(self) -> None:
-        """Not ready, drain, close."""
-        self._stopping = True
-        if self.front_url is not None:
-            await self._listener.retire()
-        else:
-            await self._clock.sleep(NOT_READY_SECONDS)
-        await self._undo.aclose()
-        logger.info("stopped")
+
+START: Final[tuple[Step[_Start], ...]] = (
+    Step("keys", _Start.load_keys, "the store is compared with them, and the listener shows them"),
+    Step("authenticators", _Start.load_authenticators, "a wrong option ends the start early"),
+    Step("store", _Start.open_store, "it must be the store that this server and these keys know"),
+    Step("audit", _Start.open_audit, "a wrong policy ends the start before anything is served"),
+    Step("build", _Start.build, "all parts are complete before the first of them is started"),
+    Step("assembly", _Start.start_assembly, "no request comes before roles and APIs are read"),
+    Step("listener", _Start.listen, "others see how the start goes on, and its port is known"),
+    Step("background", _Start.start_background, "certificates and the store may change from here"),
+    Step("participation", _Start.participate, "KEP-2339: see `startup.PARTICIPATION`"),
+    Step("controllers", _Start.start_controllers, "they write objects, so that comes after it"),
+    Step("front port", _Start.open_front, "clients of the shared port expect a ready server"),
+    Step("address", _Start.publish_address, "clients are told of a server that is there"),
+)
 
 
-def _is_whole(assembly: Assembly, guard: StoreGuard | None) -> bool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Keys:
+    """What is read from the directory of keys, and the files that options name."""
+
+    pki: Pki
+    material: TlsMaterial
+    renewal: CertificateReload
+    accounts: AccountRules
+
+
+def _is_whole(coordinator: Coordinator, guard: StoreGuard | None) -> bool:
     """Whether all CRDs of the store are known, so that other resources do not exist."""
-    return assembly.custom.has_begun and (guard is None or guard.check() is None)
+    custom = coordinator.custom
+    return (custom is None or custom.has_begun) and (guard is None or guard.check() is None)
 
 
 def _scan_in_background(
@@ -336,31 +421,6 @@ def _scan_in_background(
     tasks.spawn_loop("storage scan", run())
 
 
-async def _load_encryption(
-    options: ServeOptions, storage: Storage, runtime: Runtime, undo: AsyncExitStack
-) -> Encryption | None:
-    if options.encryption_provider_config is None:
-        return None
-    encryption = await Encryption.load(options.encryption_provider_config, storage, runtime)
-    undo.push_async_callback(encryption.close)
-    return encryption
-
-
-async def _load_authenticators(
-    options: ServeOptions, pki: Pki, runtime: Runtime, undo: AsyncExitStack
-) -> Authenticators:
-    authenticators = await Authenticators.load(
-        options.authentication,
-        runtime,
-        tokens={pki.admin_token: User(ADMIN_USER, (ADMIN_GROUP,))},
-        token_auth_file=options.token_auth_file,
-        client_ca_pem=pki.client_ca_pem,
-        own_issuers=options.service_accounts.issuers,
-    )
-    undo.push_async_callback(authenticators.close)
-    return authenticators
-
-
 def _make_material(options: ServeOptions, pki: Pki) -> TlsMaterial:
     """What the listener shows and trusts: users' authorities, and those of proxies in front."""
     files = pki.tls_files()
@@ -369,27 +429,6 @@ def _make_material(options: ServeOptions, pki: Pki) -> TlsMaterial:
         read_authorities("--requestheader-client-ca-file", proxies.client_ca_file)
         files = replace(files, client_ca_files=(*files.client_ca_files, proxies.client_ca_file))
     return make_material(files, options.tls)
-
-
-def _coordinator_options(
-    options: ServeOptions, *, release: str, notes: LeaseNotes, guard: StoreGuard | None
-) -> CoordinatorOptions:
-    membership = MembershipOptions(
-        host=socket.gethostname(),
-        release=release,
-        notes=notes,
-        mode=options.recorded_mode,
-        lease_seconds=options.identity_lease_duration_seconds,
-        renew_seconds=options.identity_lease_renew_interval_seconds,
-        has_lease=options.feature_gates.api_server_identity,
-    )
-    coordination = CoordinatorOptions(
-        membership=membership,
-        may_change_mode=options.coordination.change_mode,
-        may_force=options.coordination.vote_bootstrap == "force",
-        loose_bound_seconds=options.coordination.loose_bound_seconds,
-    )
-    return coordination if guard is None else replace(coordination, confirm_store=guard.confirm)
 
 
 def _open_front(options: ServeOptions, listener: Listener, runtime: Runtime) -> str | None:
@@ -417,25 +456,6 @@ def load_catalog(options: ServeOptions, kinds: Sequence[Resource] = ()) -> Catal
     return Catalog(served, name=release.name)
 
 
-def _publish(metrics: Metrics, listener: Listener) -> None:
-    """Show what the listener counts."""
-    for field in fields(listener.counters):
-        grows = field.metadata["grows"]
-        name = f"restow_listener_{field.name.removesuffix('_total')}"
-        add = metrics.counter if grows else metrics.gauge
-        add(
-            f"{name}_total" if grows else name,
-            field.metadata["about"],
-            (),
-            lambda name=field.name: [((), getattr(listener.counters, name))],  # type: ignore[misc]
-        )
-
-
-async def _load_pki(options: ServeOptions, runtime: Runtime) -> Pki:
-    await check_keys_exist(options.store_address, options.data_dir / "pki", runtime)
-    return await in_own_thread("keys", partial(_make_pki, options, runtime))
-
-
 def _make_pki(options: ServeOptions, runtime: Runtime) -> Pki:
     make_data_directory(options.data_dir)
     return ensure_pki(options.data_dir / "pki", runtime, _pki_options(options))
@@ -449,14 +469,6 @@ def _pki_options(options: ServeOptions) -> PkiOptions:
         tls_private_key_file=options.tls_private_key_file,
         client_ca_file=options.client_ca_file,
         service_account_signing_key_file=options.service_account_signing_key_file,
-    )
-
-
-def _proxy_trust(pki: Pki) -> ProxyTrust:
-    return ProxyTrust(
-        client_ca_pem=pki.client_ca_pem.decode(),
-        proxy_ca_pem=pki.front_proxy_ca_pem.decode(),
-        allowed_names=(FRONT_PROXY_NAME,),
     )
 
 

@@ -131,9 +131,8 @@ class Auditor:
     def policy(self) -> AuditPolicy:
         return self._policy
 
-    @policy.setter
-    def policy(self, policy: AuditPolicy) -> None:
-        """From now on by these rules."""
+    def take(self, policy: AuditPolicy) -> None:
+        """Go by these rules from now on."""
         self._policy = policy
         self._nobody = policy.rules_for(None)
         for tell in self.listeners:

@@ -12,7 +12,7 @@ store holds at that moment. Not here: HTTP, rights, and how servers agree on ver
 """
 
 from restow.controllers.crds import CrdControllerOptions
-from restow.controllers.manager import ControllerManager, ControllerManagerOptions
+from restow.controllers.manager import ControllerManager, ControllerManagerOptions, leader_elector
 from restow.controllers.namespaces import RemoteContents, ensure_namespaces
 from restow.controllers.proxy_trust import ProxyTrust
 from restow.controllers.server_addresses import EndpointAddress
@@ -26,5 +26,6 @@ __all__ = [
     "ProxyTrust",
     "RemoteContents",
     "ensure_namespaces",
+    "leader_elector",
     "store_elector",
 ]

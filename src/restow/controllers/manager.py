@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from restow.aio import Runtime, retry
+from restow.aio.leader_election import LeaderElector
 from restow.apimachinery.status_error import StatusError
 from restow.controllers import compaction, events_expiry, store_lock
 from restow.controllers.admission_policies import PolicyController, hosts_policies
@@ -84,6 +85,19 @@ class ControllerManagerOptions:
     leader_lease_seconds: float = store_lock.LEASE_SECONDS
 
 
+def leader_elector(
+    storage: Storage,
+    runtime: Runtime,
+    server_id: str,
+    *,
+    lease_seconds: float = store_lock.LEASE_SECONDS,
+) -> LeaderElector:
+    """A candidate for running the controllers that run on one server of a cluster."""
+    return store_elector(
+        storage, runtime, name=LOCK_NAME, identity=server_id, lease_seconds=lease_seconds
+    )
+
+
 class ControllerManager:
     """Starts and ends all housekeeping of a server."""
 
@@ -97,9 +111,11 @@ class ControllerManager:
         *,
         definitions: CrdControllerOptions | None = None,
         remote: RemoteContents | None = None,
+        elector: LeaderElector | None = None,
     ) -> None:
         """`definitions`: how to know what the servers of a cluster serve. `remote`: what servers
-        behind this one have in namespaces."""
+        behind this one have in namespaces. `elector`: from `leader_elector`, if others ask it, too.
+        """
         self._storage = storage
         self._store = store
         self._catalog = catalog
@@ -108,13 +124,11 @@ class ControllerManager:
         self._definitions = definitions
         self._remote = remote
         self._tasks = runtime.tasks("housekeeping", on_failure=lambda _: None)
-        self._elector = store_elector(
-            storage,
-            runtime,
-            name=LOCK_NAME,
-            identity=options.server_id,
-            lease_seconds=options.leader_lease_seconds,
-        )
+        if elector is None:
+            elector = leader_elector(
+                storage, runtime, options.server_id, lease_seconds=options.leader_lease_seconds
+            )
+        self._elector = elector
         self._trust = self._new_trust()
         self._accounts: list[ServiceAccountController | ServiceAccountSecretController] = []
         self.endpoints: EndpointsController | None = None

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Final, Self
 
+from restow.aio.events import EventChannel
 from restow.encryption.decryption import PLAIN_REFUSED, unasked
 from restow.encryption.interface import Keys, NotPrepared
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
@@ -50,20 +50,14 @@ logger = logging.getLogger(__name__)
 class DecryptedStorage:
     """Satisfies `interface.Storage`."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        keys: Keys,
-        *,
-        on_recovered: Callable[[frozenset[str]], None] | None = None,
-    ) -> None:
+    def __init__(self, storage: Storage, keys: Keys) -> None:
         self.sealed = storage
         """The same with values as they are stored."""
         self.revision_now = storage.revision_now  # asked by each read
         self.keys = keys
-        self.on_recovered = on_recovered
-        """Told the roots (`/registry/secrets/`) of values that were passed on sealed, when they
-        may be opened now: whatever was made of them is to be loaded anew."""
+        self.recovered: Final = EventChannel[[frozenset[str]]]()
+        """Emitted with the roots (`/registry/secrets/`) of values that were passed on sealed, when
+        they may be opened now: what was made of them must be loaded again."""
         self._unopened: set[str] = set()
         self._logged = 0
         self._memo = _Memo()
@@ -203,10 +197,10 @@ class DecryptedStorage:
     def _try_again(self) -> None:
         """Other keys, or plug-ins that answer again: what was passed on may be opened now."""
         self._logged = 0
-        if not self._unopened or self.on_recovered is None:
+        if not self._unopened:
             return
         roots, self._unopened = frozenset(self._unopened), set()
-        self.on_recovered(roots)
+        self.recovered.emit(roots)
 
 
 class DecryptedWatch:

@@ -51,6 +51,7 @@ PLUGIN_RETRY_SECONDS: Final = 10.0
 
 Check = Callable[[Keys], Awaitable[None]]
 """Raises a `StorageError` that says why the keys may not be taken."""
+Publish = Callable[[], Awaitable[None]]
 _Signature = tuple[int, int, int, int]
 
 logger = logging.getLogger(__name__)
@@ -64,17 +65,14 @@ class ReloadedKeys:
         path: str,
         runtime: Runtime,
         *,
-        check: Check | None = None,
         probes: KmsProbes | None = None,
         poll_seconds: float = POLL_SECONDS,
         plugin_poll_seconds: float = PLUGIN_POLL_SECONDS,
         plugin_retry_seconds: float = PLUGIN_RETRY_SECONDS,
     ) -> None:
         self.path = path
-        self.check = check
-        """May be set later; asked before other keys are taken, and not when they are loaded."""
-        self.publish: Callable[[], Awaitable[None]] | None = None
-        """Called after `last_error` has changed, so that others see it soon."""
+        self._check: Check | None = None
+        self._publish: Publish | None = None
         self._probes = probes
         self.listeners: list[Callable[[], None]] = []
         self.last_error = ""
@@ -173,6 +171,11 @@ class ReloadedKeys:
         self._seen_at = self._runtime.clock.monotonic()
         self._take(configuration, plugins)
 
+    def connect(self, *, check: Check | None = None, publish: Publish | None = None) -> None:
+        """From now on ask `check` before other keys are taken, and call `publish` after
+        `last_error` has changed, so that other servers see it soon."""
+        self._check, self._publish = check, publish
+
     async def follow(self) -> None:
         """Look at the file for ever."""
         while True:
@@ -183,8 +186,8 @@ class ReloadedKeys:
         """Look at the file once, and publish whether it is refused if that has changed."""
         before = self.last_error
         await self.look()
-        if self.last_error != before and self.publish is not None:
-            await self.publish()
+        if self.last_error != before and self._publish is not None:
+            await self._publish()
 
     async def look(self) -> bool:
         """Look at the file once; whether other keys are in force now."""
@@ -249,8 +252,8 @@ class ReloadedKeys:
             for plugin in self._new_ones(plugins):
                 if plugin.problem:
                     raise ConfigurationRefused(plugin.refusal or plugin.problem)
-            if self.check is not None:
-                await self.check(keyring)
+            if self._check is not None:
+                await self._check(keyring)
         except StorageError as error:
             self._try_again_at = self._runtime.clock.monotonic() + RECHECK_SECONDS
             self._refuse(str(error))

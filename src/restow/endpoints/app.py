@@ -76,7 +76,7 @@ class App:
         *,
         authentication: Authentication,
         authorizer: Authorizer,
-        nonresources: NonResources,
+        nonresources: Callable[[Callable[[HttpRequest], Promise]], NonResources],
         metrics: Metrics,
         barrier: Barrier = open_barrier,
         actions: Actions | None = None,
@@ -84,10 +84,11 @@ class App:
         limits: RequestLimits | None = None,
         audit: Auditor | None = None,
     ) -> None:
+        """`nonresources` is given this chain, which its pages may send requests through."""
         self._server = server
         self._authentication = authentication
         self._authorizer = authorizer
-        self._nonresources = nonresources
+        self._nonresources = nonresources(self)
         self._metrics = metrics
         self._barrier = barrier
         self._actions: Actions = {**ACTIONS, **(actions or {})}

@@ -33,7 +33,7 @@ class OpenIdDocuments:
 
     def __init__(self, *, issuer: str, keys: KeySet, address: str, jwks_uri: str = "") -> None:
         """`address` is where this server is reached, unless `jwks_uri` says where the keys are."""
-        self.address = address
+        self._address = address
         self._issuer = issuer
         self._keys = keys
         self._jwks_uri = jwks_uri
@@ -51,6 +51,10 @@ class OpenIdDocuments:
             return HttpResponse(200, orjson.dumps(self._keys.as_jwks()), _KEYS_HEADERS)
         return HttpResponse(200, self._configuration(), _CONFIGURATION_HEADERS)
 
+    def take_address(self, address: str) -> None:
+        """This server is reached there: its port is only known when it listens."""
+        self._address = address
+
     @property
     def paths(self) -> tuple[str, ...]:
         return (CONFIGURATION_PATH, KEYS_PATH) if self.is_public else ()
@@ -59,7 +63,7 @@ class OpenIdDocuments:
         return orjson.dumps(
             {
                 "issuer": self._issuer,
-                "jwks_uri": self._jwks_uri or f"https://{self.address}{KEYS_PATH}",
+                "jwks_uri": self._jwks_uri or f"https://{self._address}{KEYS_PATH}",
                 "response_types_supported": ["id_token"],
                 "subject_types_supported": ["public"],
                 "id_token_signing_alg_values_supported": sorted(

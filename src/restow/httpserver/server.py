@@ -78,6 +78,7 @@ class Listener:
         quick: Quick | None = None,
         error_body: ErrorBody = plain_error_body,
         reuse_port: bool = False,
+        counters: Counters | None = None,
     ) -> Listener:
         """Listen, and answer from now on. Port 0 is any free one; `port` then tells which."""
         limits = limits or Limits()
@@ -92,6 +93,7 @@ class Listener:
             clock=runtime.clock,
             fatal=runtime.fatal,
             tasks=runtime.tasks("listener", tasks_max=limits.answers_pending_max),
+            counters=Counters() if counters is None else counters,
         )
         listener = cls(shared, tls=tls)
         listener._sweep()

@@ -31,8 +31,6 @@ class Catalog:
         self.changes = 0
         """How often something has been hosted or dropped."""
         self.listeners: list[OnChange] = []
-        self.is_whole: Callable[[], bool] = lambda: True
-        """Whether all is hosted that there is: otherwise nobody is told that something is not."""
         self._resources: dict[tuple[str, str], Resource] = {}
         self._by_path: dict[tuple[str, str, str], Resource] = {}
         self._by_kind: dict[GroupKind, Resource] = {}

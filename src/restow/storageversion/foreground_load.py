@@ -16,9 +16,11 @@ ALONE_SECONDS: Final = 0.1
 class ForegroundLoad:
     """Those who ask a server for something else."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self.asked: Callable[[], int] = lambda: 0
-        """How many requests the server has had, of all kinds."""
+    def __init__(
+        self, monotonic: Callable[[], float], *, asked: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`asked` gives how many requests the server has had, of all kinds."""
+        self._asked = asked
         self._monotonic = monotonic
         self._own = 0
         self._seen = 0
@@ -33,7 +35,7 @@ class ForegroundLoad:
         now = self._monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
-            seen, self._seen = self._seen, self.asked() - self._own
+            seen, self._seen = self._seen, self._asked() - self._own
             if self._seen > seen:
                 self._alone_from = now + ALONE_SECONDS
         return now >= self._alone_from

@@ -73,14 +73,21 @@ class Standing(NamedTuple):
 class Rewriter:
     """Rewrites the objects of one server's resources."""
 
-    def __init__(self, store: ResourceStore, policy: EncodingPolicy, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: ResourceStore,
+        policy: EncodingPolicy,
+        clock: Clock,
+        others: ForegroundLoad | None = None,
+    ) -> None:
+        """`others` tells whether there are other requests; None: there are none."""
         self._store = store
         self._storage = store.storage
         self._values = Values(store.storage, store.sealed)
         self._policy = policy
         self._clock = clock
         self._pages = 0
-        self.others = ForegroundLoad(clock.monotonic)
+        self.others = ForegroundLoad(clock.monotonic) if others is None else others
 
     def target(self, resource: Resource) -> str:
         """What this server writes now. Raises a 503 when it may not write."""

@@ -10,8 +10,17 @@ import orjson
 
 from restow.admission import Admission
 from restow.aio import Runtime
-from restow.apiserver.assembly import Assembly, AuthParts, Secrets, assemble
+from restow.apiserver.assembly import Assembly
 from restow.apiserver.audit import Audit
+from restow.apiserver.build import assemble
+from restow.apiserver.build_inputs import (
+    AccessOptions,
+    Agreement,
+    AuthParts,
+    EndpointOptions,
+    Foundation,
+    Secrets,
+)
 from restow.apiserver.service_accounts import AccountRules
 from restow.encryption.decrypted_storage import DecryptedStorage
 from restow.encryption.interface import Keys
@@ -20,7 +29,7 @@ from restow.httpserver import Listener
 from restow.kinds.releases import Release, ReleaseVersion, default_release, shipped_release
 from restow.registry.catalog import Catalog, release_catalog
 from restow.registry.committer import Sealed
-from restow.registry.encoding import EncodingPolicy
+from restow.registry.encoding import EncodingPolicy, FixedPolicy
 from restow.request.context import User
 from restow.request.limits import RequestLimits
 from restow.request.responses import error_body
@@ -108,21 +117,21 @@ async def start_server(
 ) -> RunningServer:
     runtime = runtime or Runtime.system()
     assembly = await assemble(
-        storage if keys is None else DecryptedStorage(storage, keys),
-        catalog,
-        runtime,
-        secrets=SECRETS,
-        address="127.0.0.1:6443",
-        policy=policy,
-        barrier=barrier,
-        admission=admission,
-        reports=reports,
-        auth_parts=auth_parts,
-        limits=limits,
-        accounts=accounts,
-        audit=audit,
-        mirror=mirror,
-        sealed=None if keys is None else Sealed(storage, keys),
+        Foundation(
+            storage=storage if keys is None else DecryptedStorage(storage, keys),
+            catalog=catalog,
+            runtime=runtime,
+            sealed=None if keys is None else Sealed(storage, keys),
+        ),
+        AccessOptions(
+            secrets=SECRETS,
+            auth_parts=auth_parts,
+            accounts=accounts,
+            admission=admission,
+            audit=audit,
+        ),
+        EndpointOptions(address="127.0.0.1:6443", limits=limits or RequestLimits()),
+        Agreement(policy=policy or FixedPolicy(), barrier=barrier, mirror=mirror, reports=reports),
     )
     listener = await Listener.start(
         assembly.app,

@@ -17,9 +17,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from restow.aio import Runtime
-from restow.apiserver.assembly import Assembly, assemble
+from restow.apiserver.assembly import Assembly
 from restow.apiserver.authentication import Authenticators
 from restow.apiserver.authentication_options import AuthenticationOptions, RequestHeaderOptions
+from restow.apiserver.build import assemble
+from restow.apiserver.build_inputs import AccessOptions, EndpointOptions, Foundation
 from restow.httpserver import Listener, TlsFiles, TlsMaterial
 from restow.request.context import User
 from restow.request.responses import error_body
@@ -139,12 +141,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     )
     storage = await open_storage("memory:", runtime)
     assembly = await assemble(
-        storage,
-        BUILTIN,
-        runtime,
-        secrets=SECRETS,
-        address="127.0.0.1:6443",
-        authenticators=authenticators,
+        Foundation(storage=storage, catalog=BUILTIN, runtime=runtime),
+        AccessOptions(secrets=SECRETS, authenticators=authenticators),
+        EndpointOptions(address="127.0.0.1:6443"),
     )
     files = TlsFiles(
         cert_file=server.cert_file,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from restow.apimachinery.protobuf_encode import encode, write_envelope
-from restow.apiserver.assembly import AuthParts
+from restow.apiserver.build_inputs import AuthParts
 from restow.authentication import Authentication, TokenAuthenticator
 from restow.authorization import MastersOnly
 from restow.kinds.types import load_types

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from restow.apiserver.assembly import AuthParts
+from restow.apiserver.build_inputs import AuthParts
 from restow.authentication import Authentication
 from restow.httpserver import Headers, HttpRequest, HttpResponse, Peer
 from restow.request.context import User

@@ -10,9 +10,10 @@ import pytest
 import pytest_asyncio
 
 from restow.aio import Runtime
-from restow.apiserver.assembly import assemble
 from restow.apiserver.authentication import Authenticators
 from restow.apiserver.authentication_options import AuthenticationOptions, OidcOptions
+from restow.apiserver.build import assemble
+from restow.apiserver.build_inputs import AccessOptions, EndpointOptions, Foundation
 from restow.httpserver import Listener
 from restow.request.context import User
 from restow.request.responses import error_body
@@ -68,12 +69,9 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     )
     storage = await open_storage("memory:", runtime)
     assembly = await assemble(
-        storage,
-        BUILTIN,
-        runtime,
-        secrets=SECRETS,
-        address="127.0.0.1:6443",
-        authenticators=authenticators,
+        Foundation(storage=storage, catalog=BUILTIN, runtime=runtime),
+        AccessOptions(secrets=SECRETS, authenticators=authenticators),
+        EndpointOptions(address="127.0.0.1:6443"),
     )
     listener = await Listener.start(
         assembly.app,

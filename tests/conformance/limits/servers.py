@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from restow.admission import Attributes, WriteOf
-from restow.apiserver.assembly import AuthParts
+from restow.apiserver.build_inputs import AuthParts
 from restow.authentication import Authentication, TokenAuthenticator
 from restow.request.context import User
 from restow.request.limits import InFlight, RequestLimits

@@ -13,8 +13,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from restow.aio import Runtime
 from restow.apimachinery.jwt_keys import KeySet, SigningKey
-from restow.apiserver.assembly import Assembly, Secrets, assemble
+from restow.apiserver.assembly import Assembly
 from restow.apiserver.authentication import Authenticators
+from restow.apiserver.build import assemble
+from restow.apiserver.build_inputs import (
+    AccessOptions,
+    Agreement,
+    EndpointOptions,
+    Foundation,
+    Secrets,
+)
 from restow.apiserver.service_accounts import AccountRules
 from restow.authentication import NOWHERE
 from restow.authentication.service_accounts import AccountTrust
@@ -158,15 +166,17 @@ async def _server(
     if not anonymous:
         authenticators.anonymous = NOWHERE
     assembly = await assemble(
-        storage,
-        catalog,
-        runtime,
-        secrets=Secrets(tokens=USERS, continue_key=b"a key of the cluster"),
-        address="127.0.0.1:6443",
-        barrier=WriteBarrier(reported),
-        authenticators=authenticators,
-        accounts=ACCOUNTS,
-        reports=RemoteReports(storage, Mirror(storage, runtime, ()), runtime),
+        Foundation(storage=storage, catalog=catalog, runtime=runtime),
+        AccessOptions(
+            secrets=Secrets(tokens=USERS, continue_key=b"a key of the cluster"),
+            authenticators=authenticators,
+            accounts=ACCOUNTS,
+        ),
+        EndpointOptions(address="127.0.0.1:6443"),
+        Agreement(
+            barrier=WriteBarrier(reported),
+            reports=RemoteReports(storage, Mirror(storage, runtime, ()), runtime),
+        ),
     )
     await assembly.custom.start()
     listener = await Listener.start(

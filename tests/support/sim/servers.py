@@ -7,27 +7,28 @@ From the store to the chain everything is the production code, put together as
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import orjson
 
 from restow.aio import InvariantViolation, Runtime, Tasks
-from restow.apiserver.assembly import Assembly, Secrets, assemble, make_custom_resources
+from restow.apiserver.assembly import Assembly
+from restow.apiserver.build import assemble
+from restow.apiserver.build_inputs import AccessOptions, EndpointOptions, Foundation, Secrets
+from restow.apiserver.build_store import agreement_of
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.feature_gates import FeatureGates
 from restow.apiserver.lease_notes import LeaseNotes
-from restow.apiserver.startup import take_part
+from restow.apiserver.startup import PARTICIPATION, Participation, run_steps
 from restow.apiserver.store_guard import StoreGuard, keep_guard
-from restow.apiserver.webhooks import Webhooks
+from restow.apiserver.subscriptions import agreement_subscriptions, subscribe_all
 from restow.controllers import ControllerManager, ControllerManagerOptions, CrdControllerOptions
-from restow.endpoints.barrier import WriteBarrier
 from restow.httpserver import HttpRequest, HttpResponse
 from restow.registry.catalog import Catalog, version_hash_of
 from restow.registry.committer import Sealed
 from restow.request.context import User
-from restow.request.metrics import Metrics
 from restow.storage.identity import Mark
 from restow.storage.interface import Storage
 from restow.storage.store_mark import merged
@@ -225,10 +226,11 @@ class SimServer:
     async def _start(self) -> None:
         options, catalog, runtime = self.options, self.catalog, self.runtime
         opened, sealed = await self._open()
-        metrics, webhooks = Metrics(), Webhooks(runtime)
+        foundation = Foundation(storage=opened, catalog=catalog, runtime=runtime, sealed=sealed)
+        keys = None if self.encryption is None else self.encryption.keys
         membership = MembershipOptions(
             host=self.place,
-            notes=LeaseNotes(metrics, None if self.encryption is None else self.encryption.keys),
+            notes=LeaseNotes(foundation.metrics, keys),
             release=catalog.name,
             mode=options.mode,
             lease_seconds=options.lease_seconds,
@@ -243,43 +245,40 @@ class SimServer:
                 may_change_mode=options.may_change_mode,
                 loose_bound_seconds=options.loose_bound_seconds,
             ),
-            keys=None if sealed is None else sealed.keys,
-            custom=lambda registration: make_custom_resources(
-                registration, opened, catalog, webhooks, runtime
+            keys=keys,
+            custom=foundation.custom_resources,
+        )
+        custom = coordinator.custom
+        assert custom is not None
+        assembly = self.assembly = await assemble(
+            foundation,
+            AccessOptions(secrets=SECRETS),
+            EndpointOptions(
+                address="127.0.0.1:6443",
+                gates=FeatureGates(storage_version_api=options.mode != "off"),
+            ),
+            replace(
+                agreement_of(coordinator),
+                mirror=coordinator.mirror,
+                is_whole=lambda: custom.has_begun,
             ),
         )
-        if self.guard is not None:
-            self.guard.accepted.subscribe(coordinator.store_replaced)
-        assembly = self.assembly = await assemble(
-            opened,
-            catalog,
-            runtime,
-            secrets=SECRETS,
-            address="127.0.0.1:6443",
-            policy=coordinator.policy,
-            barrier=WriteBarrier(coordinator),
-            gates=FeatureGates(storage_version_api=options.mode != "off"),
-            version_of=coordinator.version_of,
-            sealed=sealed,
-            mirror=coordinator.mirror,
-            custom=coordinator.custom,
-            webhooks=webhooks,
-            metrics=metrics,
+        subscribe_all(
+            agreement_subscriptions(
+                assembly, coordinator, guard=self.guard, encryption=self.encryption
+            )
         )
-        catalog.is_whole = lambda: assembly.custom.has_begun
-        coordinator.table.switched.subscribe(assembly.discovery.forget)
         self.is_open = True
         self._tasks = runtime.tasks("apiserver")
         keep_guard(self.guard, assembly.health, self._tasks, interval_seconds=options.renew_seconds)
-        await take_part(
+        participation = Participation.show(
             coordinator,
             assembly,
+            encryption=self.encryption,
             address="127.0.0.1:6443",
             livez_grace_seconds=0.0,
-            encryption=self.encryption,
-            joined=assembly.custom.start,
-            reported=assembly.custom.wait_for_first,
         )
+        await run_steps(PARTICIPATION, participation)
         registration = coordinator.custom_registration
         self.controller_manager = ControllerManager(
             opened,

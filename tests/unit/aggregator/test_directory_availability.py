@@ -27,6 +27,13 @@ from tests.unit.controllers.world import World
 
 
 @dataclass
+class Leading:
+    """Whether the server writes what it finds."""
+
+    is_leading: bool = True
+
+
+@dataclass
 class Looking:
     """One server that looks at APIs."""
 
@@ -34,7 +41,7 @@ class Looking:
     directory: ApiDirectory
     backends: FunctionBackends
     availability: Availability
-    is_leading: bool = True
+    leading: Leading
 
     async def condition(self, name: str) -> dict[str, Any]:
         found = await self.world.get("APIService", name, group=GROUP)
@@ -53,9 +60,16 @@ async def look() -> AsyncIterator[Looking]:
     async with open_directory() as (world, directory):
         backends = FunctionBackends()
         services = StoredServices(world.store, world.catalog)
-        availability = Availability(directory, backends, services, world.store, world.runtime)
-        looking = Looking(world, directory, backends, availability)
-        availability.is_leading = lambda: looking.is_leading
+        leading = Leading()
+        availability = Availability(
+            directory,
+            backends,
+            services,
+            world.store,
+            world.runtime,
+            is_leading=lambda: leading.is_leading,
+        )
+        looking = Looking(world, directory, backends, availability, leading)
         availability.start()
         try:
             yield looking
@@ -196,14 +210,14 @@ async def test_only_who_has_the_turn_writes() -> None:
     """Every server knows; the one with the turn writes, and the next one as soon as it has it."""
     async with look() as looking:
         world = looking.world
-        looking.is_leading = False
+        looking.leading.is_leading = False
         await serve(world, "s", "10.0.0.1")
         name = await register(world, "v1", "example.com")
         revision = await world.storage.revision()
         await world.clock.advance(3)
         assert looking.problem() is not None
         assert await world.storage.revision() == revision
-        looking.is_leading = True
+        looking.leading.is_leading = True
         await world.clock.advance(2)
         assert (await looking.condition(name))["reason"] == "FailedDiscoveryCheck"
 

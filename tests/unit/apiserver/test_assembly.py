@@ -10,11 +10,14 @@ import pytest
 
 from restow.aio import Runtime
 from restow.apimachinery.status_error import StatusError
-from restow.apiserver.assembly import Secrets, assemble
+from restow.apiserver.build import assemble
+from restow.apiserver.build_inputs import AccessOptions, EndpointOptions, Foundation, Secrets
 from restow.apiserver.feature_gates import FeatureGates
 from restow.registry.catalog import builtin_catalog
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.memory import MemoryStorage
+
+ACCESS = AccessOptions(secrets=Secrets(tokens={}, continue_key=bytes(32)))
 
 
 class Unreadable(MemoryStorage):
@@ -29,12 +32,9 @@ async def test_the_gate_of_the_hash_reaches_discovery(is_on: bool) -> None:
     """With the feature gate StorageVersionHash off, discovery shows no hash."""
     storage = MemoryStorage()
     assembly = await assemble(
-        storage,
-        builtin_catalog(),
-        Runtime.system(),
-        secrets=Secrets(tokens={}, continue_key=bytes(32)),
-        address="127.0.0.1:6443",
-        gates=FeatureGates(storage_version_hash=is_on),
+        Foundation(storage=storage, catalog=builtin_catalog(), runtime=Runtime.system()),
+        ACCESS,
+        EndpointOptions(address="127.0.0.1:6443", gates=FeatureGates(storage_version_hash=is_on)),
     )
     document = assembly.discovery.plain("/api/v1")
     assert document is not None
@@ -49,11 +49,9 @@ async def test_a_server_that_cannot_start_leaves_nothing() -> None:
     storage, before = Unreadable(), asyncio.all_tasks()
     with pytest.raises((StatusError, StorageError)):
         await assemble(
-            storage,
-            builtin_catalog(),
-            Runtime.system(),
-            secrets=Secrets(tokens={}, continue_key=bytes(32)),
-            address="127.0.0.1:6443",
+            Foundation(storage=storage, catalog=builtin_catalog(), runtime=Runtime.system()),
+            ACCESS,
+            EndpointOptions(address="127.0.0.1:6443"),
         )
     assert asyncio.all_tasks() == before
     await storage.close()

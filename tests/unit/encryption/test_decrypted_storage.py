@@ -112,7 +112,8 @@ async def test_what_no_key_opens_is_passed_on(store: Storage) -> None:
     await put_sealed(store, ONE, VALUE, keys_of("a"))
     keys = keys_of("b")
     told: list[frozenset[str]] = []
-    opened = DecryptedStorage(store, keys, on_recovered=told.append)
+    opened = DecryptedStorage(store, keys)
+    opened.recovered.subscribe(told.append)
     item, raw = await opened.get(ONE), await store.get(ONE)
     assert item == raw
     assert item is not None
@@ -191,7 +192,8 @@ class Served:
         self.keys = mine
         self.other = other
         self.told: list[frozenset[str]] = []
-        self.storage = DecryptedStorage(MemoryStorage(), mine, on_recovered=self.told.append)
+        self.storage = DecryptedStorage(MemoryStorage(), mine)
+        self.storage.recovered.subscribe(self.told.append)
 
     async def write(self, key: Key, value: bytes) -> None:
         await put_sealed(self.storage, key, value, self.other.keyring)

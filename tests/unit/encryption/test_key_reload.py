@@ -134,7 +134,7 @@ async def test_a_check_may_refuse(changing: Changing, caplog: pytest.LogCaptureF
         if len(asked) < 3:
             raise OpenRefused("key a is still in use")
 
-    changing.keys.check = check
+    changing.keys.connect(check=check)
     changing.write(NEW)
     for _ in range(2):
         assert not await changing.keys.look()
@@ -315,7 +315,7 @@ async def test_a_refusal_is_published_at_once(changing: Changing) -> None:
     async def publish() -> None:
         published.append(changing.keys.last_error)
 
-    changing.keys.publish = publish
+    changing.keys.connect(publish=publish)
     await changing.keys.look_and_publish()
     changing.write(b"{}")
     for _ in range(2):

@@ -117,7 +117,7 @@ class World:
             ),
             authentication=Authentication([tokens]),
             authorizer=MastersOnly(),
-            nonresources=NonResources(
+            nonresources=lambda _chain: NonResources(
                 discovery=Discovery(CATALOG, no_version_hash, address=""),
                 openapi=OpenApi(CATALOG, ApiInfo(version="v0", server_side_apply=False)),
                 health=HealthChecks(),

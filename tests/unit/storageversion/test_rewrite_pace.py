@@ -77,7 +77,7 @@ async def test_beside_others_it_goes_slowly(
         await fill(it.world, 200)
         under_way, most = 0, {True: 0, False: 0}
         commit, others, requests = ResourceStore.rewrite, it.rewriter.others, 0
-        others.asked = lambda: requests
+        monkeypatch.setattr(others, "_asked", lambda: requests)
 
         async def count(store: ResourceStore, plan: RewritePlan) -> Any:
             nonlocal under_way, requests
@@ -105,8 +105,7 @@ async def test_beside_others_it_goes_slowly(
 def test_who_others_are() -> None:
     """Requests for a rewrite are no others; others are forgotten a moment after the last."""
     now, requests = 0.0, 0
-    others = ForegroundLoad(lambda: now)
-    others.asked = lambda: requests
+    others = ForegroundLoad(lambda: now, asked=lambda: requests)
     assert others.are_none()
     requests += 1
     others.note_own()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -55,13 +55,15 @@ class Server:
     """Whether somebody looks after dependents. If not, an owner does not wait for that."""
     scanner: StoreScanner | None = None
     """Scans the raw values of the store; None: this server has none of its own."""
+    is_whole: Callable[[], bool] = lambda: True
+    """Whether all is hosted that there is: otherwise no client is told that something is not."""
     fan_outs: dict[str, FanOut] = field(default_factory=dict)
     """By root of keys: the watchers of each resource."""
 
     def check_whole(self) -> None:
         """Before anybody is told that a resource is not there. Raises a 503 while this server may
         not host yet what was defined."""
-        if not self.catalog.is_whole():
+        if not self.is_whole():
             raise status.unavailable(
                 "this server does not serve all custom resources yet; try again",
                 retry_after_seconds=status.RETRY_AFTER_SECONDS,

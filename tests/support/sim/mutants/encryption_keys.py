@@ -68,7 +68,7 @@ def _takes_any_configuration(patch: Patch) -> None:
 
     def follow(self: Encryption, *args: Any, **options: Any) -> None:
         followed(self, *args, **options)
-        self.keys.check = None
+        self.keys.connect()
 
     patch(Encryption, "follow", follow)
     patch(_registrar, "_check_listed", lambda *_: None)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from restow.apimachinery import status
-from restow.apiserver import assembly
+from restow.apiserver import build_registry
 from restow.endpoints.handlers import rewrite
 from restow.migration.migrator import agreement as migrator_agreement
 from restow.migration.migrator import engine, stored_versions
@@ -172,7 +172,7 @@ def _trims_whatever_is_stored(patch: Patch) -> None:
                 break
         return why_not
 
-    patch(assembly, "_guard_definitions", lambda *_: None)
+    patch(build_registry, "_keep_written_versions", lambda *_: None)
     patch(engine, "trim", trimming)
     patch(engine._Run, "_is_defined_as_noted", _true)
 

@@ -11,10 +11,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from restow.aio import Runtime, SimulatedClock
-from restow.apiserver.assembly import Assembly, Secrets, assemble
+from restow.apiserver.assembly import Assembly
+from restow.apiserver.build import assemble
+from restow.apiserver.build_inputs import AccessOptions, EndpointOptions, Foundation, Secrets
+from restow.apiserver.build_store import agreement_of
+from restow.apiserver.subscriptions import agreement_subscriptions, subscribe_all
 from restow.client import ApiClient, InProcessResponse, InProcessTransport
 from restow.endpoints.app import App
-from restow.endpoints.barrier import WriteBarrier
 from restow.httpserver import Peer, PushStream
 from restow.registry.catalog import Catalog
 from restow.request.context import User
@@ -87,16 +90,14 @@ class ApiServer:
 
     async def start(self) -> None:
         self.assembly = await assemble(
-            self.line,
-            self.catalog,
-            self.runtime,
-            secrets=SECRETS,
-            address="127.0.0.1:6443",
-            policy=self.coordinator.policy,
-            barrier=WriteBarrier(self.coordinator),
-            version_of=self.coordinator.version_of,
+            Foundation(storage=self.line, catalog=self.catalog, runtime=self.runtime),
+            AccessOptions(secrets=SECRETS),
+            EndpointOptions(address="127.0.0.1:6443"),
+            agreement_of(self.coordinator),
         )
-        self.coordinator.table.switched.subscribe(self.assembly.discovery.forget)
+        subscribe_all(
+            agreement_subscriptions(self.assembly, self.coordinator, guard=None, encryption=None)
+        )
         await self.coordinator.start()
 
     def door(self) -> Door:

@@ -1,0 +1,72 @@
+"""One server's parts, built bottom-up over an open store; nothing here waits or reads.
+
+    storage, and how it is agreed on (`build_store`)
+      -> registry: caches, object store, rewriting, CRDs    (`build_registry`)
+      -> authentication, authorization, admission, audit    (`build_access`)
+      -> endpoints: discovery, OpenAPI, pages, the chain    (`build_endpoints`)
+      -> listener, controllers                              (`server`, `aggregated`: as they start)
+
+Each stage is one frozen dataclass, and is given those before it. A part that another one must tell
+of an event has a channel, and all channels are subscribed in `subscriptions`. The policy by which
+objects are encoded is the storage-version coordinator's, so that is built before the registry.
+
+Not here: the order in which parts are started (`startup`) and stopped (`shutdown`).
+"""
+
+from __future__ import annotations
+
+from restow.apiserver.assembly import Assembly
+from restow.apiserver.build_access import build_access
+from restow.apiserver.build_endpoints import build_endpoints
+from restow.apiserver.build_inputs import AccessOptions, Agreement, EndpointOptions, Foundation
+from restow.apiserver.build_registry import build_registry
+from restow.apiserver.subscriptions import assembly_subscriptions, subscribe_all
+
+
+def build(
+    foundation: Foundation,
+    access_options: AccessOptions,
+    endpoint_options: EndpointOptions,
+    agreement: Agreement | None = None,
+) -> Assembly:
+    """Build a server; without an agreement it is the only one on its store."""
+    agreement = Agreement() if agreement is None else agreement
+    registry = build_registry(foundation, agreement, counters=endpoint_options.counters)
+    access = build_access(foundation, registry, access_options, endpoint_options)
+    endpoints = build_endpoints(foundation, registry, access, agreement, endpoint_options)
+    assembly = Assembly(
+        app=endpoints.app,
+        server=endpoints.server,
+        store=registry.store,
+        caches=registry.caches,
+        catalog=foundation.catalog,
+        health=endpoints.health,
+        metrics=foundation.metrics,
+        discovery=endpoints.discovery,
+        rewriter=registry.rewriter,
+        custom=registry.custom,
+        webhooks=registry.webhooks,
+        admission=access.admission,
+        tasks=registry.tasks,
+        probe=endpoints.probe,
+        counters=endpoint_options.counters,
+        audit=access_options.audit,
+        auditor=access.auditor,
+        service_accounts=access.service_accounts,
+        rbac=access.rbac,
+        aggregation=endpoints.aggregation,
+    )
+    subscribe_all(assembly_subscriptions(assembly))
+    return assembly
+
+
+async def assemble(
+    foundation: Foundation,
+    access_options: AccessOptions,
+    endpoint_options: EndpointOptions,
+    agreement: Agreement | None = None,
+) -> Assembly:
+    """Build a server, and start what it needs before its first request."""
+    assembly = build(foundation, access_options, endpoint_options, agreement)
+    await assembly.start()
+    return assembly

@@ -1,0 +1,146 @@
+"""The stage that decides about requests: authentication, authorization, admission, audit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from restow.admission.owner_references import OwnerCheck
+from restow.apimachinery.rbac import PolicyRule
+from restow.apiserver.admission import AdmissionParts, OwnPlugins
+from restow.apiserver.audit import Audit
+from restow.apiserver.authentication import Authenticators
+from restow.apiserver.authorization import authorization_admission, make_authorization
+from restow.apiserver.build_inputs import AccessOptions, EndpointOptions, Foundation
+from restow.apiserver.build_registry import Registry
+from restow.apiserver.service_accounts import ServiceAccounts, make_service_accounts
+from restow.audit import Auditor
+from restow.authentication import Authentication, SessionAuthenticator, Sessions
+from restow.authentication.service_accounts import Identified
+from restow.authorization import Authorizer
+from restow.authorization.rbac import Rbac
+from restow.endpoints.handlers.token_review import TokenReviewer
+from restow.request.context import User
+from restow.request.request_info import RequestInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Decides about requests."""
+
+    authentication: Authentication
+    sessions: Sessions
+    continue_key: bytes
+    """Signs the positions of lists."""
+    service_accounts: ServiceAccounts | None
+    authorizer: Authorizer
+    rbac: Rbac | None
+    """The authorizer, if it goes by roles."""
+    judge: Judge
+    admission: AdmissionParts
+    auditor: Auditor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Answers reviews by what decides about requests."""
+
+    authorizer: Authorizer
+    tokens: TokenReviewer
+    rbac: Rbac | None
+
+    def allows(self, user: User, info: RequestInfo) -> bool:
+        return self.authorizer.allows(user, info)
+
+    def reason(self, user: User, info: RequestInfo) -> str:
+        return self.authorizer.reason(user, info)
+
+    def rules_of(self, user: User, namespace: str) -> tuple[list[PolicyRule], str]:
+        return ([], "") if self.rbac is None else self.rbac.rules_of(user, namespace)
+
+    def identify(self, token: str, audiences: Sequence[str]) -> Identified | None:
+        return self.tokens.identify(token, audiences)
+
+
+def build_access(
+    foundation: Foundation,
+    registry: Registry,
+    options: AccessOptions,
+    endpoint_options: EndpointOptions,
+) -> Access:
+    store, catalog, runtime = registry.store, foundation.catalog, foundation.runtime
+    accounts, delegated = options.accounts, options.auth_parts
+    service_accounts = None
+    if accounts is not None:
+        service_accounts = make_service_accounts(
+            accounts, store, catalog, clock=runtime.clock, address=endpoint_options.address
+        )
+    authenticators = options.authenticators
+    if authenticators is None:
+        authenticators = Authenticators.plain(options.secrets.tokens, runtime)
+    sessions = authenticators.sessions(options.secrets.continue_key)
+    if delegated is None:
+        rbac: Rbac | None = make_authorization(store, catalog, runtime)
+        authentication = authenticators.chain(
+            accounts=[] if service_accounts is None else [service_accounts.authenticator],
+            sessions=[SessionAuthenticator(sessions)],
+        )
+    else:
+        rbac, authentication = None, delegated.authentication
+    authorizer = _authorizer(rbac, options)
+    tokens = TokenReviewer(
+        user_of=authentication.user_of,
+        accounts=None if service_accounts is None else service_accounts.authenticator,
+        audiences=() if accounts is None else accounts.trust.audiences,
+    )
+    aggregation = endpoint_options.aggregation
+    admission = AdmissionParts(
+        store,
+        catalog,
+        runtime,
+        authorizer=authorizer,
+        plugins=_plugins(foundation, options, rbac),
+        allows_loopback=aggregation is not None and aggregation.allows_loopback,
+    )
+    admission.publish(foundation.metrics)
+    return Access(
+        authentication=authentication,
+        sessions=sessions,
+        continue_key=options.secrets.continue_key,
+        service_accounts=service_accounts,
+        authorizer=authorizer,
+        rbac=rbac,
+        judge=Judge(authorizer, tokens, rbac),
+        admission=admission,
+        auditor=_build_auditor(foundation, options.audit, authorizer),
+    )
+
+
+def _build_auditor(
+    foundation: Foundation, audit: Audit | None, authorizer: Authorizer
+) -> Auditor | None:
+    """It writes down why somebody may do something."""
+    if audit is None:
+        return None
+    auditor = Auditor(audit.policy, audit.sink, foundation.runtime.clock, reason=authorizer.reason)
+    audit.publish(auditor, foundation.metrics)
+    return auditor
+
+
+def _authorizer(rbac: Rbac | None, options: AccessOptions) -> Authorizer:
+    if rbac is not None:
+        return rbac
+    assert options.auth_parts is not None
+    return options.auth_parts.authorizer
+
+
+def _plugins(foundation: Foundation, options: AccessOptions, rbac: Rbac | None) -> OwnPlugins:
+    """An aggregated server does not know the kinds of owners, and leaves roles to the cluster."""
+    if rbac is None:
+        return OwnPlugins(own=options.admission)
+    return OwnPlugins(
+        checks=(authorization_admission(rbac),),
+        at_once=(OwnerCheck(foundation.catalog, rbac),),
+        own=options.admission,
+        gives_accounts=options.accounts is not None,
+    )

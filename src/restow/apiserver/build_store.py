@@ -1,0 +1,121 @@
+"""The stages below the registry: the open store, and the coordinator of its storage versions."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+
+from restow.aio import Runtime
+from restow.apiserver.build_inputs import Agreement, Foundation
+from restow.apiserver.encryption import Encryption
+from restow.apiserver.lease_notes import LeaseNotes
+from restow.apiserver.options import ServeOptions
+from restow.apiserver.shutdown import Shutdown
+from restow.apiserver.store_guard import StoreGuard, open_guarded
+from restow.endpoints.barrier import WriteBarrier
+from restow.registry.catalog import Catalog
+from restow.registry.committer import Sealed
+from restow.storage.interface import Storage
+from restow.storageversion.coordinator import Coordinator
+from restow.storageversion.coordinator_parts import CoordinatorOptions
+from restow.storageversion.identity import COMPONENT
+from restow.storageversion.membership import MembershipOptions
+from restow.storageversion.remote_registration import Remote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenStore:
+    """The store of a server."""
+
+    storage: Storage
+    """With values as they are stored."""
+    guard: StoreGuard | None
+    """Compares its identity with what this server remembers; None: it ends with the process."""
+    encryption: Encryption | None
+
+    @property
+    def opened(self) -> Storage:
+        """As it reads with the keys there are."""
+        return self.storage if self.encryption is None else self.encryption.storage
+
+    def foundation(self, catalog: Catalog, runtime: Runtime) -> Foundation:
+        sealed = None
+        if self.encryption is not None:
+            sealed = Sealed(self.storage, self.encryption.keys)
+        return Foundation(storage=self.opened, catalog=catalog, runtime=runtime, sealed=sealed)
+
+
+async def open_store(options: ServeOptions, runtime: Runtime, shutdown: Shutdown) -> OpenStore:
+    """Open the store and see that it is the one that this server knows. Raises `OpenRefused`."""
+    stack = AsyncExitStack()
+    shutdown.add("store", stack.aclose)
+    storage, guard = await open_guarded(
+        options.store_address, runtime, stack, data_dir=options.data_dir
+    )
+    return OpenStore(storage=storage, guard=guard, encryption=None)
+
+
+async def load_encryption(
+    store: OpenStore, options: ServeOptions, runtime: Runtime, shutdown: Shutdown
+) -> OpenStore:
+    """The same store with its keys, if it has any."""
+    config = options.encryption_provider_config
+    if config is None:
+        return store
+    encryption = await Encryption.load(config, store.storage, runtime)
+    shutdown.add("encryption", encryption.close)
+    return replace(store, encryption=encryption)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorKind:
+    """What differs between the coordinators of main and aggregated servers."""
+
+    component: str = COMPONENT
+    remote: Remote | None = None
+    serves_crds: bool = True
+
+
+def build_coordinator(
+    options: ServeOptions, store: OpenStore, foundation: Foundation, kind: CoordinatorKind
+) -> Coordinator:
+    """What keeps a server in agreement with the others on its store. Raises `ModeRefused`."""
+    keys = None if store.encryption is None else store.encryption.keys
+    catalog = foundation.catalog
+    coordination = CoordinatorOptions(
+        membership=MembershipOptions(
+            host=socket.gethostname(),
+            release=catalog.name,
+            component=kind.component,
+            mode=options.recorded_mode,
+            lease_seconds=options.identity_lease_duration_seconds,
+            renew_seconds=options.identity_lease_renew_interval_seconds,
+            has_lease=options.feature_gates.api_server_identity,
+            notes=LeaseNotes(foundation.metrics, keys),
+        ),
+        may_change_mode=options.coordination.change_mode,
+        may_force=options.coordination.vote_bootstrap == "force",
+        loose_bound_seconds=options.coordination.loose_bound_seconds,
+    )
+    if store.guard is not None:
+        coordination = replace(coordination, confirm_store=store.guard.confirm)
+    return Coordinator(
+        store.storage,
+        catalog,
+        foundation.runtime,
+        coordination,
+        keys=keys,
+        remote=kind.remote,
+        custom=foundation.custom_resources if kind.serves_crds else None,
+    )
+
+
+def agreement_of(coordinator: Coordinator) -> Agreement:
+    """How a server with this coordinator writes."""
+    return Agreement(
+        policy=coordinator.policy,
+        barrier=WriteBarrier(coordinator),
+        version_of=coordinator.version_of,
+        custom=coordinator.custom,
+    )
