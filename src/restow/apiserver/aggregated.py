@@ -42,14 +42,14 @@ from restow.apiserver.build_store import (
 )
 from restow.apiserver.certificate_reload import CertificateReload
 from restow.apiserver.limits import request_limits
-from restow.apiserver.listening import listen
+from restow.apiserver.listener import listen
 from restow.apiserver.main_api import ClientMainApi
 from restow.apiserver.memory_trim import find_trim, give_back_memory
 from restow.apiserver.option_files import read_option
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
 from restow.apiserver.shutdown import Shutdown
-from restow.apiserver.startup import PARTICIPATION, Participation, Step, run_steps, start
+from restow.apiserver.startup import PARTICIPATION, Participation, StartStep, run_steps, start
 from restow.apiserver.store_guard import keep_guard
 from restow.apiserver.subscriptions import (
     agreement_subscriptions,
@@ -280,7 +280,7 @@ class _Start:
 
     async def participate(self) -> None:
         address = self._options.address
-        participation = Participation.show(
+        participation = Participation(
             self._coordinator,
             self.assembly,
             encryption=self._store.encryption,
@@ -344,18 +344,28 @@ class _Start:
         )
 
 
-START: Final[tuple[Step[_Start], ...]] = (
-    Step("main servers", _Start.meet_main, "they say which clients and proxies are trusted"),
-    Step("store", _Start.open_store, "it must be that of this component, for these main servers"),
-    Step("forgotten stores", _Start.forget_stores, "before this server reports to the same APIs"),
-    Step("reviews", _Start.open_reviews, "the main servers authorize what the audit log is about"),
-    Step("audit", _Start.open_audit, "a wrong policy ends the start before anything is served"),
-    Step("build", _Start.build, "all parts are complete before the first of them is started"),
-    Step("assembly", _Start.start_assembly, "no request comes before the admission is read"),
-    Step("listener", _Start.listen, "others see how the start goes on, and its port is known"),
-    Step("participation", _Start.participate, "KEP-2339: see `startup.PARTICIPATION`"),
-    Step("background", _Start.start_background, "trust, namespaces and the store may change"),
-    Step("registration", _Start.register_apis, "the main servers pass on requests from here on"),
+START: Final[tuple[StartStep[_Start], ...]] = (
+    StartStep("main servers", _Start.meet_main, "they say which clients and proxies are trusted"),
+    StartStep(
+        "store", _Start.open_store, "it must be that of this component, for these main servers"
+    ),
+    StartStep(
+        "forgotten stores", _Start.forget_stores, "before this server reports to the same APIs"
+    ),
+    StartStep(
+        "reviews", _Start.open_reviews, "the main servers authorize what the audit log is about"
+    ),
+    StartStep(
+        "audit", _Start.open_audit, "a wrong policy ends the start before anything is served"
+    ),
+    StartStep("build", _Start.build, "all parts are complete before the first of them is started"),
+    StartStep("assembly", _Start.start_assembly, "no request comes before the admission is read"),
+    StartStep("listener", _Start.listen, "others see how the start goes on, and its port is known"),
+    StartStep("participation", _Start.participate, "KEP-2339: see `startup.PARTICIPATION`"),
+    StartStep("background", _Start.start_background, "trust, namespaces and the store may change"),
+    StartStep(
+        "registration", _Start.register_apis, "the main servers pass on requests from here on"
+    ),
 )
 
 

@@ -18,7 +18,12 @@ from __future__ import annotations
 from restow.apiserver.assembly import Assembly
 from restow.apiserver.build_access import build_access
 from restow.apiserver.build_endpoints import build_endpoints
-from restow.apiserver.build_inputs import AccessOptions, Agreement, EndpointOptions, Foundation
+from restow.apiserver.build_inputs import (
+    AccessOptions,
+    EndpointOptions,
+    Foundation,
+    StorageAgreement,
+)
 from restow.apiserver.build_registry import build_registry
 from restow.apiserver.subscriptions import assembly_subscriptions, subscribe_all
 
@@ -27,10 +32,10 @@ def build(
     foundation: Foundation,
     access_options: AccessOptions,
     endpoint_options: EndpointOptions,
-    agreement: Agreement | None = None,
+    agreement: StorageAgreement | None = None,
 ) -> Assembly:
     """Build a server; without an agreement it is the only one on its store."""
-    agreement = Agreement() if agreement is None else agreement
+    agreement = StorageAgreement() if agreement is None else agreement
     registry = build_registry(foundation, agreement, counters=endpoint_options.counters)
     access = build_access(foundation, registry, access_options, endpoint_options)
     endpoints = build_endpoints(foundation, registry, access, agreement, endpoint_options)
@@ -64,7 +69,7 @@ async def assemble(
     foundation: Foundation,
     access_options: AccessOptions,
     endpoint_options: EndpointOptions,
-    agreement: Agreement | None = None,
+    agreement: StorageAgreement | None = None,
 ) -> Assembly:
     """Build a server, and start what it needs before its first request."""
     assembly = build(foundation, access_options, endpoint_options, agreement)

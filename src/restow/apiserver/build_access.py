@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from restow.admission.escalation import EscalationCheck
 from restow.admission.owner_references import OwnerCheck
 from restow.apimachinery.rbac import PolicyRule
 from restow.apiserver.admission import AdmissionParts, OwnPlugins
 from restow.apiserver.audit import Audit
 from restow.apiserver.authentication import Authenticators
-from restow.apiserver.authorization import authorization_admission, make_authorization
 from restow.apiserver.build_inputs import AccessOptions, EndpointOptions, Foundation
 from restow.apiserver.build_registry import Registry
 from restow.apiserver.service_accounts import ServiceAccounts, make_service_accounts
@@ -19,6 +19,7 @@ from restow.authentication import Authentication, SessionAuthenticator, Sessions
 from restow.authentication.service_accounts import Identified
 from restow.authorization import Authorizer
 from restow.authorization.rbac import Rbac
+from restow.controllers.bootstrap_roles import default_objects
 from restow.endpoints.handlers.token_review import TokenReviewer
 from restow.request.context import User
 from restow.request.request_info import RequestInfo
@@ -36,13 +37,13 @@ class Access:
     authorizer: Authorizer
     rbac: Rbac | None
     """The authorizer, if it goes by roles."""
-    judge: Judge
+    judge: ReviewJudge
     admission: AdmissionParts
     auditor: Auditor | None
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class ReviewJudge:
     """Answers reviews by what decides about requests."""
 
     authorizer: Authorizer
@@ -79,15 +80,16 @@ def build_access(
     if authenticators is None:
         authenticators = Authenticators.plain(options.secrets.tokens, runtime)
     sessions = authenticators.sessions(options.secrets.continue_key)
+    rbac: Rbac | None = None
     if delegated is None:
-        rbac: Rbac | None = make_authorization(store, catalog, runtime)
+        rbac = Rbac(store, catalog, runtime, defaults=default_objects())
         authentication = authenticators.chain(
             accounts=[] if service_accounts is None else [service_accounts.authenticator],
             sessions=[SessionAuthenticator(sessions)],
         )
+        authorizer: Authorizer = rbac
     else:
-        rbac, authentication = None, delegated.authentication
-    authorizer = _authorizer(rbac, options)
+        authentication, authorizer = delegated.authentication, delegated.authorizer
     tokens = TokenReviewer(
         user_of=authentication.user_of,
         accounts=None if service_accounts is None else service_accounts.authenticator,
@@ -110,7 +112,7 @@ def build_access(
         service_accounts=service_accounts,
         authorizer=authorizer,
         rbac=rbac,
-        judge=Judge(authorizer, tokens, rbac),
+        judge=ReviewJudge(authorizer, tokens, rbac),
         admission=admission,
         auditor=_build_auditor(foundation, options.audit, authorizer),
     )
@@ -127,19 +129,12 @@ def _build_auditor(
     return auditor
 
 
-def _authorizer(rbac: Rbac | None, options: AccessOptions) -> Authorizer:
-    if rbac is not None:
-        return rbac
-    assert options.auth_parts is not None
-    return options.auth_parts.authorizer
-
-
 def _plugins(foundation: Foundation, options: AccessOptions, rbac: Rbac | None) -> OwnPlugins:
     """An aggregated server does not know the kinds of owners, and leaves roles to the cluster."""
     if rbac is None:
         return OwnPlugins(own=options.admission)
     return OwnPlugins(
-        checks=(authorization_admission(rbac),),
+        checks=(EscalationCheck(rbac),),
         at_once=(OwnerCheck(foundation.catalog, rbac),),
         own=options.admission,
         gives_accounts=options.accounts is not None,

@@ -8,7 +8,7 @@ from functools import partial
 
 from restow.apiserver.aggregation import Aggregation
 from restow.apiserver.build_access import Access
-from restow.apiserver.build_inputs import Agreement, EndpointOptions, Foundation, VersionOf
+from restow.apiserver.build_inputs import EndpointOptions, Foundation, StorageAgreement, VersionOf
 from restow.apiserver.build_registry import Registry
 from restow.apiserver.dashboard import ROOT as DASHBOARD
 from restow.apiserver.dashboard import DashboardPages
@@ -50,7 +50,7 @@ def build_endpoints(
     foundation: Foundation,
     registry: Registry,
     access: Access,
-    agreement: Agreement,
+    agreement: StorageAgreement,
     options: EndpointOptions,
 ) -> Endpoints:
     """All that answers requests."""
@@ -118,7 +118,7 @@ def _build_server(
     foundation: Foundation,
     registry: Registry,
     access: Access,
-    agreement: Agreement,
+    agreement: StorageAgreement,
     options: EndpointOptions,
 ) -> Server:
     return Server(
@@ -141,7 +141,7 @@ def _hash_of_version(resource: Resource, *, version_of: VersionOf) -> str:
     return version_hash_of(resource, version_of(resource))
 
 
-def _shown_hash(agreement: Agreement, options: EndpointOptions) -> VersionHash:
+def _shown_hash(agreement: StorageAgreement, options: EndpointOptions) -> VersionHash:
     """What discovery shows of how resources are stored."""
     if options.gates.storage_version_hash:
         return partial(_hash_of_version, version_of=agreement.version_of)
@@ -179,7 +179,7 @@ def _pages(
     return {DASHBOARD: dashboard, **({} if accounts is None else accounts.pages)}
 
 
-def _actions(registry: Registry, access: Access, agreement: Agreement) -> Actions:
+def _actions(registry: Registry, access: Access, agreement: StorageAgreement) -> Actions:
     """What is done by subresources that are no part of their objects."""
     handler = RewriteHandler(registry.rewriter)
     found: dict[tuple[str, str], Action] = {("rewrite", "create"): handler}

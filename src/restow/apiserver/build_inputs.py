@@ -73,7 +73,7 @@ class Foundation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
+class StorageAgreement:
     """How this server and others agree on storage versions; by default there are no others."""
 
     policy: EncodingPolicy = field(default_factory=FixedPolicy)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from restow.aio import Tasks
-from restow.apiserver.build_inputs import Agreement, Foundation
+from restow.apiserver.build_inputs import Foundation, StorageAgreement
 from restow.apiserver.webhooks import Webhooks
 from restow.httpserver import Counters
 from restow.registry.caches import Caches
@@ -38,7 +38,9 @@ class Registry:
     custom: CustomResources
 
 
-def build_registry(foundation: Foundation, agreement: Agreement, *, counters: Counters) -> Registry:
+def build_registry(
+    foundation: Foundation, agreement: StorageAgreement, *, counters: Counters
+) -> Registry:
     """`counters` tell how many requests there are besides a rewrite or a scan."""
     storage, runtime, sealed = foundation.storage, foundation.runtime, foundation.sealed
     catalog, policy = foundation.catalog, agreement.policy

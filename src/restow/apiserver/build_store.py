@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from restow.aio import Runtime
-from restow.apiserver.build_inputs import Agreement, Foundation
+from restow.apiserver.build_inputs import Foundation, StorageAgreement
 from restow.apiserver.encryption import Encryption
 from restow.apiserver.lease_notes import LeaseNotes
 from restow.apiserver.options import ServeOptions
@@ -111,9 +111,9 @@ def build_coordinator(
     )
 
 
-def agreement_of(coordinator: Coordinator) -> Agreement:
+def agreement_of(coordinator: Coordinator) -> StorageAgreement:
     """How a server with this coordinator writes."""
-    return Agreement(
+    return StorageAgreement(
         policy=coordinator.policy,
         barrier=WriteBarrier(coordinator),
         version_of=coordinator.version_of,

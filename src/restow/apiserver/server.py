@@ -36,7 +36,7 @@ from restow.apiserver.certificate_reload import CertificateReload, make_material
 from restow.apiserver.cluster_keys import check_keys_exist
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.limits import request_limits
-from restow.apiserver.listening import listen, publish_listener
+from restow.apiserver.listener import listen, publish_listener
 from restow.apiserver.memory_trim import find_trim, give_back_memory
 from restow.apiserver.option_files import read_authorities
 from restow.apiserver.options import ServeOptions
@@ -51,7 +51,7 @@ from restow.apiserver.releases import find_release
 from restow.apiserver.runtime_config import with_served
 from restow.apiserver.service_accounts import AccountRules, account_rules
 from restow.apiserver.shutdown import Shutdown
-from restow.apiserver.startup import PARTICIPATION, Participation, Step, run_steps, start
+from restow.apiserver.startup import PARTICIPATION, Participation, StartStep, run_steps, start
 from restow.apiserver.store_guard import StoreGuard, keep_guard
 from restow.apiserver.subscriptions import (
     agreement_subscriptions,
@@ -273,7 +273,7 @@ class _Start:
     async def participate(self) -> None:
         assembly, own = self.assembly, _advertised(self.options.bind, self.port)
         self.shutdown.add("custom resources", assembly.custom.close)
-        participation = Participation.show(
+        participation = Participation(
             self._coordinator,
             assembly,
             encryption=self._store.encryption,
@@ -356,19 +356,29 @@ class _Start:
         )
 
 
-START: Final[tuple[Step[_Start], ...]] = (
-    Step("keys", _Start.load_keys, "the store is compared with them, and the listener shows them"),
-    Step("authenticators", _Start.load_authenticators, "a wrong option ends the start early"),
-    Step("store", _Start.open_store, "it must be the store that this server and these keys know"),
-    Step("audit", _Start.open_audit, "a wrong policy ends the start before anything is served"),
-    Step("build", _Start.build, "all parts are complete before the first of them is started"),
-    Step("assembly", _Start.start_assembly, "no request comes before roles and APIs are read"),
-    Step("listener", _Start.listen, "others see how the start goes on, and its port is known"),
-    Step("background", _Start.start_background, "certificates and the store may change from here"),
-    Step("participation", _Start.participate, "KEP-2339: see `startup.PARTICIPATION`"),
-    Step("controllers", _Start.start_controllers, "they write objects, so that comes after it"),
-    Step("front port", _Start.open_front, "clients of the shared port expect a ready server"),
-    Step("address", _Start.publish_address, "clients are told of a server that is there"),
+START: Final[tuple[StartStep[_Start], ...]] = (
+    StartStep(
+        "keys", _Start.load_keys, "the store is compared with them, and the listener shows them"
+    ),
+    StartStep("authenticators", _Start.load_authenticators, "a wrong option ends the start early"),
+    StartStep(
+        "store", _Start.open_store, "it must be the store that this server and these keys know"
+    ),
+    StartStep(
+        "audit", _Start.open_audit, "a wrong policy ends the start before anything is served"
+    ),
+    StartStep("build", _Start.build, "all parts are complete before the first of them is started"),
+    StartStep("assembly", _Start.start_assembly, "no request comes before roles and APIs are read"),
+    StartStep("listener", _Start.listen, "others see how the start goes on, and its port is known"),
+    StartStep(
+        "background", _Start.start_background, "certificates and the store may change from here"
+    ),
+    StartStep("participation", _Start.participate, "KEP-2339: see `startup.PARTICIPATION`"),
+    StartStep(
+        "controllers", _Start.start_controllers, "they write objects, so that comes after it"
+    ),
+    StartStep("front port", _Start.open_front, "clients of the shared port expect a ready server"),
+    StartStep("address", _Start.publish_address, "clients are told of a server that is there"),
 )
 
 

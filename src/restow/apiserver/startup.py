@@ -21,7 +21,6 @@ from restow.endpoints.post_start_hooks import (
     IDENTITY_LEASE_COLLECTOR,
     IDENTITY_LEASE_CONTROLLER,
     STORAGE_VERSION_UPDATER,
-    PostStartHook,
     PostStartHooks,
 )
 from restow.storageversion.agreements import Announcer
@@ -31,7 +30,7 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Generic[S]):
+class StartStep(Generic[S]):
     """One step of a start, and why it stands at that place."""
 
     name: str
@@ -39,13 +38,13 @@ class Step(Generic[S]):
     reason: str
 
 
-async def run_steps(steps: Sequence[Step[S]], state: S) -> None:
+async def run_steps(steps: Sequence[StartStep[S]], state: S) -> None:
     """Run steps in order."""
     for step in steps:
         await step.run(state)
 
 
-async def start(steps: Sequence[Step[S]], state: S, shutdown: Shutdown) -> None:
+async def start(steps: Sequence[StartStep[S]], state: S, shutdown: Shutdown) -> None:
     """Run steps in order; if one fails, stop what the steps up to it have started."""
     try:
         await run_steps(steps, state)
@@ -54,24 +53,11 @@ async def start(steps: Sequence[Step[S]], state: S, shutdown: Shutdown) -> None:
         raise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Participation:
     """One server, and what it agrees on with others."""
 
-    coordinator: Coordinator
-    assembly: Assembly
-    encryption: Encryption | None
-    address: str
-    """Where others reach this server; empty: they do not."""
-    identity: PostStartHook
-    updater: PostStartHook
-    collector: PostStartHook
-    announcer: Announcer | None = None
-    """Writes an Event for each change of an agreement."""
-
-    @classmethod
-    def show(
-        cls,
+    def __init__(
+        self,
         coordinator: Coordinator,
         assembly: Assembly,
         *,
@@ -79,14 +65,19 @@ class Participation:
         address: str,
         livez_grace_seconds: float,
         announcer: Announcer | None = None,
-    ) -> Participation:
-        """Add the health checks and metrics, all of which say that nothing was done yet."""
-        health = assembly.health
-        clock = assembly.server.runtime.clock
+    ) -> None:
+        """Add the health checks and metrics: they say that nothing was done yet. `address` is where
+        others reach this server, if they do; `announcer` writes an Event for each change of an
+        agreement."""
+        self._coordinator = coordinator
+        self._encryption = encryption
+        self._address = address
+        self._announcer = announcer
+        health, clock = assembly.health, assembly.server.runtime.clock
         hooks = PostStartHooks(health, clock, livez_grace_seconds=livez_grace_seconds)
-        identity = hooks.add(IDENTITY_LEASE_CONTROLLER)
-        updater = hooks.add(STORAGE_VERSION_UPDATER)
-        collector = hooks.add(IDENTITY_LEASE_COLLECTOR)
+        self._identity = hooks.add(IDENTITY_LEASE_CONTROLLER)
+        self._updater = hooks.add(STORAGE_VERSION_UPDATER)
+        self._collector = hooks.add(IDENTITY_LEASE_COLLECTOR)
         # A server that has lost its identity is not ready until it has registered again.
         health.add(
             "storage-version-registration",
@@ -96,71 +87,61 @@ class Participation:
         publish_coordination(coordinator, assembly.metrics)
         if encryption is not None:
             encryption.publish(health, assembly.metrics, coordinator)
-        return cls(
-            coordinator=coordinator,
-            assembly=assembly,
-            encryption=encryption,
-            address=address,
-            identity=identity,
-            updater=updater,
-            collector=collector,
-            announcer=announcer,
-        )
 
     async def join(self) -> None:
-        await self.coordinator.join(address=self.address)
-        self.identity.finish()
+        await self._coordinator.join(address=self._address)
+        self._identity.finish()
 
     async def announce(self) -> None:
-        if self.announcer is not None:
-            self.coordinator.announce(self.announcer)
+        if self._announcer is not None:
+            self._coordinator.announce(self._announcer)
 
     async def serve_custom_resources(self) -> None:
-        if self.coordinator.custom is not None:
-            await self.coordinator.custom.start()
+        if self._coordinator.custom is not None:
+            await self._coordinator.custom.start()
 
     async def register(self) -> None:
-        await self.coordinator.register()
+        await self._coordinator.register()
 
     async def wait_for_custom_resources(self) -> None:
-        if self.coordinator.custom is not None:
-            await self.coordinator.custom.wait_for_first()
+        if self._coordinator.custom is not None:
+            await self._coordinator.custom.wait_for_first()
 
     async def follow_keys(self) -> None:
-        if self.encryption is not None:
-            self.encryption.follow(self.coordinator)
+        if self._encryption is not None:
+            self._encryption.follow(self._coordinator)
 
     async def become_ready(self) -> None:
-        self.updater.finish()
-        self.collector.finish()
+        self._updater.finish()
+        self._collector.finish()
 
 
-PARTICIPATION: Final[tuple[Step[Participation], ...]] = (
-    Step(
+PARTICIPATION: Final[tuple[StartStep[Participation], ...]] = (
+    StartStep(
         "membership",
         Participation.join,
         "no StorageVersion is written before the identity of the server is established",
     ),
-    Step("events", Participation.announce, "people read how agreements change from here on"),
-    Step(
+    StartStep("events", Participation.announce, "people read how agreements change from here on"),
+    StartStep(
         "custom resources",
         Participation.serve_custom_resources,
         "each passes the barrier by its own registration, and waits for no built-in resource",
     ),
-    Step(
+    StartStep(
         "registration",
         Participation.register,
         "each resource passes the barrier in the step in which it is registered",
     ),
-    Step(
+    StartStep(
         "stored CRDs",
         Participation.wait_for_custom_resources,
         "clients find what was defined before; that may take too long, and is not waited for then",
     ),
-    Step(
+    StartStep(
         "encryption keys",
         Participation.follow_keys,
         "other keys are compared with what is registered and stored",
     ),
-    Step("readiness", Participation.become_ready, "everything above was done"),
+    StartStep("readiness", Participation.become_ready, "everything above was done"),
 )

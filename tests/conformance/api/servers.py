@@ -15,11 +15,11 @@ from restow.apiserver.audit import Audit
 from restow.apiserver.build import assemble
 from restow.apiserver.build_inputs import (
     AccessOptions,
-    Agreement,
     AuthParts,
     EndpointOptions,
     Foundation,
     Secrets,
+    StorageAgreement,
 )
 from restow.apiserver.service_accounts import AccountRules
 from restow.encryption.decrypted_storage import DecryptedStorage
@@ -131,7 +131,9 @@ async def start_server(
             audit=audit,
         ),
         EndpointOptions(address="127.0.0.1:6443", limits=limits or RequestLimits()),
-        Agreement(policy=policy or FixedPolicy(), barrier=barrier, mirror=mirror, reports=reports),
+        StorageAgreement(
+            policy=policy or FixedPolicy(), barrier=barrier, mirror=mirror, reports=reports
+        ),
     )
     listener = await Listener.start(
         assembly.app,

@@ -18,10 +18,10 @@ from restow.apiserver.authentication import Authenticators
 from restow.apiserver.build import assemble
 from restow.apiserver.build_inputs import (
     AccessOptions,
-    Agreement,
     EndpointOptions,
     Foundation,
     Secrets,
+    StorageAgreement,
 )
 from restow.apiserver.service_accounts import AccountRules
 from restow.authentication import NOWHERE
@@ -173,7 +173,7 @@ async def _server(
             accounts=ACCOUNTS,
         ),
         EndpointOptions(address="127.0.0.1:6443"),
-        Agreement(
+        StorageAgreement(
             barrier=WriteBarrier(reported),
             reports=RemoteReports(storage, Mirror(storage, runtime, ()), runtime),
         ),

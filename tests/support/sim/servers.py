@@ -271,7 +271,7 @@ class SimServer:
         self.is_open = True
         self._tasks = runtime.tasks("apiserver")
         keep_guard(self.guard, assembly.health, self._tasks, interval_seconds=options.renew_seconds)
-        participation = Participation.show(
+        participation = Participation(
             coordinator,
             assembly,
             encryption=self.encryption,

@@ -17,14 +17,14 @@ from restow.apiserver import aggregated, server
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.apiserver.shutdown import STOP, Shutdown
-from restow.apiserver.startup import PARTICIPATION, Step
+from restow.apiserver.startup import PARTICIPATION, StartStep
 
 STOP_NAMES: Final = [step.name for step in STOP]
 OPENS: Final = {"open_store(": "store", "load_encryption(": "encryption"}
 """Functions that register what they open."""
 
 
-def registered(step: Step[Any]) -> list[str]:
+def registered(step: StartStep[Any]) -> list[str]:
     """The stop steps whose parts a start step registers."""
     calls = re.findall(
         r"shutdown\.add\(\s*\"([^\"]+)\"|(?<!def )\b(open_store\(|load_encryption\()",
@@ -54,7 +54,7 @@ def test_the_order_of_taking_part() -> None:
 
 
 @pytest.mark.parametrize("start", [server.START, aggregated.START])
-def test_a_stop_mirrors_the_start(start: tuple[Step[Any], ...]) -> None:
+def test_a_stop_mirrors_the_start(start: tuple[StartStep[Any], ...]) -> None:
     """What was started last is stopped first. Entries are withdrawn after the listener has ended,
     since the coordinator is there before the listener, and joins afterwards."""
     started = [name for step in start for name in registered(step)]
@@ -64,9 +64,10 @@ def test_a_stop_mirrors_the_start(start: tuple[Step[Any], ...]) -> None:
 
 def test_every_step_has_a_reason_and_a_part() -> None:
     """Each place in the order is explained, and each stop step is used by a start."""
-    steps = [*server.START, *aggregated.START, *PARTICIPATION, *STOP]
-    assert all(step.reason for step in steps)
-    started = {name for step in (*server.START, *aggregated.START) for name in registered(step)}
+    starts: list[StartStep[Any]] = [*server.START, *aggregated.START]
+    assert all(step.reason for step in (*starts, *PARTICIPATION))
+    assert all(step.reason for step in STOP)
+    started = {name for step in starts for name in registered(step)}
     assert started == set(STOP_NAMES)
     assert len(STOP_NAMES) == len(set(STOP_NAMES))
 
