@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2] / "src" / "restow"
-PACKAGES: Final = ("apiserver", "storageversion")
+PACKAGES: Final = ("apiserver", "controllers", "storageversion")
 FUNCTION_LINES_MAX: Final = 70
 PARAMETERS_MAX: Final = 8
 

@@ -155,8 +155,7 @@ class LeaderElector:
         self.runtime = runtime
         self.identity = identity
         self.timing = timing or LeaderTiming()
-        self.known_gone: frozenset[str] = frozenset()
-        """Holders that are known to have ended: their lease need not expire."""
+        self._gone: frozenset[str] = frozenset()
         self._lock = lock
         self._clock = runtime.clock
         self._record = LockRecord()
@@ -166,6 +165,10 @@ class LeaderElector:
         self._leads_until: float | None = None
         self._trouble = ""
         """The error that was logged last."""
+
+    def note_gone(self, holders: frozenset[str]) -> None:
+        """These holders have ended: their lease need not expire."""
+        self._gone = holders
 
     @property
     def is_leading(self) -> bool:
@@ -310,7 +313,7 @@ class LeaderElector:
     def _expires_in_seconds(self) -> float:
         """How long the lock is still another's, by our clock; zero or less: it may be taken."""
         record = self._record
-        is_free = record.holder in {"", self.identity} or record.holder in self.known_gone
+        is_free = record.holder in {"", self.identity} or record.holder in self._gone
         if is_free or self._observed_at is None:
             return 0.0
         # A record without a duration is respected for as long as ours would be.

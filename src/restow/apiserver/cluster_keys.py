@@ -1,7 +1,7 @@
-"""Whether a store belongs to a cluster whose keys are not here; asked before new keys are made.
+"""Whether a store belongs to the cluster whose keys are here; asked before keys are made, too.
 
 A directory `pki` that is made for a store of others is of no use, and stands in the way of the one
-that has to be copied there. Not here: the comparison with keys that are there (`server`).
+that has to be copied there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from pathlib import Path
 
 from restow.aio import Runtime
 from restow.apiserver.aggregated_store import CLUSTER_KEY
+from restow.apiserver.pki import Pki
 from restow.storage.errors import OpenRefused, StorageError
+from restow.storage.interface import Absent, Put, Refused, Storage, Transaction
 from restow.storage.sources import open_source
 
 
@@ -45,6 +47,21 @@ async def check_keys_exist(address: str, pki: Path, runtime: Runtime) -> None:
         f" that cluster there, with its modes (cp -a pki {pki}); only with the same keys can"
         " servers use the store"
     )
+
+
+async def check_cluster(storage: Storage, pki: Pki) -> None:
+    """Refuse a store that belongs to a cluster with other keys; give one without an owner these."""
+    fingerprint = pki.fingerprint.encode()
+    create = Transaction((Absent(CLUSTER_KEY),), (Put(CLUSTER_KEY, fingerprint),))
+    outcome = await storage.commit(create)
+    if isinstance(outcome, Refused) and outcome.current is not None:
+        found = outcome.current.value
+        if found not in (fingerprint, pki.fingerprint_before.encode()):
+            raise OpenRefused(
+                "this store belongs to a cluster with other keys (its fingerprint is"
+                f" {found.decode(errors='replace')}, ours {pki.fingerprint}): copy the directory"
+                " 'pki' from the data directory of a server of that cluster"
+            )
 
 
 def _exists(pki: Path) -> bool:

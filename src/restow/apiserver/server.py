@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from restow.admission import Admission
-from restow.aio import Runtime, Tasks, in_own_thread
+from restow.aio import Runtime, in_own_thread
 from restow.aio.leader_election import LeaderElector
 from restow.apiserver.aggregation import aggregation_options, proxy_trust
 from restow.apiserver.assembly import Assembly
 from restow.apiserver.audit import Audit, open_audit
 from restow.apiserver.authentication import Authenticators
+from restow.apiserver.background_scan import scan_in_background
 from restow.apiserver.build import build
 from restow.apiserver.build_inputs import AccessOptions, EndpointOptions, Secrets
 from restow.apiserver.build_store import (
@@ -33,7 +34,7 @@ from restow.apiserver.build_store import (
     open_store,
 )
 from restow.apiserver.certificate_reload import CertificateReload, make_material
-from restow.apiserver.cluster_keys import check_keys_exist
+from restow.apiserver.cluster_keys import check_cluster, check_keys_exist
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.limits import request_limits
 from restow.apiserver.listener import listen, publish_listener
@@ -67,19 +68,14 @@ from restow.controllers import (
 )
 from restow.httpserver import Listener, TlsMaterial, open_front_sockets
 from restow.registry.catalog import Catalog, release_catalog
-from restow.registry.reconcile_loops import repeat
 from restow.registry.resource import Resource
 from restow.request.context import User
-from restow.storage.errors import OpenRefused
-from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transaction
 from restow.storage.private_files import make_data_directory
 from restow.storageversion.agreements import Announcer
 from restow.storageversion.coordinator import Coordinator
 from restow.storageversion.remote_registration import check_not_reported
 from restow.storageversion.remote_reports import RemoteReports
-from restow.storageversion.store_scan import FIRST_SECONDS, BackgroundScan
 
-CLUSTER_KEY: Final = Key("/restow/localcluster")
 NOT_READY_SECONDS: Final = 0.2
 """Between saying that it is not ready and draining, so that balancers can look away."""
 SERVER_ID_BYTES: Final = 8
@@ -197,7 +193,7 @@ class _Start:
     async def open_store(self) -> None:
         store = await open_store(self.options, self.runtime, self.shutdown)
         await check_not_reported(store.storage)
-        await _check_cluster(store.storage, self._keys.pki)
+        await check_cluster(store.storage, self._keys.pki)
         self._store = await load_encryption(store, self.options, self.runtime, self.shutdown)
 
     async def open_audit(self) -> None:
@@ -268,7 +264,7 @@ class _Start:
         keep_guard(self._store.guard, health, tasks, interval_seconds=renew_seconds)
         work = give_back_memory(self.listener.counters, runtime.clock, find_trim())
         tasks.spawn_loop("memory", work)
-        _scan_in_background(options, self.assembly, self._coordinator, tasks)
+        scan_in_background(options, self.assembly, self._coordinator, tasks)
 
     async def participate(self) -> None:
         assembly, own = self.assembly, _advertised(self.options.bind, self.port)
@@ -398,39 +394,6 @@ def _is_whole(coordinator: Coordinator, guard: StoreGuard | None) -> bool:
     return (custom is None or custom.has_begun) and (guard is None or guard.check() is None)
 
 
-def _scan_in_background(
-    options: ServeOptions, assembly: Assembly, coordinator: Coordinator, tasks: Tasks
-) -> None:
-    """Compare the StorageStates with the raw store from time to time."""
-    runtime, scanner = assembly.server.runtime, assembly.server.scanner
-    if scanner is None or options.storage_scan_interval_seconds <= 0:
-        return
-    scan = BackgroundScan(
-        scanner,
-        runtime.clock,
-        interval_seconds=options.storage_scan_interval_seconds,
-        collects_first=lambda: coordinator.completed and coordinator.collector.collects_first,
-    )
-    assembly.metrics.gauge(
-        "restow_storage_scan_completed_timestamp_seconds",
-        "When this server has last completed a background scan of the store.",
-        (),
-        lambda: [] if scan.completed_at is None else [((), scan.completed_at)],
-    )
-    assembly.metrics.gauge(
-        "restow_storage_scan_values",
-        "Values of the last background scan.",
-        (),
-        lambda: [((), scan.values)],
-    )
-
-    async def run() -> None:
-        await runtime.clock.sleep(min(FIRST_SECONDS, options.storage_scan_interval_seconds))
-        await repeat("storage scan", scan.step, runtime)
-
-    tasks.spawn_loop("storage scan", run())
-
-
 def _make_material(options: ServeOptions, pki: Pki) -> TlsMaterial:
     """What the listener shows and trusts: users' authorities, and those of proxies in front."""
     files = pki.tls_files()
@@ -480,21 +443,6 @@ def _pki_options(options: ServeOptions) -> PkiOptions:
         client_ca_file=options.client_ca_file,
         service_account_signing_key_file=options.service_account_signing_key_file,
     )
-
-
-async def _check_cluster(storage: Storage, pki: Pki) -> None:
-    """Refuse a store that belongs to a cluster with other keys."""
-    fingerprint = pki.fingerprint.encode()
-    create = Transaction((Absent(CLUSTER_KEY),), (Put(CLUSTER_KEY, fingerprint),))
-    outcome = await storage.commit(create)
-    if isinstance(outcome, Refused) and outcome.current is not None:
-        found = outcome.current.value
-        if found not in (fingerprint, pki.fingerprint_before.encode()):
-            raise OpenRefused(
-                "this store belongs to a cluster with other keys (its fingerprint is"
-                f" {found.decode(errors='replace')}, ours {pki.fingerprint}): copy the directory"
-                " 'pki' from the data directory of a server of that cluster"
-            )
 
 
 def _advertised(bind: str, port: int) -> EndpointAddress | None:

@@ -177,9 +177,9 @@ class ControllerManager:
         """Publish renewed authorities, from the next look on."""
         self._options = replace(self._options, certificates=certificates, proxy_trust=proxy_trust)
         for each in self._accounts:
-            each.certificates = certificates
+            each.take_certificates(certificates)
         if self._trust is not None:
-            self._trust.own = proxy_trust
+            self._trust.take(proxy_trust)
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.spawn_loop(name, work)
@@ -189,7 +189,7 @@ class ControllerManager:
         await ensure_roles(self._store, self._catalog)
         if self.endpoints is not None:
             await self.endpoints.step()
-            self._elector.known_gone = await self.endpoints.predecessors()
+            self._elector.note_gone(await self.endpoints.predecessors())
 
     async def _lead(self) -> float:
         await self._elector.run(self._work)

@@ -31,6 +31,9 @@ class Leftovers:
     is_busy: bool = False
     """Whether something was written during the pass, and so left to the next one."""
 
+    def note_busy(self) -> None:
+        self.is_busy = True
+
     def __bool__(self) -> bool:
         return bool(self.counts or self.failures or self.undiscovered)
 

@@ -277,7 +277,7 @@ class NamespaceController:
             path, entry = found
             metadata = read_metadata(entry[2])
             if entry[0] > revision:
-                left.is_busy = True
+                left.note_busy()
             elif metadata is not None and (
                 # One that waits for its dependents need not wait here: they go as well.
                 not metadata.deletion_timestamp

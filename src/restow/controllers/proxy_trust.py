@@ -89,7 +89,7 @@ class ProxyTrustController:
         self._key = resource.key_of(self._path)
         self._store = store
         self._clock: Clock = runtime.clock
-        self.own = own
+        self._own = own
         """May be replaced: the next look publishes it."""
         self.queue: WorkQueue[str] = WorkQueue(
             "proxy-trust", clock=runtime.clock, randomness=runtime.randomness
@@ -102,6 +102,10 @@ class ProxyTrustController:
         """Notice that somebody has changed it."""
         if any(event.key == self._key for event in batch.events):
             self.queue.add(NAME)
+
+    def take(self, own: ProxyTrust) -> None:
+        """Publish this from the next look on."""
+        self._own = own
 
     async def look_again(self) -> float:
         """The periodic look."""
@@ -121,7 +125,7 @@ class ProxyTrustController:
         return None
 
     def _merged(self, data: dict[str, str]) -> dict[str, str]:
-        return merged(data, self.own, self._clock.wall())
+        return merged(data, self._own, self._clock.wall())
 
     async def _create(self) -> None:
         obj = {"metadata": {"name": NAME}, "data": self._merged({})}

@@ -51,7 +51,7 @@ class ServiceAccountSecretController:
         self._storage = store.storage
         self._secrets = _hosted(catalog, "Secret")
         self._accounts = _hosted(catalog, "ServiceAccount")
-        self.certificates = certificates
+        self._certificates = certificates
         self._sign = sign
         self._corrections = Corrections("the certificates in the Secret", runtime.clock)
         self._of_accounts: dict[str, set[str]] = {}
@@ -66,6 +66,10 @@ class ServiceAccountSecretController:
         async for item in items_below(self._storage, root):
             if _TYPE_BYTES in item.value:
                 self.queue.add(item.key[len(root) :])
+
+    def take_certificates(self, certificates: str) -> None:
+        """Publish these authorities from the next look on."""
+        self._certificates = certificates
 
     async def look_again(self) -> float:
         """The periodic look."""
@@ -130,8 +134,8 @@ class ServiceAccountSecretController:
 
     def _wanted(self, namespace: str, uid: str) -> _Wanted:
         data = {"namespace": _encoded(namespace)}
-        if self.certificates:
-            data["ca.crt"] = _encoded(self.certificates)
+        if self._certificates:
+            data["ca.crt"] = _encoded(self._certificates)
         return data, uid
 
     async def _remove(self, path: str, secret: Object) -> None:

@@ -48,7 +48,7 @@ class ServiceAccountController:
         self._namespaces = _hosted(catalog, "Namespace")
         self._accounts = _hosted(catalog, "ServiceAccount")
         self._config_maps = _hosted(catalog, "ConfigMap")
-        self.certificates = certificates
+        self._certificates = certificates
         """May be replaced: the next look publishes it."""
         self._corrections = Corrections("the certificates of the namespace", runtime.clock)
         self._ends = (
@@ -64,6 +64,10 @@ class ServiceAccountController:
         root = self._namespaces.root
         async for item in items_below(self._storage, root):
             self.queue.add(item.key[len(root) :])
+
+    def take_certificates(self, certificates: str) -> None:
+        """Publish these authorities from the next look on."""
+        self._certificates = certificates
 
     async def look_again(self) -> float:
         """The periodic look."""
@@ -96,7 +100,7 @@ class ServiceAccountController:
         guard = RevisionIs(item.key, item.revision)
         try:
             await self._ensure_account(name, guard)
-            if self.certificates:
+            if self._certificates:
                 return await self._ensure_certificates(name, guard)
         except _NamespaceChanged:
             return MOVED_SECONDS
@@ -110,7 +114,7 @@ class ServiceAccountController:
 
     async def _ensure_certificates(self, namespace: str, guard: RevisionIs) -> float | None:
         """Publish them; after how long to do so, when somebody else keeps others there."""
-        resource, data = self._config_maps, {CERTIFICATES_FIELD: self.certificates}
+        resource, data = self._config_maps, {CERTIFICATES_FIELD: self._certificates}
         path = resource.path_of(namespace, CERTIFICATES_NAME)
         item = await self._storage.get(resource.key_of(path))
         if item is None:

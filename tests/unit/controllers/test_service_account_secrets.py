@@ -79,7 +79,7 @@ async def test_a_token_that_is_there_stays() -> None:
         await secret_of(world, "s", "a")
         await observed.settle(keeper.queue, keeper.reconcile)
         await world.edit("Secret", "n/s", lambda obj: obj.update(data={"token": "bWluZQ=="}))
-        keeper.certificates = "newer"
+        keeper.take_certificates("newer")
         await observed.settle(keeper.queue, keeper.reconcile)
         wanted = {"token": "mine", "namespace": "n", "ca.crt": "newer"}
         assert await data_of(world, "n/s") == wanted

@@ -187,13 +187,13 @@ async def test_a_holder_that_is_known_to_have_ended_is_not_waited_for() -> None:
     storage, clock = MemoryStorage(), SimulatedClock()
     await storage.commit(Transaction((), (Put(KEY, b'{"holder":"dead","beat":7}'),)))
     worker = make(storage, clock, "a")
-    worker.elector.known_gone = frozenset({"other"})
+    worker.elector.note_gone(frozenset({"other"}))
     tasks = worker.runtime.tasks("test")
     running = tasks.spawn("a", worker.elector.run(worker.work))
     await clock.advance(1)
     assert worker.log == []
     await running.stop()
-    worker.elector.known_gone = frozenset({"dead"})
+    worker.elector.note_gone(frozenset({"dead"}))
     tasks.spawn("b", worker.elector.run(worker.work))
     await clock.advance(0.1)
     assert worker.works
