@@ -10,9 +10,10 @@ import pytest
 
 from restow.aio import Runtime
 from restow.apimachinery.status_error import StatusError
-from restow.apiserver.build import assemble
+from restow.apiserver.build import assemble, build
 from restow.apiserver.build_inputs import AccessOptions, EndpointOptions, Foundation, Secrets
 from restow.apiserver.feature_gates import FeatureGates
+from restow.apiserver.subscriptions import assembly_subscriptions
 from restow.registry.catalog import builtin_catalog
 from restow.storage.errors import StorageError, Unavailable
 from restow.storage.memory import MemoryStorage
@@ -54,4 +55,17 @@ async def test_a_server_that_cannot_start_leaves_nothing() -> None:
             EndpointOptions(address="127.0.0.1:6443"),
         )
     assert asyncio.all_tasks() == before
+    await storage.close()
+
+
+async def test_a_server_that_is_built_does_nothing_yet() -> None:
+    """Building reads nothing and begins no task; every subscription has its reason."""
+    storage, before = Unreadable(), asyncio.all_tasks()
+    assembly = build(
+        Foundation(storage=storage, catalog=builtin_catalog(), runtime=Runtime.system()),
+        ACCESS,
+        EndpointOptions(address="127.0.0.1:6443"),
+    )
+    assert asyncio.all_tasks() == before
+    assert all(row.reason for row in assembly_subscriptions(assembly))
     await storage.close()
