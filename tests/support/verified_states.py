@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["verify_state", "verify_states"]
-
 Ask = Callable[[str, str, object], Any]
 """A request by method, path and body, and its answer, which must be a success."""
 

@@ -11,8 +11,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["directory", "duration", "port", "whole_number"]
-
 PORT_MAX = 65_535
 _DIGITS_MAX = 18
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}

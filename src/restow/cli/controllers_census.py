@@ -19,8 +19,6 @@ from restow.census import Row, open_source, take_census
 from restow.migration.trigger.values import UNKNOWN, CensusReading
 from restow.storage.errors import StorageError
 
-__all__ = ["INTERVAL_SECONDS_DEFAULT", "CensusTaker"]
-
 INTERVAL_SECONDS_DEFAULT: Final = 60.0
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,6 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["run_async"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)

@@ -21,8 +21,6 @@ from restow.cli.store_arguments import DAMAGED_ADVICE, DATA_DIR_DEFAULT
 from restow.localcluster.layout import Layout
 from restow.storage.errors import StoreDamaged
 
-__all__ = ["Hints"]
-
 _BY_DIRECTORY: Final = frozenset({"serve", "up", "upgrade"})
 _BY_STORE: Final = frozenset({"backup", "census", "restore", "store"})
 _BY_API: Final = frozenset({"controllers", "kubectl", "migrate", "preflight", "status"})

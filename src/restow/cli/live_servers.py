@@ -23,8 +23,6 @@ from restow.storage.interface import Key, Span, Storage
 from restow.storageversion.identity import SERVERS_PREFIX
 from restow.storageversion.object_codec import LEASES_PREFIX
 
-__all__ = ["live_servers", "local_supervisor"]
-
 SERVERS_MAX: Final = 100
 IDENTITY_PREFIX: Final = "apiserver-"
 """Of the leases of API servers, those of Kubernetes too."""

@@ -9,8 +9,6 @@ import json
 import logging
 import sys
 
-__all__ = ["set_up_logging"]
-
 
 def set_up_logging(log_format: str, verbosity: int) -> None:
     """Logs go to standard error, for people or as one JSON object a line."""

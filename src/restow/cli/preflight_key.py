@@ -17,8 +17,6 @@ from restow.client import ApiClient, ClientConfig, ClientLimits
 from restow.migration.preflight import KeyedView, PreflightReport, StoreCount, judge_drop, read_keys
 from restow.storage.errors import StorageError
 
-__all__ = ["ask_key", "count_under"]
-
 REQUEST_SECONDS_MAX: Final = 20.0
 LEASES_PREFIX: Final = f"{PREFIX_DEFAULT}leases/{LEASE_NAMESPACE}/"
 

@@ -1,7 +1,5 @@
 """Texts that others wrote, on the terminal of a person."""
 
-__all__ = ["shown"]
-
 
 def shown(text: str) -> str:
     """A text of others, without what would move the cursor or colour the rest."""

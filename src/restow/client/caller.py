@@ -21,8 +21,6 @@ from restow.client.errors import ConnectionFailed, connection_failed, status_of_
 from restow.client.retry_policy import RetryPolicy
 from restow.client.transport import ClientRequest, ClientResponse, Transport
 
-__all__ = ["ClientLimits"]
-
 _ERROR_BYTES_MAX: Final = 4 * 1024 * 1024
 
 

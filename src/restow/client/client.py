@@ -52,8 +52,6 @@ from restow.client.retry_policy import RetryPolicy
 from restow.client.transport import HttpTransport, Transport
 from restow.client.watcher import Watcher, WatchEvent, WatchPolicy
 
-__all__ = ["ApiClient", "ListPage"]
-
 USER_AGENT: Final = f"restow/{restow.__version__}"
 DISCOVERY_IN_FLIGHT_MAX: Final = 8
 # How often in a row a token may be refused for its age before a list is given up.

@@ -22,8 +22,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from restow.client.errors import ConfigInvalid
 
-__all__ = ["SERVICE_ACCOUNT_DIRECTORY", "ClientConfig", "in_cluster_config"]
-
 NAMESPACE_DEFAULT: Final = "default"
 SERVICE_ACCOUNT_DIRECTORY: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PORTS: Final = {"http": 80, "https": 443}

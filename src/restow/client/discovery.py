@@ -21,8 +21,6 @@ from restow.apimachinery.names import (
 )
 from restow.client.errors import NoSuchResource
 
-__all__ = ["ApiGroup", "ApiResource", "DiscoveredResources"]
-
 GROUP_VERSIONS_MAX: Final = 5_000
 RESOURCES_MAX: Final = 50_000
 NAME_LENGTH_MAX: Final = 512

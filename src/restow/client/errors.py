@@ -26,18 +26,6 @@ from typing import Final
 from restow.apimachinery.status_decoder import status_from_response
 from restow.apimachinery.status_error import StatusError
 
-__all__ = [
-    "AnswerTooLarge",
-    "CacheFull",
-    "ClientError",
-    "ConfigInvalid",
-    "ConnectionFailed",
-    "NoSuchResource",
-    "ProtocolBroken",
-    "connection_failed",
-    "status_of_answer",
-]
-
 # What foreign headers may ask for at most; whoever retries has a limit of its own.
 RETRY_AFTER_SECONDS_MAX: Final = 24 * 60 * 60
 _SECONDS: Final = re.compile(r"[0-9]{1,9}", flags=re.ASCII)

@@ -30,8 +30,6 @@ from restow.client.objects import Object, ObjectKey, key_of, version_of
 from restow.client.paths import ListOptions
 from restow.client.watcher import EventType, WatchEvent, WatchPolicy
 
-__all__ = ["Handler", "Informer", "ObjectChange"]
-
 OBJECTS_MAX_DEFAULT: Final = 200_000
 RELIST_BACKOFF: Final = Backoff(initial_seconds=0.8, factor=2, max_seconds=30, jitter=0.5)
 # A watch that lasted so long was a good one: the next failure counts as the first.

@@ -26,8 +26,6 @@ from restow.client.config import (
 )
 from restow.client.errors import ConfigInvalid
 
-__all__ = ["find_config", "load_config", "read_kubeconfig"]
-
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 FILES_MAX: Final = 64
 

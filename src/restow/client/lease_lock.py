@@ -28,8 +28,6 @@ from restow.client.lease_record import LeaseRecord, micro_time, new_lease
 from restow.client.objects import Object
 from restow.client.retry_policy import NO_RETRY
 
-__all__ = ["LeaseLock", "lease_elector", "unique_identity"]
-
 # What a released lease says: free at once.
 _RELEASED_SECONDS: Final = 1
 

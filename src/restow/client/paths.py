@@ -15,8 +15,6 @@ from urllib.parse import quote, urlencode
 
 from restow.apimachinery.names import GroupVersion, GroupVersionResource
 
-__all__ = ["JSON", "ListOptions", "PatchType", "Propagation", "WriteOptions"]
-
 JSON: Final = "application/json"
 PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"

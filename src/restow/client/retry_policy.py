@@ -14,8 +14,6 @@ from typing import Final
 from restow.aio import Randomness
 from restow.apimachinery.status_error import StatusError
 
-__all__ = ["NO_RETRY", "RetryPolicy"]
-
 # The server refused before it began.
 _NOTHING_DONE: Final = frozenset({429, 503})
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})

@@ -26,16 +26,6 @@ from restow.client.credentials import ClientCredentials
 from restow.client.errors import AnswerTooLarge, ConnectionFailed, connection_failed
 from restow.client.http1 import Head, body_pieces, encode_request, read_head, read_small
 
-__all__ = [
-    "ClientRequest",
-    "ClientResponse",
-    "Handler",
-    "HttpTransport",
-    "InProcessResponse",
-    "InProcessTransport",
-    "Transport",
-]
-
 REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
 
 

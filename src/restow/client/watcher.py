@@ -27,8 +27,6 @@ from restow.client.errors import ConnectionFailed
 from restow.client.objects import Object, ObjectKey, key_of, version_of
 from restow.client.paths import JSON, PARTIAL, with_query
 
-__all__ = ["EventType", "WatchEvent", "WatchPolicy"]
-
 # A stream that ends before this, without an event, counts as a failure: do not spin.
 _STREAM_SECONDS_MIN: Final = 1.0
 # How long a server may be late in ending a stream before it counts as dead.

@@ -10,15 +10,6 @@ ClusterError
 
 from __future__ import annotations
 
-__all__ = [
-    "ClusterError",
-    "ClusterFailed",
-    "ClusterRefused",
-    "ClusterRuns",
-    "ControlRefused",
-    "NoClusterRuns",
-]
-
 
 class ClusterError(Exception):
     """The root of the tree above."""

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from restow.localcluster.errors import ClusterRuns
 from restow.localcluster.layout import Layout
 
-__all__ = ["locked", "supervisor_of"]
-
 _PID_BYTES_MAX = 32
 
 

@@ -18,8 +18,6 @@ from typing import Any, Final
 from restow.apis.migration_v1alpha1 import GROUP, STORAGE_STATE
 from restow.client.objects import Object, metadata_of
 
-__all__ = ["DEFINITIONS", "KINDS", "VERSION", "definition_of", "upgraded"]
-
 VERSION: Final = "v1alpha1"
 KINDS: Final = {
     "storagestates": STORAGE_STATE,

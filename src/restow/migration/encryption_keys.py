@@ -26,19 +26,6 @@ from restow.apis.names import (
     STORES_ANNOTATION,
 )
 
-__all__ = [
-    "KEYS_EQUAL",
-    "KEY_PENDING",
-    "PLAIN",
-    "UNKNOWN_KEY",
-    "KeysSaid",
-    "is_called",
-    "is_known",
-    "keys_said",
-    "labels_of",
-    "persisted_keys",
-]
-
 KEYS_EQUAL: Final = "AllEncryptionKeysEqual"
 KEY_PENDING: Final = "EncryptionKeyPending"
 """The reason of that condition when all write with one key and some wait for another."""

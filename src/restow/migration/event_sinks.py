@@ -12,16 +12,6 @@ from typing import Final, Protocol
 
 from restow.client.objects import Object
 
-__all__ = [
-    "NO_MIGRATOR_METRICS",
-    "NO_RECORDER",
-    "NO_TRIGGER_METRICS",
-    "EventSink",
-    "MigratorMetrics",
-    "PageCounts",
-    "TriggerMetrics",
-]
-
 
 class EventSink(Protocol):
     """Takes notes for people, each about one object of the API."""

@@ -36,8 +36,6 @@ from restow.client import (
 )
 from restow.migration.times import time_text
 
-__all__ = ["EventRecorder"]
-
 EVENTS: Final = GroupVersionResource("", "v1", "events")
 NAMESPACE_OF_CLUSTER_OBJECTS: Final = "default"
 NOTES_MAX: Final = 256

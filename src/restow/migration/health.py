@@ -13,8 +13,6 @@ from typing import Final
 
 from restow.aio import Clock
 
-__all__ = ["ControllerHealth"]
-
 TROUBLE_SECONDS_MAX: Final = 60.0
 """For so long a part may have trouble before it is unhealthy."""
 

@@ -26,8 +26,6 @@ from restow.apis.resources import DEFINITIONS as CRDS
 from restow.client import ApiClient, ConnectionFailed, Object, WriteOptions, metadata_of
 from restow.migration.crds import DEFINITIONS, VERSION, definition_of, upgraded
 
-__all__ = ["InstallFailed", "InstallOutcome", "Installed", "install", "missing_kinds"]
-
 MIGRATION: Final = GroupVersion(GROUP, VERSION)
 ATTEMPTS_MAX: Final = 5
 ESTABLISHED_SECONDS_MAX: Final = 30.0

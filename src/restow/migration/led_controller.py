@@ -22,8 +22,6 @@ from restow.client import LeaderElector, LeadershipLost
 from restow.migration.health import ControllerHealth
 from restow.migration.metrics import ControllerMetrics
 
-__all__ = ["MIGRATOR", "TRIGGER", "LedController", "Part", "Runs"]
-
 TRIGGER: Final = "trigger"
 MIGRATOR: Final = "migrator"
 

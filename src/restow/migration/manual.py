@@ -85,8 +85,6 @@ from restow.migration.trigger.sources import (
 )
 from restow.migration.trigger.storage_version_watch import Behind, StorageVersionWatch
 
-__all__ = ["ManualMigration", "ManualOutcome", "ManualResult"]
-
 REQUEST_KIND: Final = "StorageVersionMigration"
 LOOK_SECONDS: Final = 0.25
 RUNS_MAX: Final = 5

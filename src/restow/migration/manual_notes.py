@@ -17,8 +17,6 @@ from restow.apimachinery.status import Conflict, NotFound
 from restow.client import ApiClient, Object
 from restow.migration.migration_objects import mapping, text
 
-__all__ = ["Note", "Notes"]
-
 CONFIG_MAPS: Final = GroupVersionResource("", "v1", "configmaps")
 NAME: Final = "restow-migrations"
 ATTEMPTS_MAX: Final = 5

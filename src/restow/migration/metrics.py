@@ -31,8 +31,6 @@ from restow.migration.migrator.server_rewrite import REWRITE_FAILED
 from restow.migration.names import FAILED, SUCCEEDED
 from restow.migration.trigger import actions
 
-__all__ = ["CONTENT_TYPE", "ControllerMetrics"]
-
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 RESOURCES_MAX: Final = 2_000
 OTHER: Final = "other"

@@ -38,8 +38,6 @@ from restow.migration.readability import Unread, find_unread
 from restow.migration.remote_apis import API_SERVICES, left_alone_text, remote_apis
 from restow.migration.store_scan import ScanFailed, scan_store
 
-__all__ = ["look", "look_unread"]
-
 OBJECTS_MAX: Final = 50_000
 """Of one list; more are left out, and a note says so."""
 

@@ -16,8 +16,6 @@ from typing import NamedTuple
 from restow.apis.encryption_keys import IDENTITY
 from restow.migration.encryption_keys import PLAIN, KeysSaid, labels_of
 
-__all__ = ["KeyProblem", "KeysSeen", "key_problems", "keys_seen"]
-
 
 class KeyProblem(NamedTuple):
     """What keeps a key from being the one, and what to do about it."""

@@ -42,18 +42,6 @@ from restow.migration.trigger.eligibility import NEEDED_VERBS
 from restow.migration.trigger.readings import reading_of
 from restow.migration.trigger.values import UNKNOWN
 
-__all__ = [
-    "groups_stored",
-    "leader_seen",
-    "migration_seen",
-    "migrations_seen",
-    "resources_seen",
-    "server_seen",
-    "silent_apis",
-    "unread_notes",
-    "with_evidence",
-]
-
 _LEASE_SECONDS_DEFAULT: Final = 3_600
 NAMES_SHOWN_MAX: Final = 5
 _USUAL_VERSIONS: Final = ("v1", "v1beta1", "v1alpha1", "v1beta2", "v1alpha2", "v2", "v2beta1")

@@ -19,18 +19,6 @@ from restow.migration.overview_keys import KeysSeen
 from restow.migration.readability import Unread
 from restow.migration.store_scan import StoreScan
 
-__all__ = [
-    "ClusterOverview",
-    "Hash",
-    "LeaderSeen",
-    "MigrationRow",
-    "ResourceSeen",
-    "ResourceStatus",
-    "ServerSeen",
-    "StoredSeen",
-    "agreement_of",
-]
-
 
 class ResourceStatus(StrEnum):
     """How a resource stands."""

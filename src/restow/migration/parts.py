@@ -20,8 +20,6 @@ from restow.migration.trigger.controller import TriggerController
 from restow.migration.trigger.options import TriggerOptions
 from restow.migration.trigger.reconciler import CensusOf
 
-__all__ = ["PART_NAMES", "PartOptions", "make_parts"]
-
 PART_NAMES: Final = (TRIGGER, MIGRATOR)
 SILENCE_SECONDS: Final = 60.0
 """Of the migrator, which is asked all the time; of the trigger, beyond two polling periods."""

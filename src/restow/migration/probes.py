@@ -16,8 +16,6 @@ from typing import Final
 
 from restow.aio import Runtime, TasksClosed, TasksFull
 
-__all__ = ["ProbeAnswer", "ProbeServer"]
-
 CONNECTIONS_MAX: Final = 64
 HEAD_BYTES_MAX: Final = 16 * 1024
 REQUEST_SECONDS_MAX: Final = 5.0

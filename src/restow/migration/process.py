@@ -33,8 +33,6 @@ from restow.migration.probes import ProbeAnswer, ProbeServer
 from restow.migration.rights import missing_rights, rights_of
 from restow.migration.trigger.observations import state_seen
 
-__all__ = ["PORT_DEFAULT", "ControllersProcess", "NotPossible", "ProcessOptions"]
-
 PORT_DEFAULT: Final = 2112
 STOP_SECONDS_MAX: Final = 2.0
 PARTS_SECONDS_MAX: Final = 1.2

@@ -19,8 +19,6 @@ from restow.apimachinery.status_error import StatusError
 from restow.client import ApiClient, ApiResource, ClientError, ListOptions
 from restow.client.retry_policy import NO_RETRY
 
-__all__ = ["Unread", "find_unread"]
-
 PAGE_OBJECTS: Final = 500
 IN_FLIGHT_MAX: Final = 8
 INTERNAL_ERROR: Final = 500

@@ -14,8 +14,6 @@ from typing import Final
 from restow.apimachinery.names import GroupResource
 from restow.migration.migration_values import MigrationRecord
 
-__all__ = ["CHANGE_ANNOTATION", "annotations_of", "name_of", "record_of"]
-
 _PREFIX: Final = "trigger.restow.dev/"
 CHANGE_ANNOTATION: Final = f"{_PREFIX}change"
 """On the StorageState. (The servers' own prefix is closed to controllers.)"""

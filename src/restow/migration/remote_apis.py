@@ -16,8 +16,6 @@ from restow.apimachinery.status import Forbidden, NotFound
 from restow.client import ApiClient, Object, key_of
 from restow.migration.migration_objects import mapping, text
 
-__all__ = ["API_SERVICES", "LEFT_ALONE_END", "find_remote", "left_alone_text", "remote_apis"]
-
 LEFT_ALONE_END: Final = ": left alone"
 API_SERVICES: Final = GroupVersionResource("apiregistration.k8s.io", "v1", "apiservices")
 

@@ -24,8 +24,6 @@ from restow.client import ApiClient, ConnectionFailed
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
 from restow.migration.remote_apis import API_SERVICES
 
-__all__ = ["ANY", "OWN", "RIGHTS", "Missing", "Right", "Who", "missing_rights", "rights_of"]
-
 REVIEWS: Final = GroupVersionResource("authorization.k8s.io", "v1", "selfsubjectaccessreviews")
 IN_FLIGHT_MAX: Final = 8
 ANY: Final = "*"

@@ -30,8 +30,6 @@ from restow.apis.storage_scan import (
 )
 from restow.client import ApiClient
 
-__all__ = ["ScanFailed", "StoreScan", "add_up", "resource_of", "scan_store", "version_hash"]
-
 ATTEMPTS_MAX: Final = 3
 """Scans begun, when the revision of one is compacted before it ends."""
 PAGES_MAX: Final = 100_000

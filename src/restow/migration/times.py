@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["read_time", "time_text"]
-
 
 def read_time(value: object) -> datetime | None:
     """A moment; None for what is none, or might be in any zone."""

@@ -130,6 +130,3 @@ def _is_recorded(text: object, record: dict[str, object]) -> bool:
     except orjson.JSONDecodeError:
         return False
     return isinstance(known, dict) and {**known, "revision": None} == {**record, "revision": None}
-
-
-__all__ = ["CleanPass", "record_clean_pass", "record_failures"]

@@ -21,8 +21,6 @@ from restow.migration.migrator.passes import ObjectFailure, PageDone
 from restow.migration.migrator.patch_rewrite import PatchOptions, PatchRewrite
 from restow.migration.migrator.write_errors import NOT_ASKED
 
-__all__ = ["DryRunDone", "dry_run"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRunDone:

@@ -34,8 +34,6 @@ from restow.migration.migrator.write_errors import (
     reason_of,
 )
 
-__all__ = ["FIELD_MANAGER", "PatchOptions", "PatchRewrite", "connections_for"]
-
 FIELD_MANAGER: Final = "restow-migrator"
 # For what the process does besides: leases, status, watches that are opened again.
 CONNECTIONS_BESIDE: Final = 16

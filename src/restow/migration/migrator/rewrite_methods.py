@@ -19,8 +19,6 @@ from restow.migration.migrator.passes import ObjectFailure, Pages
 from restow.migration.migrator.patch_rewrite import PatchRewrite
 from restow.migration.migrator.server_rewrite import ServerRewrite
 
-__all__ = ["choose_way", "failures_of"]
-
 
 def choose_way(
     client: ApiClient,

@@ -27,9 +27,6 @@ from restow.migration.encryption_keys import (
 )
 from restow.migration.preflight.values import UNKNOWN, Blocker, PreflightReport, Reason
 
-__all__ = ["KeyedResource", "KeyedView", "StoreCount", "judge_drop"]
-
-
 NOT_COUNTED: Final = (
     "older revisions, until they are compacted, and backups that were made before may still need it"
 )

@@ -15,8 +15,6 @@ from restow.apimachinery.status import NotFound
 from restow.client import ApiClient, ListOptions, Object
 from restow.migration.migration_objects import text
 
-__all__ = ["ADDRESSES_MAX", "read_addresses"]
-
 ADDRESSES_MAX: Final = 100
 SLICES: Final = GroupVersionResource("discovery.k8s.io", "v1", "endpointslices")
 ENDPOINTS: Final = GroupVersionResource("", "v1", "endpoints")

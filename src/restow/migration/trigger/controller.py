@@ -57,8 +57,6 @@ from restow.migration.trigger.sources import (
 )
 from restow.migration.trigger.storage_version_watch import Behind, StorageVersionWatch
 
-__all__ = ["TriggerController"]
-
 DISCOVERY_SECONDS_MIN: Final = 5.0
 """Between two looks at discovery, however many unknown resources turn up."""
 DISCOVERY_BACKOFF: Final = Backoff(initial_seconds=1, factor=2, max_seconds=600, jitter=0.5)

@@ -36,8 +36,6 @@ from restow.migration.trigger.values import (
     TriggerView,
 )
 
-__all__ = ["decide"]
-
 
 def decide(
     view: TriggerView, memory: Memory | None, *, now: Now, settings: Settings

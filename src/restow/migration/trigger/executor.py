@@ -46,8 +46,6 @@ from restow.migration.trigger.observations import (
 )
 from restow.migration.trigger.values import UNKNOWN, StateStatus
 
-__all__ = ["FIELD_MANAGER", "Acted", "Executor"]
-
 FIELD_MANAGER: Final = "restow-trigger"
 MIGRATION_KIND: Final = "StorageVersionMigration"
 

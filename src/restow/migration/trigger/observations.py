@@ -30,17 +30,6 @@ from restow.migration.records import CHANGE_ANNOTATION
 from restow.migration.times import read_time, time_text
 from restow.migration.trigger.values import HashReport, StateSeen, StateStatus
 
-__all__ = [
-    "Observation",
-    "UnreadableObject",
-    "new_state",
-    "resource_of_state",
-    "state_name",
-    "state_seen",
-    "status_body",
-    "storage_version_of",
-]
-
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -11,8 +11,6 @@ from typing import Final
 
 from restow.migration.trigger.values import Settings
 
-__all__ = ["TriggerOptions", "TriggerSource"]
-
 WORKERS_DEFAULT: Final = 8
 WORKERS_MAX: Final = 64
 

@@ -19,8 +19,6 @@ from restow.apis.names import EPOCH_ANNOTATION, LOOSE_ANNOTATION
 from restow.migration.encryption_keys import UNKNOWN_KEY, keys_said
 from restow.migration.trigger.values import UNKNOWN, StorageVersionReading
 
-__all__ = ["reading_of"]
-
 LOOSE_SECONDS_MAX: Final = 24 * 3600.0
 
 

@@ -41,8 +41,6 @@ from restow.migration.trigger.values import (
     TriggerView,
 )
 
-__all__ = ["CensusOf", "Known", "Reconciler"]
-
 ROUNDS_MAX: Final = 8
 """How often in a row it is decided about one resource; what never comes to rest has to wait."""
 ROUNDS_WAIT_SECONDS: Final = 1.0

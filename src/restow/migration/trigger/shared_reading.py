@@ -15,8 +15,6 @@ from typing import Generic, TypeVar
 
 from restow.aio import Tasks
 
-__all__ = ["SharedReading"]
-
 T = TypeVar("T")
 
 

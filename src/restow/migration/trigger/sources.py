@@ -41,16 +41,6 @@ from restow.migration.trigger.values import (
     ServersReading,
 )
 
-__all__ = [
-    "ConnectTo",
-    "NotKnownYet",
-    "ServerObserver",
-    "SourceMissing",
-    "Sources",
-    "eligible_resources",
-    "served_requests",
-]
-
 ConnectTo = Callable[[str], ApiClient]
 """A client of the one server at an address, `host:port`."""
 

@@ -41,8 +41,6 @@ from restow.migration.trigger.observations import (
 from restow.migration.trigger.readings import reading_of
 from restow.migration.trigger.values import StorageVersionReading
 
-__all__ = ["Behind", "StorageVersionWatch"]
-
 CATCH_UP_SECONDS_MAX: Final = 5.0
 PASSED_MAX: Final = 1_000
 """States of one StorageVersion that are kept until it is read; more of them count as a gap."""
