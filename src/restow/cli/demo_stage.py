@@ -30,7 +30,7 @@ from restow.localcluster.managed_process import ManagedProcess
 from restow.localcluster.messages import ProcessOverview
 from restow.localcluster.release_files import release_of
 from restow.localcluster.rolling_upgrade import RollingUpgrade, Step
-from restow.localcluster.step_check import Blocker, check_step
+from restow.localcluster.step_check import PreflightFinding, check_step
 from restow.localcluster.supervisor import CONTROLLERS
 
 WAIT_SECONDS_MAX: Final = 180.0
@@ -146,7 +146,7 @@ class Stage:
             )
         await self._roller.take(step, is_rollback=is_rollback)
 
-    async def preflight(self, release: str) -> Sequence[Blocker]:
+    async def preflight(self, release: str) -> Sequence[PreflightFinding]:
         """What is in the way of a release."""
         first = self._overview().servers[0]
         return (await self._roller.check(Step(0, first.release, release))).blockers
@@ -212,5 +212,5 @@ class Stage:
         return ApiClient.connect(config, runtime=runtime)
 
 
-def _blockers_text(blockers: Sequence[Blocker]) -> str:
+def _blockers_text(blockers: Sequence[PreflightFinding]) -> str:
     return "; ".join(f"{each.resource or ''} {each.what}: {each.why}" for each in blockers)

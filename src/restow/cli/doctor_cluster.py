@@ -367,7 +367,7 @@ def judge_scan(view: ClusterView) -> Iterator[Finding]:
         )
         return
     found = stored_findings(view, view.scan, running_target(view))
-    wrong = [finding for finding, is_blocking in found if is_blocking]
+    wrong = [each for each in found if each.is_blocking]
     for each in wrong:
         yield error("raw values", f"{each.resource}: {each.what} ({each.why})", each.advice)
     if not wrong:

@@ -33,8 +33,8 @@ from restow.client import ApiClient, ClientConfig, ClientError, ClientLimits
 from restow.kinds.releases import ReleaseError
 from restow.localcluster.errors import ClusterRefused
 from restow.migration.preflight import (
-    Blocker,
     Evidence,
+    PreflightFinding,
     PreflightReport,
     find_target,
     judge,
@@ -220,7 +220,7 @@ EVIDENCE_TEXT: Final = {
 }
 
 
-def _table(heading: str, found: Sequence[Blocker], hints: Hints, *, style: str) -> Table:
+def _table(heading: str, found: Sequence[PreflightFinding], hints: Hints, *, style: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in (heading, "WHAT", "WHY", "REMEDY"):
         table.add_column(title, overflow="fold")
@@ -249,7 +249,7 @@ def fields_of(report: PreflightReport, server: str, hints: Hints) -> dict[str, A
     }
 
 
-def _fields(found: Blocker, hints: Hints) -> dict[str, Any]:
+def _fields(found: PreflightFinding, hints: Hints) -> dict[str, Any]:
     return {
         "resource": None if found.resource is None else str(found.resource),
         "reason": found.reason.value,
@@ -259,5 +259,5 @@ def _fields(found: Blocker, hints: Hints) -> dict[str, Any]:
     }
 
 
-def _name(found: Blocker) -> str:
+def _name(found: PreflightFinding) -> str:
     return "the cluster" if found.resource is None else str(found.resource)

@@ -44,7 +44,7 @@ from restow.localcluster.rolling_upgrade import (
     plan_rollback,
     plan_upgrade,
 )
-from restow.localcluster.step_check import Blocker, CheckStep, PreflightReport, check_step
+from restow.localcluster.step_check import CheckStep, PreflightFinding, PreflightReport, check_step
 from restow.migration.preflight import Reason
 
 EXIT_FAILED = 1
@@ -299,7 +299,10 @@ def _is_confirmed(steps: Sequence[Step], label: Callable[[str], str] = str) -> b
 
 
 def _print_blockers(
-    step: Step, blockers: Sequence[Blocker], hints: Hints, label: Callable[[str], str] = str
+    step: Step,
+    blockers: Sequence[PreflightFinding],
+    hints: Hints,
+    label: Callable[[str], str] = str,
 ) -> None:
     print(
         f"server {step.server} is not rolled to {label(step.target)}: that would not be safe",

@@ -25,7 +25,7 @@ from restow.localcluster.control_client import ControlClient
 from restow.localcluster.errors import ClusterFailed, ClusterRefused
 from restow.localcluster.managed_process import ProcessState
 from restow.localcluster.messages import ControlRequest, ProcessOverview, ProcessView
-from restow.localcluster.step_check import Blocker, CheckStep, PreflightReport, Situation
+from restow.localcluster.step_check import CheckStep, PreflightFinding, PreflightReport, Situation
 from restow.migration.preflight import Reason
 
 READY_SECONDS_MAX: Final = 3.0
@@ -135,12 +135,13 @@ def _absent(overview: ProcessOverview, step: Step) -> list[ProcessView]:
     ]
 
 
-def not_ready(overview: ProcessOverview, step: Step, accepted: Collection[int]) -> list[Blocker]:
+def not_ready(
+    overview: ProcessOverview, step: Step, accepted: Collection[int]
+) -> list[PreflightFinding]:
     """A step is refused while another server is not ready: fewer would serve, and what that server
     reads and writes is known by its release alone."""
     return [
-        Blocker(
-            resource=None,
+        PreflightFinding(
             reason=Reason.NOT_READY,
             what=not_ready_text(overview, each),
             why="a step while another server is away leaves one server less, and may leave that one"

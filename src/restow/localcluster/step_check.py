@@ -16,8 +16,8 @@ from restow.client import ApiClient
 from restow.kinds.releases import Release
 from restow.migration.preflight import (
     AbsentServer,
-    Blocker,
     ClusterView,
+    PreflightFinding,
     PreflightReport,
     judge,
     read_cluster,
@@ -25,7 +25,7 @@ from restow.migration.preflight import (
     target_of_release,
 )
 
-__all__ = ["Blocker", "CheckStep", "PreflightReport", "Situation", "check_step"]
+__all__ = ["CheckStep", "PreflightFinding", "PreflightReport", "Situation", "check_step"]
 
 
 class CheckStep(Protocol):

@@ -9,7 +9,7 @@ from restow.cli.hints import Hints
 from restow.cli.main import main, make_whole_parser
 from restow.cli.upgrade import _print_blockers, _print_paused
 from restow.localcluster.rolling_upgrade import Step
-from restow.migration.preflight import Blocker, Reason
+from restow.migration.preflight import PreflightFinding, Reason
 
 DEMO = Hints(data_dir=Path("demo"))
 STORE = Hints(store=("--store", "etcd://127.0.0.1:2379"))
@@ -90,8 +90,8 @@ def test_upgrade_repeats_the_directory(capsys: pytest.CaptureFixture[str]) -> No
     """The next step of a paused upgrade acts on the same cluster, and so does its advice."""
     _print_paused([Step(1, "x", "x+1")], DEMO, rollback=False)
     _print_paused([Step(1, "x", "x+1")], DEMO, rollback=True)
-    blocker = Blocker(
-        resource=None, reason=Reason.MIGRATING, what="a", why="b", advice="restow migrate pods"
+    blocker = PreflightFinding(
+        reason=Reason.MIGRATING, what="a", why="b", advice="restow migrate pods"
     )
     _print_blockers(Step(1, "x", "x+1"), [blocker], DEMO)
     out, err = capsys.readouterr()

@@ -28,9 +28,9 @@ from restow.migration.preflight.targets import (
 )
 from restow.migration.preflight.values import (
     AbsentServer,
-    Blocker,
     ClusterView,
     Evidence,
+    PreflightFinding,
     PreflightReport,
     Reason,
     ResourceView,
@@ -41,11 +41,11 @@ from restow.migration.preflight.values import (
 
 __all__ = [
     "AbsentServer",
-    "Blocker",
     "ClusterView",
     "Evidence",
     "KeyedResource",
     "KeyedView",
+    "PreflightFinding",
     "PreflightReport",
     "Reason",
     "ResourceView",

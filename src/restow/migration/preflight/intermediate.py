@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from restow.migration.preflight.values import (
-    Blocker,
     Intermediate,
+    PreflightFinding,
     ResourceView,
     TargetRelease,
     TargetResource,
@@ -39,10 +39,10 @@ def intermediate(
 
 
 def name_intermediates(
-    found: Iterable[Blocker],
+    found: Iterable[PreflightFinding],
     releases: Callable[[], Iterable[TargetRelease]],
-    blockers_of: Callable[[TargetRelease], Iterable[Blocker]],
-) -> tuple[Blocker, ...]:
+    blockers_of: Callable[[TargetRelease], Iterable[PreflightFinding]],
+) -> tuple[PreflightFinding, ...]:
     """The blockers, with the name of a release in the advice where one is known to lead on.
 
     A release is named if it removes a blocker and adds none.

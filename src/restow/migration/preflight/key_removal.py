@@ -25,7 +25,7 @@ from restow.migration.encryption_keys import (
     is_known,
     labels_of,
 )
-from restow.migration.preflight.values import UNKNOWN, Blocker, PreflightReport, Reason
+from restow.migration.preflight.values import UNKNOWN, PreflightFinding, PreflightReport, Reason
 
 NOT_COUNTED: Final = (
     "older revisions, until they are compacted, and backups that were made before may still need it"
@@ -96,7 +96,7 @@ class StoreCount:
 def judge_drop(name: str, view: KeyedView, store: StoreCount) -> PreflightReport:
     """All that is to be said about taking out the key of this name."""
     found = [*_whole(view)]
-    warnings: list[Blocker] = []
+    warnings: list[PreflightFinding] = []
     for each in sorted(view.resources, key=lambda each: str(each.resource)):
         if name == IDENTITY and not each.may_be_encrypted:
             continue  # what nobody encrypts is read without any configuration
@@ -114,18 +114,16 @@ def judge_drop(name: str, view: KeyedView, store: StoreCount) -> PreflightReport
     )
 
 
-def _whole(view: KeyedView) -> Iterator[Blocker]:
+def _whole(view: KeyedView) -> Iterator[PreflightFinding]:
     for each in view.unseen:
-        yield Blocker(
-            resource=None,
+        yield PreflightFinding(
             reason=Reason.UNSEEN,
             what=each,
             why="what was not seen cannot be called safe",
             advice="ask as a user who may list it, and when all servers are up",
         )
     if not view.says_keys:
-        yield Blocker(
-            resource=None,
+        yield PreflightFinding(
             reason=Reason.UNSEEN,
             what="the servers do not say with which encryption keys they write",
             why="only servers of restow do",
@@ -134,10 +132,10 @@ def _whole(view: KeyedView) -> Iterator[Blocker]:
         )
 
 
-def _of_servers(name: str, view: KeyedResource) -> Iterator[Blocker]:
+def _of_servers(name: str, view: KeyedResource) -> Iterator[PreflightFinding]:
     writing = _who(name, view.said.writes)
     if writing:
-        yield Blocker(
+        yield PreflightFinding(
             resource=view.resource,
             reason=Reason.KEY_WRITTEN,
             what=f"is written with {name}",
@@ -146,7 +144,7 @@ def _of_servers(name: str, view: KeyedResource) -> Iterator[Blocker]:
         )
     waiting = _who(name, view.said.prefers)
     if waiting:
-        yield Blocker(
+        yield PreflightFinding(
             resource=view.resource,
             reason=Reason.KEY_PREFERRED,
             what=f"is to be written with {name} as soon as all servers can read it",
@@ -162,12 +160,12 @@ def _who(name: str, said: Mapping[str, str]) -> list[str]:
     )
 
 
-def _of_state(name: str, view: KeyedResource) -> Iterator[Blocker]:
+def _of_state(name: str, view: KeyedResource) -> Iterator[PreflightFinding]:
     if not view.may_be_encrypted:
         return
     migrate = f"rewrite them first: restow migrate {view.resource}"
     if why := _why_unknown(view):
-        yield Blocker(
+        yield PreflightFinding(
             resource=view.resource,
             reason=Reason.UNKNOWN,
             what="it is not known under which keys objects are stored",
@@ -177,7 +175,7 @@ def _of_state(name: str, view: KeyedResource) -> Iterator[Blocker]:
         return
     listed = [each for each in view.keys if each == UNKNOWN_KEY or is_called(each, name)]
     if listed:
-        yield Blocker(
+        yield PreflightFinding(
             resource=view.resource,
             reason=Reason.KEY_STORED,
             what=f"objects may be stored under {', '.join(listed)}",
@@ -199,12 +197,12 @@ def _why_unknown(view: KeyedResource) -> str:
     return ""
 
 
-def _elsewhere(name: str, view: KeyedResource) -> Iterator[Blocker]:
+def _elsewhere(name: str, view: KeyedResource) -> Iterator[PreflightFinding]:
     """An aggregated server has a store of its own, which this census has not counted."""
     if not view.said.stores or not view.may_be_encrypted:
         return
     if any(is_called(key, name) for keys in view.said.reads.values() for key in keys):
-        yield Blocker(
+        yield PreflightFinding(
             resource=view.resource,
             reason=Reason.UNSEEN,
             what=f"is kept in another store by {', '.join(sorted(view.said.stores))}",
@@ -213,14 +211,13 @@ def _elsewhere(name: str, view: KeyedResource) -> Iterator[Blocker]:
         )
 
 
-def _unheard_of(name: str, view: KeyedView, store: StoreCount) -> Iterator[Blocker]:
+def _unheard_of(name: str, view: KeyedView, store: StoreCount) -> Iterator[PreflightFinding]:
     """Nothing speaks against a name that is misspelt; so nothing may speak for it either."""
     if store.problem or store.left or not view.says_keys or is_known(name, view.keys):
         return
     known = sorted(labels_of(view.keys).values())
     listed = ", ".join([*known[:KNOWN_SHOWN_MAX], *["…"][: len(known) > KNOWN_SHOWN_MAX]])
-    yield Blocker(
-        resource=None,
+    yield PreflightFinding(
         reason=Reason.KEY_UNKNOWN,
         what=f"no server, no StorageState and no value knows a key {name}",
         why="it is misspelt, or was taken out of all configurations before",
@@ -237,10 +234,9 @@ def _namesakes(name: str, view: KeyedView) -> list[str]:
     return sorted(each for each in view.keys if each != name and is_called(each, short))
 
 
-def _counted(name: str, view: KeyedView, store: StoreCount) -> Iterator[Blocker]:
+def _counted(name: str, view: KeyedView, store: StoreCount) -> Iterator[PreflightFinding]:
     if store.problem:
-        yield Blocker(
-            resource=None,
+        yield PreflightFinding(
             reason=Reason.UNSEEN,
             what=f"the store {store.address} was not counted",
             why=store.problem,
@@ -254,7 +250,7 @@ def _counted(name: str, view: KeyedView, store: StoreCount) -> Iterator[Blocker]
         if namesakes:
             yield _ambiguous(name, resource, many, namesakes)
             continue
-        yield Blocker(
+        yield PreflightFinding(
             resource=_resource(resource),
             reason=Reason.KEY_FOUND,
             what=f"{many} {'is' if objects == 1 else 'are'} stored {kind}",
@@ -262,7 +258,7 @@ def _counted(name: str, view: KeyedView, store: StoreCount) -> Iterator[Blocker]
             advice=f"rewrite them first: restow migrate {resource} --force",
         )
     for resource, objects in store.undecided:
-        yield Blocker(
+        yield PreflightFinding(
             resource=_resource(resource),
             reason=Reason.UNSEEN,
             what=f"{objects:,} encrypted values do not say under which key",
@@ -271,9 +267,9 @@ def _counted(name: str, view: KeyedView, store: StoreCount) -> Iterator[Blocker]
         )
 
 
-def _ambiguous(name: str, resource: str, many: str, namesakes: list[str]) -> Blocker:
+def _ambiguous(name: str, resource: str, many: str, namesakes: list[str]) -> PreflightFinding:
     short = name.rpartition(":")[0]
-    return Blocker(
+    return PreflightFinding(
         resource=_resource(resource),
         reason=Reason.KEY_FOUND,
         what=f"{many} stored under {short}, and whether with this secret cannot be told",

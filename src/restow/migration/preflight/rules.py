@@ -26,7 +26,6 @@ from restow.kinds.kubernetes_releases import is_known, stored_before
 from restow.migration.preflight.intermediate import intermediate, name_intermediates
 from restow.migration.preflight.stored_rules import (
     SAME_SCOPE,
-    Finding,
     key_unreadable,
     keys_not_known,
     stored_findings,
@@ -34,10 +33,10 @@ from restow.migration.preflight.stored_rules import (
 from restow.migration.preflight.values import (
     HEARTBEAT_SECONDS_MAX,
     UNKNOWN,
-    Blocker,
     ClusterView,
     Evidence,
     Intermediate,
+    PreflightFinding,
     PreflightReport,
     Reason,
     ResourceView,
@@ -54,7 +53,7 @@ REFUSED_FILE_ADVICE: Final = (
 )
 
 
-def blockers(view: ClusterView, target: TargetRelease) -> tuple[Blocker, ...]:
+def blockers(view: ClusterView, target: TargetRelease) -> tuple[PreflightFinding, ...]:
     """What speaks against it; empty: nothing does."""
     return judge(view, target).blockers
 
@@ -79,18 +78,18 @@ def judge(
     if view.scan is not None:
         found += stored_findings(view, view.scan, target)
     elif view.kubernetes_minor is None:
-        found.append((_not_scanned(view), True))
+        found.append(_not_scanned(view))
     elif view.evidence is Evidence.DISCOVERY:
-        found.append((_weak_evidence(), not accepts_discovery))
+        found.append(_weak_evidence(is_blocking=not accepts_discovery))
 
-    def named(findings: Iterable[Finding], *, blocking: bool) -> tuple[Blocker, ...]:
-        chosen = (blocker for blocker, is_blocking in findings if is_blocking is blocking)
+    def named(*, is_blocking: bool) -> tuple[PreflightFinding, ...]:
+        chosen = (each for each in found if each.is_blocking is is_blocking)
         return name_intermediates(chosen, releases, lambda each: blockers(view, each))
 
     return PreflightReport(
         target=target.name,
-        blockers=named(found, blocking=True),
-        warnings=_together(named(found, blocking=False)),
+        blockers=named(is_blocking=True),
+        warnings=_together(named(is_blocking=False)),
         checked=len(view.resources),
         notes=view.notes,
         evidence=view.evidence,
@@ -98,25 +97,27 @@ def judge(
     )
 
 
-def _together(warnings: tuple[Blocker, ...]) -> tuple[Blocker, ...]:
+def _together(warnings: tuple[PreflightFinding, ...]) -> tuple[PreflightFinding, ...]:
     """Resources that are not verified yet, as all are on a new cluster, as one warning."""
     unverified = [each for each in warnings if each.reason is Reason.UNKNOWN and each.resource]
     if len(unverified) < UNVERIFIED_MIN:
         return warnings
     names = [str(each.resource) for each in unverified]
     more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
-    summary = Blocker(
-        resource=None,
+    summary = PreflightFinding(
         reason=Reason.UNKNOWN,
         what=f"it is not verified in which versions {', '.join(names[:NAMES_SHOWN_MAX])}{more} are"
         " stored",
         why=unverified[0].why,
         advice="run restow controllers, which migrates and verifies them; or: restow migrate --all",
+        is_blocking=False,
     )
     return (*(each for each in warnings if each not in unverified), summary)
 
 
-def _of_resource(each: ResourceView, view: ClusterView, target: TargetRelease) -> Iterator[Finding]:
+def _of_resource(
+    each: ResourceView, view: ClusterView, target: TargetRelease
+) -> Iterator[PreflightFinding]:
     """What StorageVersion, StorageState, CRD and migrations say of one resource."""
     known = target.resources.get(each.resource)
     if known is not None and not each.kind:
@@ -148,9 +149,8 @@ def _scanned(view: ClusterView) -> str:
     return f"{view.scan.values:,} raw values{where} at revision {view.scan.revision}"
 
 
-def _not_scanned(view: ClusterView) -> Blocker:
-    return Blocker(
-        resource=None,
+def _not_scanned(view: ClusterView) -> PreflightFinding:
+    return PreflightFinding(
         reason=Reason.UNSEEN,
         what="the raw values of the store were not scanned",
         why=view.scan_problem or "no server was asked",
@@ -159,110 +159,89 @@ def _not_scanned(view: ClusterView) -> Blocker:
     )
 
 
-def _weak_evidence() -> Blocker:
-    return Blocker(
-        resource=None,
+def _weak_evidence(*, is_blocking: bool) -> PreflightFinding:
+    return PreflightFinding(
         reason=Reason.WEAK_EVIDENCE,
         what="the answer rests on discovery only",
         why="discovery tells what servers write now, and nothing of what was stored before",
         advice="give the store (--store etcd://HOST:PORT, or --store snapshot:FILE), or run restow"
         " controllers until all resources are migrated and verified; to accept it as it is:"
         " --accept-discovery-only",
+        is_blocking=is_blocking,
     )
 
 
-def _writers(view: ClusterView) -> Iterator[Finding]:
+def _writers(view: ClusterView) -> Iterator[PreflightFinding]:
     """Servers that write to the store and do not report how."""
     if view.scan is None:
         return
     silent = [each for each in view.scan.servers if each.mode in ("", "off")]
     for each in silent:
-        yield (
-            Blocker(
-                resource=None,
-                reason=Reason.UNREPORTED_WRITER,
-                what=f"server {each.id} {f'({each.address}) ' if each.address else ''}writes"
-                " without reporting its storage versions",
-                why="its feature gate StorageVersionAPI is off"
-                if each.mode
-                else "its membership record cannot be read, so it runs another restow",
-                advice="restart it with --feature-gates StorageVersionAPI=true; or stop it",
-            ),
-            True,
+        yield PreflightFinding(
+            reason=Reason.UNREPORTED_WRITER,
+            what=f"server {each.id} {f'({each.address}) ' if each.address else ''}writes"
+            " without reporting its storage versions",
+            why="its feature gate StorageVersionAPI is off"
+            if each.mode
+            else "its membership record cannot be read, so it runs another restow",
+            advice="restart it with --feature-gates StorageVersionAPI=true; or stop it",
         )
     for each_id in sorted(view.scan.unfenced):
-        yield (
-            Blocker(
-                resource=None,
-                reason=Reason.UNREPORTED_WRITER,
-                what=f"the API server {each_id} writes to the same store and is no restow server",
-                why="it holds an identity lease and no membership record, so no fence stops it",
-                advice="stop it; its lease is removed when it has expired, or delete it: restow"
-                f" store delete {OBJECTS_PREFIX}leases/{LEASE_NAMESPACE}/{each_id}",
-            ),
-            True,
+        yield PreflightFinding(
+            reason=Reason.UNREPORTED_WRITER,
+            what=f"the API server {each_id} writes to the same store and is no restow server",
+            why="it holds an identity lease and no membership record, so no fence stops it",
+            advice="stop it; its lease is removed when it has expired, or delete it: restow"
+            f" store delete {OBJECTS_PREFIX}leases/{LEASE_NAMESPACE}/{each_id}",
         )
 
 
-def _refused_files(view: ClusterView) -> Iterator[Finding]:
+def _refused_files(view: ClusterView) -> Iterator[PreflightFinding]:
     """Servers that run with earlier keys than those of their encryption configuration file."""
     for each in view.scan.servers if view.scan is not None else ():
         if each.encryption_problem:
-            yield (
-                Blocker(
-                    resource=None,
-                    reason=Reason.ENCRYPTION_CONFIG,
-                    what=f"server {each.id} {f'({each.address}) ' if each.address else ''}refuses"
-                    " its encryption configuration file: it would not start again",
-                    why=each.encryption_problem,
-                    advice=REFUSED_FILE_ADVICE,
-                ),
-                True,
+            yield PreflightFinding(
+                reason=Reason.ENCRYPTION_CONFIG,
+                what=f"server {each.id} {f'({each.address}) ' if each.address else ''}refuses"
+                " its encryption configuration file: it would not start again",
+                why=each.encryption_problem,
+                advice=REFUSED_FILE_ADVICE,
             )
 
 
-def _whole(view: ClusterView, target: TargetRelease) -> Iterator[Finding]:
+def _whole(view: ClusterView, target: TargetRelease) -> Iterator[PreflightFinding]:
     """What concerns no single resource."""
     for each in view.unseen:
-        yield (
-            Blocker(
-                resource=None,
-                reason=Reason.UNSEEN,
-                what=each,
-                why="some resources could not be checked",
-                advice="ask as a user who may list it, and when all servers are up",
-            ),
-            True,
+        yield PreflightFinding(
+            reason=Reason.UNSEEN,
+            what=each,
+            why="some resources could not be checked",
+            advice="ask as a user who may list it, and when all servers are up",
         )
     now, then = view.kubernetes_minor, target.kubernetes_minor
     if now is None and not view.is_reported:
-        yield (
-            Blocker(
-                resource=None,
-                reason=Reason.UNKNOWN,
-                what="the server does not serve the StorageVersion API",
-                why="it is not known in which versions its servers write",
-                advice="start all servers with the feature gate StorageVersionAPI on, and with"
-                " internal.apiserver.k8s.io/v1alpha1 not disabled in --runtime-config",
-            ),
-            True,
+        yield PreflightFinding(
+            reason=Reason.UNKNOWN,
+            what="the server does not serve the StorageVersion API",
+            why="it is not known in which versions its servers write",
+            advice="start all servers with the feature gate StorageVersionAPI on, and with"
+            " internal.apiserver.k8s.io/v1alpha1 not disabled in --runtime-config",
         )
     if now is not None and then is not None and abs(then - now) > 1:
         step = 1 if then > now else -1
         between = [f"1.{each}" for each in range(now + step, then, step)]
-        yield (
-            Blocker(
-                resource=None,
-                reason=Reason.SKIPPED_RELEASE,
-                what=f"from 1.{now} to 1.{then} in one step",
-                why="Kubernetes is upgraded one minor release at a time",
-                advice=f"go by way of {', '.join(between)}, and ask for each of them",
-            ),
-            False,
+        yield PreflightFinding(
+            reason=Reason.SKIPPED_RELEASE,
+            what=f"from 1.{now} to 1.{then} in one step",
+            why="Kubernetes is upgraded one minor release at a time",
+            advice=f"go by way of {', '.join(between)}, and ask for each of them",
+            is_blocking=False,
         )
 
 
-def _at_rest(view: ResourceView, target: TargetRelease, *, is_rolling: bool) -> Iterator[Finding]:
+def _at_rest(
+    view: ResourceView, target: TargetRelease, *, is_rolling: bool
+) -> Iterator[PreflightFinding]:
     """Agreed, and not being rewritten; in the middle of a roll neither can be had.
 
     A migration goes on through an upgrade to a release that writes the same version.
@@ -271,35 +250,29 @@ def _at_rest(view: ResourceView, target: TargetRelease, *, is_rolling: bool) -> 
     is_kept = known is not None and view.common == known.storage
     if view.migrations and not is_kept and not is_rolling:
         names = ", ".join(view.migrations)
-        yield (
-            Blocker(
-                resource=view.resource,
-                reason=Reason.MIGRATING,
-                what=f"is being migrated ({names})",
-                why="another version in the middle of it makes the migration start again",
-                advice=f"wait until it has ended: restow migrate {view.resource} --force",
-            ),
-            True,
+        yield PreflightFinding(
+            resource=view.resource,
+            reason=Reason.MIGRATING,
+            what=f"is being migrated ({names})",
+            why="another version in the middle of it makes the migration start again",
+            advice=f"wait until it has ended: restow migrate {view.resource} --force",
         )
     if not view.is_agreed and not is_rolling:
         written = sorted({each.encodes for each in view.entries})
         why = view.disagreement or f"they write {' and '.join(written)}"
-        yield (
-            Blocker(
-                resource=view.resource,
-                reason=Reason.DISAGREEMENT,
-                what="the running servers do not agree on a version",
-                why=why,
-                advice="finish the rolling upgrade that is under way (restow upgrade --to"
-                " RELEASE); or take it back: restow upgrade --rollback",
-            ),
-            True,
+        yield PreflightFinding(
+            resource=view.resource,
+            reason=Reason.DISAGREEMENT,
+            what="the running servers do not agree on a version",
+            why=why,
+            advice="finish the rolling upgrade that is under way (restow upgrade --to"
+            " RELEASE); or take it back: restow upgrade --rollback",
         )
 
 
 def _readable(
     view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
-) -> Iterator[Finding]:
+) -> Iterator[PreflightFinding]:
     """All that the StorageState lists, the target can read.
 
     "Unknown" blocks unless the raw values were scanned: the scan has looked at all of them.
@@ -313,20 +286,17 @@ def _readable(
         names = _hashes(view.kind or known.kind, _spoken(view, target))
         versions = ", ".join(names.get(each, f"a version with the hash {each}") for each in foreign)
         remedy = _rewrite_first(view, known, target, foreign)
-        yield (
-            Blocker(
-                resource=view.resource,
-                reason=Reason.UNDECODABLE,
-                what=f"objects may be stored as {versions}",
-                why=f"{target.name} can read {', '.join(known.decodable)}",
-                advice=str(remedy),
-                intermediate=remedy if isinstance(remedy, Intermediate) else None,
-            ),
-            True,
+        yield PreflightFinding(
+            resource=view.resource,
+            reason=Reason.UNDECODABLE,
+            what=f"objects may be stored as {versions}",
+            why=f"{target.name} can read {', '.join(known.decodable)}",
+            advice=str(remedy),
+            intermediate=remedy if isinstance(remedy, Intermediate) else None,
         )
 
 
-def _unknown(view: ResourceView, cluster: ClusterView) -> Iterator[Finding]:
+def _unknown(view: ResourceView, cluster: ClusterView) -> Iterator[PreflightFinding]:
     """A StorageState that does not tell what is stored.
 
     It blocks, unless the raw values were scanned after it had become so: then the scan has looked
@@ -336,15 +306,13 @@ def _unknown(view: ResourceView, cluster: ClusterView) -> Iterator[Finding]:
     if why is None:
         return
     is_covered = cluster.scan is not None and view.state_revision <= cluster.scan.revision
-    yield (
-        Blocker(
-            resource=view.resource,
-            reason=Reason.UNKNOWN,
-            what="it is not verified in which versions objects are stored",
-            why=why,
-            advice=_migrate(view) if is_covered else f"ask again; or {_migrate(view)}",
-        ),
-        not is_covered,
+    yield PreflightFinding(
+        resource=view.resource,
+        reason=Reason.UNKNOWN,
+        what="it is not verified in which versions objects are stored",
+        why=why,
+        advice=_migrate(view) if is_covered else f"ask again; or {_migrate(view)}",
+        is_blocking=not is_covered,
     )
 
 
@@ -363,29 +331,26 @@ def _why_unknown(view: ResourceView, cluster: ClusterView) -> str | None:
 
 def _history(
     view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
-) -> Iterator[Finding]:
+) -> Iterator[PreflightFinding]:
     """Without a record: what earlier releases wrote may still be there, if never rewritten."""
     if view.persisted is not None or cluster.kubernetes_minor is None or cluster.scan is not None:
         return
     written = stored_before(view.resource, cluster.kubernetes_minor)
     old = [each for each in written if each not in known.decodable]
     if old:
-        yield (
-            Blocker(
-                resource=view.resource,
-                reason=Reason.UNKNOWN,
-                what=f"objects that were never rewritten may be stored as {', '.join(old)}",
-                why=f"earlier releases wrote that, and {target.name} may not be able to read it",
-                advice=f"count them with restow census, or rewrite all: restow migrate"
-                f" {view.resource}",
-            ),
-            False,
+        yield PreflightFinding(
+            resource=view.resource,
+            reason=Reason.UNKNOWN,
+            what=f"objects that were never rewritten may be stored as {', '.join(old)}",
+            why=f"earlier releases wrote that, and {target.name} may not be able to read it",
+            advice=f"count them with restow census, or rewrite all: restow migrate {view.resource}",
+            is_blocking=False,
         )
 
 
 def _way_back(
     view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
-) -> Iterator[Finding]:
+) -> Iterator[PreflightFinding]:
     """What the target writes, the servers that run, or may come back, can read."""
     blind = {
         each.server: each.decodes
@@ -401,29 +366,26 @@ def _way_back(
     readable = ", ".join(sorted({version for decodes in blind.values() for version in decodes}))
     is_voted = bool(view.selected)
     remedy = intermediate(view, known, target)
-    yield (
-        Blocker(
-            resource=view.resource,
-            reason=Reason.NO_WAY_BACK,
-            what=f"{target.name} writes {known.storage}",
-            why=f"{', '.join(blind)} can read only {readable}"
-            + (
-                ", so there is no way back once all servers have voted for it, or have lost their"
-                " lease"
-                if is_voted
-                else ""
-            ),
-            advice=str(remedy),
-            intermediate=remedy,
+    yield PreflightFinding(
+        resource=view.resource,
+        reason=Reason.NO_WAY_BACK,
+        what=f"{target.name} writes {known.storage}",
+        why=f"{', '.join(blind)} can read only {readable}"
+        + (
+            ", so there is no way back once all servers have voted for it, or have lost their lease"
+            if is_voted
+            else ""
         ),
+        advice=str(remedy),
+        intermediate=remedy,
         # Voters write what was selected, which all of them can read, until the last one is gone.
-        not is_voted,
+        is_blocking=not is_voted,
     )
 
 
 def _beside(
     view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
-) -> Iterator[Finding]:
+) -> Iterator[PreflightFinding]:
     """Servers that store a resource at other keys cannot run beside the target."""
     others = {each.server: each.location for each in view.entries if not each.store}
     for server in cluster.absent:
@@ -431,22 +393,19 @@ def _beside(
         others[server.name] = "" if other is None else other.location
     differing = [name for name, each in others.items() if each and known.location not in ("", each)]
     if differing:
-        yield (
-            Blocker(
-                resource=view.resource,
-                reason=Reason.MISPLACED,
-                what=f"{target.name} stores it at other keys ({known.location})",
-                why=f"{', '.join(differing)} would not find its objects, and it not theirs:"
-                " servers of both do not become ready beside each other",
-                advice=SAME_SCOPE,
-            ),
-            True,
+        yield PreflightFinding(
+            resource=view.resource,
+            reason=Reason.MISPLACED,
+            what=f"{target.name} stores it at other keys ({known.location})",
+            why=f"{', '.join(differing)} would not find its objects, and it not theirs:"
+            " servers of both do not become ready beside each other",
+            advice=SAME_SCOPE,
         )
 
 
 def _written(
     view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
-) -> Iterator[Finding]:
+) -> Iterator[PreflightFinding]:
     """What servers that are not ready will write when they come back, the target can read.
 
     What the others write is in the StorageState, and judged with it.
@@ -456,19 +415,18 @@ def _written(
     for server in cluster.absent:
         other = server.release.resources.get(view.resource)
         if other is not None and other.storage not in known.decodable:
-            yield (
-                Blocker(
-                    resource=view.resource,
-                    reason=Reason.WRITES_UNREADABLE,
-                    what=f"{server.name} is not ready, and writes {other.storage} when it is",
-                    why=f"{target.name} can read {', '.join(known.decodable)}",
-                    advice=f"bring {server.name} back, then {intermediate(view, known, target)}",
-                ),
-                True,
+            yield PreflightFinding(
+                resource=view.resource,
+                reason=Reason.WRITES_UNREADABLE,
+                what=f"{server.name} is not ready, and writes {other.storage} when it is",
+                why=f"{target.name} can read {', '.join(known.decodable)}",
+                advice=f"bring {server.name} back, then {intermediate(view, known, target)}",
             )
 
 
-def _keys(view: ResourceView, cluster: ClusterView, target: TargetRelease) -> Iterator[Finding]:
+def _keys(
+    view: ResourceView, cluster: ClusterView, target: TargetRelease
+) -> Iterator[PreflightFinding]:
     """What servers encrypt, or may have encrypted since the scan, the target can decrypt.
 
     Keys of values that the scan found are judged with these (`stored_rules`).
@@ -484,28 +442,26 @@ def _keys(view: ResourceView, cluster: ClusterView, target: TargetRelease) -> It
         what = f"new objects are stored {how}" if is_written else f"objects may be stored {how}"
         if target.readable_keys is None:
             if key != IDENTITY:
-                yield keys_not_known(view.resource, what), True
+                yield keys_not_known(view.resource, what)
         elif not is_readable(key, target.readable_keys(view.resource)):
-            yield key_unreadable(view.resource, what, key), True
+            yield key_unreadable(view.resource, what, key)
 
 
-def _failed_migration(view: ResourceView) -> Iterator[Finding]:
+def _failed_migration(view: ResourceView) -> Iterator[PreflightFinding]:
     if view.failed_migration:
-        yield (
-            Blocker(
-                resource=view.resource,
-                reason=Reason.FAILED_MIGRATION,
-                what=f"its last migration failed: {view.failed_migration}",
-                why="objects may be left in an old version",
-                advice=f"correct what it names, then: restow migrate --force {view.resource}",
-            ),
-            False,
+        yield PreflightFinding(
+            resource=view.resource,
+            reason=Reason.FAILED_MIGRATION,
+            what=f"its last migration failed: {view.failed_migration}",
+            why="objects may be left in an old version",
+            advice=f"correct what it names, then: restow migrate --force {view.resource}",
+            is_blocking=False,
         )
 
 
 def _changed_owner(
     view: ResourceView, known: TargetResource | None, target: TargetRelease
-) -> Iterator[Finding]:
+) -> Iterator[PreflightFinding]:
     """A kind that a CRD defines and the target builds in: its servers would not become ready beside
     those that run. The other way round the CRD is accepted when the last server with the built-in
     kind is gone; until then new servers do not serve it."""
@@ -515,50 +471,45 @@ def _changed_owner(
         now, then, is_blocking = "built in", f"defined by a CRD with {target.name}", False
     else:
         return
-    yield (
-        Blocker(
-            resource=view.resource,
-            reason=Reason.CHANGED_OWNER,
-            what=f"is {now}, and would be {then}",
-            why="servers of both cannot serve it beside each other",
-            advice=f"save its objects (kubectl get {view.resource} -A -o yaml), delete the CRD"
-            f" (kubectl delete crd {view.resource}), and create the objects again after the"
-            " upgrade",
-        ),
-        is_blocking,
+    yield PreflightFinding(
+        resource=view.resource,
+        reason=Reason.CHANGED_OWNER,
+        what=f"is {now}, and would be {then}",
+        why="servers of both cannot serve it beside each other",
+        advice=f"save its objects (kubectl get {view.resource} -A -o yaml), delete the CRD"
+        f" (kubectl delete crd {view.resource}), and create the objects again after the"
+        " upgrade",
+        is_blocking=is_blocking,
     )
 
 
-def _vanishing(view: ResourceView, target: TargetRelease) -> Iterator[Finding]:
+def _vanishing(view: ResourceView, target: TargetRelease) -> Iterator[PreflightFinding]:
     """Objects that nobody would serve any more stay in the store, and nobody can delete them."""
     if target.kubernetes_minor is not None and not is_known(view.resource):
-        yield (
-            Blocker(
-                resource=view.resource,
-                reason=Reason.UNSEEN,
-                what="is in no release that the table knows",
-                why="so nothing can be said of it",
-                advice="look it up in the notes of the release",
-            ),
-            False,
+        yield PreflightFinding(
+            resource=view.resource,
+            reason=Reason.UNSEEN,
+            what="is in no release that the table knows",
+            why="so nothing can be said of it",
+            advice="look it up in the notes of the release",
+            is_blocking=False,
         )
         return
     if view.has_objects is False:
         return
     seen = "has objects" if view.has_objects else "may have objects, which could not be looked at"
-    yield (
-        Blocker(
-            resource=view.resource,
-            reason=Reason.VANISHING,
-            what=seen,
-            why=f"{target.name} has no such resource, so nobody could read or delete them",
-            advice=f"save what is needed, then: kubectl delete {view.resource} --all -A",
-        ),
-        True,
+    yield PreflightFinding(
+        resource=view.resource,
+        reason=Reason.VANISHING,
+        what=seen,
+        why=f"{target.name} has no such resource, so nobody could read or delete them",
+        advice=f"save what is needed, then: kubectl delete {view.resource} --all -A",
     )
 
 
-def _custom(view: ResourceView, listed: tuple[str, ...], cluster: ClusterView) -> Iterator[Finding]:
+def _custom(
+    view: ResourceView, listed: tuple[str, ...], cluster: ClusterView
+) -> Iterator[PreflightFinding]:
     """A custom resource depends on its CRD alone: what is stored must be in it."""
     yield from _unknown(view, cluster)
     found = _found(view, cluster)
@@ -568,28 +519,22 @@ def _custom(view: ResourceView, listed: tuple[str, ...], cluster: ClusterView) -
         f"a version with the hash {each}" for each in _persisted(view) if each not in hashes
     ]
     if foreign:
-        yield (
-            Blocker(
-                resource=view.resource,
-                reason=Reason.UNDECODABLE,
-                what=f"objects may be stored as {', '.join(foreign)}",
-                why=f"its CRD lists only {', '.join(listed)}",
-                advice=f"add the version to the CRD with served: false (kubectl edit crd"
-                f" {view.resource}), then: restow migrate {view.resource} --force",
-            ),
-            True,
+        yield PreflightFinding(
+            resource=view.resource,
+            reason=Reason.UNDECODABLE,
+            what=f"objects may be stored as {', '.join(foreign)}",
+            why=f"its CRD lists only {', '.join(listed)}",
+            advice=f"add the version to the CRD with served: false (kubectl edit crd"
+            f" {view.resource}), then: restow migrate {view.resource} --force",
         )
     if view.unconvertible:
-        yield (
-            Blocker(
-                resource=view.resource,
-                reason=Reason.CONVERSION,
-                what="its conversion webhook does not convert stored objects",
-                why=view.unconvertible,
-                advice="start the webhook's backend; or correct spec.conversion of the CRD:"
-                f" kubectl edit crd {view.resource}",
-            ),
-            True,
+        yield PreflightFinding(
+            resource=view.resource,
+            reason=Reason.CONVERSION,
+            what="its conversion webhook does not convert stored objects",
+            why=view.unconvertible,
+            advice="start the webhook's backend; or correct spec.conversion of the CRD:"
+            f" kubectl edit crd {view.resource}",
         )
 
 

@@ -18,17 +18,14 @@ from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.apis.storage_scan import OBJECTS_PREFIX, StoredCount
 from restow.migration.preflight.intermediate import Intermediate, intermediate
 from restow.migration.preflight.values import (
-    Blocker,
     ClusterView,
+    PreflightFinding,
     Reason,
     ResourceView,
     TargetRelease,
     TargetResource,
 )
 from restow.migration.store_scan import StoreScan, resource_of
-
-Finding = tuple[Blocker, bool]
-"""Something to know, and whether it blocks."""
 
 READABLE_ENCODINGS: Final = frozenset({"json", "protobuf"})
 KUBERNETES_ENCODINGS: Final = frozenset({"json", "protobuf", "yaml"})
@@ -54,7 +51,9 @@ class _Owner:
     """None: a CRD."""
 
 
-def stored_findings(view: ClusterView, scan: StoreScan, target: TargetRelease) -> Iterator[Finding]:
+def stored_findings(
+    view: ClusterView, scan: StoreScan, target: TargetRelease
+) -> Iterator[PreflightFinding]:
     """All that the raw values say about a target."""
     custom = {each.custom_prefix: each for each in view.resources if each.custom_prefix}
     names = {each.resource: each for each in view.resources}
@@ -72,7 +71,7 @@ def stored_findings(view: ClusterView, scan: StoreScan, target: TargetRelease) -
         else:
             yield from _without_owner(prefix, rows, target, view)
     for resource, stored in _contradictions(scan).items():
-        yield _contradiction(resource, stored), True
+        yield _contradiction(resource, stored)
 
 
 def _builtin(known: TargetResource, target: TargetRelease) -> _Owner:
@@ -87,7 +86,7 @@ def _builtin(known: TargetResource, target: TargetRelease) -> _Owner:
 
 def _of_crd(
     rows: Sequence[StoredCount], crd: ResourceView, scan: StoreScan, target: TargetRelease
-) -> Iterator[Finding]:
+) -> Iterator[PreflightFinding]:
     listed = crd.custom_versions or ()
     owner = _Owner(
         listed,
@@ -99,41 +98,38 @@ def _of_crd(
     yield from _recreated(rows, crd, scan)
     # Stock Kubernetes reports no StorageVersions of custom resources.
     if not crd.entries and target.kubernetes_minor is None:
-        yield (
-            Blocker(
-                resource=crd.resource,
-                reason=Reason.NOT_SERVED,
-                what=f"{_values(rows)} stored, and no server serves the resource",
-                why="no server has registered its CRD",
-                advice=f"see why (kubectl describe crd {crd.resource}), and correct the CRD:"
-                f" kubectl edit crd {crd.resource}",
-            ),
-            True,
+        yield PreflightFinding(
+            resource=crd.resource,
+            reason=Reason.NOT_SERVED,
+            what=f"{_values(rows)} stored, and no server serves the resource",
+            why="no server has registered its CRD",
+            advice=f"see why (kubectl describe crd {crd.resource}), and correct the CRD:"
+            f" kubectl edit crd {crd.resource}",
         )
 
 
 def _readable(
     rows: Sequence[StoredCount], owner: _Owner, target: TargetRelease, view: ResourceView | None
-) -> Iterator[Finding]:
+) -> Iterator[PreflightFinding]:
     """Each row, at its location, with its version and key."""
     resource = resource_of(rows[0])
     expected = {True: "Namespaced", False: "Cluster", None: ""}[owner.is_namespaced]
     misplaced = [row for row in rows if expected and row.scope != expected]
     if misplaced:
-        yield _misplaced(resource, misplaced, expected, target, view), True
+        yield _misplaced(resource, misplaced, expected, target, view)
     undecodable = [
         row for row in rows if row.api_version and row.api_version not in owner.decodable
     ]
     for version in dict.fromkeys(row.api_version for row in undecodable):
         alike = [row for row in undecodable if row.api_version == version]
-        yield _undecodable(alike, owner, view, target), True
+        yield _undecodable(alike, owner, view, target)
     is_kubernetes = target.kubernetes_minor is not None
     encodings = KUBERNETES_ENCODINGS if is_kubernetes else READABLE_ENCODINGS
     broken = [row for row in rows if row.problem == "NotDecodable"]
     broken += [row for row in rows if not row.problem and row.encoding not in encodings]
     broken += [row for row in rows if owner.kind and row.kind not in ("", owner.kind)]
     if broken:
-        yield _broken(resource, broken), True
+        yield _broken(resource, broken)
     for row in rows:
         if row.encryption_key or row.problem == "NotDecrypted" or target.readable_keys is not None:
             yield from _key(resource, row, target, view)
@@ -141,10 +137,10 @@ def _readable(
 
 def _undecodable(
     rows: Sequence[StoredCount], owner: _Owner, view: ResourceView | None, target: TargetRelease
-) -> Blocker:
+) -> PreflightFinding:
     """Values of one version that the owner does not decode."""
     version, remedy = rows[0].api_version, _remedy(rows, owner, view, target)
-    return Blocker(
+    return PreflightFinding(
         resource=resource_of(rows[0]),
         reason=Reason.UNDECODABLE,
         what=f"{_values(rows)} stored as {version}",
@@ -178,7 +174,7 @@ def _misplaced(
     expected: str,
     target: TargetRelease,
     view: ResourceView | None,
-) -> Blocker:
+) -> PreflightFinding:
     """Values at keys where the target does not look for them."""
     found = " and ".join(sorted({row.scope for row in rows}))
     # What running servers do not find either cannot be had through the API.
@@ -186,7 +182,7 @@ def _misplaced(
         advice = SAME_SCOPE
     else:
         advice = f"{_deleting(rows)}; then create the objects again"
-    return Blocker(
+    return PreflightFinding(
         resource=resource,
         reason=Reason.MISPLACED,
         what=f"{_values(rows)} stored at keys of scope {found}",
@@ -196,9 +192,9 @@ def _misplaced(
     )
 
 
-def _broken(resource: GroupResource | None, rows: Sequence[StoredCount]) -> Blocker:
+def _broken(resource: GroupResource | None, rows: Sequence[StoredCount]) -> PreflightFinding:
     forms = ", ".join(sorted({f"{row.encoding} {row.kind}".strip() for row in rows}))
-    return Blocker(
+    return PreflightFinding(
         resource=resource,
         reason=Reason.UNREADABLE,
         what=f"{_values(rows)} stored that servers cannot read ({forms})",
@@ -212,28 +208,28 @@ def _key(
     row: StoredCount,
     target: TargetRelease,
     view: ResourceView | None,
-) -> Iterator[Finding]:
+) -> Iterator[PreflightFinding]:
     """Whether the target can decrypt the values of a row."""
     name = row.encryption_key or IDENTITY
     if row.problem == "NotDecrypted":
-        yield _not_decrypted(resource, row, target), True
+        yield _not_decrypted(resource, row, target)
         return
     if target.keeps_keys or resource is None:
         known = [] if view is None else list(view.readable_keys)
         if resource is not None and all(is_readable(row.encryption_key, each) for each in known):
             return
     elif target.readable_keys is None:
-        yield keys_not_known(resource, f"{_values([row])} encrypted with {name}"), True
+        yield keys_not_known(resource, f"{_values([row])} encrypted with {name}")
         return
     elif is_readable(row.encryption_key, target.readable_keys(resource)):
         return
     what = f"{_values([row])} {_encrypted(name)}"
-    yield key_unreadable(resource, what, name, f"; for example {_examples([row])}"), True
+    yield key_unreadable(resource, what, name, f"; for example {_examples([row])}")
 
 
 def _not_decrypted(
     resource: GroupResource | None, row: StoredCount, target: TargetRelease
-) -> Blocker:
+) -> PreflightFinding:
     """Values that the server which scanned them does not decrypt."""
     name = row.encryption_key or IDENTITY
     why = "they cannot be decrypted: the key is missing, or the values are damaged"
@@ -247,7 +243,7 @@ def _not_decrypted(
     )
     if target.kubernetes_minor is not None:
         advice = "name the configuration of the servers: --encryption-provider-config FILE"
-    return Blocker(
+    return PreflightFinding(
         resource=resource,
         reason=Reason.UNREADABLE,
         what=f"{_values([row])} {_encrypted(name)}",
@@ -258,9 +254,9 @@ def _not_decrypted(
 
 def key_unreadable(
     resource: GroupResource | None, what: str, name: str, example: str = ""
-) -> Blocker:
+) -> PreflightFinding:
     """The target does not have an encryption key."""
-    return Blocker(
+    return PreflightFinding(
         resource=resource,
         reason=Reason.KEY_UNREADABLE,
         what=what,
@@ -271,9 +267,9 @@ def key_unreadable(
     )
 
 
-def keys_not_known(resource: GroupResource, what: str) -> Blocker:
+def keys_not_known(resource: GroupResource, what: str) -> PreflightFinding:
     """Which encryption keys the target has is not known."""
-    return Blocker(
+    return PreflightFinding(
         resource=resource,
         reason=Reason.UNKNOWN,
         what=what,
@@ -284,33 +280,31 @@ def keys_not_known(resource: GroupResource, what: str) -> Blocker:
 
 def _recreated(
     rows: Sequence[StoredCount], crd: ResourceView, scan: StoreScan
-) -> Iterator[Finding]:
+) -> Iterator[PreflightFinding]:
     """Objects that are older than their CRD belonged to an earlier one with another uid."""
     stored = scan.definitions.get(str(crd.resource))
     created = 0 if stored is None else stored.create_revision
     older = [row for row in rows if 0 < row.first_create_revision < created]
     place = "" if crd.is_namespaced is False else " -n NAMESPACE"
     if older:
-        yield (
-            Blocker(
-                resource=crd.resource,
-                reason=Reason.RECREATED,
-                what="objects are stored that are older than the CRD",
-                why="the CRD was deleted while objects remained, and created again;"
-                f" for example {_examples(older)}",
-                advice="list the objects with the oldest first: kubectl get"
-                f" {crd.resource} -A --sort-by=.metadata.creationTimestamp; delete those that you"
-                f" do not need: kubectl delete {crd.resource} NAME{place}; or save all of them"
-                f" (kubectl get {crd.resource} -A -o yaml) and create them again: kubectl replace"
-                " --force -f FILE",
-            ),
-            False,
+        yield PreflightFinding(
+            resource=crd.resource,
+            reason=Reason.RECREATED,
+            what="objects are stored that are older than the CRD",
+            why="the CRD was deleted while objects remained, and created again;"
+            f" for example {_examples(older)}",
+            advice="list the objects with the oldest first: kubectl get"
+            f" {crd.resource} -A --sort-by=.metadata.creationTimestamp; delete those that you"
+            f" do not need: kubectl delete {crd.resource} NAME{place}; or save all of them"
+            f" (kubectl get {crd.resource} -A -o yaml) and create them again: kubectl replace"
+            " --force -f FILE",
+            is_blocking=False,
         )
 
 
 def _without_owner(
     prefix: str, rows: Sequence[StoredCount], target: TargetRelease, view: ClusterView
-) -> Iterator[Finding]:
+) -> Iterator[PreflightFinding]:
     """Values that nothing in the target reads."""
     if target.kubernetes_minor is not None:
         return  # the table of releases does not know every prefix: see `rules`
@@ -318,29 +312,22 @@ def _without_owner(
     served = next((each for each in view.resources if each.resource == resource), None)
     is_served = served is not None and (served.entries or served.common)
     if served is not None and is_served and prefix in (served.prefixes or (prefix,)):
-        yield (
-            Blocker(
-                resource=resource,
-                reason=Reason.VANISHING,
-                what=f"has {_sum(rows):,} object{'s' * (_sum(rows) != 1)}",
-                why=f"{target.name} has no such resource, so they could be neither read nor"
-                " deleted",
-                advice=f"save what is needed (kubectl get {resource} -A -o yaml), then: kubectl"
-                f" delete {resource} --all -A",
-            ),
-            True,
+        yield PreflightFinding(
+            resource=resource,
+            reason=Reason.VANISHING,
+            what=f"has {_sum(rows):,} object{'s' * (_sum(rows) != 1)}",
+            why=f"{target.name} has no such resource, so they could be neither read nor deleted",
+            advice=f"save what is needed (kubectl get {resource} -A -o yaml), then: kubectl"
+            f" delete {resource} --all -A",
         )
         return
     where = prefix if prefix != OBJECTS_PREFIX else _examples(rows)
-    yield (
-        Blocker(
-            resource=resource,
-            reason=Reason.UNOWNED,
-            what=f"{_values(rows)} stored under {where}",
-            why=f"no resource and no CRD owns the prefix; for example {_examples(rows)}",
-            advice=f"create the CRD again: kubectl create -f FILE; or {_deleting(rows)}",
-        ),
-        True,
+    yield PreflightFinding(
+        resource=resource,
+        reason=Reason.UNOWNED,
+        what=f"{_values(rows)} stored under {where}",
+        why=f"no resource and no CRD owns the prefix; for example {_examples(rows)}",
+        advice=f"create the CRD again: kubectl create -f FILE; or {_deleting(rows)}",
     )
 
 
@@ -352,8 +339,8 @@ def _contradictions(scan: StoreScan) -> dict[GroupResource, list[str]]:
     return found
 
 
-def _contradiction(resource: GroupResource, stored: Sequence[str]) -> Blocker:
-    return Blocker(
+def _contradiction(resource: GroupResource, stored: Sequence[str]) -> PreflightFinding:
+    return PreflightFinding(
         resource=resource,
         reason=Reason.CONTRADICTION,
         what="objects are stored in versions or under encryption keys that its StorageState does"

@@ -292,10 +292,10 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blocker:
-    """One thing that is in the way, and what to do about it."""
+class PreflightFinding:
+    """A blocker or a warning, and what to do about it."""
 
-    resource: GroupResource | None
+    resource: GroupResource | None = None
     """None: the cluster as a whole."""
     reason: Reason
     what: str
@@ -303,6 +303,7 @@ class Blocker:
     advice: str
     intermediate: Intermediate | None = None
     """The release that the advice asks for."""
+    is_blocking: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,8 +333,8 @@ class PreflightReport:
     """The answer."""
 
     target: str
-    blockers: tuple[Blocker, ...] = ()
-    warnings: tuple[Blocker, ...] = ()
+    blockers: tuple[PreflightFinding, ...] = ()
+    warnings: tuple[PreflightFinding, ...] = ()
     """What does not speak against it, but should be known."""
     checked: int = 0
     """How many resources were looked at."""

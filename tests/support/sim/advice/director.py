@@ -20,7 +20,7 @@ from restow.localcluster.messages import ProcessOverview, ProcessView
 from restow.migration.led_controller import TRIGGER
 from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.parts import PART_NAMES
-from restow.migration.preflight import Blocker, PreflightReport
+from restow.migration.preflight import PreflightFinding, PreflightReport
 from restow.migration.trigger.values import Settings
 from restow.storage.interface import Delete, Key, Put, Transaction
 from restow.storage.memory import MemoryStorage
@@ -72,7 +72,7 @@ class AdviceDirector(Director):
         self.trigger_rules = Settings()  # bounds are promised for the defaults
         self._origins: dict[str, str] = {}
         """The releases before the last upgrade, by place."""
-        self._blockers: Sequence[Blocker] | None = None
+        self._blockers: Sequence[PreflightFinding] | None = None
         """What was last in the way of a step."""
         self._puts = 0
         self.stores = Stores(world, f"{plan.seed}/stores")

@@ -24,7 +24,7 @@ from typing import Any, Final
 import orjson
 
 from restow.migration.overview_values import ClusterOverview, ResourceStatus
-from restow.migration.preflight import Blocker
+from restow.migration.preflight import PreflightFinding
 from restow.storage.errors import CannotOpen
 from restow.storage.interface import Event, Key, Span
 from tests.support.sim.advice import reference
@@ -258,7 +258,9 @@ class Soundness:
         ]
         return {key: why for key, why in found.items() if reference.owner_of(key, owners) is None}
 
-    def check_named(self, target: str, unowned: Mapping[str, str], said: Iterable[Blocker]) -> None:
+    def check_named(
+        self, target: str, unowned: Mapping[str, str], said: Iterable[PreflightFinding]
+    ) -> None:
         """Values that no resource owns are at least a warning."""
         texts = " ".join(f"{e.resource} {e.what} {e.why} {e.advice}" for e in said)
         wrong = {key: why for key, why in unowned.items() if key.split("/")[3] not in texts}

@@ -31,7 +31,7 @@ def _nothing(*_: Any, **__: Any) -> tuple[Any, ...]:
 
 
 def _without(found: Iterable[Any], reason: Reason) -> Iterator[Any]:
-    return (each for each in found if each[0].reason is not reason)
+    return (each for each in found if each.reason is not reason)
 
 
 def _ignores_the_scan(patch: Patch) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from restow.apimachinery.names import GroupResource, GroupVersionKind
 from restow.apimachinery.version_hash import storage_version_hash
 from restow.migration.preflight import (
-    Blocker,
     ClusterView,
+    PreflightFinding,
     ResourceView,
     ServerEntry,
     TargetRelease,
@@ -45,7 +45,7 @@ LAST = release("x+3", V2)
 def advice(view: ResourceView, *releases: TargetRelease, target: TargetRelease = LAST) -> set[str]:
     """Of all blockers."""
     cluster = ClusterView(resources=(view,), scan=StoreScan(revision=1))
-    found: tuple[Blocker, ...] = judge(cluster, target, releases=lambda: releases).blockers
+    found: tuple[PreflightFinding, ...] = judge(cluster, target, releases=lambda: releases).blockers
     return {each.advice for each in found}
 
 
