@@ -82,9 +82,7 @@ class Availability:
         self._failures: dict[str, int] = {}
         self._where: dict[str, Where] = {}
         self._tasks: Tasks | None = None
-        self._queue: WorkQueue[str] = WorkQueue(
-            "availability", clock=runtime.clock, randomness=runtime.randomness
-        )
+        self._queue: WorkQueue[str] = runtime.work_queue("availability")
         self._is_leading = is_leading
         self._on_looked = on_looked
 

@@ -6,13 +6,14 @@ what belongs to one part of the program is passed to that part.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from restow.aio.clock import Clock, SimulatedClock, SystemClock
 from restow.aio.ids import Ids, RandomIds
 from restow.aio.invariants import InvariantViolation, stop_loop
 from restow.aio.randomness import Randomness, SeededRandomness, SystemRandomness
 from restow.aio.tasks import TASKS_MAX_DEFAULT, TaskFailure, Tasks
+from restow.aio.workqueue import KEYS_MAX_DEFAULT, WorkQueue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,3 +68,7 @@ class Runtime:
             fatal=self.fatal,
             failed_loops=self.failed_loops,
         )
+
+    def work_queue(self, name: str, *, keys_max: int = KEYS_MAX_DEFAULT) -> WorkQueue[Any]:
+        """A new queue of keys to look at, on this clock."""
+        return WorkQueue(name, clock=self.clock, randomness=self.randomness, keys_max=keys_max)

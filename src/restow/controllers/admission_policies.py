@@ -7,12 +7,11 @@ how they are checked (`policy_types`).
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, Final
 
 from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import status
-from restow.controllers.object_keys import working_version
+from restow.controllers.object_updates import update_if_present
 from restow.controllers.policy_types import check
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
@@ -39,9 +38,7 @@ class PolicyController:
         self._store = store
         self._catalog = catalog
         self._clock = runtime.clock
-        self.queue: WorkQueue[str] = WorkQueue(
-            "policies", clock=runtime.clock, randomness=runtime.randomness
-        )
+        self.queue: WorkQueue[str] = runtime.work_queue("policies")
 
     async def look(self, revision: Revision) -> None:
         """Queue every policy that was not looked at."""
@@ -81,15 +78,13 @@ class PolicyController:
 
     async def _say(self, name: str, generation: int, warnings: list[dict[str, Any]]) -> None:
         """Write what was found into the status of a policy, if it is still there."""
-        with suppress(status.NotFound):
-            await self._store.update(
-                self._resource,
-                working_version(self._resource),
-                name,
-                lambda current: _observed(current, generation, warnings),
-                subresource="status",
-                is_patch=True,
-            )
+        await update_if_present(
+            self._store,
+            self._resource,
+            name,
+            lambda current: _observed(current, generation, warnings),
+            subresource="status",
+        )
 
     async def _check(self, spec: Object) -> list[dict[str, Any]]:
         """All warnings about a policy; requests are answered meanwhile."""

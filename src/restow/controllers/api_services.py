@@ -28,7 +28,7 @@ from restow.controllers.api_service_objects import (
     write_finding,
 )
 from restow.controllers.object_keys import working_version
-from restow.controllers.pages import items_below
+from restow.controllers.object_updates import update_if_present
 from restow.kinds.builtin import api_service_priorities
 from restow.registry.catalog import Catalog
 from restow.registry.custom.crds import ROOT as DEFINITIONS
@@ -36,6 +36,7 @@ from restow.registry.resource import Object
 from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.stored_bytes import load
 from restow.storage.interface import Batch, Item, Revision
+from restow.storage.pages import items_below
 
 LABEL: Final = "kube-aggregator.kubernetes.io/automanaged"
 ON_START: Final = "onstart"
@@ -64,9 +65,7 @@ class ApiServiceController:
         """The APIServices that a definition wants, by its name."""
         self._custom: Counter[str] = Counter()
         """By how many definitions each of them is wanted."""
-        self.queue: WorkQueue[str] = WorkQueue(
-            "apiservices", clock=runtime.clock, randomness=runtime.randomness
-        )
+        self.queue: WorkQueue[str] = runtime.work_queue("apiservices")
 
     # Seeing.
 
@@ -174,13 +173,7 @@ class ApiServiceController:
                 obj["spec"] = dict(spec)
             return obj
 
-        resource = self._resource
-        try:
-            await self._store.update(
-                resource, working_version(resource), name, change, is_patch=True
-            )
-        except status.NotFound:
-            return  # its deletion will be seen
+        await update_if_present(self._store, self._resource, name, change)
 
     async def _delete(self, name: str, item: Item, found: ApiService) -> None:
         options = DeleteOptions(uid=found.uid, resource_version=str(item.revision))

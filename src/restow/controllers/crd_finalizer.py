@@ -20,7 +20,8 @@ from restow.apimachinery.names import GroupResource
 from restow.apimachinery.status_error import StatusError
 from restow.controllers import crd_conditions as conditions
 from restow.controllers.crd_names import group_of, resource_named
-from restow.controllers.object_keys import read_metadata, stored_version, working_version
+from restow.controllers.object_keys import read_metadata, stored_version
+from restow.controllers.object_updates import update_if_present
 from restow.kinds.defaults.crds import CLEANUP_FINALIZER
 from restow.registry.catalog import Catalog
 from restow.registry.custom.crds import (
@@ -83,9 +84,7 @@ class CrdFinalizer:
         self._hosted_otherwise = hosted_otherwise
         self._waits: dict[str, _Wait] = {}
         self._unhosted: set[str] = set()  # those that wait for this server to host them
-        self.queue: WorkQueue[str] = WorkQueue(
-            "definition cleanup", clock=runtime.clock, randomness=runtime.randomness
-        )
+        self.queue: WorkQueue[str] = runtime.work_queue("definition cleanup")
 
     # Noticing.
 
@@ -235,18 +234,7 @@ class CrdFinalizer:
         return obj
 
     async def _update(self, name: str, change: Callable[[Object], Object]) -> None:
-        resource = self._definitions
-        try:
-            await self._store.update(
-                resource,
-                working_version(resource),
-                name,
-                change,
-                subresource="status",
-                is_patch=True,
-            )
-        except status.NotFound:
-            return
+        await update_if_present(self._store, self._definitions, name, change, subresource="status")
 
 
 async def delete_instances(store: ResourceStore, resource: Resource) -> list[str]:

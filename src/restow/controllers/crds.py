@@ -31,7 +31,7 @@ from restow.controllers.crd_names import (
     tidy,
     to_wire,
 )
-from restow.controllers.object_keys import working_version
+from restow.controllers.object_updates import update_if_present
 from restow.kinds.defaults.crds import CLEANUP_FINALIZER
 from restow.kinds.validation.webhook_clients import has_bad_bundle
 from restow.registry.catalog import Catalog
@@ -48,6 +48,7 @@ from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.registry.strategy import timestamp, uid_conflict
 from restow.storage.interface import Batch, Event, Item, Key, Revision, Span
+from restow.storage.pages import pages
 
 ESTABLISH_SECONDS_MAX: Final = 5.0
 """So long a definition waits for servers that do not serve it yet."""
@@ -104,9 +105,7 @@ class CrdController:
         self._hosted_otherwise: set[str] = set()
         """Definitions that wait until others host their resource no more."""
         self._accepted_at: dict[str, tuple[str, float]] = {}  # name → uid, and since when
-        self.queue: WorkQueue[str] = WorkQueue(
-            "definition", clock=runtime.clock, randomness=runtime.randomness
-        )
+        self.queue: WorkQueue[str] = runtime.work_queue("definition")
         self.cleaner = CrdFinalizer(
             store,
             catalog,
@@ -120,15 +119,11 @@ class CrdController:
 
     async def look(self, revision: Revision) -> None:
         """Learn which names are taken, then look at every definition."""
-        span, found = Span.of_prefix(ROOT), set[str]()
-        while True:
-            page = await self._storage.range(span, limit=_PAGE)
+        found = set[str]()
+        async for page in pages(self._storage, Span.of_prefix(ROOT), limit=_PAGE):
             for item in page.items:
                 found.add(item.key[len(ROOT) :])
                 self._note(item.key, item.value, item.revision)
-            if not page.more:
-                break
-            span = span.starting_at(page.items[-1].key + "\0")
             await self._clock.sleep(0)
         self._claims.keep_only(found, revision)
         # Only now: a name is not given away before all who have names are known.
@@ -309,17 +304,10 @@ class CrdController:
 
     async def _write(self, name: str, change: Callable[[Object], Object]) -> None:
         """Change the status of a definition; nothing to do when it is gone."""
-        resource = self._definitions
-        try:
-            written = await self._store.update(
-                resource,
-                working_version(resource),
-                name,
-                change,
-                subresource="status",
-                is_patch=True,
-            )
-        except status.NotFound:
+        written = await update_if_present(
+            self._store, self._definitions, name, change, subresource="status"
+        )
+        if written is None:
             return
         stored = _decode_written(written.body)
         names = from_wire(stored.status.get("acceptedNames"))

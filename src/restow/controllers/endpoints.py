@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from restow.apimachinery import status
 from restow.controllers.object_keys import working_version
+from restow.controllers.object_updates import update_if_present
 from restow.controllers.server_addresses import EndpointAddress, EndpointAddresses
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
@@ -99,16 +100,9 @@ class EndpointsController:
             # It cannot be changed, so this slice makes room for a new one at the next step.
             await self._delete(resource, path, item)
             return
-        try:
-            await self._store.update(
-                resource,
-                working_version(resource),
-                path,
-                lambda obj: _labelled({**obj, **parts}, labels),
-                is_patch=True,
-            )
-        except status.NotFound:
-            return
+        await update_if_present(
+            self._store, resource, path, lambda obj: _labelled({**obj, **parts}, labels)
+        )
 
     async def _ensure_slices(self, resource: Resource, wanted: dict[str, Object]) -> None:
         for each in wanted.values():

@@ -45,6 +45,7 @@ from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.strategy import FOREGROUND, ORPHAN, uid_conflict
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.interface import SEALED_PREFIX, Batch, Event, Item, Key, Revision, Span
+from restow.storage.pages import pages
 
 KEYS_MAX: Final = 2_000_000
 SPREAD_MAX: Final = 10_000
@@ -80,9 +81,7 @@ class GarbageCollector:
         )
         self._parking = DeferredKeys()
         self.graph = OwnerGraph()
-        self.queue: WorkQueue[str] = WorkQueue(
-            "dependents", clock=runtime.clock, randomness=runtime.randomness, keys_max=KEYS_MAX
-        )
+        self.queue: WorkQueue[str] = runtime.work_queue("dependents", keys_max=KEYS_MAX)
         self._position = 0  # the graph knows all changes up to this revision
         self._foreground: dict[str, str] = {}  # uid → key of owners that wait for dependents
         self._spread: dict[str, GroupKind | None] = {}  # uids of owners gone, with kind if seen
@@ -98,15 +97,10 @@ class GarbageCollector:
         self._position = 0
         self.graph.clear()
         self._foreground.clear()
-        span = Span.of_prefix(OBJECTS_PREFIX)
         named: set[tuple[str, ...]] = set()
         wanted: list[str] = []
-        while True:
-            page = await self._storage.range(span, limit=_PAGE)
+        async for page in pages(self._storage, Span.of_prefix(OBJECTS_PREFIX), limit=_PAGE):
             wanted += [item.key for item in page.items if self._note(item, named)]
-            if not page.more:
-                break
-            span = span.starting_at(page.items[-1].key + "\0")
             await self._clock.sleep(0)
         self._spread.clear()
         self._parking.clear()  # all that waits is wanted again

@@ -22,11 +22,11 @@ from restow.controllers.object_keys import (
     read_metadata,
     working_version,
 )
-from restow.controllers.pages import items_below
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.registry.strategy import timestamp
+from restow.storage.pages import items_below
 
 REASON: Final = "OwnerRefInvalidNamespace"
 COMPONENT: Final = "garbage-collector-controller"

@@ -32,6 +32,7 @@ from restow.controllers.object_keys import (
     stored_version,
     working_version,
 )
+from restow.controllers.object_updates import update_if_present
 from restow.registry import strategy
 from restow.registry.catalog import Catalog, OnChange
 from restow.registry.reconcile_loops import for_each
@@ -41,6 +42,7 @@ from restow.registry.stored_bytes import check_opened, load
 from restow.registry.watch_cache import Entry
 from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.interface import Batch, Revision, Span
+from restow.storage.pages import items_below
 
 FIRST_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 FINALIZER: Final = "kubernetes"
@@ -103,9 +105,7 @@ class NamespaceController:
         namespaces = catalog.of_kind("", "Namespace")
         assert namespaces is not None, "every release hosts namespaces"
         self._namespaces = namespaces
-        self.queue: WorkQueue[str] = WorkQueue(
-            "namespace", clock=runtime.clock, randomness=runtime.randomness
-        )
+        self.queue: WorkQueue[str] = runtime.work_queue("namespace")
         self._waiting: set[str] = set()
         self._told: dict[str, tuple[str, list[Condition]]] = {}
         self._lacking: set[str] = set()  # those with objects of kinds nobody can be asked for now
@@ -115,15 +115,9 @@ class NamespaceController:
 
     async def look(self, revision: Revision) -> None:
         """Find all namespaces that are being deleted."""
-        span = Span.of_prefix(self._namespaces.root)
-        while True:
-            page = await self._storage.range(span, limit=_PAGE)
-            for item in page.items:
-                if DELETING in item.value:
-                    self.queue.add(item.key[len(self._namespaces.root) :])
-            if not page.more:
-                return
-            span = span.starting_at(page.items[-1].key + "\0")
+        async for item in items_below(self._storage, self._namespaces.root):
+            if DELETING in item.value:
+                self.queue.add(item.key[len(self._namespaces.root) :])
 
     def see(self, batch: Batch) -> None:
         """Notice deletions of namespaces, and of what namespaces wait for."""
@@ -343,17 +337,9 @@ class NamespaceController:
         await self._update(name, change, subresource="finalize")
 
     async def _update(self, name: str, change: Any, *, subresource: str) -> None:
-        try:
-            await self._store.update(
-                self._namespaces,
-                working_version(self._namespaces),
-                name,
-                change,
-                subresource=subresource,
-                is_patch=True,
-            )
-        except status.NotFound:
-            return
+        await update_if_present(
+            self._store, self._namespaces, name, change, subresource=subresource
+        )
 
 
 def _in_order(catalog: Catalog) -> tuple[list[Resource], list[Resource]]:

@@ -23,6 +23,7 @@ from restow.aio.runtime import Runtime
 from restow.apimachinery import status
 from restow.apimachinery.certificates import Certificate, read_pem, to_pem
 from restow.controllers.object_keys import working_version
+from restow.controllers.object_updates import update_if_present
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object
 from restow.registry.store import ResourceStore
@@ -91,9 +92,7 @@ class ProxyTrustController:
         self._clock: Clock = runtime.clock
         self._own = own
         """May be replaced: the next look publishes it."""
-        self.queue: WorkQueue[str] = WorkQueue(
-            "proxy-trust", clock=runtime.clock, randomness=runtime.randomness
-        )
+        self.queue: WorkQueue[str] = runtime.work_queue("proxy-trust")
 
     async def look(self, revision: Revision) -> None:
         self.queue.add(NAME)
@@ -140,13 +139,7 @@ class ProxyTrustController:
             obj["data"] = self._merged(_data_of(obj))
             return obj
 
-        resource = self._resource
-        try:
-            await self._store.update(
-                resource, working_version(resource), self._path, change, is_patch=True
-            )
-        except status.NotFound:
-            return  # the next look makes it
+        await update_if_present(self._store, self._resource, self._path, change)
 
 
 def _data_of(obj: Object) -> dict[str, str]:

@@ -20,15 +20,15 @@ from typing import Final, NamedTuple
 from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import quotas
 from restow.apimachinery.quotas import Number, Quota
-from restow.apimachinery.status import NotFound
-from restow.controllers.object_keys import ObjectLocations, working_version
-from restow.controllers.pages import items_below
+from restow.controllers.object_keys import ObjectLocations
+from restow.controllers.object_updates import update_if_present
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.registry.stored_bytes import load
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Batch, Event, Revision, Span
+from restow.storage.pages import items_below, pages
 
 LOOK_SECONDS: Final = 300.0
 SETTLE_SECONDS: Final = 75.0
@@ -82,9 +82,7 @@ class QuotaController:
         """By namespace and path."""
         self._gone: dict[str, list[tuple[int, quotas.Usage]]] = {}
         """By path of a quota: what has gone of what it limits, and at which revision."""
-        self.queue: WorkQueue[str] = WorkQueue(
-            "quotas", clock=runtime.clock, randomness=runtime.randomness
-        )
+        self.queue: WorkQueue[str] = runtime.work_queue("quotas")
 
     # Noticing.
 
@@ -219,19 +217,10 @@ class QuotaController:
                 again.append(wait)
             return counted
 
-        resource = self._resource
-        try:
-            await self._store.update(
-                resource,
-                working_version(resource),
-                path,
-                change,
-                subresource="status",
-                is_patch=True,
-            )
-        except NotFound:
-            return None
-        return min(again, default=None)
+        written = await update_if_present(
+            self._store, self._resource, path, change, subresource="status"
+        )
+        return None if written is None else min(again, default=None)
 
     def _seconds_to_settle(self, path: str, current: Object, revision: int) -> float:
         """How long a create may still be on its way that this quota was charged for."""
@@ -269,17 +258,14 @@ class QuotaController:
             count = await self._storage.count(span, revision=revision)
             return dict.fromkeys(quotas.names_of(group, plural), count)
         found: dict[str, Number] = {}
-        while True:
-            page = await self._storage.range(span, limit=_PAGE, revision=revision)
+        async for page in pages(self._storage, span, limit=_PAGE, revision=revision):
             for item in page.items:
                 obj = _read(item.value) or {}
                 if quota.is_about(group, plural, obj):
                     for name, more in quotas.usage_of(group, plural, obj).items():
                         found[name] = found.get(name, 0) + more
-            if not page.more:
-                return found
-            span = span.starting_at(page.items[-1].key + "\0")
             await self._clock.sleep(0)
+        return found
 
 
 def hosts_quotas(catalog: Catalog) -> bool:

@@ -31,6 +31,7 @@ from restow.apimachinery.status_error import StatusError
 from restow.controllers.aggregated_roles import AggregatedRoles
 from restow.controllers.bootstrap_roles import Default, default_objects
 from restow.controllers.object_keys import working_version
+from restow.controllers.object_updates import update_if_present
 from restow.registry.catalog import Catalog
 from restow.registry.reconcile_loops import for_each
 from restow.registry.resource import Object, Resource
@@ -191,9 +192,7 @@ class RoleController:
         self._roles = AggregatedRoles()
         self._seen: dict[str, int] = {}
         """By name: the revision of what was looked at."""
-        self.queue: WorkQueue[str] = WorkQueue(
-            "roles", clock=runtime.clock, randomness=runtime.randomness
-        )
+        self.queue: WorkQueue[str] = runtime.work_queue("roles")
 
     async def look(self, revision: Revision) -> None:
         self.queue.add(ALL)
@@ -253,13 +252,7 @@ class RoleController:
                 obj["rules"] = rules_object(rules)
             return obj
 
-        resource = self._resource
-        try:
-            await self._store.update(
-                resource, working_version(resource), name, change, is_patch=True
-            )
-        except status.NotFound:
-            return
+        await update_if_present(self._store, self._resource, name, change)
 
 
 def hosts_roles(catalog: Catalog) -> bool:

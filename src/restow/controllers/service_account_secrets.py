@@ -16,12 +16,12 @@ from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import status
 from restow.controllers.corrections import Corrections
 from restow.controllers.object_keys import working_version
-from restow.controllers.pages import items_below
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
 from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.stored_bytes import check_opened, load
 from restow.storage.interface import Batch, Revision
+from restow.storage.pages import items_below
 
 TYPE: Final = "kubernetes.io/service-account-token"
 ACCOUNT_NAME: Final = "kubernetes.io/service-account.name"
@@ -56,9 +56,7 @@ class ServiceAccountSecretController:
         self._corrections = Corrections("the certificates in the Secret", runtime.clock)
         self._of_accounts: dict[str, set[str]] = {}
         """By path of an account: its Secrets."""
-        self.queue: WorkQueue[str] = WorkQueue(
-            "account-secrets", clock=runtime.clock, randomness=runtime.randomness
-        )
+        self.queue: WorkQueue[str] = runtime.work_queue("account-secrets")
 
     async def look(self, revision: Revision) -> None:
         """Queue every Secret of an account."""

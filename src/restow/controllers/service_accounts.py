@@ -12,12 +12,12 @@ from restow.aio import Runtime, WorkQueue
 from restow.apimachinery import status
 from restow.controllers.corrections import Corrections
 from restow.controllers.object_keys import DELETING, read_metadata, working_version
-from restow.controllers.pages import items_below
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 from restow.registry.stored_bytes import check_opened, load
 from restow.storage.interface import Batch, Revision, RevisionIs
+from restow.storage.pages import items_below
 
 ACCOUNT_NAME: Final = "default"
 CERTIFICATES_NAME: Final = "kube-root-ca.crt"
@@ -55,9 +55,7 @@ class ServiceAccountController:
             (self._accounts.root, f"/{ACCOUNT_NAME}"),
             (self._config_maps.root, f"/{CERTIFICATES_NAME}"),
         )
-        self.queue: WorkQueue[str] = WorkQueue(
-            "accounts", clock=runtime.clock, randomness=runtime.randomness
-        )
+        self.queue: WorkQueue[str] = runtime.work_queue("accounts")
 
     async def look(self, revision: Revision) -> None:
         """Queue every namespace."""

@@ -124,9 +124,7 @@ class CustomResources:
         """Emitted with the name of each CRD that is gone."""
         self._mirror = Mirror(storage, runtime, (ROOT,))
         self._mirror.listeners.append(self._note)
-        self._queue: WorkQueue[str] = WorkQueue(
-            "definition", clock=runtime.clock, randomness=runtime.randomness
-        )
+        self._queue: WorkQueue[str] = runtime.work_queue("definition")
         self._hosted: dict[str, _Hosted] = {}
         """By the name of the definition."""
         self._errors: dict[str, str] = {}

@@ -17,7 +17,8 @@ from restow.encryption.decryption import key_named_in, open_value
 from restow.encryption.interface import Keys
 from restow.registry.stored_bytes import is_protobuf
 from restow.storage.errors import CannotOpen
-from restow.storage.interface import SEALED_PREFIX, Key, Revision, Span, Storage
+from restow.storage.interface import SEALED_PREFIX, Key, Span, Storage
+from restow.storage.pages import pages
 
 PAGE_ITEMS: Final = 1000
 PLACES_MAX: Final = 5
@@ -107,10 +108,8 @@ async def scan(
         if len(found.places) < PLACES_MAX:
             found.places.append(key)
 
-    span, revision = Span.of_prefix(root), Revision(0)
-    while True:
-        page = await storage.range(span, limit=PAGE_ITEMS, revision=revision or None)
-        revision = page.revision
+    span = Span.of_prefix(root)
+    async for page in pages(storage, span, limit=PAGE_ITEMS, at_one_revision=True):
         for item in page.items:
             if not has_key(item.key):
                 misplaced.add(item.key)
@@ -130,9 +129,6 @@ async def scan(
                 versions[version] += 1
                 if kind:
                     kinds[kind] += 1
-        if not page.more:
-            break
-        span = span.starting_at(page.items[-1].key + "\0")
     found = Scan(versions, kinds, misplaced, [], [])
     for each in failed.values():
         is_right = any(is_readable(key_id, each.tried) for key_id in used if key_id)

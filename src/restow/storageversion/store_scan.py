@@ -13,7 +13,7 @@ worked.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -41,6 +41,7 @@ from restow.registry.stored_bytes import load
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.errors import CannotOpen, Compacted, StoreDamaged
 from restow.storage.interface import SEALED_PREFIX, Item, Key, Revision, Span, Storage
+from restow.storage.pages import items_below
 from restow.storageversion.foreground_load import ForegroundLoad
 from restow.storageversion.identity import SERVERS_PREFIX, ServerId, decode_record, server_of
 from restow.storageversion.object_codec import (
@@ -282,18 +283,18 @@ class StoreScanner:
     async def _servers(self) -> list[ScannedServer]:
         problems = {
             item.key.removeprefix(LEASES_PREFIX): encryption_problem(item)
-            async for item in _all(self._storage, LEASES_PREFIX)
+            async for item in items_below(self._storage, LEASES_PREFIX)
         }
         return [
             _server(item, problems.get(server_of(item.key), ""))
-            async for item in _all(self._storage, SERVERS_PREFIX)
+            async for item in items_below(self._storage, SERVERS_PREFIX)
         ]
 
     async def _unfenced(self) -> list[str]:
-        members = {server_of(item.key) async for item in _all(self._storage, SERVERS_PREFIX)}
+        members = {server_of(item.key) async for item in items_below(self._storage, SERVERS_PREFIX)}
         return [
             server_id
-            async for item in _all(self._storage, LEASES_PREFIX)
+            async for item in items_below(self._storage, LEASES_PREFIX)
             if (server_id := ServerId(item.key.removeprefix(LEASES_PREFIX))) not in members
             and is_foreign_lease(item)
         ]
@@ -305,7 +306,7 @@ class StoreScanner:
                 uid=_uid(item.value),
                 create_revision=item.created,
             )
-            async for item in _all(self._storage, _DEFINITIONS_PREFIX, revision=revision)
+            async for item in items_below(self._storage, _DEFINITIONS_PREFIX, revision=revision)
         ]
 
 
@@ -353,20 +354,6 @@ class BackgroundScan:
             revision, start = page.revision, page.next_key
             await self._clock.sleep(BACKGROUND_PAUSE_SECONDS)
         return values
-
-
-async def _all(
-    storage: Storage, prefix: str, *, revision: Revision | None = None
-) -> AsyncIterator[Item]:
-    """All items under a prefix, in pages."""
-    span = Span.of_prefix(prefix)
-    while True:
-        page = await storage.range(span, limit=READ_ITEMS_FIRST, revision=revision)
-        for item in page.items:
-            yield item
-        if not page.more:
-            return
-        span = span.starting_at(page.items[-1].key + "\0")
 
 
 def _count(place: ValueLocation, group: ValueGroup, *, takes_plain: bool) -> StoredCount:
