@@ -15,6 +15,7 @@ from restow.aio.invariants import (
     InvariantViolation,
     end_process,
     find_violation,
+    foremost,
     invariant,
     stop_loop,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "check_regular",
     "end_process",
     "find_violation",
+    "foremost",
     "in_own_thread",
     "in_task",
     "invariant",

@@ -39,6 +39,20 @@ def find_violation(error: BaseException) -> InvariantViolation | None:
     return None
 
 
+def foremost(
+    group: BaseExceptionGroup[BaseException], *preferred: type[BaseException]
+) -> BaseException:
+    """Of several errors the one to report: a broken invariant, else of the first of these types
+    that is among them, else any."""
+    if (violation := find_violation(group)) is not None:
+        return violation
+    found = (group.subgroup(wanted) for wanted in preferred)
+    error: BaseException = next(filter(None, found), group)
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def stop_loop(violation: InvariantViolation) -> NoReturn:
     """End the event loop from one of its callbacks; `finally` blocks still run on the way out.
 

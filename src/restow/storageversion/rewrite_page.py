@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from restow.aio import Clock, find_violation, in_task
+from restow.aio import Clock, foremost, in_task
 from restow.apimachinery import status
 from restow.apimachinery.errors import MachineryError
 from restow.encryption.decryption import PLAIN_REFUSED, open_value
@@ -257,7 +257,7 @@ class PageWork:
             async with asyncio.TaskGroup() as group:
                 self._add_workers(group)
         except BaseExceptionGroup as found:
-            raise _foremost(found) from None
+            raise foremost(found, Aborted) from None
 
     def _add_workers(self, group: asyncio.TaskGroup) -> None:
         while self._workers < int(self._pace.in_flight):
@@ -352,15 +352,3 @@ class PageWork:
 
     def _fail(self, key: Key, reason: str) -> None:
         self._page.failed.append(RewriteFailure(key, reason[:REASON_CHARACTERS_MAX]))
-
-
-def _foremost(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Of several errors that stopped a page, the one to tell."""
-    violation = find_violation(group)
-    if violation is not None:
-        return violation
-    aborted = group.subgroup(Aborted)
-    found: BaseException = aborted if aborted is not None else group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found

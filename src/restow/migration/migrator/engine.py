@@ -24,7 +24,7 @@ import asyncio
 import logging
 from typing import Final
 
-from restow.aio import find_violation
+from restow.aio import foremost
 from restow.apimachinery.names import GroupVersionKind, GroupVersionResource
 from restow.apimachinery.status import BadRequest, Gone, NotFound
 from restow.apimachinery.status_error import StatusError
@@ -213,7 +213,7 @@ class _Run:
                 for task in watching:
                     task.cancel()
         except BaseExceptionGroup as found:
-            error = _foremost(found)
+            error = foremost(found, RequestGone, Lost)
             if outcome is not None and outcome.ending is RunEnd.SUCCEEDED:
                 return outcome  # what was proven is so, whatever came a moment later
             if isinstance(error, Lost):
@@ -492,19 +492,3 @@ class _Run:
     def _is_proven_already(self, marks: dict[str, str]) -> bool:
         agreed, text = self._agreement, marks.get(PROOF_ANNOTATION, "")
         return bool(text) and proves(text, target=agreed.target, mark=agreed.mark)
-
-
-def _foremost(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Of several errors that ended a run, the one to tell."""
-    violation = find_violation(group)
-    if violation is not None:
-        return violation
-    for wanted in (RequestGone, Lost):
-        found = group.subgroup(wanted)
-        if found is not None:
-            group = found
-            break
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
