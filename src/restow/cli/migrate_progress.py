@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Final, Self
 
 from rich.console import Console
@@ -62,12 +61,7 @@ class ProgressDisplay:
         self._bars.start()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
     def listener(self, name: str, on_failure: Callable[[ObjectFailure], None]) -> RunListener:
