@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +21,13 @@ import orjson
 
 from restow.aio import Runtime
 from restow.cli.hints import Hints
+from restow.cli.output import fail
 from restow.cli.store_arguments import add_store, chosen_store, progress_line, size_text
 from restow.localcluster.errors import ClusterRefused
 from restow.storage.backup import BACKUP_FORMS, Backup, write_backup
 from restow.storage.errors import OpenRefused, StorageError
 
+_say = partial(fail, "backup")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_TERMINATED = 128 + signal.SIGTERM
@@ -52,8 +55,6 @@ Exit codes: 0 done, 1 it failed and there is no file, 2 wrong usage.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     parser.add_argument(
         "file", type=Path, metavar="FILE", help="the backup to write; -: standard output"
     )
@@ -142,8 +143,3 @@ def _fields(backup: Backup, file: Path) -> dict[str, object]:
         "revision": backup.revision,
         "bytes": backup.size,
     }
-
-
-def _say(error: Exception | str, code: int) -> int:
-    print(f"restow backup: {error}", file=sys.stderr)
-    return code

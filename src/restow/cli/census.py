@@ -7,14 +7,13 @@ It reads the raw store, below every API server, and changes nothing. The countin
 from __future__ import annotations
 
 import argparse
-import io
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -41,6 +40,7 @@ from restow.cli.argument_types import whole_number
 from restow.cli.etcd_files import add_etcd_files
 from restow.cli.event_loop import run_async
 from restow.cli.hints import Hints
+from restow.cli.output import fail, print_json
 from restow.cli.store_arguments import add_data_dir, chosen_store
 from restow.cli.untrusted_text import shown
 from restow.encryption.decryption import open_value
@@ -52,6 +52,7 @@ from restow.storage.interface import Key
 LISTED_DEFAULT = 100
 WIDTH_OF_FILES = 200
 
+_say = partial(fail, "census")
 EXIT_UNAVAILABLE = 1
 EXIT_USAGE = 2
 EXIT_LEFT_BEHIND = 3
@@ -89,8 +90,6 @@ be read, 2 wrong usage.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     add = parser.add_argument
     add(
         "resources",
@@ -144,8 +143,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
     if arguments.snapshot is not None:
         arguments.store = f"snapshot:{arguments.snapshot}"
     try:
@@ -183,7 +180,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.key is not None:
         return _answer_key(census, arguments, said=said, address=address, prefix=prefix)
     if arguments.output == "json":
-        print(orjson.dumps(_fields(census, address, prefix), option=orjson.OPT_INDENT_2).decode())
+        print_json(_fields(census, address, prefix))
     else:
         _print_all(census, address=address, prefix=prefix, listed=listed, keys_file=keys_file)
     sys.stdout.flush()
@@ -218,7 +215,7 @@ def _answer_key(
     found = count_key(census, arguments.key, is_counted=is_counted)
     if arguments.output == "json":
         fields = census_key.fields_of(census, found, said=said, address=address, prefix=prefix)
-        print(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
+        print_json(fields)
     else:
         width = None if sys.stdout.isatty() else WIDTH_OF_FILES
         console = Console(width=width, highlight=False, markup=False, emoji=False)
@@ -477,8 +474,3 @@ def _key(text: str) -> str:
     if not text or text != text.strip() or text.startswith(":") or text.endswith(":"):
         raise argparse.ArgumentTypeError(f"{text!r} is no name of a key, such as aesgcm:key1")
     return text
-
-
-def _say(error: Exception | str, code: int) -> int:
-    print(f"restow census: {error}", file=sys.stderr)
-    return code

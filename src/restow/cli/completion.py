@@ -79,8 +79,6 @@ _ZSH_LOADED: Final = "$zsh_eval_context[-1] == eval", "$funcstack[1] != _restow"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     parser.add_argument("shell", choices=SHELLS, help="the shell that shall read it")
 
 

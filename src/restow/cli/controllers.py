@@ -14,9 +14,8 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from restow.aio import Runtime, end_process
 from restow.apimachinery.status import Forbidden
@@ -29,6 +28,7 @@ from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.event_loop import run_async
 from restow.cli.hints import Hints
 from restow.cli.logging_setup import set_up_logging
+from restow.cli.output import fail
 from restow.client import (
     ApiClient,
     ClientConfig,
@@ -57,6 +57,7 @@ from restow.migration.trigger.options import TriggerOptions, TriggerSource
 from restow.migration.trigger.values import POLL_SECONDS, Settings
 from restow.storage.errors import OpenRefused
 
+_say = partial(fail, "controllers")
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 PARALLEL_MAX = 256
@@ -87,8 +88,6 @@ logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     add_connection(parser)
     _add_installing(parser)
     add = parser.add_argument_group("process").add_argument
@@ -417,8 +416,3 @@ def _seconds(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
     return number
-
-
-def _say(error: Any, code: int) -> int:
-    print(f"restow controllers: {error}", file=sys.stderr)
-    return code

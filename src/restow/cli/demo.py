@@ -24,6 +24,7 @@ from restow.cli.argument_types import directory
 from restow.cli.demo_narrator import Narrator
 from restow.cli.demo_stage import Controllers, Stage, StoryFailed
 from restow.cli.demo_story import NEW, OLD, SERVERS, Plot, Story
+from restow.cli.output import fail
 from restow.client import ClientError
 from restow.kinds.releases import ReleaseError
 from restow.localcluster.cluster_plan import ClusterOptions
@@ -68,8 +69,6 @@ Exit codes: 0 everything came out as told, 1 it did not, 2 wrong usage, 130 inte
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     add = parser.add_argument
     add(
         "--data-dir",
@@ -103,11 +102,9 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"logs: {Layout(place.path).logs}", file=sys.stderr)
                 return EXIT_FAILED
             if not play.is_told:
-                print("restow demo: interrupted; everything was stopped", file=sys.stderr)
-                return EXIT_INTERRUPTED
+                return fail("demo", "interrupted; everything was stopped", EXIT_INTERRUPTED)
     except ClusterRefused as error:
-        print(f"restow demo: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        return fail("demo", error, EXIT_FAILED)
     _advise(narrator, place)
     return 0
 

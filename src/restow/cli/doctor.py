@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import io
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -37,6 +35,7 @@ from restow.cli.doctor_findings import (
 )
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.hints import Hints
+from restow.cli.output import fail, print_json
 from restow.cli.store_arguments import DATA_DIR_DEFAULT, store_of
 from restow.cli.untrusted_text import shown
 from restow.client import ClientConfig, ConfigInvalid, read_kubeconfig
@@ -79,8 +78,6 @@ _STYLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="files of a cluster")
     parser.add_argument("--store", metavar="ADDRESS", help=CHECKUP_FORMS)
     add_etcd_files(parser)
@@ -89,21 +86,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
     if arguments.data_dir is not None and not arguments.data_dir.is_dir():
-        print(f"restow doctor: {arguments.data_dir} is no directory", file=sys.stderr)
-        return EXIT_WRONG
+        return fail("doctor", f"{arguments.data_dir} is no directory", EXIT_WRONG)
     try:
         hints, data_dir = _chosen(arguments)
         found = asyncio.run(_examine(arguments, data_dir, Runtime.system()))
     except (ConfigInvalid, OpenRefused, ClusterRefused) as problem:
-        print(f"restow doctor: {problem}", file=sys.stderr)
-        return EXIT_WRONG
+        return fail("doctor", problem, EXIT_WRONG)
     findings = [replace(each, advice=hints.complete(each.advice)) for each in found]
     if arguments.output == "json":
         fields = fields_of(findings)
-        print(orjson.dumps(fields, option=orjson.OPT_INDENT_2).decode())
+        print_json(fields)
     else:
         print_findings(findings)
     sys.stdout.flush()

@@ -5,11 +5,12 @@ is called. A command whose libraries are not installed names the extra that inst
 """
 
 import argparse
+import importlib
+import io
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, cast
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -17,128 +18,36 @@ EXIT_PIPE_CLOSED = 141
 
 
 class CommandModule(Protocol):
-    """What the module of a command has."""
+    """What the module of a command has. Its `EPILOG`, if it has one, ends the help text."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
     def run(self, arguments: argparse.Namespace) -> int: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(NamedTuple):
     """A row of the table."""
 
     name: str
     summary: str
-    load: Callable[[], CommandModule]
-
-
-def _backup() -> CommandModule:
-    from restow.cli import backup
-
-    return backup
-
-
-def _census() -> CommandModule:
-    from restow.cli import census
-
-    return census
-
-
-def _completion() -> CommandModule:
-    from restow.cli import completion
-
-    return completion
-
-
-def _controllers() -> CommandModule:
-    from restow.cli import controllers
-
-    return controllers
-
-
-def _migrate() -> CommandModule:
-    from restow.cli import migrate
-
-    return migrate
-
-
-def _demo() -> CommandModule:
-    from restow.cli import demo
-
-    return demo
-
-
-def _doctor() -> CommandModule:
-    from restow.cli import doctor
-
-    return doctor
-
-
-def _preflight() -> CommandModule:
-    from restow.cli import preflight
-
-    return preflight
-
-
-def _restore() -> CommandModule:
-    from restow.cli import restore
-
-    return restore
-
-
-def _serve() -> CommandModule:
-    from restow.cli import serve
-
-    return serve
-
-
-def _status() -> CommandModule:
-    from restow.cli import status
-
-    return status
-
-
-def _store() -> CommandModule:
-    from restow.cli import store
-
-    return store
-
-
-def _up() -> CommandModule:
-    from restow.cli import up
-
-    return up
-
-
-def _upgrade() -> CommandModule:
-    from restow.cli import upgrade
-
-    return upgrade
-
-
-def _version() -> CommandModule:
-    from restow.cli import version
-
-    return version
 
 
 COMMANDS = (
-    Command(name="backup", summary="write the whole store into one file", load=_backup),
-    Command(name="census", summary="count what a store really holds, by version", load=_census),
-    Command(name="completion", summary="print a script that completes words", load=_completion),
-    Command(name="controllers", summary="run trigger and migrator", load=_controllers),
-    Command(name="demo", summary="tell and check a rolling upgrade on real servers", load=_demo),
-    Command(name="doctor", summary="look for what is wrong with a cluster", load=_doctor),
-    Command(name="migrate", summary="rewrite what is stored in another version", load=_migrate),
-    Command(name="preflight", summary="say whether a release is safe to go to", load=_preflight),
-    Command(name="restore", summary="make a new store from a backup", load=_restore),
-    Command(name="serve", summary="run one API server", load=_serve),
-    Command(name="status", summary="show what is stored how, and what runs", load=_status),
-    Command(name="store", summary="put, get, list and watch keys of a store", load=_store),
-    Command(name="up", summary="run a whole cluster on this machine", load=_up),
-    Command(name="upgrade", summary="roll the servers of a cluster to a release", load=_upgrade),
-    Command(name="version", summary="say which restow this is", load=_version),
+    Command("backup", "write the whole store into one file"),
+    Command("census", "count what a store really holds, by version"),
+    Command("completion", "print a script that completes words"),
+    Command("controllers", "run trigger and migrator"),
+    Command("demo", "tell and check a rolling upgrade on real servers"),
+    Command("doctor", "look for what is wrong with a cluster"),
+    Command("migrate", "rewrite what is stored in another version"),
+    Command("preflight", "say whether a release is safe to go to"),
+    Command("restore", "make a new store from a backup"),
+    Command("serve", "run one API server"),
+    Command("status", "show what is stored how, and what runs"),
+    Command("store", "put, get, list and watch keys of a store"),
+    Command("up", "run a whole cluster on this machine"),
+    Command("upgrade", "roll the servers of a cluster to a release"),
+    Command("version", "say which restow this is"),
 )
 
 
@@ -181,9 +90,9 @@ def make_whole_parser() -> argparse.ArgumentParser:
     from restow.aio.extras import missing_extra
 
     parser, parsers = make_parser()
-    for command in COMMANDS:
+    for name in parsers:
         try:
-            command.load().add_arguments(parsers[command.name])
+            _load(name, parsers[name])
         except ModuleNotFoundError as error:
             if not missing_extra(error):
                 raise
@@ -200,8 +109,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return EXIT_USAGE
     try:
-        module = called.load()  # may take a second, in which one may think better of it
-        module.add_arguments(parsers[called.name])
+        module = _load(called, parsers[called])  # may take a second, in which Ctrl-C may come
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # A terminal may not know every letter.
+            sys.stdout.reconfigure(errors="backslashreplace")
         arguments = parser.parse_args(words)
         arguments.words = tuple(words)  # for a command that starts others like itself
         arguments.make_whole_parser = make_whole_parser  # for the command that lists them all
@@ -217,14 +128,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         if not (advice := missing_extra(error)):
             raise
-        print(f"restow {called.name} {advice}", file=sys.stderr)
+        print(f"restow {called} {advice}", file=sys.stderr)
         return EXIT_USAGE
 
 
-def _called(words: Sequence[str]) -> Command | None:
+def _load(name: str, parser: argparse.ArgumentParser) -> CommandModule:
+    """Import the module of a command, and let it fill its parser."""
+    module = cast(CommandModule, importlib.import_module(f"restow.cli.{name}"))
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = getattr(module, "EPILOG", None)
+    module.add_arguments(parser)
+    return module
+
+
+def _called(words: Sequence[str]) -> str | None:
     """Find the command among the words: the first that is no option."""
     name = next((word for word in words if not word.startswith("-")), None)
-    return next((command for command in COMMANDS if command.name == name), None)
+    return name if any(command.name == name for command in COMMANDS) else None
 
 
 def _sentence(summary: str) -> str:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import io
-import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,6 +23,7 @@ from restow.cli.connection import add_connection, find_cluster
 from restow.cli.controllers import add_pace, engine_options
 from restow.cli.event_loop import run_async
 from restow.cli.migrate_progress import ProgressDisplay
+from restow.cli.output import fail, print_json
 from restow.client import (
     ApiClient,
     ApiResource,
@@ -47,6 +47,7 @@ from restow.migration.trigger.eligibility import NEEDED_VERBS
 from restow.migration.trigger.eligibility import DiscoveredVersion as Eligible
 from restow.migration.trigger.sources import eligible_resources
 
+_say = partial(fail, "migrate")
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 EXIT_FAILED = 3
@@ -71,8 +72,6 @@ do not agree; 2 wrong usage; 3 objects could not be rewritten, or it was aborted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     parser.add_argument("resources", nargs="*", metavar="RESOURCE")
     parser.add_argument("--all", action="store_true", help="every resource that can be migrated")
     parser.add_argument(
@@ -105,8 +104,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
     if bool(arguments.resources) == arguments.all:
         return _say("name resources, or say --all", EXIT_USAGE)
     try:
@@ -191,7 +188,7 @@ class _Command:
                 for each in resources:
                     group.create_task(one(each), name=f"migrate {each.group_resource}")
         if self._arguments.output == "json":
-            _print_json([_fields(each) for each in sorted(results, key=lambda each: each.resource)])
+            print_json([_fields(each) for each in sorted(results, key=lambda each: each.resource)])
         else:
             board.summary(results)
         return _exit_code(results)
@@ -265,7 +262,7 @@ class _Command:
                     f" refused{unknown}"
                 )
         if self._arguments.output == "json":
-            _print_json(refused)
+            print_json(refused)
         return EXIT_FAILED if refused else 0
 
 
@@ -299,12 +296,3 @@ def _failure_fields(failure: ObjectFailure) -> dict[str, str]:
         "reason": failure.reason,
         "message": failure.message,
     }
-
-
-def _print_json(value: Any) -> None:
-    print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
-
-
-def _say(error: Any, code: int) -> int:
-    print(f"restow migrate: {error}", file=sys.stderr)
-    return code

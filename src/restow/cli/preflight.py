@@ -7,14 +7,12 @@ Or whether it may do without an encryption key (`preflight_key`). The rules are 
 from __future__ import annotations
 
 import argparse
-import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -25,6 +23,7 @@ from restow.census import SOURCE_FORMS
 from restow.cli.connection import add_connection, find_cluster
 from restow.cli.event_loop import run_async
 from restow.cli.hints import Hints
+from restow.cli.output import fail, print_json
 from restow.cli.preflight_key import ask_key
 from restow.cli.preflight_store import keys_of_file, scan_source
 from restow.cli.store_arguments import DATA_DIR_DEFAULT, add_store, chosen_store, progress_line
@@ -78,8 +77,6 @@ Exit codes: 0 safe, 1 not safe or unknown, 2 wrong usage, or the cluster cannot 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     question = parser.add_mutually_exclusive_group(required=True)
     question.add_argument(
         "--to",
@@ -109,8 +106,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
     is_store_given = arguments.store is not None or arguments.data_dir is not None
     try:
         if arguments.drop_key is not None:
@@ -126,13 +121,12 @@ def run(arguments: argparse.Namespace) -> int:
             asked = _ask(find_cluster(arguments), question)
         report, server = run_async(asked)
     except (ClientError, StatusError, ReleaseError, ClusterRefused, StorageError) as error:
-        print(f"restow preflight: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return fail("preflight", error, EXIT_USAGE)
     hints = Hints.of(arguments)
     if arguments.drop_key is not None and not is_store_given:
         hints = replace(hints, store=("--data-dir", str(DATA_DIR_DEFAULT)))
     if arguments.output == "json":
-        print(orjson.dumps(fields_of(report, server, hints), option=orjson.OPT_INDENT_2).decode())
+        print_json(fields_of(report, server, hints))
     else:
         print_report(report, server, hints)
     sys.stdout.flush()

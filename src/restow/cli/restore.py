@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -21,6 +22,7 @@ from restow.cli.argument_types import whole_number
 from restow.cli.backup import EXIT_TERMINATED, stop_on_signal
 from restow.cli.census import opener_of
 from restow.cli.hints import Hints
+from restow.cli.output import fail
 from restow.cli.store_arguments import DATA_DIR_DEFAULT, add_store, chosen_store, progress_line
 from restow.encryption.decryption import key_named_in
 from restow.localcluster.commands import option_value
@@ -48,6 +50,7 @@ from restow.storage.restore import (
     restore_backup,
 )
 
+_say = partial(fail, "restore")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
@@ -77,8 +80,6 @@ Exit codes: 0 done, 1 it failed, 2 wrong usage, or the store is not empty.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     parser.add_argument("file", type=Path, metavar="FILE", help="the backup to read")
     add_store(parser, forms=RESTORE_FORMS)
     parser.add_argument(
@@ -286,8 +287,3 @@ def _fields(
             for name, count in report.sealed.items()
         ],
     }
-
-
-def _say(error: Exception, code: int) -> int:
-    print(f"restow restore: {error}", file=sys.stderr)
-    return code

@@ -3,7 +3,7 @@
 import argparse
 import errno
 import math
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from restow.cli.argument_types import directory, duration, port, whole_number
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.hardening import harden
 from restow.cli.logging_setup import set_up_logging
+from restow.cli.output import fail
 from restow.cli.serve_audit import add_audit, audit_options
 from restow.cli.serve_authentication import add_authentication, authentication_options
 from restow.cli.serve_limits import add_limits, limit_options
@@ -36,6 +37,7 @@ from restow.cli.serve_tls import add_tls, tls_options
 from restow.storage.drivers import ADDRESS_FORMS
 from restow.storage.errors import OpenRefused
 
+_say = partial(fail, "serve")
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 
@@ -89,8 +91,6 @@ _AGGREGATED_FLAGS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     add = parser.add_argument
     add(
         "--data-dir",
@@ -315,25 +315,21 @@ def run(arguments: argparse.Namespace) -> int:
     harden()
     set_up_logging(arguments.log_format, arguments.verbosity)
     if (arguments.tls_cert_file is None) != (arguments.tls_private_key_file is None):
-        print("restow serve: give both --tls-cert-file and --tls-private-key-file", file=sys.stderr)
-        return EXIT_USAGE
+        return _say("give both --tls-cert-file and --tls-private-key-file", EXIT_USAGE)
     try:
         options = _options(arguments)
         _check_aggregated(arguments)
     except ValueError as error:
-        print(f"restow serve: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return _say(error, EXIT_USAGE)
     if options.store.startswith(("etcd:", "etcds:")):
         require_extra("etcd")
     if not arguments.aggregated and (refusal := _kubeconfig_in_use(options)):
-        print(f"restow serve: {refusal}", file=sys.stderr)
-        return EXIT_REFUSED
+        return _say(refusal, EXIT_REFUSED)
     try:
         if arguments.workers > 1:
             return _run_workers(arguments, options)
     except ValueError as error:
-        print(f"restow serve: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return _say(error, EXIT_USAGE)
     from restow.apiserver.serve import serve
     from restow.apiserver.startup_errors import REFUSALS
 
@@ -347,8 +343,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         hints = Hints(data_dir=options.data_dir)
         text = hints.failure(error, options.store or f"sqlite:{options.data_dir / 'store.db'}")
-        print(f"restow serve: {text}{hint}", file=sys.stderr)
-        return EXIT_REFUSED
+        return _say(f"{text}{hint}", EXIT_REFUSED)
     return 0
 
 
@@ -408,8 +403,7 @@ def _run_workers(arguments: argparse.Namespace, options: ServeOptions) -> int:
     try:
         asyncio.run(run_workers(requested, Runtime.system(), say_ready))
     except (ClusterError, PkiError, OSError) as error:
-        print(f"restow serve: {error}", file=sys.stderr)
-        return EXIT_REFUSED
+        return _say(error, EXIT_REFUSED)
     return 0
 
 

@@ -7,16 +7,15 @@ Its tables and its JSON are in `status_tables`.
 from __future__ import annotations
 
 import argparse
-import io
 import sys
-
-import orjson
+from functools import partial
 
 from restow.aio import Runtime
 from restow.apimachinery.status_error import StatusError
 from restow.cli.connection import add_connection, find_cluster
 from restow.cli.event_loop import run_async
 from restow.cli.hints import Hints
+from restow.cli.output import fail, print_json
 from restow.cli.status_tables import fields_of, print_all
 from restow.client import (
     ApiClient,
@@ -34,6 +33,7 @@ INTERVAL_SECONDS = 0.5
 """Between two drawings of -w, at least."""
 INTERVAL_SECONDS_MAX = 3_600.0
 
+_say = partial(fail, "status")
 EXIT_UNAVAILABLE = 1
 EXIT_USAGE = 2
 
@@ -57,8 +57,6 @@ Exit codes: 0 whatever was found; 1 the cluster cannot be asked, 2 wrong usage.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     parser.add_argument(
         "resources",
         nargs="*",
@@ -77,8 +75,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
     if arguments.interval is not None and not arguments.watch:
         return _say("--interval: only with -w", EXIT_USAGE)
     try:
@@ -92,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (ClientError, StatusError) as error:
         return _say(error, EXIT_UNAVAILABLE)
     if arguments.output == "json":
-        print(orjson.dumps(fields_of(view), option=orjson.OPT_INDENT_2).decode())
+        print_json(fields_of(view))
     else:
         print_all(view, hints=Hints.of(arguments))
     sys.stdout.flush()
@@ -129,8 +125,3 @@ def _interval(text: str) -> float:
             f"{text!r} is no number of seconds up to {INTERVAL_SECONDS_MAX:g}"
         )
     return seconds
-
-
-def _say(error: Exception | str, code: int) -> int:
-    print(f"restow status: {error}", file=sys.stderr)
-    return code

@@ -6,10 +6,10 @@ This file is the command line: arguments, the shell, `up`. What each verb does i
 
 import argparse
 import asyncio
-import io
 import shlex
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from restow.aio import Runtime
@@ -18,6 +18,7 @@ from restow.cli.argument_types import directory
 from restow.cli.event_loop import run_async
 from restow.cli.hints import Hints
 from restow.cli.live_servers import live_servers, local_supervisor
+from restow.cli.output import fail
 from restow.cli.store_arguments import DATA_DIR_DEFAULT, add_store, chosen_store
 from restow.localcluster.errors import ClusterRefused
 from restow.storage.deleted_log import check_deleted_log
@@ -29,6 +30,7 @@ from restow.storage.store_mark import MARK_NAME, read_checked
 
 STORE_DEFAULT = f"sqlite:{DATA_DIR_DEFAULT / 'store.db'}"
 PROMPT = "store> "
+_say = partial(fail, "store")
 EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 3
 CREATING = frozenset({"put", "shell", "up"})
@@ -53,8 +55,6 @@ used.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     places = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     common = argparse.ArgumentParser(add_help=False)
     add_store(common, forms=ADDRESS_FORMS)
@@ -68,8 +68,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may not know every letter
     hints = Hints.of(arguments)
     try:
         if arguments.verb == "up":
@@ -186,8 +184,3 @@ async def _one_line(
         return EXIT_USAGE  # argparse has said what is wrong
     except StorageError as error:
         return _say(error, EXIT_UNAVAILABLE)
-
-
-def _say(error: Exception | str, code: int) -> int:
-    print(f"restow store: {error}", file=sys.stderr)
-    return code

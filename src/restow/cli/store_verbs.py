@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from restow.aio import RandomIds, SystemRandomness
+from restow.cli.output import fail
 from restow.cli.untrusted_text import shown
 from restow.storage.errors import Compacted, StorageClosed
 from restow.storage.identity import accept
@@ -129,8 +130,7 @@ async def _refused(arguments: argparse.Namespace) -> int | None:
 def _confirmed(question: str) -> int | None:
     """Ask on the terminal; the exit code if the answer is no, None: go on."""
     if not sys.stdin.isatty():
-        print("restow store: standard input is not a terminal: confirm with --yes", file=sys.stderr)
-        return EXIT_USAGE
+        return fail("store", "standard input is not a terminal: confirm with --yes", EXIT_USAGE)
     try:
         answer = input(question)  # nothing else is under way
     except EOFError:  # Ctrl-D
@@ -299,5 +299,4 @@ def _shown(value: bytes) -> str:
 
 
 def _fail(text: str) -> int:
-    print(f"restow store: {text}", file=sys.stderr)
-    return EXIT_REFUSED
+    return fail("store", text, EXIT_REFUSED)

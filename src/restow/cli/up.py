@@ -23,6 +23,7 @@ from restow.cli.argument_types import directory, port, whole_number
 from restow.cli.etcd_files import add_etcd_files, with_etcd_files
 from restow.cli.hardening import harden
 from restow.cli.hints import Hints
+from restow.cli.output import fail
 from restow.kinds.releases import ReleaseError
 from restow.localcluster.cluster_plan import (
     PORT_DEFAULT,
@@ -67,8 +68,6 @@ STYLES: Final = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     add = parser.add_argument
     add(
         "--data-dir",
@@ -122,8 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         store = _store(arguments)
     except ClusterRefused as error:
-        print(f"restow up: {error}", file=sys.stderr)
-        return EXIT_REFUSED
+        return fail("up", error, EXIT_REFUSED)
     requested = ClusterOptions(
         servers=arguments.servers,
         store=store,
@@ -145,8 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     except (ClusterError, PkiError, ReleaseError, OSError) as error:
         view.end()
-        print(f"restow up: {Hints.of(arguments).complete(str(error))}", file=sys.stderr)
-        return EXIT_REFUSED
+        return fail("up", Hints.of(arguments).complete(str(error)), EXIT_REFUSED)
     return 0
 
 

@@ -11,6 +11,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -25,6 +26,7 @@ from restow.apimachinery.names import GroupResource
 from restow.apiserver.kubeconfig import CONTEXT_NAME
 from restow.cli.argument_types import directory, whole_number
 from restow.cli.hints import Hints
+from restow.cli.output import fail
 from restow.cli.up import STYLES, release_name
 from restow.client import ApiClient, ClientError, read_kubeconfig
 from restow.kinds.releases import ReleaseError
@@ -47,6 +49,7 @@ from restow.localcluster.rolling_upgrade import (
 from restow.localcluster.step_check import CheckStep, PreflightFinding, PreflightReport, check_step
 from restow.migration.preflight import Reason
 
+_say = partial(fail, "upgrade")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_BLOCKED = 3
@@ -71,8 +74,6 @@ Exit codes: 0 done or paused, 3 a step is not safe, 1 something failed, 2 wrong 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
     add = parser.add_argument
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument(
@@ -103,8 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if not (arguments.yes or sys.stdin.isatty()):
-        print("restow upgrade: stdin is not a terminal: use --yes", file=sys.stderr)
-        return EXIT_USAGE
+        return _say("stdin is not a terminal: use --yes", EXIT_USAGE)
     try:
         return asyncio.run(_upgrade(arguments))
     except ReleaseError as error:
@@ -331,8 +331,3 @@ def _print_paused(left: Sequence[Step], hints: Hints, *, rollback: bool) -> None
         print(f"go on: {back}")
         return
     print(f"go on: {hints.command('upgrade', '--to', left[0].target)}    back: {back}")
-
-
-def _say(error: Exception | str, code: int) -> int:
-    print(f"restow upgrade: {error}", file=sys.stderr)
-    return code
