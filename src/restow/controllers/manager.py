@@ -17,7 +17,7 @@ from typing import Any, Final
 from restow.aio import Runtime, retry
 from restow.aio.leader_election import LeaderElector
 from restow.apimachinery.status_error import StatusError
-from restow.controllers import compaction, events_expiry, store_lock
+from restow.controllers import compaction, events_expiry
 from restow.controllers.admission_policies import PolicyController, hosts_policies
 from restow.controllers.api_services import ApiServiceController, hosts_api_services
 from restow.controllers.compaction import Compactor
@@ -82,20 +82,11 @@ class ControllerManagerOptions:
     """Zero: no compaction."""
     event_ttl_seconds: float = events_expiry.TTL_SECONDS
     """Zero: events stay."""
-    leader_lease_seconds: float = store_lock.LEASE_SECONDS
 
 
-def leader_elector(
-    storage: Storage,
-    runtime: Runtime,
-    server_id: str,
-    *,
-    lease_seconds: float = store_lock.LEASE_SECONDS,
-) -> LeaderElector:
+def leader_elector(storage: Storage, runtime: Runtime, server_id: str) -> LeaderElector:
     """A candidate for running the controllers that run on one server of a cluster."""
-    return store_elector(
-        storage, runtime, name=LOCK_NAME, identity=server_id, lease_seconds=lease_seconds
-    )
+    return store_elector(storage, runtime, name=LOCK_NAME, identity=server_id)
 
 
 class ControllerManager:
@@ -124,11 +115,7 @@ class ControllerManager:
         self._definitions = definitions
         self._remote = remote
         self._tasks = runtime.tasks("housekeeping", on_failure=lambda _: None)
-        if elector is None:
-            elector = leader_elector(
-                storage, runtime, options.server_id, lease_seconds=options.leader_lease_seconds
-            )
-        self._elector = elector
+        self._elector = elector or leader_elector(storage, runtime, options.server_id)
         self._trust = self._new_trust()
         self._accounts: list[ServiceAccountController | ServiceAccountSecretController] = []
         self.endpoints: EndpointsController | None = None

@@ -56,14 +56,7 @@ class _Known(NamedTuple):
 class QuotaController:
     """Counts what quotas limit. An observer of all objects; made anew for each turn."""
 
-    def __init__(
-        self,
-        store: ResourceStore,
-        catalog: Catalog,
-        runtime: Runtime,
-        *,
-        settle_seconds: float = SETTLE_SECONDS,
-    ) -> None:
+    def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
         resource = catalog.named("", quotas.PLURAL)
         assert resource is not None, "asked for only where there are some"
         self._resource = resource
@@ -77,7 +70,6 @@ class QuotaController:
             if each.origin is None and quotas.is_varied(each.group, each.plural)
         )
         self._clock = runtime.clock
-        self._settle_seconds = settle_seconds
         self._known: dict[str, dict[str, _Known]] = {}
         """By namespace and path."""
         self._gone: dict[str, list[tuple[int, quotas.Usage]]] = {}
@@ -228,7 +220,7 @@ class QuotaController:
         newest = int(current["metadata"]["resourceVersion"])
         if known is None or known.revision != newest or newest > revision:
             return BEHIND_SECONDS
-        return known.charged_seconds + self._settle_seconds - self._clock.monotonic()
+        return known.charged_seconds + SETTLE_SECONDS - self._clock.monotonic()
 
     async def _usage_in(self, namespace: str, obj: Object, revision: Revision) -> dict[str, Number]:
         """What is used of all that a quota limits, by its name; only what can be counted here."""

@@ -27,9 +27,8 @@ class _Part:
 class ControllerHealth:
     """The parts, by name. A part that is not at work is none."""
 
-    def __init__(self, clock: Clock, *, trouble_seconds_max: float = TROUBLE_SECONDS_MAX) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._trouble_seconds_max = trouble_seconds_max
         self._parts: dict[str, _Part] = {}
 
     def begin(self, name: str, *, silence_seconds_max: float) -> None:
@@ -62,7 +61,7 @@ class ControllerHealth:
         """Why a part is not healthy; empty if it is."""
         part = self._parts[name]
         silent = self._clock.monotonic() - part.success_seconds
-        if part.trouble and silent > self._trouble_seconds_max:
+        if part.trouble and silent > TROUBLE_SECONDS_MAX:
             return f"no success for {silent:.0f} s: {part.trouble}"
         if silent > part.silence_seconds_max:
             return f"nothing was heard of it for {silent:.0f} s"

@@ -277,7 +277,6 @@ def _resource(
         persisted=persisted,
         heartbeat=read_time(status.get("lastHeartbeatTime")),
         servers=tuple((each.api_server_id, each.encoding_version) for each in entries),
-        has_state=state is not None,
         is_reported=bool(entries),
         stores=tuple(sorted({*said.stores.values()})),
         prefixes=tuple(sorted({each.partition("{")[0] for each in said.locations.values()})),
@@ -337,7 +336,6 @@ def _vanished(
         persisted=tuple(named(each) for each in _hashes(status)),
         heartbeat=read_time(status.get("lastHeartbeatTime")),
         servers=tuple((each.api_server_id, each.encoding_version) for each in entries),
-        has_state=True,
         is_reported=bool(entries),
         keys=keys_seen(KeysSaid(), persisted_keys(status)),
         # Who still reports it cannot be seen just now, and will be back.

@@ -70,7 +70,6 @@ class ResourceSeen:
     heartbeat: datetime | None = None
     servers: tuple[tuple[str, str], ...] = ()
     """Each server that reports, and the version that it writes."""
-    has_state: bool = False
     is_reported: bool = False
     """Whether servers say what they write."""
     components: tuple[str, ...] = ()

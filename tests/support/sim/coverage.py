@@ -34,46 +34,32 @@ WORLDS_PER_CELL: Final = 200
 
 def gaps(tally: Tally) -> list[str]:
     """What was exercised too little for a campaign of this size; empty: it counts."""
-    wanted = max(1, tally.worlds // WORLDS_PER_HIT)
-    found = [
+    cells = [
         f"'{act}' came {tally.phases[act, phase]} times while {phase}"
         for act in FAULTS
         for phase in PHASES
         if tally.phases[act, phase] < tally.worlds // WORLDS_PER_CELL
     ]
-    found += [
-        f"'{act}' came {_total(tally, act)} times"
-        for act in OTHER_ACTS
-        if _total(tally, act) < wanted
+    return [
+        *cells,
+        *_rare(tally, "'{}' came {} times", {act: _total(tally, act) for act in OTHER_ACTS}),
+        *_rare(tally, "'{}' has hit {} times", {hit: tally.hits[hit] for hit in HITS}),
+        *_rare(tally, "{} was evaluated {} times", {row: tally.checked[row] for row in SIMULATED}),
+        *_rare(tally, "'{}' happened {} times", {what: tally.counts[what] for what in HAPPENED}),
     ]
-    found += [
-        f"'{hit}' has hit {tally.hits[hit]} times" for hit in HITS if tally.hits[hit] < wanted
-    ]
-    found += [
-        f"{row} was evaluated {tally.checked[row]} times"
-        for row in SIMULATED
-        if tally.checked[row] < wanted
-    ]
-    found += [
-        f"'{what}' happened {tally.counts[what]} times"
-        for what in HAPPENED
-        if tally.counts[what] < wanted
-    ]
-    return found
 
 
 def advice_gaps(tally: Tally) -> list[str]:
     """The same for a campaign of worlds about advice."""
+    return [
+        *_rare(tally, "'{}' came {} times", {act: _total(tally, act) for act in ACTS}),
+        *_rare(tally, "{} was evaluated {} times", {row: tally.checked[row] for row in ADVISED}),
+    ]
+
+
+def _rare(tally: Tally, text: str, counts: dict[str, int]) -> list[str]:
     wanted = max(1, tally.worlds // WORLDS_PER_HIT)
-    found = [
-        f"'{act}' came {_total(tally, act)} times" for act in ACTS if _total(tally, act) < wanted
-    ]
-    found += [
-        f"{row} was evaluated {tally.checked[row]} times"
-        for row in ADVISED
-        if tally.checked[row] < wanted
-    ]
-    return found
+    return [text.format(name, count) for name, count in counts.items() if count < wanted]
 
 
 def advice_table_of(tally: Tally) -> str:

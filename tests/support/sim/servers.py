@@ -151,7 +151,6 @@ class SimServer:
         self.failure: BaseException | None = None
         """Why it did not start."""
         self.began_at = self.clock.monotonic()
-        self.ready_at: float | None = None
 
     @property
     def is_running(self) -> bool:
@@ -297,7 +296,6 @@ class SimServer:
         )
         await self.controller_manager.start()
         self.is_ready = True
-        self.ready_at = self.clock.monotonic()
 
     async def stop(self) -> None:
         """A graceful end: drain, withdraw, close; then the process is over."""

@@ -66,7 +66,6 @@ def view() -> ClusterOverview:
                 written=Hash(""),
                 persisted=(Hash("abc="), Hash("Unknown")),
                 servers=(("a", "apps/v1"), ("b", "apps/v1beta1"), ("c", "apps/v1")),
-                has_state=True,
                 is_reported=True,
                 verdict=ResourceStatus.DISAGREEING,
             ),
