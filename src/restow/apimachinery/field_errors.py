@@ -1,6 +1,7 @@
 """Errors of single fields, in the words that clients of Kubernetes know.
 
-Each function makes a `StatusCause`; `status.invalid` puts causes together into one error. The text
+Each function makes a `StatusCause`, and each method of `Causes` adds one to what was found before;
+`status.invalid` puts causes together into one error. The text
 of a cause with its field before it reads `metadata.name: Invalid value: "X": why`.
 
 Not here: the rules themselves.
@@ -18,6 +19,40 @@ from restow.apimachinery.status_error import StatusCause
 VALUE_LENGTH_MAX: Final = 512
 REASON_LENGTH_MAX: Final = 8192
 """A reason may name other values, which may be as long."""
+
+
+class Causes(list[StatusCause]):
+    """All that is wrong with an object. Checks take it and add what they find, in its order."""
+
+    def required(self, field: str, why: str = "") -> None:
+        self.append(required(field, why))
+
+    def invalid(self, field: str, value: Any, why: str) -> None:
+        self.append(invalid(field, value, why))
+
+    def not_supported(self, field: str, value: Any, supported: Iterable[str]) -> None:
+        self.append(not_supported(field, value, supported))
+
+    def forbidden(self, field: str, why: str) -> None:
+        self.append(forbidden(field, why))
+
+    def duplicate(self, field: str, value: Any) -> None:
+        self.append(duplicate(field, value))
+
+    def duplicate_because(self, field: str, value: Any, why: str) -> None:
+        self.append(duplicate_because(field, value, why))
+
+    def not_found(self, field: str, value: Any) -> None:
+        self.append(not_found(field, value))
+
+    def too_long(self, field: str, *, length_max: int) -> None:
+        self.append(too_long(field, length_max=length_max))
+
+    def too_many(self, field: str, *, count: int, count_max: int) -> None:
+        self.append(too_many(field, count=count, count_max=count_max))
+
+    def immutable(self, field: str, value: Any) -> None:
+        self.append(immutable(field, value))
 
 
 def required(field: str, why: str = "") -> StatusCause:

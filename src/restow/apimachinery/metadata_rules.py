@@ -13,6 +13,7 @@ from typing import Any, Final
 from restow.aio import Ids
 from restow.apimachinery import field_errors
 from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.field_errors import Causes
 from restow.apimachinery.name_formats import (
     NameRule,
     dns_label_problem,
@@ -161,16 +162,12 @@ def metadata_problems(
 
     Custom resources may have finalizers without a domain; built-in kinds only the standard ones.
     """
-    causes: list[StatusCause] = []
+    causes = Causes()
     get = metadata.get
     _check_names(causes, metadata, name_rule)
     _check_namespace(causes, get("namespace") or "", is_namespaced=is_namespaced)
     if (generation := get("generation")) and generation < 0:
-        causes.append(
-            field_errors.invalid(
-                "metadata.generation", generation, "must be greater than or equal to 0"
-            )
-        )
+        causes.invalid("metadata.generation", generation, "must be greater than or equal to 0")
     if labels := get("labels"):
         causes += label_problems(labels)
     if annotations := get("annotations"):
@@ -182,34 +179,34 @@ def metadata_problems(
     return causes
 
 
-def _check_names(causes: list[StatusCause], metadata: dict[str, Any], rule: NameRule) -> None:
+def _check_names(causes: Causes, metadata: dict[str, Any], rule: NameRule) -> None:
     prefix, name = metadata.get("generateName"), metadata.get("name")
     if prefix and (problem := prefix_problem(prefix, rule)):
-        causes.append(field_errors.invalid("metadata.generateName", prefix, problem))
+        causes.invalid("metadata.generateName", prefix, problem)
     if not name:
-        causes.append(field_errors.required("metadata.name", "name or generateName is required"))
+        causes.required("metadata.name", "name or generateName is required")
     elif problem := rule(name):
-        causes.append(field_errors.invalid("metadata.name", name, problem))
+        causes.invalid("metadata.name", name, problem)
 
 
-def _check_namespace(causes: list[StatusCause], namespace: str, *, is_namespaced: bool) -> None:
+def _check_namespace(causes: Causes, namespace: str, *, is_namespaced: bool) -> None:
     if not is_namespaced:
         if namespace:
-            causes.append(field_errors.forbidden("metadata.namespace", "not allowed on this type"))
+            causes.forbidden("metadata.namespace", "not allowed on this type")
     elif not namespace:
-        causes.append(field_errors.required("metadata.namespace"))
+        causes.required("metadata.namespace")
     elif problem := dns_label_problem(namespace):
-        causes.append(field_errors.invalid("metadata.namespace", namespace, problem))
+        causes.invalid("metadata.namespace", namespace, problem)
 
 
 def label_problems(labels: dict[str, str], field: str = "metadata.labels") -> list[StatusCause]:
     """Keys and values of labels, or of anything that labels are compared with."""
-    causes = []
+    causes = Causes()
     for key, value in labels.items():
         if problem := qualified_name_problem(key):
-            causes.append(field_errors.invalid(field, key, problem))
+            causes.invalid(field, key, problem)
         if value and (problem := label_value_problem(value)):
-            causes.append(field_errors.invalid(field, value, problem))
+            causes.invalid(field, value, problem)
     return causes
 
 
@@ -217,14 +214,14 @@ def annotation_problems(
     annotations: dict[str, str], field: str = "metadata.annotations"
 ) -> list[StatusCause]:
     """Keys of annotations, in which capitals are as good as small letters, and the whole size."""
-    causes = []
+    causes = Causes()
     size = 0
     for key, value in annotations.items():
         if problem := qualified_name_problem(key.lower()):
-            causes.append(field_errors.invalid(field, key, problem))
+            causes.invalid(field, key, problem)
         size += _byte_length(key) + _byte_length(value or "")
     if size > ANNOTATIONS_SIZE_MAX:
-        causes.append(field_errors.too_long(field, length_max=ANNOTATIONS_SIZE_MAX))
+        causes.too_long(field, length_max=ANNOTATIONS_SIZE_MAX)
     return causes
 
 
@@ -234,23 +231,23 @@ def _byte_length(text: str) -> int:
 
 def finalizer_problems(finalizers: list[str], *, bare_allowed: bool = False) -> list[StatusCause]:
     """Names of finalizers: with a domain before them, unless they are among the standard ones."""
-    causes = []
+    causes = Causes()
     field = "metadata.finalizers"
     for index, name in enumerate(finalizers):
         if problem := qualified_name_problem(name):
-            causes.append(field_errors.invalid(field, name, problem))
+            causes.invalid(field, name, problem)
         elif "/" not in name and name not in STANDARD_FINALIZERS and not bare_allowed:
             why = "name is neither a standard finalizer name nor is it fully qualified"
-            causes.append(field_errors.invalid(f"{field}[{index}]", name, why))
+            causes.invalid(f"{field}[{index}]", name, why)
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         why = "finalizer foregroundDeletion and orphan cannot be both set"
-        causes.append(field_errors.invalid(field, finalizers, why))
+        causes.invalid(field, finalizers, why)
     return causes
 
 
 def owner_problems(owners: list[dict[str, Any]]) -> list[StatusCause]:
     """References to owners: each complete, and not more than one that controls."""
-    causes = []
+    causes = Causes()
     controllers = []
     for owner in owners:
         # The reference does not say which one it is.
@@ -262,36 +259,35 @@ def owner_problems(owners: list[dict[str, Any]]) -> list[StatusCause]:
             'Only one reference can have Controller set to true. Found "true" in references for '
             f"{controllers[0]} and {controllers[1]}"
         )
-        causes.append(field_errors.invalid("metadata.ownerReferences", owners, why))
+        causes.invalid("metadata.ownerReferences", owners, why)
     return causes
 
 
 def _owner_problems(owner: dict[str, Any], field: str) -> list[StatusCause]:
-    causes = []
+    causes = Causes()
     api_version = owner.get("apiVersion") or ""
     try:
         version = GroupVersion.parse(api_version).version
     except InvalidName as error:
-        causes.append(field_errors.invalid(f"{field}.apiVersion", api_version, str(error)))
+        causes.invalid(f"{field}.apiVersion", api_version, str(error))
     else:
         if not version:
-            why = "version must not be empty"
-            causes.append(field_errors.invalid(f"{field}.apiVersion", api_version, why))
+            causes.invalid(f"{field}.apiVersion", api_version, "version must not be empty")
     for name in ("kind", "name", "uid"):
         if not owner.get(name):
-            causes.append(field_errors.invalid(f"{field}.{name}", "", "must not be empty"))
+            causes.invalid(f"{field}.{name}", "", "must not be empty")
     if (api_version, owner.get("kind")) in _NEVER_OWNERS:
         why = f"{api_version}, Kind={owner['kind']} is disallowed from being an owner"
-        causes.append(field_errors.invalid(field, owner, why))
+        causes.invalid(field, owner, why)
     return causes
 
 
 def metadata_update_problems(new: dict[str, Any], old: dict[str, Any]) -> list[StatusCause]:
     """What may not change; the server has put the old values where clients may not write."""
-    causes = []
+    causes = Causes()
     for name in ("name", "namespace", "uid", "creationTimestamp"):
         if new.get(name) != old.get(name):
-            causes.append(field_errors.immutable(f"metadata.{name}", new.get(name)))
+            causes.immutable(f"metadata.{name}", new.get(name))
     if old.get("deletionTimestamp"):
         added = set(new.get("finalizers") or ()) - set(old.get("finalizers") or ())
         if added:
@@ -300,10 +296,9 @@ def metadata_update_problems(new: dict[str, Any], old: dict[str, Any]) -> list[S
                 "no new finalizers can be added if the object is being deleted, "
                 f"found new finalizers: {names}"
             )
-            causes.append(field_errors.forbidden("metadata.finalizers", why))
+            causes.forbidden("metadata.finalizers", why)
     if (new.get("generation") or 0) < (old.get("generation") or 0):
-        why = "must not be decremented"
-        causes.append(field_errors.invalid("metadata.generation", new.get("generation"), why))
+        causes.invalid("metadata.generation", new.get("generation"), "must not be decremented")
     return causes
 
 

@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from restow.apimachinery import field_errors
 from restow.apimachinery.apply import sets
 from restow.apimachinery.apply.sets import FieldSet, WireReader
+from restow.apimachinery.field_errors import Causes
 from restow.apimachinery.status_error import StatusCause
 
 Entry = dict[str, Any]
@@ -216,29 +216,26 @@ def _read_entry(entry: Any, index: int, reader: WireReader) -> Entry:
 
 def problems(found: Iterable[Entry]) -> list[StatusCause]:
     """What is wrong with entries that could be read, as causes of a 422."""
-    causes = []
+    causes = Causes()
     for index, entry in enumerate(found):
         path = f"metadata.managedFields[{index}]"
         name = entry.get("manager") or ""
         if len(name) * 4 > MANAGER_LENGTH_MAX or not name.isprintable():
             causes += name_problems(name, f"{path}.manager")
         if len(entry.get("subresource") or "") > SUBRESOURCE_LENGTH_MAX:
-            causes.append(
-                field_errors.too_long(f"{path}.subresource", length_max=SUBRESOURCE_LENGTH_MAX)
-            )
+            causes.too_long(f"{path}.subresource", length_max=SUBRESOURCE_LENGTH_MAX)
     return causes
 
 
 def name_problems(name: str, field: str) -> list[StatusCause]:
     """What is wrong with the name of a manager: it is short, and can be printed."""
-    causes = []
+    causes = Causes()
     if len(name.encode(errors="surrogatepass")) > MANAGER_LENGTH_MAX:
-        causes.append(field_errors.too_long(field, length_max=MANAGER_LENGTH_MAX))
+        causes.too_long(field, length_max=MANAGER_LENGTH_MAX)
     if not name.isprintable():
         at = next(place for place, each in enumerate(name) if not each.isprintable())
         size = len(name[:at].encode(errors="surrogatepass"))
-        why = f"invalid character U+{ord(name[at]):04X} (at position {size})"
-        causes.append(field_errors.invalid(field, name, why))
+        causes.invalid(field, name, f"invalid character U+{ord(name[at]):04X} (at position {size})")
     return causes
 
 

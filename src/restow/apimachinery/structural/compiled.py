@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from restow.apimachinery import field_errors
+from restow.apimachinery.field_errors import Causes
 from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural.cel.rules import RuleNode, compile_rules, run_rules
 from restow.apimachinery.structural.coerce import Coercion
@@ -157,9 +157,11 @@ class CompiledSchema:
         if accepted and rules is None and not besides:
             return ACCEPTED
         correlated = Correlated(obj, old, self.schema) if old is not None else None
-        causes = list(besides)
+        causes = Causes()
         if not accepted:
-            causes = schema_problems(obj, self.schema, correlated=correlated) + causes
+            causes += schema_problems(obj, self.schema, correlated=correlated)
+        causes += besides
+        if not accepted:
             if self._reading.has_embedded:
                 causes += embedded_problems(obj, self.schema)
             causes += self._list_problems(obj, old)
@@ -170,7 +172,7 @@ class CompiledSchema:
     ) -> SchemaProblems:
         """The same for a write to the status: the rest of the object is not looked at again."""
         correlated = Correlated(obj, old, self.schema)
-        causes: list[StatusCause] = []
+        causes = Causes()
         status_schema = self.schema.properties.get("status")
         accepted = self.accepts(obj)
         if not accepted and "status" in obj and status_schema is not None:
@@ -193,7 +195,7 @@ class CompiledSchema:
 
 def _with_rules(
     rules: RuleNode | None,
-    causes: list[StatusCause],
+    causes: Causes,
     obj: dict[str, Any],
     old: dict[str, Any] | None,
     *,
@@ -203,7 +205,7 @@ def _with_rules(
     if rules is None:
         return SchemaProblems(causes, [])
     if any(cause.reason in _BLOCKING for cause in causes):
-        causes.append(field_errors.invalid(NO_PATH, None, _NOT_CHECKED))
+        causes.invalid(NO_PATH, None, _NOT_CHECKED)
         return SchemaProblems(causes, [])
     found = run_rules(rules, obj, old, correlated=correlated)
     return SchemaProblems(causes + found.causes, found.warnings)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.apimachinery import field_errors
+from restow.apimachinery.field_errors import Causes
 from restow.apimachinery.json_values import json_equal
 from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural import paths
@@ -36,7 +36,7 @@ class _Checks:
         self.cost_left = DEFAULTS_COST_MAX
 
     def node(self, schema: Schema, path: str, *, inside_meta: bool) -> list[StatusCause]:
-        causes: list[StatusCause] = []
+        causes = Causes()
         if schema.default is not None:
             causes += self._default(schema, paths.child(path, "default"), inside_meta=inside_meta)
         # Defaults of map values are refused elsewhere, where they could make a difference.
@@ -51,13 +51,13 @@ class _Checks:
         return causes
 
     def _default(self, schema: Schema, path: str, *, inside_meta: bool) -> list[StatusCause]:
-        causes: list[StatusCause] = []
+        causes = Causes()
         default = copy_json(schema.default)
         if self.must_be_pruned and not inside_meta:
             pruned = copy_json(default)
             prune(pruned, schema, is_root=schema.embedded)
             if not json_equal(pruned, default):
-                causes.append(field_errors.invalid(path, default, "must not have unknown fields"))
+                causes.invalid(path, default, "must not have unknown fields")
         coerce_embedded(default, schema)
         found = embedded_problems(default, schema, path)
         found = found or schema_problems(default, schema, path=path)

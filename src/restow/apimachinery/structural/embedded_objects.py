@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from restow.apimachinery import field_errors
 from restow.apimachinery.errors import InvalidName
+from restow.apimachinery.field_errors import Causes
 from restow.apimachinery.metadata_rules import check_types, metadata_problems
 from restow.apimachinery.name_formats import dns_1035_label_problem, path_segment_problem
 from restow.apimachinery.names import GroupVersion
@@ -92,7 +93,7 @@ def coerce_metadata(metadata: dict[str, Any], path: str = "metadata") -> list[st
 
 def embedded_problems(value: Any, schema: Schema | None, path: str = "") -> list[StatusCause]:
     """All that is wrong with the embedded objects below a value."""
-    causes: list[StatusCause] = []
+    causes = Causes()
     if schema is None:
         return causes
     if type(value) is dict:
@@ -110,17 +111,17 @@ def embedded_problems(value: Any, schema: Schema | None, path: str = "") -> list
 
 
 def _object_problems(value: dict[str, Any], path: str) -> list[StatusCause]:
-    causes = []
+    causes = Causes()
     for name, check in (("apiVersion", _version_problem), ("kind", _kind_problem)):
         where = paths.child(path, name)
         if name not in value:
-            causes.append(field_errors.required(where))
+            causes.required(where)
             continue
         given = value[name]
         if type(given) is not str:
-            causes.append(field_errors.invalid(where, given, "must be a string"))
+            causes.invalid(where, given, "must be a string")
         elif problem := check(given):
-            causes.append(field_errors.invalid(where, given, problem))
+            causes.invalid(where, given, problem)
     if (metadata := value.get("metadata")) is not None:
         causes += _metadata_problems(metadata, paths.child(path, "metadata"))
     return causes

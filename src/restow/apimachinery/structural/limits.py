@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from restow.apimachinery import field_errors
+from restow.apimachinery.field_errors import Causes
 from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural.schema import Schema
 
@@ -41,7 +41,7 @@ def work_problems(schema: Schema, path: str) -> list[StatusCause]:
     """Why a schema takes too much to be checked at all; nothing if it does not."""
     work = _Work()
     work.count(schema)
-    causes = []
+    causes = Causes()
     for is_over, what in (
         (work.pattern_weight > PATTERN_WEIGHT_MAX, "patterns are too large"),
         (work.rule_text > RULE_TEXT_MAX, "x-kubernetes-validations are too long"),
@@ -49,8 +49,7 @@ def work_problems(schema: Schema, path: str) -> list[StatusCause]:
         (work.default_nodes > DEFAULT_NODES_MAX, "defaults are nested too often"),
     ):
         if is_over:
-            why = f"all {what} together for one schema"
-            causes.append(field_errors.forbidden(path, why))
+            causes.forbidden(path, f"all {what} together for one schema")
     return causes
 
 

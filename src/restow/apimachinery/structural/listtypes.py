@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from restow.apimachinery import field_errors
+from restow.apimachinery.field_errors import Causes
 from restow.apimachinery.json_values import scalar_identity
 from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural import paths
@@ -23,7 +24,7 @@ def list_type_problems(value: Any, schema: Schema | None, path: str = "") -> lis
     """All items that stand twice in a set or map below a value; each is told once."""
     if schema is None:
         return []
-    causes: list[StatusCause] = []
+    causes = Causes()
     if type(value) is dict:
         additional = schema.additional_schema
         for name, member in value.items():
@@ -34,7 +35,7 @@ def list_type_problems(value: Any, schema: Schema | None, path: str = "") -> lis
     elif type(value) is list:
         if schema.list_type == "set":
             for index in _repeated(value):
-                causes.append(field_errors.duplicate(paths.index(path, index), value[index]))
+                causes.duplicate(paths.index(path, index), value[index])
         elif schema.list_type == "map":
             causes += _map_problems(value, schema.list_keys, path)
         if schema.items is not None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from restow.apimachinery import field_errors
+from restow.apimachinery.field_errors import Causes
 from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural import paths
 from restow.apimachinery.structural.cel.budget import CostContext, TotalCost
@@ -145,14 +146,14 @@ def _default_problems(schema: Schema, path: str, leniency: Leniency) -> list[Sta
 
 
 def _root_problems(schema: Schema, path: str, *, has_status: bool) -> list[StatusCause]:
-    causes = []
+    causes = Causes()
     if has_status:
         if schema.type not in ("", "object"):
             why = (
                 'only "object" is allowed as the type at the root of the schema if the status '
                 "subresource is enabled"
             )
-            causes.append(field_errors.invalid(paths.child(path, "type"), schema.type, why))
+            causes.invalid(paths.child(path, "type"), schema.type, why)
         else:
             given = {
                 name for name, value in schema.raw.items() if value not in (None, "", [], {}, False)
@@ -162,10 +163,9 @@ def _root_problems(schema: Schema, path: str, *, has_status: bool) -> list[Statu
                     f"only [{_BESIDE_STATUS}] fields are allowed at the root of the schema if the "
                     "status subresource is enabled"
                 )
-                causes.append(field_errors.invalid(path, dict(schema.raw), why))
+                causes.invalid(path, dict(schema.raw), why)
     if schema.nullable:
-        why = "nullable cannot be true at the root"
-        causes.append(field_errors.forbidden(paths.child(path, "nullable"), why))
+        causes.forbidden(paths.child(path, "nullable"), "nullable cannot be true at the root")
     return causes
 
 
@@ -217,7 +217,7 @@ class _Checks:
 
         if schema.unique_items:
             why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
-            causes.append(field_errors.forbidden(paths.child(path, "uniqueItems"), why))
+            causes.forbidden(paths.child(path, "uniqueItems"), why)
         self._walk_fields(schema, path, place, context, walk=walk, is_root=is_root)
         for name, nodes in (
             ("allOf", schema.all_of),
@@ -230,7 +230,7 @@ class _Checks:
             walk(schema.none_of, paths.child(path, "not"), place, None)
         if schema.additional is not None and schema.properties and schema.additional is not True:
             why = "additionalProperties and properties are mutual exclusive"
-            causes.append(field_errors.forbidden(paths.child(path, "additionalProperties"), why))
+            causes.forbidden(paths.child(path, "additionalProperties"), why)
         causes += _list_and_map_problems(schema, path, self.leniency)
         for index, rule in enumerate(schema.rules):
             where = paths.index(paths.child(path, "x-kubernetes-validations"), index)
@@ -295,37 +295,37 @@ _NOT_SUPPORTED: Final = {
 
 def _unsupported_problems(
     schema: Schema, path: str, place: _Place, *, leniency: Leniency
-) -> list[StatusCause]:
-    causes = []
+) -> Causes:
+    causes = Causes()
     if schema.type and schema.type not in TYPES and not leniency.any_type:
         where = paths.child(path, "type")
-        causes.append(field_errors.not_supported(where, schema.type, TYPES))
+        causes.not_supported(where, schema.type, TYPES)
     if schema.default is not None and place.no_defaults_reason:
         why = f"must not be set {place.no_defaults_reason}"
-        causes.append(field_errors.forbidden(paths.child(path, "default"), why))
+        causes.forbidden(paths.child(path, "default"), why)
     for name in schema.unsupported:
         if why := _NOT_SUPPORTED.get(name, ""):
-            causes.append(field_errors.forbidden(paths.child(path, name), why))
+            causes.forbidden(paths.child(path, name), why)
         else:
             told = f"OpenAPIV3Schema '{name.removeprefix('$')}' is not supported"
-            causes.append(field_errors.invalid(path, "", told))
+            causes.invalid(path, "", told)
     if schema.type == "null":
         why = "type cannot be set to null, use nullable as an alternative"
-        causes.append(field_errors.forbidden(paths.child(path, "type"), why))
+        causes.forbidden(paths.child(path, "type"), why)
     if schema.items_are_list:
         why = "items must be a schema object and not an array"
-        causes.append(field_errors.forbidden(paths.child(path, "items"), why))
+        causes.forbidden(paths.child(path, "items"), why)
     if place.is_inside_meta and schema.embedded:
         where = paths.child(path, "x-kubernetes-embedded-resource")
-        causes.append(field_errors.forbidden(where, "must not be used inside of resource meta"))
+        causes.forbidden(where, "must not be used inside of resource meta")
     if schema.preserve_unknown is False:
         where = paths.child(path, "x-kubernetes-preserve-unknown-fields")
-        causes.append(field_errors.invalid(where, False, "must be true or undefined"))
+        causes.invalid(where, False, "must be true or undefined")
     return causes
 
 
 def _list_and_map_problems(schema: Schema, path: str, leniency: Leniency) -> list[StatusCause]:
-    causes = []
+    causes = Causes()
     for name, given, type_, known in (
         ("x-kubernetes-map-type", schema.map_type, "object", ("atomic", "granular")),
         ("x-kubernetes-list-type", schema.list_type, "array", ("atomic", "set", "map")),
@@ -340,7 +340,7 @@ def _list_and_map_problems(schema: Schema, path: str, leniency: Leniency) -> lis
                 else field_errors.required(where, why)
             )
         if given not in known:
-            causes.append(field_errors.not_supported(paths.child(path, name), given, known))
+            causes.not_supported(paths.child(path, name), given, known)
     if schema.list_type == "set" and schema.type == "array" and not leniency.sets_of_anything:
         causes += _set_problems(schema, path)
     if schema.list_keys and schema.list_type != "map":
@@ -374,38 +374,34 @@ def _set_problems(schema: Schema, path: str) -> list[StatusCause]:
 
 
 def _map_list_problems(schema: Schema, path: str) -> list[StatusCause]:
-    causes = []
+    causes = Causes()
     keys_at = paths.child(path, "x-kubernetes-list-map-keys")
     items_at = paths.child(path, "items")
     if not schema.list_keys:
-        why = "must not be empty if x-kubernetes-list-type is map"
-        causes.append(field_errors.required(keys_at, why))
+        causes.required(keys_at, "must not be empty if x-kubernetes-list-type is map")
     items = schema.items
     if items is None:
         if schema.items_are_list:
             why = "must only have a single schema if x-kubernetes-list-type is map"
-            causes.append(field_errors.invalid(items_at, schema.raw.get("items"), why))
+            causes.invalid(items_at, schema.raw.get("items"), why)
         else:
-            why = "must have a schema if x-kubernetes-list-type is map"
-            causes.append(field_errors.required(items_at, why))
+            causes.required(items_at, "must have a schema if x-kubernetes-list-type is map")
         return causes
     if items.type != "object":
         why = "must be object if parent array's x-kubernetes-list-type is map"
-        causes.append(field_errors.invalid(paths.child(items_at, "type"), items.type, why))
+        causes.invalid(paths.child(items_at, "type"), items.type, why)
         return causes
     keys = list(schema.list_keys)
     for place, key in enumerate(keys):
         known = items.properties.get(key)
         if known is None:
-            why = "entries must all be names of item properties"
-            causes.append(field_errors.invalid(keys_at, keys, why))
+            causes.invalid(keys_at, keys, "entries must all be names of item properties")
         elif known.type in ("array", "object"):
             where = paths.child(paths.key(paths.child(items_at, "properties"), key), "type")
             why = "must be a scalar type if parent array's x-kubernetes-list-type is map"
-            causes.append(field_errors.invalid(where, items.type, why))
+            causes.invalid(where, items.type, why)
         if key in keys[:place]:
-            why = "must not contain duplicate entries"
-            causes.append(field_errors.invalid(keys_at, keys, why))
+            causes.invalid(keys_at, keys, "must not contain duplicate entries")
     return causes
 
 
@@ -413,11 +409,11 @@ def _list_item_problems(schema: Schema, path: str) -> list[StatusCause]:
     items = schema.items
     if items is None:
         return []
-    causes = []
+    causes = Causes()
     items_at = paths.child(path, "items")
     if items.nullable:
         why = f"cannot be nullable when x-kubernetes-list-type is {schema.list_type}"
-        causes.append(field_errors.forbidden(paths.child(items_at, "nullable"), why))
+        causes.forbidden(paths.child(items_at, "nullable"), why)
     for key in schema.list_keys if schema.list_type == "map" else ():
         known = items.properties.get(key)
         if known is None:
@@ -426,43 +422,40 @@ def _list_item_problems(schema: Schema, path: str) -> list[StatusCause]:
         about = "this property is in x-kubernetes-list-map-keys, so it"
         if key not in items.required and known.default is None:
             why = f"{about} must have a default or be a required property"
-            causes.append(field_errors.required(paths.child(where, "default"), why))
+            causes.required(paths.child(where, "default"), why)
         if known.nullable:
-            why = f"{about} cannot be nullable"
-            causes.append(field_errors.forbidden(paths.child(where, "nullable"), why))
+            causes.forbidden(paths.child(where, "nullable"), f"{about} cannot be nullable")
     return causes
 
 
 def _rule_text_problems(rule: ValidationRule, schema: Schema, path: str) -> list[StatusCause]:
-    causes = []
+    causes = Causes()
     message = rule.message.strip()
     if not rule.rule.strip():
-        causes.append(field_errors.required(paths.child(path, "rule"), "rule is not specified"))
+        causes.required(paths.child(path, "rule"), "rule is not specified")
     elif rule.message and not message:
         where, why = paths.child(path, "message"), "must be non-empty if specified"
-        causes.append(field_errors.invalid(where, rule.message, why))
+        causes.invalid(where, rule.message, why)
     elif _LINE_BREAK.search(message):
         where, why = paths.child(path, "message"), "must not contain line breaks"
-        causes.append(field_errors.invalid(where, rule.message, why))
+        causes.invalid(where, rule.message, why)
     elif _LINE_BREAK.search(rule.rule.strip()) and not message:
         why = "message must be specified if rule contains line breaks"
-        causes.append(field_errors.required(paths.child(path, "message"), why))
+        causes.required(paths.child(path, "message"), why)
     if rule.message_expression and not rule.message_expression.strip():
         why = "messageExpression must be non-empty if specified"
-        causes.append(field_errors.required(paths.child(path, "messageExpression"), why))
+        causes.required(paths.child(path, "messageExpression"), why)
     if rule.reason is not None and rule.reason not in REASONS:
         where = paths.child(path, "reason")
-        causes.append(field_errors.not_supported(where, rule.reason, REASONS))
+        causes.not_supported(where, rule.reason, REASONS)
     where = paths.child(path, "fieldPath")
     if rule.field_path and not rule.field_path.strip():
-        why = "must be non-empty if specified"
-        causes.append(field_errors.invalid(where, rule.field_path, why))
+        causes.invalid(where, rule.field_path, "must be non-empty if specified")
     if _LINE_BREAK.search(rule.field_path):
-        why = "must not contain line breaks"
-        causes.append(field_errors.invalid(where, rule.field_path, why))
+        causes.invalid(where, rule.field_path, "must not contain line breaks")
     if rule.field_path:
         try:
             read_field_path(rule.field_path, schema)
         except FieldPathError:
-            causes.append(field_errors.invalid(where, rule.field_path, "must be a valid path"))
+            causes.invalid(where, rule.field_path, "must be a valid path")
     return causes

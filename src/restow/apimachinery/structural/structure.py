@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from restow.apimachinery import field_errors
+from restow.apimachinery.field_errors import Causes
 from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural import paths
 from restow.apimachinery.structural.patterns import compile_pattern
@@ -33,10 +34,10 @@ def structural_problems(schema: Schema, path: str) -> list[StatusCause]:
     return sorted(causes, key=str)
 
 
-def _invariants(schema: Schema, level: SchemaLevel, path: str) -> list[StatusCause]:
-    causes: list[StatusCause] = []
+def _invariants(schema: Schema, level: SchemaLevel, path: str) -> Causes:
+    causes = Causes()
     if schema.type == "array" and schema.items is None:
-        causes.append(field_errors.required(paths.child(path, "items"), "must be specified"))
+        causes.required(paths.child(path, "items"), "must be specified")
     if schema.items is not None:
         causes += _invariants(schema.items, SchemaLevel.ITEM, paths.child(path, "items"))
     for name, each in schema.properties.items():
@@ -45,10 +46,9 @@ def _invariants(schema: Schema, level: SchemaLevel, path: str) -> list[StatusCau
     if schema.additional is not None:
         below = paths.child(path, "additionalProperties")
         if level is SchemaLevel.ROOT:
-            causes.append(field_errors.forbidden(below, "must not be used at the root"))
+            causes.forbidden(below, "must not be used at the root")
         if schema.embedded:
-            why = "must not be used if x-kubernetes-embedded-resource is set"
-            causes.append(field_errors.forbidden(below, why))
+            causes.forbidden(below, "must not be used if x-kubernetes-embedded-resource is set")
         if isinstance(schema.additional, Schema):
             causes += _invariants(schema.additional, SchemaLevel.FIELD, below)
     causes += _extension_problems(schema, path)
@@ -68,7 +68,7 @@ def _property(path: str, name: str) -> str:
 
 
 def _extension_problems(schema: Schema, path: str) -> list[StatusCause]:
-    causes = []
+    causes = Causes()
     if schema.int_or_string:
         for name, is_set in (
             ("x-kubernetes-preserve-unknown-fields", schema.preserves),
@@ -76,19 +76,19 @@ def _extension_problems(schema: Schema, path: str) -> list[StatusCause]:
         ):
             if is_set:
                 why = "must be false if x-kubernetes-int-or-string is true"
-                causes.append(field_errors.invalid(paths.child(path, name), True, why))
+                causes.invalid(paths.child(path, name), True, why)
     if schema.embedded and not schema.preserves and not schema.properties:
         why = (
             "must not be empty if x-kubernetes-embedded-resource is true without "
             "x-kubernetes-preserve-unknown-fields"
         )
-        causes.append(field_errors.required(paths.child(path, "properties"), why))
+        causes.required(paths.child(path, "properties"), why)
     return causes
 
 
 def _type_problems(schema: Schema, level: SchemaLevel, path: str) -> list[StatusCause]:
     where = paths.child(path, "type")
-    causes = []
+    causes = Causes()
     if schema.embedded and schema.type != "object":
         why = "must be object if x-kubernetes-embedded-resource is true"
         causes.append(
@@ -97,33 +97,33 @@ def _type_problems(schema: Schema, level: SchemaLevel, path: str) -> list[Status
             else field_errors.required(where, why)
         )
     elif not schema.type and not schema.int_or_string and not schema.preserves:
-        causes.append(field_errors.required(where, f"must not be empty {level.value}"))
+        causes.required(where, f"must not be empty {level.value}")
     if level is SchemaLevel.ROOT and schema.type not in ("", "object"):
-        causes.append(field_errors.invalid(where, schema.type, "must be object at the root"))
+        causes.invalid(where, schema.type, "must be object at the root")
     return causes
 
 
 def _meta_problems(schema: Schema, level: SchemaLevel, path: str) -> list[StatusCause]:
-    causes = []
+    causes = Causes()
     is_object = level is SchemaLevel.ROOT or schema.embedded
     if is_object:
         for name in ("kind", "apiVersion"):
             each = schema.properties.get(name)
             if each is not None and each.type != "string":
                 where = paths.child(_property(path, name), "type")
-                causes.append(field_errors.invalid(where, each.type, "must be string"))
+                causes.invalid(where, each.type, "must be string")
     metadata = schema.properties.get("metadata")
     if metadata is not None:
         where = _property(path, "metadata")
         if is_object and metadata.type != "object":
             below = paths.child(where, "type")
-            causes.append(field_errors.invalid(below, metadata.type, "must be object"))
+            causes.invalid(below, metadata.type, "must be object")
         if level is SchemaLevel.ROOT and _says_more_than_names(metadata):
             why = (
                 "must not specify anything other than name and generateName, but metadata is "
                 "implicitly specified"
             )
-            causes.append(field_errors.forbidden(where, why))
+            causes.forbidden(where, why)
     return causes
 
 
@@ -144,8 +144,8 @@ def _is_int_or_string(alternatives: tuple[Schema, ...]) -> bool:
 
 def _restrictions(
     schema: Schema, path: str, *, skips_any_of: bool = False, skips_first_all_of: bool = False
-) -> list[StatusCause]:
-    causes: list[StatusCause] = []
+) -> Causes:
+    causes = Causes()
     if not skips_any_of:
         for index, each in enumerate(schema.any_of):
             causes += _nested(each, paths.index(paths.child(path, "anyOf"), index))
@@ -161,7 +161,7 @@ def _restrictions(
             compile_pattern(schema.pattern)
         except ValueError as error:
             why = f"must be a valid regular expression, but isn't: {error}"
-            causes.append(field_errors.invalid(paths.child(path, "pattern"), schema.pattern, why))
+            causes.invalid(paths.child(path, "pattern"), schema.pattern, why)
     return causes
 
 
@@ -170,7 +170,7 @@ _UNDEFINED: Final = "must be undefined to be structural"
 _FALSE: Final = "must be false to be structural"
 
 
-def _nested(schema: Schema, path: str, *, skips_any_of: bool = False) -> list[StatusCause]:
+def _nested(schema: Schema, path: str, *, skips_any_of: bool = False) -> Causes:
     causes = _restrictions(schema, path, skips_any_of=skips_any_of)
     if schema.items is not None:
         causes += _nested(schema.items, paths.child(path, "items"))
@@ -192,17 +192,16 @@ def _nested(schema: Schema, path: str, *, skips_any_of: bool = False) -> list[St
         ("x-kubernetes-validations", bool(schema.rules), _EMPTY),
     ):
         if is_said:
-            causes.append(field_errors.forbidden(paths.child(path, name), why))
+            causes.forbidden(paths.child(path, name), why)
     if "metadata" in schema.properties:
-        why = "must not be specified in a nested context"
-        causes.append(field_errors.forbidden(_property(path, "metadata"), why))
+        causes.forbidden(_property(path, "metadata"), "must not be specified in a nested context")
     return causes
 
 
 class _Completeness:
     """Whether the skeleton has all that restrictions speak of."""
 
-    def __init__(self, causes: list[StatusCause]) -> None:
+    def __init__(self, causes: Causes) -> None:
         self.causes = causes
 
     def restrictions(self, schema: Schema, skeleton: Schema, path: str, said_at: str) -> None:

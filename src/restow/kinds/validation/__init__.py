@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from restow.apimachinery import field_errors as errors
+from restow.apimachinery.status_error import StatusCause
 from restow.kinds.derived_types import all_types
 from restow.kinds.validation import (
     api_services,
@@ -52,7 +53,7 @@ _TABLES: Final = pod_rules.RULES | volume_rules.RULES | kind_rules.RULES
 _SIGNING_REQUEST: Final = ("certificates.k8s.io", "CertificateSigningRequest")
 
 # Kinds that are not here have no rules beyond their types.
-_BY_KIND: Final[dict[tuple[str, str], Callable[[Object, Object | None], Causes]]] = {
+_BY_KIND: Final[dict[tuple[str, str], Callable[[Causes, Object, Object | None], None]]] = {
     ("", "ConfigMap"): core.validate_config_map,
     ("", "Endpoints"): core.validate_endpoints,
     ("", "Event"): events.validate_event,
@@ -105,27 +106,28 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, Object | None], Causes]]
 
 def validate(
     group: str, kind: str, new: Object, old: Object | None = None, *, subresource: str = ""
-) -> Causes:
+) -> list[StatusCause]:
     """What is wrong with an object, or with its change from the old one by a path; empty if nothing
     is."""
-    found = _BY_KIND.get((group, kind), _no_problems)
+    check, causes = _BY_KIND.get((group, kind), _no_problems), Causes()
     try:
         if old is not None and subresource in pod_parts.PARTS and (group, kind) == _POD:
             # What has such a path may change by it; all else is as good as it was.
-            causes = found(new, new)
-            causes += pod_parts.change_problems(new, old, subresource=subresource)
+            check(causes, new, new)
+            pod_parts.change_problems(causes, new, old, subresource=subresource)
             return causes + _table_problems(group, kind, new, old, known=causes)
-        causes = found(new, old)
+        check(causes, new, old)
         if causes and old is not None:
             # As with the tables below: what was wrong before is let through.
-            accepted = found(old, old)
-            causes = [cause for cause in causes if cause not in accepted]
+            accepted = Causes()
+            check(accepted, old, old)
+            causes = Causes(cause for cause in causes if cause not in accepted)
         causes += _table_problems(group, kind, new, old, known=causes)
         if old is not None:
-            causes += frozen_problems(group, kind, new, old)
+            frozen_problems(causes, group, kind, new, old)
         if old is not None and (group, kind) == _SIGNING_REQUEST:
-            causes += certificate_signing_requests.signing_change_problems(
-                new, old, subresource=subresource
+            certificate_signing_requests.signing_change_problems(
+                causes, new, old, subresource=subresource
             )
         return causes
     except (AttributeError, TypeError, ValueError):
@@ -135,17 +137,17 @@ def validate(
 
 def _table_problems(
     group: str, kind: str, new: Object, old: Object | None, *, known: Causes
-) -> Causes:
+) -> list[StatusCause]:
     """What the tables say of an object. What was wrong with the old one before is let through:
     rules have become more, and what is stored must be able to change."""
     walk = _walk_of(group, new.get("apiVersion") or "", kind)
     if walk is None or (old is not None and not has_other_content(new, old)):
         return []
-    causes: Causes = []
+    causes = Causes()
     walk(causes, "", new)
     if not causes:
         return []
-    accepted = list(known)
+    accepted = Causes(known)
     if old is not None:
         walk(accepted, "", old)
     return [cause for cause in causes if cause not in accepted]
@@ -156,8 +158,8 @@ def has_other_content(new: Object, old: Object) -> bool:
     return any(new.get(name) != old.get(name) for name in (new.keys() | old.keys()) - NO_CONTENT)
 
 
-def _no_problems(_new: Object, _old: Object | None) -> Causes:
-    return []
+def _no_problems(_causes: Causes, _new: Object, _old: Object | None) -> None:
+    """Of kinds without rules."""
 
 
 @lru_cache(WALKS_KEPT_MAX)

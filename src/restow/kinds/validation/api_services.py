@@ -19,8 +19,7 @@ VERSION_PRIORITY_MAX: Final = 1_000
 _STATUSES: Final = ("True", "False", "Unknown")
 
 
-def validate_api_service(new: Object, _old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_api_service(causes: Causes, new: Object, _old: Object | None) -> None:
     spec = part(new, "spec")
     _check_names(causes, part(new, "metadata").get("name"), spec)
     _check_priority(causes, spec, name="groupPriorityMinimum", value_max=GROUP_PRIORITY_MAX)
@@ -32,8 +31,7 @@ def validate_api_service(new: Object, _old: Object | None) -> Causes:
     for field, condition in listed(part(new, "status"), "conditions", "status.conditions"):
         found = condition.get("status", "")
         if found not in _STATUSES:
-            causes.append(errors.not_supported(f"{field}.status", found, _STATUSES))
-    return causes
+            causes.not_supported(f"{field}.status", found, _STATUSES)
 
 
 def _check_names(causes: Causes, name: Any, spec: Object) -> None:
@@ -41,46 +39,44 @@ def _check_names(causes: Causes, name: Any, spec: Object) -> None:
     wanted = f"{version}.{group}"
     if name != wanted:
         why = f'must be `spec.version+"."+spec.group`: {errors.shown(wanted)}'
-        causes.append(errors.invalid("metadata.name", name, why))
+        causes.invalid("metadata.name", name, why)
     if not group and version != "v1":
         why = "only v1 may have an empty group and it better be legacy kube"
-        causes.append(errors.required("spec.group", why))
+        causes.required("spec.group", why)
     if group and (problem := subdomain_problem(group)):
-        causes.append(errors.invalid("spec.group", group, problem))
+        causes.invalid("spec.group", group, problem)
     if problem := dns_1035_label_problem(version):
-        causes.append(errors.invalid("spec.version", version, problem))
+        causes.invalid("spec.version", version, problem)
 
 
 def _check_priority(causes: Causes, spec: Object, *, name: str, value_max: int) -> None:
     value = spec.get(name) or 0
     if not 0 < value <= value_max:
-        why = f"must be positive and less than {value_max}"
-        causes.append(errors.invalid(f"spec.{name}", value, why))
+        causes.invalid(f"spec.{name}", value, f"must be positive and less than {value_max}")
 
 
 def _check_local(causes: Causes, spec: Object) -> None:
     """Nobody is asked, so nobody need be trusted."""
     if spec.get("caBundle"):
         told = f"{_bundle_size(spec['caBundle'])} bytes"
-        why = "local APIServices may not have a caBundle"
-        causes.append(errors.invalid("spec.caBundle", told, why))
+        causes.invalid("spec.caBundle", told, "local APIServices may not have a caBundle")
     if spec.get("insecureSkipTLSVerify"):
         why = "local APIServices may not have insecureSkipTLSVerify"
-        causes.append(errors.invalid("spec.insecureSkipTLSVerify", value=True, why=why))
+        causes.invalid("spec.insecureSkipTLSVerify", value=True, why=why)
 
 
 def _check_service(causes: Causes, spec: Object) -> None:
     service = part(spec, "service")
     for name in ("namespace", "name"):
         if not service.get(name):
-            causes.append(errors.required(f"spec.service.{name}"))
+            causes.required(f"spec.service.{name}")
     port = service.get("port") or 0
     if port_problem(port, "") is not None:
         why = "port is not valid: must be between 1 and 65535, inclusive"
-        causes.append(errors.invalid("spec.service.port", port, why))
+        causes.invalid("spec.service.port", port, why)
     if spec.get("insecureSkipTLSVerify") and spec.get("caBundle"):
         why = "may not be true if caBundle is present"
-        causes.append(errors.invalid("spec.insecureSkipTLSVerify", value=True, why=why))
+        causes.invalid("spec.insecureSkipTLSVerify", value=True, why=why)
 
 
 def _bundle_size(bundle: str) -> int:

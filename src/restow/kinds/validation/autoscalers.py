@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.apimachinery import field_errors as errors
 from restow.apimachinery import quantity
 from restow.kinds.validation.fields import Causes, Object, listed, part, require, require_one_of
 
@@ -33,45 +32,41 @@ _TARGETS: Final = {
 _METRIC_TYPES: Final = ("ContainerResource", "External", "Object", "Pods", "Resource")
 
 
-def validate_autoscaler(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_autoscaler(causes: Causes, new: Object, old: Object | None) -> None:
     spec = part(new, "spec")
     smallest, largest = spec.get("minReplicas"), spec.get("maxReplicas", 0)
     if smallest is not None and smallest < 1:
-        why = "must be greater than or equal to 1"
-        causes.append(errors.invalid("spec.minReplicas", smallest, why))
+        causes.invalid("spec.minReplicas", smallest, "must be greater than or equal to 1")
         metrics = [metric.get("type") for _, metric in listed(spec, "metrics", "")]
         if smallest == 0 and not any(each in _FOR_ZERO for each in metrics):
             why = (
                 "must specify at least one Object or External metric to support scaling to zero "
                 "replicas"
             )
-            causes.append(errors.forbidden("spec.metrics", why))
+            causes.forbidden("spec.metrics", why)
     if largest < 1:
-        causes.append(errors.invalid("spec.maxReplicas", largest, "must be greater than 0"))
+        causes.invalid("spec.maxReplicas", largest, "must be greater than 0")
     elif smallest is not None and largest < smallest:
         why = "must be greater than or equal to `minReplicas`"
-        causes.append(errors.invalid("spec.maxReplicas", largest, why))
+        causes.invalid("spec.maxReplicas", largest, why)
     target = part(spec, "scaleTargetRef")
     require(causes, target, field="spec.scaleTargetRef", names=("kind", "name"))
     if old is None or target != part(old, "spec", "scaleTargetRef"):
         _check_target_version(causes, target)
     for field, metric in listed(spec, "metrics", "spec.metrics"):
         if not metric.get("type"):
-            causes.append(errors.required(f"{field}.type", "must specify a metric source type"))
+            causes.required(f"{field}.type", "must specify a metric source type")
         require_one_of(causes, metric, field=field, name="type", values=_METRIC_TYPES)
         _check_metric(causes, metric, field)
-    return causes
 
 
 def _check_target_version(causes: Causes, target: Object) -> None:
     version = target.get("apiVersion") or ""
     where = "spec.scaleTargetRef.apiVersion"
     if version.count("/") > 1:
-        why = f"unexpected GroupVersion string: {version}"
-        causes.append(errors.invalid(where, version, why))
+        causes.invalid(where, version, f"unexpected GroupVersion string: {version}")
     elif not version.partition("/")[1] and target.get("kind") != _OF_CORE:
-        causes.append(errors.invalid(where, version, "apiVersion must specify API group"))
+        causes.invalid(where, version, "apiVersion must specify API group")
 
 
 def _check_metric(causes: Causes, metric: Object, field: str) -> None:
@@ -80,16 +75,15 @@ def _check_metric(causes: Causes, metric: Object, field: str) -> None:
         return
     name = f"{kind[0].lower()}{kind[1:]}"
     if metric.get(name) is None:
-        why = "must populate information for the given metric source"
-        causes.append(errors.required(f"{field}.{name}", why))
+        causes.required(f"{field}.{name}", "must populate information for the given metric source")
         return
     target, where = part(metric, name, "target"), f"{field}.{name}.target"
     if target.get("type") not in _TARGET_TYPES:
         why = "must be either Utilization, Value, or AverageValue"
-        causes.append(errors.invalid(f"{where}.type", target.get("type") or "", why))
+        causes.invalid(f"{where}.type", target.get("type") or "", why)
     for each in ("value", "averageValue"):
         if target.get(each) is not None and quantity.parse(str(target[each])) <= 0:
-            causes.append(errors.invalid(f"{where}.{each}", target[each], "must be positive"))
+            causes.invalid(f"{where}.{each}", target[each], "must be positive")
     wanted, why = _TARGETS[kind]
     if not any(target.get(each) is not None for each in wanted):
-        causes.append(errors.required(f"{where}.{wanted[0]}", why))
+        causes.required(f"{where}.{wanted[0]}", why)

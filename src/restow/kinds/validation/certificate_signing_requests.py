@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.apimachinery import field_errors as errors
 from restow.apimachinery.certificate_signing_requests import (
     check_certificates,
     decoded,
@@ -26,30 +25,27 @@ _CERTIFICATE: Final = "status.certificate"
 _EXCLUSIVE: Final = "Approved and Denied conditions are mutually exclusive"
 
 
-def validate_signing_request(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_signing_request(causes: Causes, new: Object, old: Object | None) -> None:
     spec = part(new, "spec")
     require(causes, spec, field="spec", names=("request", "signerName", "usages"))
     if old is None and spec.get("request"):
         try:
             parse_request(decoded(spec["request"]))
         except ValueError as error:
-            causes.append(errors.invalid("spec.request", spec["request"], str(error)))
+            causes.invalid("spec.request", spec["request"], str(error))
     status, before = part(new, "status"), part(old, "status")
     if (status.get("conditions") or None) != (before.get("conditions") or None):
-        causes += _condition_problems(status)
+        _condition_problems(causes, status)
     certificate = status.get("certificate")
     if certificate and certificate != before.get("certificate"):
         try:
             check_certificates(decoded(certificate))
         except ValueError as error:
-            causes.append(errors.invalid(_CERTIFICATE, "<certificate data>", str(error)))
-    return causes
+            causes.invalid(_CERTIFICATE, "<certificate data>", str(error))
 
 
-def signing_change_problems(new: Object, old: Object, *, subresource: str) -> Causes:
+def signing_change_problems(causes: Causes, new: Object, old: Object, *, subresource: str) -> None:
     """What may not be changed by the path of a write, or not at all."""
-    causes: Causes = []
     for kind in (APPROVED, DENIED, FAILED):
         now, before = _of_type(new, kind), _of_type(old, kind)
         if len(now) < len(before):
@@ -60,37 +56,33 @@ def signing_change_problems(new: Object, old: Object, *, subresource: str) -> Ca
             why = f'updates may not add a condition of type "{kind}"'
         else:
             why = f'updates may not modify a condition of type "{kind}"'
-        causes.append(errors.forbidden(_CONDITIONS, why))
+        causes.forbidden(_CONDITIONS, why)
     certificate = part(new, "status").get("certificate") or None
     before_certificate = part(old, "status").get("certificate") or None
     if certificate != before_certificate:
         if subresource != "status":
-            causes.append(errors.forbidden(_CERTIFICATE, "updates may not set certificate content"))
+            causes.forbidden(_CERTIFICATE, "updates may not set certificate content")
         elif before_certificate is not None:
-            why = "updates may not modify existing certificate content"
-            causes.append(errors.forbidden(_CERTIFICATE, why))
-    return causes
+            causes.forbidden(_CERTIFICATE, "updates may not modify existing certificate content")
 
 
-def _condition_problems(status: Object) -> Causes:
-    causes: Causes = []
+def _condition_problems(causes: Causes, status: Object) -> None:
     seen: set[str] = set()
     for field, condition in listed(status, "conditions", _CONDITIONS):
         kind, holds = condition.get("type") or "", condition.get("status") or ""
         if not kind:
-            causes.append(errors.required(f"{field}.type"))
+            causes.required(f"{field}.type")
         allowed = ("True",) if kind in (APPROVED, DENIED, FAILED) else ("False", "True", "Unknown")
         if not holds:
-            causes.append(errors.required(f"{field}.status"))
+            causes.required(f"{field}.status")
         elif holds not in allowed:
-            causes.append(errors.not_supported(f"{field}.status", holds, allowed))
+            causes.not_supported(f"{field}.status", holds, allowed)
         other = {APPROVED: DENIED, DENIED: APPROVED}.get(kind)
         if other in seen:
-            causes.append(errors.invalid(_CONDITIONS, kind, _EXCLUSIVE))
+            causes.invalid(_CONDITIONS, kind, _EXCLUSIVE)
         if kind in seen:
-            causes.append(errors.duplicate(f"{field}.type", kind))
+            causes.duplicate(f"{field}.type", kind)
         seen.add(kind)
-    return causes
 
 
 def _of_type(obj: Object, kind: str) -> list[Object]:

@@ -55,7 +55,7 @@ def check_containers(causes: Causes, field: str, spec: Any) -> None:
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         why = "ShareProcessNamespace and HostPID cannot both be enabled"
         where = f"{field}.securityContext.shareProcessNamespace"
-        causes.append(errors.invalid(where, True, why))
+        causes.invalid(where, True, why)
 
 
 def _check_host_ports(causes: Causes, container: Any, field: str, taken: set[str]) -> None:
@@ -64,7 +64,7 @@ def _check_host_ports(causes: Causes, container: Any, field: str, taken: set[str
         if number:
             named = f"{port.get('protocol') or ''}/{port.get('hostIP') or ''}/{number}"
             if named in taken:
-                causes.append(errors.duplicate(f"{place}.hostPort", named))
+                causes.duplicate(f"{place}.hostPort", named)
             taken.add(named)
 
 
@@ -73,28 +73,27 @@ def _check_same_ports(causes: Causes, container: Any, field: str) -> None:
         number = port.get("hostPort")
         if number and number != port.get("containerPort"):
             why = "must match `containerPort` when `hostNetwork` is true"
-            causes.append(errors.invalid(f"{place}.hostPort", number, why))
+            causes.invalid(f"{place}.hostPort", number, why)
 
 
 def check_container(causes: Causes, field: str, container: Any) -> None:
     """Of one container."""
     image = container.get("image")
     if image and image != image.strip():
-        why = "must not have leading or trailing whitespace"
-        causes.append(errors.invalid(f"{field}.image", image, why))
+        causes.invalid(f"{field}.image", image, "must not have leading or trailing whitespace")
     policy = container.get("terminationMessagePolicy")
     _when_ended(causes, f"{field}.terminationMessagePolicy", policy)
     _restarted(causes, f"{field}.restartPolicy", container.get("restartPolicy"))
     names: set[Any] = set()
     for place, port in listed(container, "ports", f"{field}.ports"):
         if port.get("name") and port["name"] in names:
-            causes.append(errors.duplicate(f"{place}.name", port["name"]))
+            causes.duplicate(f"{place}.name", port["name"])
         names.add(port.get("name"))
     paths: set[Any] = set()
     for place, mount in listed(container, "volumeMounts", f"{field}.volumeMounts"):
         path = mount.get("mountPath")
         if path and path in paths:
-            causes.append(errors.invalid(f"{place}.mountPath", path, "must be unique"))
+            causes.invalid(f"{place}.mountPath", path, "must be unique")
         paths.add(path)
     for place, variable in listed(container, "env", f"{field}.env"):
         _check_variable(causes, variable, place)
@@ -103,15 +102,14 @@ def check_container(causes: Causes, field: str, container: Any) -> None:
 def _check_variable(causes: Causes, variable: Any, field: str) -> None:
     name, source = variable.get("name"), variable.get("valueFrom")
     if name and not _VARIABLE.fullmatch(name):
-        causes.append(errors.invalid(f"{field}.name", name, _VARIABLE_RULE))
+        causes.invalid(f"{field}.name", name, _VARIABLE_RULE)
     if not source:
         return
     if variable.get("value"):
-        why = "may not be specified when `value` is not empty"
-        causes.append(errors.invalid(f"{field}.valueFrom", "", why))
+        causes.invalid(f"{field}.valueFrom", "", "may not be specified when `value` is not empty")
     elif sum(value is not None for value in source.values()) > 1:
         why = "may not have more than one field specified at a time"
-        causes.append(errors.invalid(f"{field}.valueFrom", "", why))
+        causes.invalid(f"{field}.valueFrom", "", why)
 
 
 def check_resources(causes: Causes, field: str, value: Any) -> None:
@@ -127,35 +125,32 @@ def check_resources(causes: Causes, field: str, value: Any) -> None:
         if limit is None:
             if is_whole(name):
                 why = "Limit must be set for non overcommitable resources"
-                causes.append(errors.required(f"{field}.limits", why))
+                causes.required(f"{field}.limits", why)
         elif limit != asked:
             _check_order(causes, f"{field}.requests", name, asked, limit)
     names = limits.keys() | requests.keys()
     if any(name.startswith(HUGE_PAGES) for name in names) and not names & {"cpu", "memory"}:
-        causes.append(errors.forbidden(field, "HugePages require cpu or memory"))
+        causes.forbidden(field, "HugePages require cpu or memory")
 
 
 def _check_order(causes: Causes, field: str, name: str, asked: Any, limit: Any) -> None:
     wanted, most = quantity.parse(str(asked)), quantity.parse(str(limit))
     if wanted > most and not is_whole(name):
-        why = f"must be less than or equal to {name} limit of {limit}"
-        causes.append(errors.invalid(field, asked, why))
+        causes.invalid(field, asked, f"must be less than or equal to {name} limit of {limit}")
     elif wanted != most and is_whole(name):
-        causes.append(errors.invalid(field, asked, f"must be equal to {name} limit of {limit}"))
+        causes.invalid(field, asked, f"must be equal to {name} limit of {limit}")
 
 
 def check_amount(causes: Causes, field: str, name: str, amount: Any) -> None:
     """Of one resource that containers ask for."""
     if problem := qualified_name_problem(name):
-        causes.append(errors.invalid(field, name, problem))
+        causes.invalid(field, name, problem)
     elif "/" not in name and name not in _OF_CONTAINERS and not name.startswith(HUGE_PAGES):
         if name not in _STANDARD:
-            why = "must be a standard resource type or fully qualified"
-            causes.append(errors.invalid(field, name, why))
-        why = "must be a standard resource for containers"
-        causes.append(errors.invalid(field, name, why))
+            causes.invalid(field, name, "must be a standard resource type or fully qualified")
+        causes.invalid(field, name, "must be a standard resource for containers")
     elif is_extended(name) and quantity.parse(str(amount)).denominator != 1:
-        causes.append(errors.invalid(field, amount, "must be an integer"))
+        causes.invalid(field, amount, "must be an integer")
 
 
 def is_whole(name: str) -> bool:

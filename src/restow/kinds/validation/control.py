@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.apimachinery import field_errors as errors
 from restow.kinds.validation.fields import (
     Causes,
     Object,
@@ -22,72 +21,56 @@ from restow.kinds.validation.fields import (
 _PRIORITY_MAX: Final = 1_000_000_000
 
 
-def validate_lease(new: Object, _old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_lease(causes: Causes, new: Object, _old: Object | None) -> None:
     spec = part(new, "spec")
     seconds = spec.get("leaseDurationSeconds")
     if isinstance(seconds, int) and seconds <= 0:
-        why = "must be greater than 0"
-        causes.append(errors.invalid("spec.leaseDurationSeconds", seconds, why))
+        causes.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0")
     transitions = spec.get("leaseTransitions")
     if isinstance(transitions, int) and transitions < 0:
-        why = "must be greater than or equal to 0"
-        causes.append(errors.invalid("spec.leaseTransitions", transitions, why))
+        causes.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
     # An empty holder is how a client gives its lease back.
-    return causes
 
 
-def validate_priority_class(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_priority_class(causes: Causes, new: Object, old: Object | None) -> None:
     value = new.get("value") or 0
     is_system = (part(new, "metadata").get("name") or "").startswith("system-")
     if value > _PRIORITY_MAX and not is_system:
         why = f"maximum allowed value of a user defined priority is {_PRIORITY_MAX}"
-        causes.append(errors.forbidden("value", why))
+        causes.forbidden("value", why)
     if old is not None and value != (old.get("value") or 0):
-        causes.append(errors.forbidden("value", "may not be changed in an update."))
-    return causes
+        causes.forbidden("value", "may not be changed in an update.")
 
 
-def validate_storage_class(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_storage_class(causes: Causes, new: Object, old: Object | None) -> None:
     require(causes, new, field="", names=("provisioner",))
     if old is not None:
         for name in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
             if (new.get(name) or None) != (old.get(name) or None):
-                causes.append(errors.forbidden(name, "updates to this field are forbidden."))
-    return causes
+                causes.forbidden(name, "updates to this field are forbidden.")
 
 
-def validate_runtime_class(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_runtime_class(causes: Causes, new: Object, old: Object | None) -> None:
     require(causes, new, field="", names=("handler",))
     if old is not None:
         keep(causes, new, old, field="", names=("handler",))
-    return causes
 
 
-def validate_ingress(new: Object, _old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_ingress(causes: Causes, new: Object, _old: Object | None) -> None:
     spec = part(new, "spec")
     if not spec.get("rules") and not spec.get("defaultBackend"):
-        why = "either `defaultBackend` or `rules` must be specified"
-        causes.append(errors.invalid("spec", spec, why))
+        causes.invalid("spec", spec, "either `defaultBackend` or `rules` must be specified")
     for field, rule in listed(spec, "rules", "spec.rules"):
         for place, path in listed(part(rule, "http"), "paths", f"{field}.http.paths"):
             if not path.get("pathType"):
-                causes.append(errors.required(f"{place}.pathType", "pathType must be specified"))
-    return causes
+                causes.required(f"{place}.pathType", "pathType must be specified")
 
 
-def validate_endpoint_slice(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_endpoint_slice(causes: Causes, new: Object, old: Object | None) -> None:
     require(causes, new, field="", names=("addressType",))
     require_one_of(causes, new, field="", name="addressType", values=("FQDN", "IPv4", "IPv6"))
     for field, endpoint in listed(new, "endpoints", "endpoints"):
         if not endpoint.get("addresses"):
-            why = "must contain at least 1 address"
-            causes.append(errors.required(f"{field}.addresses", why))
+            causes.required(f"{field}.addresses", "must contain at least 1 address")
     if old is not None:
         keep(causes, new, old, field="", names=("addressType",))
-    return causes

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import orjson
 
-from restow.apimachinery import field_errors as errors
 from restow.apimachinery import quantity
 from restow.apimachinery.metadata_rules import label_problems
 from restow.apimachinery.name_formats import dns_label_problem, qualified_name_problem
@@ -60,45 +59,39 @@ _SERVICE_TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort"
 _PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 
 
-def validate_config_map(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_config_map(causes: Causes, new: Object, old: Object | None) -> None:
     data, binary = part(new, "data"), part(new, "binaryData")
     for field, values in (("data", data), ("binaryData", binary)):
         _check_keys(causes, field, values)
     for name in data.keys() & binary.keys() if binary else ():
-        causes.append(
-            errors.invalid(f"data[{name}]", name, "duplicate of key present in binaryData")
-        )
+        causes.invalid(f"data[{name}]", name, "duplicate of key present in binaryData")
     size = _size("".join(data.values())) + sum(map(_decoded_size, binary.values()))
     if size > DATA_SIZE_MAX:
-        causes.append(errors.too_long("", length_max=DATA_SIZE_MAX))
+        causes.too_long("", length_max=DATA_SIZE_MAX)
     _check_frozen(causes, new, old, names=("data", "binaryData"))
-    return causes
 
 
-def validate_secret(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_secret(causes: Causes, new: Object, old: Object | None) -> None:
     data = part(new, "data")
     _check_keys(causes, "data", data)
     if sum(map(_decoded_size, data.values())) > DATA_SIZE_MAX:
-        causes.append(errors.too_long("data", length_max=DATA_SIZE_MAX))
+        causes.too_long("data", length_max=DATA_SIZE_MAX)
     kind = new.get("type")
     for name in _SECRET_KEYS.get(kind or "", ()):
         if name not in data:
-            causes.append(errors.required(f"data[{name}]"))
+            causes.required(f"data[{name}]")
         elif kind in _JSON_SECRETS and (old is None or part(old, "data").get(name) != data[name]):
             _check_json(causes, data[name], f"data[{name}]")
     if kind == "kubernetes.io/basic-auth" and not data.keys() & {"username", "password"}:
-        causes.append(errors.required("data[username]"))
-        causes.append(errors.required("data[password]"))
+        causes.required("data[username]")
+        causes.required("data[password]")
     if kind == "kubernetes.io/service-account-token" and not part(
         new, "metadata", "annotations"
     ).get(_ACCOUNT_ANNOTATION):
-        causes.append(errors.required(f"metadata.annotations[{_ACCOUNT_ANNOTATION}]"))
+        causes.required(f"metadata.annotations[{_ACCOUNT_ANNOTATION}]")
     if old is not None:
         keep(causes, new, old, field="", names=("type",))
     _check_frozen(causes, new, old, names=("data",))
-    return causes
 
 
 def _check_json(causes: Causes, value: str, field: str) -> None:
@@ -106,7 +99,7 @@ def _check_json(causes: Causes, value: str, field: str) -> None:
         orjson.loads(base64.b64decode(value))
     except ValueError:
         # Neither the value nor what the parser says of it: both are secret.
-        causes.append(errors.invalid(field, "<secret contents redacted>", "is no valid JSON"))
+        causes.invalid(field, "<secret contents redacted>", "is no valid JSON")
 
 
 def _check_keys(causes: Causes, field: str, values: Object) -> None:
@@ -115,12 +108,12 @@ def _check_keys(causes: Causes, field: str, values: Object) -> None:
     for name in values:
         if len(name) > _KEY_LENGTH_MAX:
             why = f"must be no more than {_KEY_LENGTH_MAX} characters"
-            causes.append(errors.invalid(f"{field}[{name[:64]}...]", name, why))
+            causes.invalid(f"{field}[{name[:64]}...]", name, why)
         elif not _KEY.fullmatch(name):
-            causes.append(errors.invalid(f"{field}[{name}]", name, _KEY_RULE))
+            causes.invalid(f"{field}[{name}]", name, _KEY_RULE)
         elif name in (".", "..") or name.startswith(".."):
             why = "must not be '.'" if name == "." else "must not start with '..'"
-            causes.append(errors.invalid(f"{field}[{name}]", name, why))
+            causes.invalid(f"{field}[{name}]", name, why)
 
 
 def _are_plain(names: Object) -> bool:
@@ -139,10 +132,10 @@ def _check_frozen(
     if old is None or old.get("immutable") is not True:
         return
     if new.get("immutable") is not True:
-        causes.append(errors.forbidden("immutable", _FROZEN))
+        causes.forbidden("immutable", _FROZEN)
     for name in names:
         if (new.get(name) or {}) != (old.get(name) or {}):
-            causes.append(errors.forbidden(name, _FROZEN))
+            causes.forbidden(name, _FROZEN)
 
 
 def _size(text: Any) -> int:
@@ -154,63 +147,57 @@ def _decoded_size(text: Any) -> int:
     return len(text) * 3 // 4
 
 
-def validate_namespace(new: Object, _old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_namespace(causes: Causes, new: Object, _old: Object | None) -> None:
     finalizers = part(new, "spec").get("finalizers")
     for each in finalizers if isinstance(finalizers, list) else ():
         problem = qualified_name_problem(str(each))
         if problem is not None:
-            causes.append(errors.invalid("spec.finalizers", each, problem))
-    return causes
+            causes.invalid("spec.finalizers", each, problem)
 
 
-def validate_node(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_node(causes: Causes, new: Object, old: Object | None) -> None:
     if old is None:
-        return causes
+        return
     spec, before = part(new, "spec"), part(old, "spec")
     ranges, known = spec.get("podCIDRs") or [], before.get("podCIDRs") or []
     if known and ranges != known:
         why = 'node updates may not change podCIDR except from "" to valid'
-        causes.append(errors.forbidden("spec.podCIDRs", why))
+        causes.forbidden("spec.podCIDRs", why)
     name, known_name = spec.get("providerID"), before.get("providerID")
     if known_name and name != known_name:
         why = "field cannot be modified once set" if name else "field cannot be cleared once set"
-        causes.append(errors.invalid("spec.providerID", None, why))
-    return causes
+        causes.invalid("spec.providerID", None, why)
 
 
-def validate_service(new: Object, _old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_service(causes: Causes, new: Object, _old: Object | None) -> None:
     spec = part(new, "spec")
     require_one_of(causes, spec, field="spec", name="type", values=_SERVICE_TYPES)
     require_one_of(causes, spec, field="spec", name="sessionAffinity", values=("ClientIP", "None"))
     is_external = spec.get("type") == "ExternalName"
     if is_external and not spec.get("externalName"):
-        causes.append(errors.required("spec.externalName"))
+        causes.required("spec.externalName")
     causes += label_problems(part(spec, "selector"), "spec.selector")
     _check_service_addresses(causes, spec)
     ports = list(listed(spec, "ports", "spec.ports"))
     if not ports and not is_external and spec.get("clusterIP") != "None":
-        causes.append(errors.required("spec.ports"))
+        causes.required("spec.ports")
     names: set[str] = set()
     numbers: set[tuple[Any, Any]] = set()
     for field, port in ports:
         _check_service_port(causes, port, field=field, is_only=len(ports) == 1, names=names)
         number = (port.get("protocol"), port.get("port"))
         if number in numbers:
-            causes.append(errors.duplicate(field, port))
+            causes.duplicate(field, port)
         numbers.add(number)
-    return causes
 
 
 def _check_service_addresses(causes: Causes, spec: Object) -> None:
     own = spec.get("clusterIP")
     if own and own != "None" and (problem := address_problem(own)):
-        causes.append(errors.invalid("spec.clusterIPs[0]", own, problem))
+        causes.invalid("spec.clusterIPs[0]", own, problem)
     for index, address in enumerate(spec.get("externalIPs") or ()):
         if problem := address_problem(address) or special_address_problem(address):
-            causes.append(errors.invalid(f"spec.externalIPs[{index}]", address, problem))
+            causes.invalid(f"spec.externalIPs[{index}]", address, problem)
 
 
 def _check_service_port(
@@ -218,13 +205,13 @@ def _check_service_port(
 ) -> None:
     name = port.get("name") or ""
     if not name and not is_only:
-        causes.append(errors.required(f"{field}.name"))
+        causes.required(f"{field}.name")
     elif name:
         problem = dns_label_problem(name)
         if problem is not None:
-            causes.append(errors.invalid(f"{field}.name", name, problem))
+            causes.invalid(f"{field}.name", name, problem)
         elif name in names:
-            causes.append(errors.duplicate(f"{field}.name", name))
+            causes.duplicate(f"{field}.name", name)
         names.add(name)
     problem_of_port = port_problem(port.get("port"), f"{field}.port")
     if problem_of_port is not None:
@@ -235,15 +222,13 @@ def _check_service_port(
         if problem_of_port is not None:
             causes.append(problem_of_port)
     elif target and (problem := port_name_problem(target)):
-        causes.append(errors.invalid(f"{field}.targetPort", target, problem))
+        causes.invalid(f"{field}.targetPort", target, problem)
     require_one_of(causes, port, field=field, name="protocol", values=_PROTOCOLS)
 
 
-def validate_volume_claim(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_volume_claim(causes: Causes, new: Object, old: Object | None) -> None:
     if old is not None:
         _check_claim_change(causes, part(new, "spec"), part(old, "spec"), part(old, "status"))
-    return causes
 
 
 def _check_claim_change(causes: Causes, spec: Object, before: Object, status: Object) -> None:
@@ -262,49 +247,44 @@ def _check_claim_change(causes: Causes, spec: Object, before: Object, status: Ob
         )
         if quantity.parse(str(size)) < quantity.parse(str(size_before)):
             why = "field can not be less than status.capacity"
-            causes.append(errors.forbidden("spec.resources.requests.storage", why))
+            causes.forbidden("spec.resources.requests.storage", why)
     if fixed != fixed_before:
         why = (
             "spec is immutable after creation except resources.requests and"
             " volumeAttributesClassName for bound claims"
         )
-        causes.append(errors.forbidden("spec", why))
+        causes.forbidden("spec", why)
 
 
-def validate_volume(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_volume(causes: Causes, new: Object, old: Object | None) -> None:
     spec = part(new, "spec")
     check_access_modes(causes, "spec.accessModes", spec.get("accessModes"))
     check_size(causes, "spec.capacity", spec.get("capacity"))
     sources = [name for name in spec if name in VOLUME_SOURCES]
     if not sources:
-        causes.append(errors.required("spec", "must specify a volume type"))
+        causes.required("spec", "must specify a volume type")
     if "local" in sources and spec.get("nodeAffinity") is None:
-        why = "Local volume requires node affinity"
-        causes.append(errors.required("spec.nodeAffinity", why))
+        causes.required("spec.nodeAffinity", "Local volume requires node affinity")
     if old is not None:
         before = part(old, "spec")
         if {k: spec[k] for k in sources} != {k: before[k] for k in before if k in VOLUME_SOURCES}:
             why = "spec.persistentvolumesource is immutable after creation"
-            causes.append(errors.forbidden("spec.persistentvolumesource", why))
+            causes.forbidden("spec.persistentvolumesource", why)
         keep(causes, spec, before, field="spec", names=("volumeMode",))
-    return causes
 
 
-def validate_endpoints(new: Object, _old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_endpoints(causes: Causes, new: Object, _old: Object | None) -> None:
     for field, subset in listed(new, "subsets", "subsets"):
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
-            causes.append(errors.required(field, "must specify `addresses` or `notReadyAddresses`"))
+            causes.required(field, "must specify `addresses` or `notReadyAddresses`")
         for each in ("addresses", "notReadyAddresses"):
             for place, address in listed(subset, each, f"{field}.{each}"):
                 require(causes, address, field=place, names=("ip",))
                 found = address.get("ip") or ""
                 # Those of this machine are good ones: servers may well stand behind themselves.
                 if found and (problem := address_problem(found)):
-                    causes.append(errors.invalid(f"{place}.ip", found, problem))
+                    causes.invalid(f"{place}.ip", found, problem)
         for place, port in listed(subset, "ports", f"{field}.ports"):
             problem_of_port = port_problem(port.get("port"), f"{place}.port")
             if problem_of_port is not None:
                 causes.append(problem_of_port)
-    return causes

@@ -60,8 +60,8 @@ class _Versions:
         self._leniency: Leniency | None = None
 
     def check(self) -> tuple[Causes, Causes]:
-        single = self._missing_schemas()
-        for_all: Causes = []
+        single, for_all = Causes(), Causes()
+        self._missing_schemas(single)
         shared = {name for name in _PARTS if self._is_shared(name)}
         if "schema" not in shared:
             # The same fields may be there in one schema, and not in another.
@@ -69,7 +69,7 @@ class _Versions:
         for where, version in self.versions:
             name = version.get("name") or ""
             if problem := dns_1035_label_problem(name):
-                single.append(errors.invalid(f"{where}.name", name, problem))
+                single.invalid(f"{where}.name", name, problem)
             _check_warning(single, version, where)
             for part_name in _PARTS:
                 if part_name not in shared:
@@ -87,18 +87,16 @@ class _Versions:
         first = _said(self.versions[0][1], name)
         return all(_said(version, name) == first for _, version in self.versions)
 
-    def _missing_schemas(self) -> Causes:
+    def _missing_schemas(self, causes: Causes) -> None:
         was_complete = all(_schema_of(version) is not None for version in self.old_versions)
-        causes: Causes = []
         for where, version in self.versions:
             at = f"{where}.schema.openAPIV3Schema"
             if _schema_of(version) is not None:
                 continue
             if was_complete:
-                causes.append(errors.required(at))
+                causes.required(at)
             elif version.get("served") and not self.preserves:
-                causes.append(errors.required(at, "because otherwise all fields are pruned"))
-        return causes
+                causes.required(at, "because otherwise all fields are pruned")
 
     def _check_part(self, causes: Causes, version: Object, name: str, where: str) -> None:
         match name:
@@ -122,7 +120,7 @@ class _Versions:
             # Types were checked before: what is left are the bounds of what is read.
             self._read[id(raw)] = None
             why = error.message.rpartition(": ")[2]
-            causes.append(errors.invalid(where, "", why))
+            causes.invalid(where, "", why)
             return
         has_status = _has_status(version)
         found = definition_problems(schema, path=where, has_status=has_status)
@@ -163,7 +161,7 @@ class _Versions:
             return
         if raw is None:
             why = "may only be set when `version.schema.openAPIV3Schema` is not included"
-            causes.append(errors.invalid(where, "", why))
+            causes.invalid(where, "", why)
             return
         if id(raw) not in self._read:
             try:
@@ -180,7 +178,7 @@ class _Versions:
             for each in self.old_versions
         )
         if count > SELECTABLE_FIELDS_MAX and not was_same:
-            causes.append(errors.too_many(where, count=count, count_max=SELECTABLE_FIELDS_MAX))
+            causes.too_many(where, count=count, count_max=SELECTABLE_FIELDS_MAX)
 
 
 def _said(version: Object, name: str) -> Any:
@@ -229,38 +227,35 @@ def _check_scale(causes: Causes, subresources: Object, where: str) -> None:
     for name, beginning in (("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")):
         at, path = f"{where}.{name}", scale.get(name) or ""
         if not path:
-            causes.append(errors.required(at))
+            causes.required(at)
         elif problem := _path_problem(path):
-            causes.append(errors.invalid(at, path, problem))
+            causes.invalid(at, path, problem)
         elif not path.startswith(beginning):
-            why = f"should be a json path under {beginning[:-1]}"
-            causes.append(errors.invalid(at, path, why))
+            causes.invalid(at, path, f"should be a json path under {beginning[:-1]}")
     at, path = f"{where}.labelSelectorPath", scale.get("labelSelectorPath") or ""
     if not path:
         return
     if problem := _path_problem(path):
-        causes.append(errors.invalid(at, path, problem))
+        causes.invalid(at, path, problem)
     elif not path.startswith((".spec.", ".status.")):
-        why = "should be a json path under either .spec or .status"
-        causes.append(errors.invalid(at, path, why))
+        causes.invalid(at, path, "should be a json path under either .spec or .status")
 
 
 def _check_column(causes: Causes, column: Object, where: str) -> None:
     if not column.get("name"):
-        causes.append(errors.required(f"{where}.name"))
+        causes.required(f"{where}.name")
     type_, format_, path = (column.get(name) or "" for name in ("type", "format", "jsonPath"))
     why = f"must be one of {','.join(_COLUMN_TYPES)}"
     if not type_:
-        causes.append(errors.required(f"{where}.type", why))
+        causes.required(f"{where}.type", why)
     elif type_ not in _COLUMN_TYPES:
-        causes.append(errors.invalid(f"{where}.type", type_, why))
+        causes.invalid(f"{where}.type", type_, why)
     if format_ and format_ not in _COLUMN_FORMATS:
-        why = f"must be one of {','.join(_COLUMN_FORMATS)}"
-        causes.append(errors.invalid(f"{where}.format", format_, why))
+        causes.invalid(f"{where}.format", format_, f"must be one of {','.join(_COLUMN_FORMATS)}")
     if not path:
-        causes.append(errors.required(f"{where}.JSONPath"))
+        causes.required(f"{where}.JSONPath")
     elif problem := _path_problem(path):
-        causes.append(errors.invalid(f"{where}.JSONPath", path, problem))
+        causes.invalid(f"{where}.JSONPath", path, problem)
 
 
 def _path_problem(path: str) -> str | None:
@@ -275,23 +270,23 @@ def _check_selectable_paths(
     for place, each in fields:
         where, text = f"{place}.jsonPath", each.get("jsonPath") or ""
         if not text:
-            causes.append(errors.required(where))
+            causes.required(where)
             continue
         try:
             path, found = _follow(text, schema)
         except ValueError as error:
-            causes.append(errors.invalid(where, text, f"is an invalid path: {error}"))
+            causes.invalid(where, text, f"is an invalid path: {error}")
             continue
         if path[0] == "metadata":
-            causes.append(errors.invalid(where, text, "must not point to fields in metadata"))
+            causes.invalid(where, text, "must not point to fields in metadata")
         if found is None or found.type not in _SELECTABLE_TYPES:
             why = (
                 "must point to a field of type string, boolean or integer. Enum string fields and "
                 "strings with formats are allowed."
             )
-            causes.append(errors.invalid(where, text, why))
+            causes.invalid(where, text, why)
         if path in seen:
-            causes.append(errors.duplicate(where, text))
+            causes.duplicate(where, text)
         seen.add(path)
     return len(seen)
 

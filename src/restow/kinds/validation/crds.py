@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from restow.apimachinery import field_errors as errors
 from restow.apimachinery.conversion_review import SUPPORTED
 from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
 from restow.kinds.validation.crd_versions import check_versions
@@ -25,13 +24,12 @@ _APPROVED: Final = "api-approved.kubernetes.io"
 _APPROVALS_AT: Final = "https://github.com/kubernetes/enhancements/pull/1111"
 
 
-def validate_definition(new: Object, old: Object | None) -> Causes:
+def validate_definition(causes: Causes, new: Object, old: Object | None) -> None:
     """All that is wrong with a definition, or with its change.
 
     Where `spec` stays as it is, nothing in it is looked at: what was accepted once stays accepted,
     and a write of the status costs nothing.
     """
-    causes: Causes = []
     spec = part(new, "spec")
     if old is None or spec != part(old, "spec"):
         if old is None:
@@ -53,8 +51,7 @@ def validate_definition(new: Object, old: Object | None) -> Causes:
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in "
             "spec.versions[*].schema instead"
         )
-        causes.append(errors.invalid("spec.preserveUnknownFields", True, why))
-    return causes
+        causes.invalid("spec.preserveUnknownFields", True, why)
 
 
 def _is_established(definition: Object | None) -> bool:
@@ -69,8 +66,7 @@ def _check_own_name(causes: Causes, new: Object) -> None:
     name = part(new, "metadata").get("name") or ""
     wanted = f"{part(new, 'spec', 'names').get('plural', '')}.{part(new, 'spec').get('group', '')}"
     if name != wanted:
-        why = 'must be spec.names.plural+"."+spec.group'
-        causes.append(errors.invalid("metadata.name", name, why))
+        causes.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
 
 
 def _check_spec(causes: Causes, spec: Object, old: Object | None) -> None:
@@ -82,7 +78,7 @@ def _check_spec(causes: Causes, spec: Object, old: Object | None) -> None:
     names = part(spec, "names")
     for name in ("plural", "singular", "kind", "listKind"):
         if not names.get(name):
-            causes.append(errors.required(f"spec.names.{name}"))
+            causes.required(f"spec.names.{name}")
     _check_names(causes, names, "spec.names")
     causes += for_all
     _check_conversion(causes, spec, old)
@@ -91,18 +87,18 @@ def _check_spec(causes: Causes, spec: Object, old: Object | None) -> None:
 def _check_group(causes: Causes, group: str) -> None:
     where = "spec.group"
     if not group:
-        causes.append(errors.required(where))
+        causes.required(where)
     elif problem := subdomain_problem(group):
-        causes.append(errors.invalid(where, group, problem))
+        causes.invalid(where, group, problem)
     elif "." not in group:
-        causes.append(errors.invalid(where, group, "should be a domain with at least one dot"))
+        causes.invalid(where, group, "should be a domain with at least one dot")
 
 
 def _check_choice(causes: Causes, where: str, value: Any, choices: tuple[str, ...]) -> None:
     if not value:
-        causes.append(errors.required(where))
+        causes.required(where)
     elif value not in choices:
-        causes.append(errors.not_supported(where, value, choices))
+        causes.not_supported(where, value, choices)
 
 
 def _check_storage_flags(causes: Causes, spec: Object) -> None:
@@ -110,10 +106,10 @@ def _check_storage_flags(causes: Causes, spec: Object) -> None:
     versions = [version for _, version in listed(spec, "versions", "")]
     names = [version.get("name") or "" for version in versions]
     if len(set(names)) < len(names):
-        causes.append(errors.invalid("spec.versions", names, "must contain unique version names"))
+        causes.invalid("spec.versions", names, "must contain unique version names")
     if sum(version.get("storage") is True for version in versions) != 1:
         why = "must have exactly one version marked as storage version"
-        causes.append(errors.invalid("spec.versions", names, why))
+        causes.invalid("spec.versions", names, why)
 
 
 def _check_names(causes: Causes, names: Object, where: str) -> None:
@@ -121,25 +117,24 @@ def _check_names(causes: Causes, names: Object, where: str) -> None:
     for name in ("plural", "singular"):
         value = names.get(name) or ""
         if value and (problem := dns_1035_label_problem(value)):
-            causes.append(errors.invalid(f"{where}.{name}", value, problem))
+            causes.invalid(f"{where}.{name}", value, problem)
     for name in ("kind", "listKind"):
         value = names.get(name) or ""
         if value and (problem := dns_1035_label_problem(value.lower())):
             why = f"may have mixed case, but should otherwise match: {problem}"
-            causes.append(errors.invalid(f"{where}.{name}", value, why))
+            causes.invalid(f"{where}.{name}", value, why)
     _check_labels(causes, names, "shortNames", where)
     kind = names.get("kind")
     if kind and kind == names.get("listKind"):
         # A list could not be told from one of its items.
-        why = "kind and listKind may not be the same"
-        causes.append(errors.invalid(f"{where}.listKind", kind, why))
+        causes.invalid(f"{where}.listKind", kind, "kind and listKind may not be the same")
     _check_labels(causes, names, "categories", where)
 
 
 def _check_labels(causes: Causes, names: Object, name: str, where: str) -> None:
     for index, each in enumerate(names.get(name) or ()):
         if problem := dns_1035_label_problem(each):
-            causes.append(errors.invalid(f"{where}.{name}[{index}]", each, problem))
+            causes.invalid(f"{where}.{name}[{index}]", each, problem)
 
 
 def _check_conversion(causes: Causes, spec: Object, old: Object | None) -> None:
@@ -149,7 +144,7 @@ def _check_conversion(causes: Causes, spec: Object, old: Object | None) -> None:
     strategy = conversion.get("strategy")
     if strategy != "None" and spec.get("preserveUnknownFields") is True:
         why = "must be None if spec.preserveUnknownFields is true"
-        causes.append(errors.invalid("spec.conversion.strategy", strategy or "", why))
+        causes.invalid("spec.conversion.strategy", strategy or "", why)
     _check_choice(causes, "spec.conversion.strategy", strategy, _STRATEGIES)
     webhook = part(conversion, "webhook")
     config = webhook.get("clientConfig")
@@ -160,16 +155,16 @@ def _check_conversion(causes: Causes, spec: Object, old: Object | None) -> None:
     )
     if strategy == "Webhook":
         if not isinstance(config, dict):
-            causes.append(errors.required(where, "required when strategy is set to Webhook"))
+            causes.required(where, "required when strategy is set to Webhook")
         else:
-            causes += check_client(config, where, checks_bundle=not _may_have_bad_bundle(old))
+            check_client(causes, config, where, checks_bundle=not _may_have_bad_bundle(old))
         _check_reviews(causes, reviews, reviews_at, old)
         return
     why = "should not be set when strategy is not set to Webhook"
     if isinstance(config, dict):
-        causes.append(errors.forbidden(where, why))
+        causes.forbidden(where, why)
     if reviews:
-        causes.append(errors.forbidden(reviews_at, why))
+        causes.forbidden(reviews_at, why)
 
 
 def _may_have_bad_bundle(old: Object | None) -> bool:
@@ -181,21 +176,20 @@ def _may_have_bad_bundle(old: Object | None) -> bool:
 
 def _check_reviews(causes: Causes, versions: list[Any], where: str, old: Object | None) -> None:
     if not versions:
-        causes.append(errors.required(where))
+        causes.required(where)
         return
     seen: set[str] = set()
     for index, each in enumerate(versions):
         if each in seen:
-            causes.append(errors.invalid(f"{where}[{index}]", each, "duplicate version"))
+            causes.invalid(f"{where}[{index}]", each, "duplicate version")
             continue
         seen.add(each)
         if problem := dns_1035_label_problem(each):
-            causes.append(errors.invalid(f"{where}[{index}]", each, problem))
+            causes.invalid(f"{where}[{index}]", each, problem)
     before = part(old, "spec", "conversion", "webhook").get("conversionReviewVersions") or []
     was_bad = bool(before) and seen.isdisjoint(SUPPORTED) and set(before).isdisjoint(SUPPORTED)
     if seen.isdisjoint(SUPPORTED) and not was_bad:
-        why = f"must include at least one of {', '.join(SUPPORTED)}"
-        causes.append(errors.invalid(where, versions, why))
+        causes.invalid(where, versions, f"must include at least one of {', '.join(SUPPORTED)}")
 
 
 def _check_change(causes: Causes, spec: Object, old: Object) -> None:
@@ -214,13 +208,12 @@ def _check_stored(causes: Causes, new: Object) -> None:
     where = "status.storedVersions"
     stored = part(new, "status").get("storedVersions") or []
     if not stored:
-        causes.append(errors.invalid(where, None, "must have at least one stored version"))
+        causes.invalid(where, None, "must have at least one stored version")
         return
     versions = [version for _, version in listed(part(new, "spec"), "versions", "")]
     for version in versions:
         if version.get("storage") and version.get("name") not in stored:
-            why = f"must have the storage version {version.get('name')}"
-            causes.append(errors.invalid(where, stored, why))
+            causes.invalid(where, stored, f"must have the storage version {version.get('name')}")
     known = {version.get("name") for version in versions}
     for index, each in enumerate(stored):
         if each not in known:
@@ -229,7 +222,7 @@ def _check_stored(causes: Causes, new: Object) -> None:
                 "remain in spec.versions until a storage migration ensures no data remains "
                 f"persisted in {each} and removes {each} from status.storedVersions"
             )
-            causes.append(errors.invalid(f"{where}[{index}]", each, why))
+            causes.invalid(f"{where}[{index}]", each, why)
 
 
 def _check_approval(causes: Causes, new: Object, old: Object | None) -> None:
@@ -246,10 +239,10 @@ def _check_approval(causes: Causes, new: Object, old: Object | None) -> None:
     where = f"metadata.annotations[{_APPROVED}]"
     about = f'protected groups must have approval annotation "{_APPROVED}"'
     if state == "missing":
-        causes.append(errors.required(where, f"{about}, see {_APPROVALS_AT}"))
+        causes.required(where, f"{about}, see {_APPROVALS_AT}")
     elif state == "invalid":
         why = f'{about} with either a URL or a reason starting with "unapproved"'
-        causes.append(errors.invalid(where, text, f"{why}, see {_APPROVALS_AT}"))
+        causes.invalid(where, text, f"{why}, see {_APPROVALS_AT}")
 
 
 def _approval(text: str) -> str:

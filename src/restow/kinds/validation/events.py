@@ -26,35 +26,32 @@ _KEPT: Final = (
 )
 
 
-def validate_event(new: Object, old: Object | None) -> Causes:
+def validate_event(causes: Causes, new: Object, old: Object | None) -> None:
     """Of the core group."""
-    return _problems(new, old, reporter="reportingComponent")
+    _problems(causes, new, old, reporter="reportingComponent")
 
 
-def validate_new_event(new: Object, old: Object | None) -> Causes:
+def validate_new_event(causes: Causes, new: Object, old: Object | None) -> None:
     """Of the group of events."""
-    causes = _problems(new, old, reporter="reportingController")
+    _problems(causes, new, old, reporter="reportingController")
     if old is None or new.get("series") != old.get("series"):
         _check_series(causes, new)
     if old is not None:
         keep(causes, new, old, field="", names=_KEPT)
         _keep_reporter(causes, new, old)
-        return causes
+        return
     if not new.get("eventTime"):
-        causes.append(errors.required("eventTime"))
+        causes.required("eventTime")
     if new.get("type") not in ("Normal", "Warning"):
-        why = f"has invalid value: {new.get('type') or ''}"
-        causes.append(errors.invalid("type", "", why))
+        causes.invalid("type", "", f"has invalid value: {new.get('type') or ''}")
     source = part(new, "source")
     unset = [name for name in _UNSET if new.get(name)]
     if source.get("component") or source.get("host"):
         unset.append("source")
     causes += [errors.invalid(name, "", "needs to be unset") for name in unset]
-    return causes
 
 
-def _problems(new: Object, old: Object | None, *, reporter: str) -> Causes:
-    causes: Causes = []
+def _problems(causes: Causes, new: Object, old: Object | None, *, reporter: str) -> None:
     namespace = part(new, "metadata").get("namespace") or ""
     about = part(new, "involvedObject").get("namespace") or ""
     is_new_form = bool(new.get("eventTime"))
@@ -63,30 +60,27 @@ def _problems(new: Object, old: Object | None, *, reporter: str) -> Causes:
     else:
         is_right = namespace in (_NEW_PLACES if is_new_form else _OLD_PLACES)
     if not is_right:
-        why = "does not match event.namespace"
-        causes.append(errors.invalid("involvedObject.namespace", about, why))
+        causes.invalid("involvedObject.namespace", about, "does not match event.namespace")
     if is_new_form and old is None:
         _check_new_form(causes, new, reporter)
-    return causes
 
 
 def _check_new_form(causes: Causes, new: Object, reporter: str) -> None:
     controller = new.get("reportingComponent") or ""
     if not controller:
-        causes.append(errors.required(reporter))
+        causes.required(reporter)
     if problem := qualified_name_problem(controller):
-        causes.append(errors.invalid(reporter, controller, problem))
+        causes.invalid(reporter, controller, problem)
     for name in ("reportingInstance", "action", "reason"):
         if not new.get(name):
-            causes.append(errors.required(name))
+            causes.required(name)
         _check_length(causes, name, new.get(name), _TEXT_MAX)
     _check_length(causes, "message", new.get("message"), _NOTE_MAX)
 
 
 def _check_length(causes: Causes, field: str, text: Any, length_max: int) -> None:
     if text and len(text.encode(errors="surrogatepass")) > length_max:
-        why = f"can have at most {length_max} characters"
-        causes.append(errors.invalid(field, "", why))
+        causes.invalid(field, "", f"can have at most {length_max} characters")
 
 
 def _check_series(causes: Causes, new: Object) -> None:
@@ -94,10 +88,9 @@ def _check_series(causes: Causes, new: Object) -> None:
     if series is None:
         return
     if (series.get("count") or 0) < _SERIES_MIN:
-        why = f"should be at least {_SERIES_MIN}"
-        causes.append(errors.invalid("series.count", "", why))
+        causes.invalid("series.count", "", f"should be at least {_SERIES_MIN}")
     if not series.get("lastObservedTime"):
-        causes.append(errors.required("series.lastObservedTime"))
+        causes.required("series.lastObservedTime")
 
 
 def _keep_reporter(causes: Causes, new: Object, old: Object) -> None:
@@ -106,4 +99,4 @@ def _keep_reporter(causes: Causes, new: Object, old: Object) -> None:
         ("reportingInstance", "reportingInstance"),
     ):
         if (new.get(name) or "") != (old.get(name) or ""):
-            causes.append(errors.immutable(shown, new.get(name)))
+            causes.immutable(shown, new.get(name))

@@ -14,7 +14,7 @@ from restow.apimachinery import field_errors as errors
 from restow.apimachinery.status import StatusCause
 
 Object = dict[str, Any]
-Causes = list[StatusCause]
+Causes = errors.Causes
 
 _PORT_MAX: Final = 65535
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
@@ -42,7 +42,7 @@ def require(causes: Causes, obj: Object, *, field: str, names: tuple[str, ...]) 
     """Fields that must be there and not be empty."""
     for name in names:
         if not obj.get(name):
-            causes.append(errors.required(f"{field}.{name}" if field else name))
+            causes.required(f"{field}.{name}" if field else name)
 
 
 def require_not_negative(
@@ -52,7 +52,7 @@ def require_not_negative(
     for name in names:
         value = obj.get(name)
         if isinstance(value, int) and value < 0:
-            causes.append(errors.invalid(f"{field}.{name}", value, NOT_NEGATIVE))
+            causes.invalid(f"{field}.{name}", value, NOT_NEGATIVE)
 
 
 def require_one_of(
@@ -61,7 +61,7 @@ def require_one_of(
     """A text that may be absent, but not be anything else."""
     value = obj.get(name)
     if value is not None and value not in values:
-        causes.append(errors.not_supported(f"{field}.{name}" if field else name, value, values))
+        causes.not_supported(f"{field}.{name}" if field else name, value, values)
 
 
 def check_length(
@@ -72,14 +72,14 @@ def check_length(
         value = obj.get(name)
         if isinstance(value, str) and len(value.encode()) > length_max:
             path = f"{field}.{name}" if field else name
-            causes.append(errors.too_long(path, length_max=length_max))
+            causes.too_long(path, length_max=length_max)
 
 
 def keep(causes: Causes, new: Object, old: Object, *, field: str, names: tuple[str, ...]) -> None:
     """Fields that may not change once the object exists."""
     for name in names:
         if new.get(name) != old.get(name):
-            causes.append(errors.immutable(f"{field}.{name}" if field else name, new.get(name)))
+            causes.immutable(f"{field}.{name}" if field else name, new.get(name))
 
 
 def port_problem(value: Any, field: str) -> StatusCause | None:

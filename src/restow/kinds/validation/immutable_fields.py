@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.apimachinery import field_errors as errors
 from restow.kinds.validation.fields import Causes, Object
 
 _RESOURCE: Final = "resource.k8s.io"
@@ -31,15 +30,13 @@ _FROZEN: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 }
 
 
-def frozen_problems(group: str, kind: str, new: Object, old: Object) -> Causes:
+def frozen_problems(causes: Causes, group: str, kind: str, new: Object, old: Object) -> None:
     """What was changed that may not change."""
-    causes: Causes = []
     for path in _FROZEN.get((group, kind), ()):
         value, before = _at(new, path), _at(old, path)
         # What is empty and what is not there are the same.
         if (value or None) != (before or None):
-            causes.append(errors.immutable(path, value))
-    return causes
+            causes.immutable(path, value)
 
 
 def _at(obj: Object, path: str) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.apimachinery import field_errors as errors
 from restow.apimachinery.metadata_rules import label_problems
 from restow.apimachinery.name_formats import (
     dns_1035_label_problem,
@@ -64,29 +63,27 @@ def _domain_path_problem(value: str) -> str | None:
 def _affinity_seconds(causes: Causes, field: str, value: Any) -> None:
     if isinstance(value, int) and not 0 < value <= _AFFINITY_SECONDS_MAX:
         why = f"must be greater than 0 and less than {_AFFINITY_SECONDS_MAX}"
-        causes.append(errors.invalid(field, value, why))
+        causes.invalid(field, value, why)
 
 
 def _greater_than_zero(causes: Causes, field: str, value: Any) -> None:
     if not isinstance(value, int) or value <= 0:
-        causes.append(errors.invalid(field, value or 0, "must be greater than zero"))
+        causes.invalid(field, value or 0, "must be greater than zero")
 
 
 def _period(causes: Causes, field: str, value: Any) -> None:
     _greater_than_zero(causes, field, value)
     if isinstance(value, int) and value > _PERIOD_SECONDS_MAX:
-        why = f"must be less than or equal to {_PERIOD_SECONDS_MAX}"
-        causes.append(errors.invalid(field, value, why))
+        causes.invalid(field, value, f"must be less than or equal to {_PERIOD_SECONDS_MAX}")
 
 
 def _window(causes: Causes, field: str, value: Any) -> None:
     if not isinstance(value, int):
         return
     if value < 0:
-        causes.append(errors.invalid(field, value, "must be greater than or equal to zero"))
+        causes.invalid(field, value, "must be greater than or equal to zero")
     elif value > _WINDOW_SECONDS_MAX:
-        why = f"must be less than or equal to {_WINDOW_SECONDS_MAX}"
-        causes.append(errors.invalid(field, value, why))
+        causes.invalid(field, value, f"must be less than or equal to {_WINDOW_SECONDS_MAX}")
 
 
 def _backend(causes: Causes, field: str, value: Any) -> None:
@@ -95,20 +92,20 @@ def _backend(causes: Causes, field: str, value: Any) -> None:
         why = "resource or service backend is required"
         if service is not None:
             why = "cannot set both resource and service backends"
-        causes.append(errors.invalid(field, "", why))
+        causes.invalid(field, "", why)
     elif service is not None:
         place = service.get("port") or {}
         if not place.get("name") and not place.get("number"):
-            causes.append(errors.required(field, "port name or number is required"))
+            causes.required(field, "port name or number is required")
         elif place.get("name") and place.get("number"):
-            causes.append(errors.invalid(field, "", "cannot set both port name & port number"))
+            causes.invalid(field, "", "cannot set both port name & port number")
 
 
 def _ingress_path(causes: Causes, field: str, value: Any) -> None:
     path, kind = value.get("path") or "", value.get("pathType")
     is_needed = kind in ("Exact", "Prefix") or (kind == "ImplementationSpecific" and path)
     if is_needed and not path.startswith("/"):
-        causes.append(errors.invalid(f"{field}.path", path, "must be an absolute path"))
+        causes.invalid(f"{field}.path", path, "must be an absolute path")
 
 
 def _host_problem(value: str) -> str | None:
@@ -119,28 +116,24 @@ def _peer(causes: Causes, field: str, value: Any) -> None:
     names = ("podSelector", "namespaceSelector", "ipBlock")
     found = [name for name in names if value.get(name) is not None]
     if not found:
-        causes.append(errors.required(field, "must specify a peer"))
+        causes.required(field, "must specify a peer")
     elif "ipBlock" in found and len(found) > 1:
-        why = "may not specify both ipBlock and another peer"
-        causes.append(errors.forbidden(field, why))
+        causes.forbidden(field, "may not specify both ipBlock and another peer")
 
 
 def _policy_port(causes: Causes, field: str, value: Any) -> None:
     start, end = value.get("port"), value.get("endPort")
     if isinstance(start, str):
         if problem := port_name_problem(start):
-            causes.append(errors.invalid(f"{field}.port", start, problem))
+            causes.invalid(f"{field}.port", start, problem)
     else:
         port(causes, f"{field}.port", start)
     if end is not None and start is None:
-        why = "may not be specified when `port` is not specified"
-        causes.append(errors.invalid(f"{field}.endPort", end, why))
+        causes.invalid(f"{field}.endPort", end, "may not be specified when `port` is not specified")
     elif isinstance(end, int) and isinstance(start, int) and end < start:
-        why = "must be greater than or equal to `port`"
-        causes.append(errors.invalid(f"{field}.endPort", end, why))
+        causes.invalid(f"{field}.endPort", end, "must be greater than or equal to `port`")
     elif end is not None and isinstance(start, str):
-        why = "may not be specified when `port` is non-numeric"
-        causes.append(errors.invalid(f"{field}.endPort", end, why))
+        causes.invalid(f"{field}.endPort", end, "may not be specified when `port` is non-numeric")
     port(causes, f"{field}.endPort", end)
 
 
@@ -158,7 +151,7 @@ def _distinct_taints(causes: Causes, _field: str, value: Any) -> None:
         if found in seen:
             # The reference looks for them in the metadata.
             where, why = f"metadata.taints[{index}]", "taints must be unique by key and effect pair"
-            causes.append(errors.duplicate_because(where, taint, why))
+            causes.duplicate_because(where, taint, why)
         seen.add(found)
 
 
@@ -171,40 +164,37 @@ def _limit_type(causes: Causes, field: str, value: Any) -> None:
     if problem is None and "/" not in value and value not in _STANDARD_LIMITS:
         problem = "must be a standard limit type or fully qualified"
     if problem:
-        causes.append(errors.invalid(field, value or "", problem))
+        causes.invalid(field, value or "", problem)
 
 
 def _exit_codes(causes: Causes, field: str, value: Any) -> None:
     operator = value.get("operator")
     if not operator:
-        why = 'valid values: ["In" "NotIn"]'
-        causes.append(errors.required(f"{field}.operator", why))
+        causes.required(f"{field}.operator", 'valid values: ["In" "NotIn"]')
     elif operator not in ("In", "NotIn"):
-        causes.append(errors.not_supported(f"{field}.operator", operator, ("In", "NotIn")))
+        causes.not_supported(f"{field}.operator", operator, ("In", "NotIn"))
     values = value.get("values") or []
     where = f"{field}.values"
     if not values:
-        causes.append(errors.invalid(where, values, "at least one value is required"))
+        causes.invalid(where, values, "at least one value is required")
     for index, each_value in enumerate(values):
         if operator == "In" and each_value == 0:
-            why = "must not be 0 for the In operator"
-            causes.append(errors.invalid(f"{where}[{index}]", each_value, why))
+            causes.invalid(f"{where}[{index}]", each_value, "must not be 0 for the In operator")
     distinct(causes, where, values)
     if values != sorted(values):
-        causes.append(errors.invalid(where, values, "must be ordered"))
+        causes.invalid(where, values, "must be ordered")
 
 
 def _failure_rule(causes: Causes, field: str, value: Any) -> None:
     actions = ("Count", "FailIndex", "FailJob", "Ignore")
     action = value.get("action")
     if not action:
-        why = 'valid values: ["Count" "FailIndex" "FailJob" "Ignore"]'
-        causes.append(errors.required(f"{field}.action", why))
+        causes.required(f"{field}.action", 'valid values: ["Count" "FailIndex" "FailJob" "Ignore"]')
     elif action not in actions:
-        causes.append(errors.not_supported(f"{field}.action", action, actions))
+        causes.not_supported(f"{field}.action", action, actions)
     if value.get("onExitCodes") is None and not value.get("onPodConditions"):
         why = "specifying one of OnExitCodes and OnPodConditions is required"
-        causes.append(errors.invalid(field, field, why))
+        causes.invalid(field, field, why)
 
 
 def _amount_of_claim(causes: Causes, field: str, value: Any) -> None:
@@ -212,18 +202,16 @@ def _amount_of_claim(causes: Causes, field: str, value: Any) -> None:
     where = f"{field}.count"
     if mode not in ("All", "ExactCount"):
         modes = ("All", "ExactCount")
-        causes.append(errors.not_supported(f"{field}.allocationMode", mode or "", modes))
+        causes.not_supported(f"{field}.allocationMode", mode or "", modes)
     elif mode == "ExactCount":
         _greater_than_zero(causes, where, count)
     elif count:
-        why = "must not be specified when allocationMode is 'All'"
-        causes.append(errors.invalid(where, count, why))
+        causes.invalid(where, count, "must not be specified when allocationMode is 'All'")
 
 
 def _request(causes: Causes, field: str, value: Any) -> None:
     if (value.get("exactly") is not None) == bool(value.get("firstAvailable")):
-        why = "exactly one of `exactly` or `firstAvailable` is required"
-        causes.append(errors.required(field, why))
+        causes.required(field, "exactly one of `exactly` or `firstAvailable` is required")
 
 
 _REFERENCE: Final[Fields] = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, Final
 
-from restow.apimachinery import field_errors as errors
 from restow.apimachinery import quantity
 from restow.kinds.validation.container_rules import check_amount, is_whole
 from restow.kinds.validation.fields import Causes, Object, listed, part
@@ -37,20 +36,18 @@ _ORDER: Final = (
 )
 
 
-def validate_limit_range(new: Object, old: Object | None) -> Causes:
+def validate_limit_range(causes: Causes, new: Object, old: Object | None) -> None:
     """Also on a change of it, unless its limits stay as they are."""
-    causes: Causes = []
     spec = part(new, "spec")
     if old is not None and spec == part(old, "spec"):
-        return causes
+        return
     kinds: set[Any] = set()
     for field, limit in listed(spec, "limits", "spec.limits"):
         kind = limit.get("type")
         if kind in kinds:
-            causes.append(errors.duplicate(f"{field}.type", kind))
+            causes.duplicate(f"{field}.type", kind)
         kinds.add(kind)
         _check_limit(causes, limit, field)
-    return causes
 
 
 def _check_limit(causes: Causes, limit: Object, field: str) -> None:
@@ -58,13 +55,12 @@ def _check_limit(causes: Causes, limit: Object, field: str) -> None:
     if kind == "Pod":
         for name in _USUAL:
             if limit.get(name):
-                why = "may not be specified when `type` is 'Pod'"
-                causes.append(errors.forbidden(f"{field}.{name}", why))
+                causes.forbidden(f"{field}.{name}", "may not be specified when `type` is 'Pod'")
     if kind == "PersistentVolumeClaim" and not any(
         "storage" in part(limit, name) for name in ("min", "max")
     ):
         why = "either minimum or maximum storage value is required, but neither was provided"
-        causes.append(errors.required(f"{field}.limits", why))
+        causes.required(f"{field}.limits", why)
     names: set[str] = set()
     for each in _LISTS:
         amounts = part(limit, each)
@@ -82,7 +78,7 @@ def _check_order(causes: Causes, limit: Object, field: str, name: str) -> None:
     for less, more, words, place, shown in _ORDER:
         if less in values and more in values and values[less] > values[more]:
             why = words.format(texts[less], texts[more])
-            causes.append(errors.invalid(f"{field}.{place}[{name}]", texts[shown], why))
+            causes.invalid(f"{field}.{place}[{name}]", texts[shown], why)
     _check_ratio(causes, f"{field}.maxLimitRequestRatio[{name}]", texts, values)
     if is_whole(name) and values.get("default", 0) != values.get("defaultRequest", 0):
         if not values.keys() >= set(_USUAL):
@@ -92,7 +88,7 @@ def _check_order(causes: Causes, limit: Object, field: str, name: str) -> None:
             f"{texts['defaultRequest']} in {name}"
         )
         where = f"{field}.defaultRequest[{name}]"
-        causes.append(errors.invalid(where, texts["defaultRequest"], why))
+        causes.invalid(where, texts["defaultRequest"], why)
 
 
 def _check_ratio(
@@ -103,9 +99,8 @@ def _check_ratio(
         return
     shown = texts["maxLimitRequestRatio"]
     if ratio < 1:
-        causes.append(errors.invalid(field, shown, f"ratio {shown} is less than 1"))
+        causes.invalid(field, shown, f"ratio {shown} is less than 1")
     if values.get("min") and "max" in values:
         most = values["max"] / values["min"]
         if ratio > most:
-            why = f"ratio {shown} is greater than max/min = {float(most):f}"
-            causes.append(errors.invalid(field, shown, why))
+            causes.invalid(field, shown, f"ratio {shown} is greater than max/min = {float(most):f}")

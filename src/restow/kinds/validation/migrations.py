@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from restow.apimachinery import field_errors as errors
 from restow.apimachinery.name_formats import (
     dns_1035_label_problem,
     qualified_name_problem,
@@ -45,15 +44,14 @@ FAILED_TEXT_LENGTH_MAX: Final = 1024
 _COUNTS: Final = ("pass", "scanned", "rewritten", "unchanged", "failed", "remaining", "secondsLeft")
 
 
-def validate_migration(new: Object, old: Object | None) -> Causes:
+def validate_migration(causes: Causes, new: Object, old: Object | None) -> None:
     """Of `storagemigration.k8s.io`, whose requests never change once they are made."""
-    causes: Causes = []
     _check_resource(causes, part(new, "spec", "resource"))
     status = part(new, "status")
     version = status.get("resourceVersion")
     if version and not _RESOURCE_VERSION.fullmatch(version):
         why = f"resource version is not well formed: {version[:512]}"
-        causes.append(errors.invalid("status.resourceVersion", version, why))
+        causes.invalid("status.resourceVersion", version, why)
     _check_conditions(causes, status)
     if old is not None:
         keep(causes, new, old, field="", names=("spec",))
@@ -61,19 +59,17 @@ def validate_migration(new: Object, old: Object | None) -> Causes:
         if before.get("resourceVersion"):
             keep(causes, status, before, field="status", names=("resourceVersion",))
         _check_final_conditions(causes, status, before)
-    return causes
 
 
-def validate_old_migration(new: Object, old: Object | None) -> Causes:
+def validate_old_migration(causes: Causes, new: Object, old: Object | None) -> None:
     """Of `migration.k8s.io`: the resource never changes, the place to go on at does."""
-    causes: Causes = []
     spec = part(new, "spec")
     resource = part(spec, "resource")
     if old is None:
         _check_resource(causes, resource)
         _check_label(causes, "spec.resource.version", resource.get("version") or "")
     elif resource != part(old, "spec", "resource"):
-        causes.append(errors.immutable("spec.resource", resource))
+        causes.immutable("spec.resource", resource)
     check_length(causes, spec, field="spec", names=("continueToken",), length_max=TOKEN_LENGTH_MAX)
     status = part(new, "status")
     if status != part(old, "status"):
@@ -83,24 +79,22 @@ def validate_old_migration(new: Object, old: Object | None) -> Causes:
         )
         _check_rate(causes, part(status, "progress").get("objectsPerSecond"))
         _check_failed_objects(causes, status)
-    return causes
 
 
 def _check_resource(causes: Causes, resource: Object) -> None:
     name, group = resource.get("resource") or "", resource.get("group") or ""
     if not name:
-        why = "resource is required to be set"
-        causes.append(errors.required("spec.resource.resource", why))
+        causes.required("spec.resource.resource", "resource is required to be set")
     _check_label(causes, "spec.resource.resource", name)
     problem = subdomain_problem(group) if group else None
     if problem is not None:
-        causes.append(errors.invalid("spec.resource.group", group, problem))
+        causes.invalid("spec.resource.group", group, problem)
 
 
 def _check_label(causes: Causes, field: str, text: str) -> None:
     problem = dns_1035_label_problem(text) if text else None
     if problem is not None:
-        causes.append(errors.invalid(field, text, problem))
+        causes.invalid(field, text, problem)
 
 
 # Conditions of `storagemigration.k8s.io`.
@@ -112,13 +106,13 @@ def _check_conditions(causes: Causes, status: Object) -> None:
         require(causes, condition, field=field, names=("type", "reason", "lastTransitionTime"))
         if condition.get("status") not in _CONDITION_STATUS:
             given = condition.get("status") or ""
-            causes.append(errors.not_supported(f"{field}.status", given, _CONDITION_STATUS))
+            causes.not_supported(f"{field}.status", given, _CONDITION_STATUS)
         kind = condition.get("type") or ""
         problem = qualified_name_problem(kind) if kind else None
         if problem is not None:
-            causes.append(errors.invalid(f"{field}.type", kind, problem))
+            causes.invalid(f"{field}.type", kind, problem)
         if kind in seen:
-            causes.append(errors.duplicate(f"{field}.type", kind))
+            causes.duplicate(f"{field}.type", kind)
         seen.add(kind)
         require_not_negative(causes, condition, field=field, names=("observedGeneration",))
         check_length(
@@ -129,14 +123,14 @@ def _check_conditions(causes: Causes, status: Object) -> None:
 
 def _check_reason(causes: Causes, field: str, reason: str) -> None:
     if len(reason) > REASON_LENGTH_MAX:
-        causes.append(errors.too_long(field, length_max=REASON_LENGTH_MAX))
+        causes.too_long(field, length_max=REASON_LENGTH_MAX)
     elif reason and not _CONDITION_REASON.fullmatch(reason):
         why = (
             "a condition reason must start with alphabetic character, optionally followed by a "
             "string of alphanumeric characters or '_,:', and must end with an alphanumeric "
             "character or '_'"
         )
-        causes.append(errors.invalid(field, reason, why))
+        causes.invalid(field, reason, why)
 
 
 def _check_final_conditions(causes: Causes, status: Object, before: Object) -> None:
@@ -144,11 +138,11 @@ def _check_final_conditions(causes: Causes, status: Object, before: Object) -> N
     conditions = status.get("conditions") or []
     if {"Succeeded", "Failed"} <= is_true:
         why = "Both success and failed conditions cannot be true at the same time"
-        causes.append(errors.invalid("status.conditions", conditions, why))
+        causes.invalid("status.conditions", conditions, why)
     for kind, word in (("Succeeded", "Success"), ("Failed", "Failed")):
         if kind in was_true and kind not in is_true:
             why = f"{word} condition cannot be set to false once it is true"
-            causes.append(errors.invalid("status.conditions", conditions, why))
+            causes.invalid("status.conditions", conditions, why)
 
 
 def _true_conditions(status: Object) -> set[str]:
@@ -171,7 +165,7 @@ def _check_old_conditions(causes: Causes, status: Object) -> None:
         require_one_of(causes, condition, field=field, name="status", values=_CONDITION_STATUS)
         kind = condition.get("type") or ""
         if kind in seen:
-            causes.append(errors.duplicate(f"{field}.type", kind))
+            causes.duplicate(f"{field}.type", kind)
         seen.add(kind)
         check_length(
             causes, condition, field=field, names=("type", "reason"), length_max=REASON_LENGTH_MAX
@@ -184,7 +178,7 @@ def _check_old_conditions(causes: Causes, status: Object) -> None:
 def _check_rate(causes: Causes, rate: object) -> None:
     if isinstance(rate, int | float) and rate < 0:
         why = "must be greater than or equal to 0"
-        causes.append(errors.invalid("status.progress.objectsPerSecond", rate, why))
+        causes.invalid("status.progress.objectsPerSecond", rate, why)
 
 
 def _check_failed_objects(causes: Causes, status: Object) -> None:
@@ -203,4 +197,4 @@ def _check_failed_objects(causes: Causes, status: Object) -> None:
 def _check_count(causes: Causes, status: Object, name: str, count_max: int) -> None:
     count = len(status.get(name) or ())
     if count > count_max:
-        causes.append(errors.too_many(f"status.{name}", count=count, count_max=count_max))
+        causes.too_many(f"status.{name}", count=count, count_max=count_max)

@@ -73,21 +73,22 @@ def keep_rest(new: Object, old: Object, *, subresource: str) -> None:
                 fields.pop(name, None)
 
 
-def change_problems(new: Object, old: Object, *, subresource: str) -> Causes:
+def change_problems(causes: Causes, new: Object, old: Object, *, subresource: str) -> None:
     """What is wrong with a change of a pod by a path."""
-    causes: Causes = []
     is_mirror = MIRROR in part(old, "metadata", "annotations")
     if subresource == EPHEMERAL:
         if is_mirror:
-            return [errors.forbidden("[]", "static pods do not support ephemeral containers")]
+            causes.forbidden("[]", "static pods do not support ephemeral containers")
+            return
         _check_ephemeral(causes, part(new, "spec"), part(old, "spec"))
     elif subresource == RESIZE:
         if is_mirror:
-            return [errors.forbidden("[]", "static pods cannot be resized")]
+            causes.forbidden("[]", "static pods cannot be resized")
+            return
         if part(old, "spec", "os").get("name") == "windows":
-            return [errors.forbidden("[]", "windows pods cannot be resized")]
+            causes.forbidden("[]", "windows pods cannot be resized")
+            return
         _check_resize(causes, new, old)
-    return causes
 
 
 def _check_ephemeral(causes: Causes, spec: Object, old: Object) -> None:
@@ -97,13 +98,13 @@ def _check_ephemeral(causes: Causes, spec: Object, old: Object) -> None:
         require(causes, each, field=place, names=("name", "image"))
         name = each.get("name") or ""
         if name and (problem := dns_label_problem(name)):
-            causes.append(errors.invalid(f"{place}.name", name, problem))
+            causes.invalid(f"{place}.name", name, problem)
         elif name in names:
-            causes.append(errors.duplicate(f"{place}.name", name))
+            causes.duplicate(f"{place}.name", name)
         names.add(name or None)
         target = each.get("targetContainerName")
         if target and target not in others:
-            causes.append(errors.not_found(f"{place}.targetContainerName", target))
+            causes.not_found(f"{place}.targetContainerName", target)
         causes += [
             errors.forbidden(f"{place}.{field}", _NOT_EPHEMERAL_TEXT)
             for field in _NOT_EPHEMERAL
@@ -121,27 +122,25 @@ def _check_ephemeral(causes: Causes, spec: Object, old: Object) -> None:
         what = "removed" if name not in now else "changed"
         if now.get(name) != each:
             why = f'existing ephemeral containers "{name}" may not be {what}\n'
-            causes.append(errors.forbidden("spec.ephemeralContainers", why))
+            causes.forbidden("spec.ephemeralContainers", why)
 
 
 def _check_resize(causes: Causes, new: Object, old: Object) -> None:
     spec, before = part(new, "spec"), part(old, "spec")
     quality = part(old, "status").get("qosClass") or service_class(before)
     if service_class(spec) != quality:
-        why = "Pod QOS Class may not change as a result of resizing"
-        causes.append(errors.invalid("spec", quality, why))
+        causes.invalid("spec", quality, "Pod QOS Class may not change as a result of resizing")
     in_order = True
     for name in _CONTAINERS:
         was, now = _list(before, name), _list(spec, name)
         if len(was) != len(now):
-            why = f"{name} may not be added or removed on resize"
-            causes.append(errors.forbidden(f"spec.{name}", why))
+            causes.forbidden(f"spec.{name}", f"{name} may not be added or removed on resize")
             in_order = False
             continue
         for index, (one, other) in enumerate(zip(now, was, strict=True)):
             if one.get("name") != other.get("name"):
                 why = f"{name} may not be renamed or reordered on resize"
-                causes.append(errors.forbidden(f"spec.{name}[{index}].name", why))
+                causes.forbidden(f"spec.{name}[{index}].name", why)
                 in_order = False
     if in_order:
         for name in ("initContainers", "containers"):
@@ -154,15 +153,13 @@ def _check_amounts(causes: Causes, now: list[Object], before: list[Object], *, n
         resources, was = part(one, "resources"), part(other, "resources")
         for kind in ("requests", "limits"):
             if part(was, kind).keys() - part(resources, kind).keys():
-                why = f"resource {kind} cannot be removed"
-                causes.append(errors.forbidden(f"{place}.resources.{kind}", why))
+                causes.forbidden(f"{place}.resources.{kind}", f"resource {kind} cannot be removed")
         if _unresized(one) != _unresized(other):
             if name == "containers":
-                why = "only cpu and memory resources are mutable"
-                causes.append(errors.forbidden("spec", why))
+                causes.forbidden("spec", "only cpu and memory resources are mutable")
             else:
                 why = "only cpu and memory resources for init or sidecar containers are mutable"
-                causes.append(errors.forbidden(place, why))
+                causes.forbidden(place, why)
 
 
 def _resized(spec: Object, before: Object, name: str) -> list[Object]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from restow.apimachinery import field_errors as errors
 from restow.apimachinery.metadata_rules import annotation_problems, label_problems
 from restow.apimachinery.name_formats import (
     dns_label_problem,
@@ -105,13 +104,13 @@ def _local_path_problem(value: str) -> str | None:
 
 def _weight(causes: Causes, field: str, value: Any) -> None:
     if not 1 <= (value or 0) <= _WEIGHT_MAX:
-        causes.append(errors.invalid(field, value, f"must be in the range 1-{_WEIGHT_MAX}"))
+        causes.invalid(field, value, f"must be in the range 1-{_WEIGHT_MAX}")
 
 
 def option_named(causes: Causes, field: str, value: Any) -> None:
     """An option of a resolver has a name."""
     if not value.get("name"):
-        causes.append(errors.required(field, "must not be empty"))
+        causes.required(field, "must not be empty")
 
 
 def key_problem(value: str) -> str | None:
@@ -136,16 +135,15 @@ def _handler(causes: Causes, field: str, value: Any) -> None:
     """Of a probe, or of what is done at the beginning and the end: in one way."""
     found = [name for name in _HANDLERS if value.get(name) is not None]
     if not found:
-        causes.append(errors.required(field, "must specify a handler type"))
+        causes.required(field, "must specify a handler type")
     for name in found[1:]:
-        why = "may not specify more than 1 handler type"
-        causes.append(errors.forbidden(f"{field}.{name}", why))
+        causes.forbidden(f"{field}.{name}", "may not specify more than 1 handler type")
 
 
 def _port_or_name(causes: Causes, field: str, value: Any) -> None:
     if isinstance(value, str):
         if problem := port_name_problem(value):
-            causes.append(errors.invalid(field, value, problem))
+            causes.invalid(field, value, problem)
     else:
         port(causes, field, value or 0)
 
@@ -165,19 +163,19 @@ def _toleration(causes: Causes, field: str, value: Any) -> None:
             "operator must be Exists when `key` is empty, which means "
             '"match all values and all keys"'
         )
-        causes.append(errors.invalid(f"{field}.operator", operator, why))
+        causes.invalid(f"{field}.operator", operator, why)
     if value.get("tolerationSeconds") is not None and effect != "NoExecute":
         why = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-        causes.append(errors.invalid(f"{field}.effect", effect, why))
+        causes.invalid(f"{field}.effect", effect, why)
     if operator in ("", "Equal"):
         text(label_value_problem)(causes, f"{field}.operator", value.get("value"))
     elif operator == "Exists" and value.get("value"):
         why = "value must be empty when `operator` is 'Exists'"
-        causes.append(errors.invalid(f"{field}.operator", value["value"], why))
+        causes.invalid(f"{field}.operator", value["value"], why)
     elif operator != "Exists":
         # Those that compare are known, but not in use.
         named = _TOLERATING if operator in _TOLERATING else _TOLERATING[:2]
-        causes.append(errors.not_supported(f"{field}.operator", operator, named))
+        causes.not_supported(f"{field}.operator", operator, named)
     _effect(causes, f"{field}.effect", effect)
 
 
@@ -186,17 +184,14 @@ def _requirement(causes: Causes, field: str, value: Any) -> None:
     operator, values = value.get("operator") or "", value.get("values") or []
     where = f"{field}.values"
     if operator in _WITH_VALUES and not values:
-        why = "must be specified when `operator` is 'In' or 'NotIn'"
-        causes.append(errors.required(where, why))
+        causes.required(where, "must be specified when `operator` is 'In' or 'NotIn'")
     elif operator in _NUMBERED and len(values) != 1:
-        why = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-        causes.append(errors.required(where, why))
+        causes.required(where, "must be specified single value when `operator` is 'Lt' or 'Gt'")
     elif operator in ("Exists", "DoesNotExist") and values:
         why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-        causes.append(errors.forbidden(where, why))
+        causes.forbidden(where, why)
     elif operator not in (*_WITH_VALUES, *_NUMBERED, "Exists", "DoesNotExist"):
-        why = "not a valid selector operator"
-        causes.append(errors.invalid(f"{field}.operator", operator, why))
+        causes.invalid(f"{field}.operator", operator, "not a valid selector operator")
 
 
 def _template(causes: Causes, field: str, value: Any) -> None:
@@ -208,11 +203,11 @@ def _template(causes: Causes, field: str, value: Any) -> None:
         causes += annotation_problems(notes, f"{field}.annotations")
     if (value.get("spec") or {}).get("ephemeralContainers"):
         why = "ephemeral containers not allowed in pod template"
-        causes.append(errors.forbidden(f"{field}.spec.ephemeralContainers", why))
+        causes.forbidden(f"{field}.spec.ephemeralContainers", why)
 
 
 def _selector(causes: Causes, field: str, value: Any) -> None:
-    causes += check_selector(value, field)
+    check_selector(causes, value, field)
 
 
 def _dns(causes: Causes, field: str, value: Any) -> None:
@@ -221,25 +216,23 @@ def _dns(causes: Causes, field: str, value: Any) -> None:
         return
     config = value.get("dnsConfig")
     if config is None:
-        why = "must provide `dnsConfig` when `dnsPolicy` is None"
-        causes.append(errors.required(f"{field}.dnsConfig", why))
+        causes.required(f"{field}.dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None")
     elif not config.get("nameservers"):
         why = "must provide at least one DNS nameserver when `dnsPolicy` is None"
-        causes.append(errors.required(f"{field}.dnsConfig.nameservers", why))
+        causes.required(f"{field}.dnsConfig.nameservers", why)
 
 
 def _environment(causes: Causes, field: str, value: Any) -> None:
     if not any(value.get(name) is not None for name in ("configMapRef", "secretRef")):
         where = field.rpartition("[")[0]
-        why = "must specify one of: `configMapRef` or `secretRef`"
-        causes.append(errors.invalid(where, "", why))
+        causes.invalid(where, "", "must specify one of: `configMapRef` or `secretRef`")
 
 
 def _resource_claim(causes: Causes, field: str, value: Any) -> None:
     names = ("resourceClaimName", "resourceClaimTemplateName")
     if not any(value.get(name) is not None for name in names):
         why = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-        causes.append(errors.invalid(field, value.get("name") or "", why))
+        causes.invalid(field, value.get("name") or "", why)
     for name in names:
         if value.get(name) is not None:
             filled(subdomain_problem)(causes, f"{field}.{name}", value[name])
@@ -255,11 +248,11 @@ def _probe(causes: Causes, field: str, value: Any) -> None:
     _handler(causes, field, value)
     if not field.endswith("readinessProbe") and value.get("successThreshold") not in (None, 1):
         found = value["successThreshold"]
-        causes.append(errors.invalid(f"{field}.successThreshold", found, "must be 1"))
+        causes.invalid(f"{field}.successThreshold", found, "must be 1")
     if field.endswith("readinessProbe") and value.get("terminationGracePeriodSeconds") is not None:
         where = f"{field}.terminationGracePeriodSeconds"
         why = "must not be set for readinessProbes"
-        causes.append(errors.invalid(where, value["terminationGracePeriodSeconds"], why))
+        causes.invalid(where, value["terminationGracePeriodSeconds"], why)
 
 
 _KEY_SELECTOR: Final[Fields] = {
@@ -280,8 +273,7 @@ _PROFILES: Final = ("Localhost", "RuntimeDefault", "Unconfined")
 def _env_source(causes: Causes, field: str, value: Any) -> None:
     if not any(value.get(name) is not None for name in _ENV_SOURCES):
         named = ", ".join(f"`{name}`" for name in _ENV_SOURCES[:-1])
-        why = f"must specify one of: {named} or `{_ENV_SOURCES[-1]}`"
-        causes.append(errors.invalid(field, "", why))
+        causes.invalid(field, "", f"must specify one of: {named} or `{_ENV_SOURCES[-1]}`")
 
 
 RULES: Final[dict[str, Fields]] = {

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.apimachinery import field_errors as errors
 from restow.apimachinery.name_formats import dns_label_problem, subdomain_problem
 from restow.kinds.validation.fields import (
     Causes,
@@ -37,12 +36,12 @@ def check_pod_spec(
     """All rules; `restart` says what may become of a container that has ended, and `claims` what
     volumes there will be besides its own."""
     if not spec.get("containers"):
-        causes.append(errors.required(f"{field}.containers"))
+        causes.required(f"{field}.containers")
     require_one_of(causes, spec, field=field, name="restartPolicy", values=restart)
     for name, rule in (("hostname", dns_label_problem), ("nodeName", subdomain_problem)):
         text = spec.get(name)
         if text and (problem := rule(text)):
-            causes.append(errors.invalid(f"{field}.{name}", text, problem))
+            causes.invalid(f"{field}.{name}", text, problem)
     volumes = _check_volumes(causes, spec, field) | set(claims)
     names: set[str] = set()
     for each in _CONTAINERS:
@@ -57,7 +56,7 @@ def _check_volumes(causes: Causes, spec: Object, field: str) -> set[Any]:
     for place, volume in listed(spec, "volumes", f"{field}.volumes"):
         require(causes, volume, field=place, names=("name",))
         if volume.get("name") in volumes:
-            causes.append(errors.duplicate(f"{place}.name", volume.get("name")))
+            causes.duplicate(f"{place}.name", volume.get("name"))
         volumes.add(volume.get("name"))
     return volumes
 
@@ -69,9 +68,9 @@ def _check_container_name(
     name = container.get("name") or ""
     problem = dns_label_problem(name) if name else None
     if problem is not None:
-        causes.append(errors.invalid(f"{field}.name", name, problem))
+        causes.invalid(f"{field}.name", name, problem)
     elif name in names:
-        causes.append(errors.duplicate(f"{field}.name", name))
+        causes.duplicate(f"{field}.name", name)
     names.add(name)
 
 
@@ -80,7 +79,7 @@ def _check_container(causes: Causes, container: Object, *, field: str, volumes: 
     for place, port in listed(container, "ports", f"{field}.ports"):
         number = port.get("containerPort")
         if not number:
-            causes.append(errors.required(f"{place}.containerPort"))
+            causes.required(f"{place}.containerPort")
         elif problem := port_problem(number, f"{place}.containerPort"):
             causes.append(problem)
     for place, variable in listed(container, "env", f"{field}.env"):
@@ -88,4 +87,4 @@ def _check_container(causes: Causes, container: Object, *, field: str, volumes: 
     for place, mount in listed(container, "volumeMounts", f"{field}.volumeMounts"):
         require(causes, mount, field=place, names=("name", "mountPath"))
         if mount.get("name") and mount["name"] not in volumes:
-            causes.append(errors.not_found(f"{place}.name", mount["name"]))
+            causes.not_found(f"{place}.name", mount["name"])

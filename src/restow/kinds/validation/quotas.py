@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from restow.apimachinery import field_errors as errors
 from restow.apimachinery import quantity
 from restow.apimachinery.name_formats import qualified_name_problem
 from restow.kinds.validation.fields import Causes, Object, part
@@ -64,8 +63,7 @@ _EXISTS_ONLY: Final = (
 _IMMUTABLE: Final = "field is immutable"
 
 
-def validate_quota(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_quota(causes: Causes, new: Object, old: Object | None) -> None:
     spec = part(new, "spec")
     _check_values(causes, part(spec, "hard"), "spec.hard")
     for name in ("hard", "used"):
@@ -76,25 +74,24 @@ def validate_quota(new: Object, old: Object | None) -> Causes:
     _check_opposites(causes, scopes, "spec.scopes", scopes)
     _check_selector(causes, spec)
     if old is not None and set(scopes) != set(part(old, "spec").get("scopes") or []):
-        causes.append(errors.invalid("spec.scopes", scopes, _IMMUTABLE))
-    return causes
+        causes.invalid("spec.scopes", scopes, _IMMUTABLE)
 
 
 def _check_values(causes: Causes, values: Object, field: str) -> None:
     for name, value in values.items():
         place = f"{field}[{name}]"
         if problem := qualified_name_problem(name):
-            causes.append(errors.invalid(place, name, problem))
+            causes.invalid(place, name, problem)
         elif "/" not in name and name not in _STANDARD and not name.startswith(_PREFIXES):
-            causes.append(errors.invalid(place, name, "must be a standard resource for quota"))
+            causes.invalid(place, name, "must be a standard resource for quota")
         try:
             number = quantity.parse(str(value))
         except ValueError:
             continue  # its type was checked before
         if number < 0:
-            causes.append(errors.invalid(place, value, "must be greater than or equal to 0"))
+            causes.invalid(place, value, "must be greater than or equal to 0")
         if name in _WHOLE and number.denominator != 1:
-            causes.append(errors.invalid(place, value, "must be an integer"))
+            causes.invalid(place, value, "must be an integer")
 
 
 def _check_scope(
@@ -102,18 +99,18 @@ def _check_scope(
 ) -> None:
     """`own` is where the scope itself stands, `field` what it is a part of."""
     if scope not in _SCOPES:
-        causes.append(errors.invalid(own, shown if own == field else scope, "unsupported scope"))
+        causes.invalid(own, shown if own == field else scope, "unsupported scope")
         return
     for name in sorted(hard):
         is_standard = name in _STANDARD or name.startswith(_PREFIXES)
         if is_standard and name not in _SCOPES[scope]:
-            causes.append(errors.invalid(field, shown, "unsupported scope applied to resource"))
+            causes.invalid(field, shown, "unsupported scope applied to resource")
 
 
 def _check_opposites(causes: Causes, scopes: Iterable[str], field: str, shown: Any) -> None:
     for pair in _OPPOSITES:
         if pair <= set(scopes):
-            causes.append(errors.invalid(field, shown, "conflicting scopes"))
+            causes.invalid(field, shown, "conflicting scopes")
 
 
 def _check_selector(causes: Causes, spec: Object) -> None:
@@ -128,15 +125,13 @@ def _check_selector(causes: Causes, spec: Object) -> None:
             _check_scope(causes, scope, hard, field=field, own=own, shown=selector)
         seen.add(scope)
         if scope in _SCOPES and scope not in _WITH_VALUES and operator != "Exists":
-            causes.append(errors.invalid(f"{field}.operator", operator, _EXISTS_ONLY))
+            causes.invalid(f"{field}.operator", operator, _EXISTS_ONLY)
         if operator in ("In", "NotIn") and not values:
             why = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
-            causes.append(errors.required(f"{field}.values", why))
+            causes.required(f"{field}.values", why)
         elif operator in ("Exists", "DoesNotExist") and values:
             why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-            causes.append(errors.invalid(f"{field}.values", values, why))
+            causes.invalid(f"{field}.values", values, why)
         elif operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
-            causes.append(
-                errors.invalid(f"{field}.operator", operator, "not a valid selector operator")
-            )
+            causes.invalid(f"{field}.operator", operator, "not a valid selector operator")
     _check_opposites(causes, scopes, field, spec.get("scopes") or [])

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from restow.apimachinery import field_errors as errors
 from restow.apimachinery import quantity
 from restow.apimachinery.types import ListOf, MapOf, Struct, StructRef
 from restow.kinds.validation.fields import NOT_NEGATIVE, Causes, Object
@@ -35,7 +34,7 @@ def anything(_causes: Causes, _field: str, _value: Any) -> None:
 def needed(causes: Causes, field: str, value: Any) -> None:
     """There, and not empty."""
     if not value and value != 0 and value is not False:
-        causes.append(errors.required(field))
+        causes.required(field)
 
 
 def needed_because(why: str) -> Rule:
@@ -43,7 +42,7 @@ def needed_because(why: str) -> Rule:
 
     def check(causes: Causes, field: str, value: Any) -> None:
         if not value:
-            causes.append(errors.required(field, why))
+            causes.required(field, why)
 
     return check
 
@@ -53,7 +52,7 @@ def present_because(why: str) -> Rule:
 
     def check(causes: Causes, field: str, value: Any) -> None:
         if value is None:
-            causes.append(errors.required(field, why))
+            causes.required(field, why)
 
     return check
 
@@ -77,7 +76,7 @@ def one_of(*values: str) -> Rule:
 
     def check(causes: Causes, field: str, value: Any) -> None:
         if value is not None and value not in values:
-            causes.append(errors.not_supported(field, value, values))
+            causes.not_supported(field, value, values)
 
     return check
 
@@ -99,7 +98,7 @@ def filled(problem: Callable[[str], str | None]) -> Rule:
 
     def check(causes: Causes, field: str, value: Any) -> None:
         if why := problem(value or ""):
-            causes.append(errors.invalid(field, value or "", why))
+            causes.invalid(field, value or "", why)
 
     return check
 
@@ -107,7 +106,7 @@ def filled(problem: Callable[[str], str | None]) -> Rule:
 def filled_number(causes: Causes, field: str, value: Any) -> None:
     """A number that is there, and not zero."""
     if not value:
-        causes.append(errors.required(field))
+        causes.required(field)
 
 
 def number(least: int, most: int = INT32_MAX) -> Rule:
@@ -116,7 +115,7 @@ def number(least: int, most: int = INT32_MAX) -> Rule:
 
     def check(causes: Causes, field: str, value: Any) -> None:
         if isinstance(value, int) and not least <= value <= most:
-            causes.append(errors.invalid(field, value, why))
+            causes.invalid(field, value, why)
 
     return check
 
@@ -124,13 +123,13 @@ def number(least: int, most: int = INT32_MAX) -> Rule:
 def not_negative(causes: Causes, field: str, value: Any) -> None:
     """A number that is not below zero, if there is one."""
     if isinstance(value, int) and value < 0:
-        causes.append(errors.invalid(field, value, NOT_NEGATIVE))
+        causes.invalid(field, value, NOT_NEGATIVE)
 
 
 def positive(causes: Causes, field: str, value: Any) -> None:
     """A number above zero, if there is one."""
     if isinstance(value, int) and value <= 0:
-        causes.append(errors.invalid(field, value, "must be greater than 0"))
+        causes.invalid(field, value, "must be greater than 0")
 
 
 def text(problem: Callable[[str], str | None]) -> Rule:
@@ -138,7 +137,7 @@ def text(problem: Callable[[str], str | None]) -> Rule:
 
     def check(causes: Causes, field: str, value: Any) -> None:
         if isinstance(value, str) and value and (why := problem(value)):
-            causes.append(errors.invalid(field, value, why))
+            causes.invalid(field, value, why)
 
     return check
 
@@ -174,7 +173,7 @@ def distinct(causes: Causes, field: str, value: Any) -> None:
     seen: set[str] = set()
     for index, item in enumerate(value if isinstance(value, list) else ()):
         if item in seen:
-            causes.append(errors.duplicate(f"{field}[{index}]", item))
+            causes.duplicate(f"{field}[{index}]", item)
         seen.add(item)
 
 
@@ -186,7 +185,7 @@ def distinct_by(name: str) -> Rule:
         for index, item in enumerate(value if isinstance(value, list) else ()):
             found = item.get(name)
             if found and found in seen:
-                causes.append(errors.duplicate(f"{field}[{index}].{name}", found))
+                causes.duplicate(f"{field}[{index}].{name}", found)
             seen.add(found)
 
     return check
@@ -198,9 +197,9 @@ def some_of(*names: str, why: str, most: int = 1) -> Rule:
     def check(causes: Causes, field: str, value: Any) -> None:
         count = sum(value.get(name) is not None for name in names)
         if count == 0:
-            causes.append(errors.required(field, why))
+            causes.required(field, why)
         elif count > most:
-            causes.append(errors.forbidden(field, "may not specify more than 1"))
+            causes.forbidden(field, "may not specify more than 1")
 
     return check
 
@@ -209,7 +208,7 @@ def amounts(causes: Causes, field: str, value: Any) -> None:
     """Quantities by name, none of which is below zero."""
     for name, amount in value.items() if isinstance(value, dict) else ():
         if str(amount).startswith("-") and quantity.parse(str(amount)) < 0:
-            causes.append(errors.invalid(f"{field}[{name}]", str(amount), NOT_NEGATIVE))
+            causes.invalid(f"{field}[{name}]", str(amount), NOT_NEGATIVE)
 
 
 def walk_of(struct: Struct, tables: Mapping[str, Fields]) -> Walk | None:

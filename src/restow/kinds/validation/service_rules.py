@@ -34,10 +34,10 @@ def check_service(causes: Causes, field: str, spec: Any) -> None:
     # The reference spells it so.
     ranges = f"{field}.LoadBalancerSourceRanges"
     if spec.get("loadBalancerSourceRanges") and kind != _BALANCED:
-        causes.append(errors.forbidden(ranges, _BALANCED_ONLY))
+        causes.forbidden(ranges, _BALANCED_ONLY)
     for index, each in enumerate(spec.get("loadBalancerSourceRanges") or ()):
         if problem := cidr_problem(each):
-            causes.append(errors.invalid(f"{ranges}[{index}]", each, problem))
+            causes.invalid(f"{ranges}[{index}]", each, problem)
     _check_node_ports(causes, field, spec)
 
 
@@ -45,14 +45,13 @@ def _check_addresses(causes: Causes, field: str, spec: Any) -> None:
     kind, own, found = spec.get("type"), spec.get("clusterIP"), spec.get("clusterIPs") or []
     if kind == _EXTERNAL:
         if own or found:
-            why = "may not be set for ExternalName services"
-            causes.append(errors.forbidden(f"{field}.clusterIPs", why))
+            causes.forbidden(f"{field}.clusterIPs", "may not be set for ExternalName services")
     elif kind in _OUTSIDE and own == _HEADLESS:
         why = f"may not be set to 'None' for {kind} services"
-        causes.append(errors.invalid(f"{field}.clusterIPs[0]", own, why))
+        causes.invalid(f"{field}.clusterIPs[0]", own, why)
     elif found and found[0] != own:
         why = "first value must match `clusterIP`" if own else "must be empty when `clusterIP` is"
-        causes.append(errors.invalid(f"{field}.clusterIPs", found, why))
+        causes.invalid(f"{field}.clusterIPs", found, why)
 
 
 def _check_traffic(causes: Causes, field: str, spec: Any) -> None:
@@ -60,14 +59,13 @@ def _check_traffic(causes: Causes, field: str, spec: Any) -> None:
     is_outside = kind in _OUTSIDE or (kind == "ClusterIP" and spec.get("externalIPs"))
     where = f"{field}.externalTrafficPolicy"
     if policy and not is_outside:
-        why = "may only be set for externally-accessible services"
-        causes.append(errors.invalid(where, policy, why))
+        causes.invalid(where, policy, "may only be set for externally-accessible services")
     elif policy is not None and policy not in _POLICIES:
-        causes.append(errors.not_supported(where, policy, _POLICIES))
+        causes.not_supported(where, policy, _POLICIES)
     port = spec.get("healthCheckNodePort")
     if port and (kind != _BALANCED or policy != "Local"):
         why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
-        causes.append(errors.invalid(f"{field}.healthCheckNodePort", port, why))
+        causes.invalid(f"{field}.healthCheckNodePort", port, why)
 
 
 def _check_node_ports(causes: Causes, field: str, spec: Any) -> None:
@@ -78,9 +76,7 @@ def _check_node_ports(causes: Causes, field: str, spec: Any) -> None:
             continue
         named = (port.get("protocol"), number)
         if kind == "ClusterIP":
-            why = "may not be used when `type` is 'ClusterIP'"
-            causes.append(errors.forbidden(f"{place}.nodePort", why))
+            causes.forbidden(f"{place}.nodePort", "may not be used when `type` is 'ClusterIP'")
         elif named in taken:
-            why = "provided port is already allocated"
-            causes.append(errors.invalid(f"{place}.nodePort", number, why))
+            causes.invalid(f"{place}.nodePort", number, "provided port is already allocated")
         taken.add(named)

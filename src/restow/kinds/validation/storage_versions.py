@@ -43,20 +43,23 @@ KEY_LENGTH_MAX: Final = 2048
 REPORTER_LENGTH_MAX: Final = 1024
 
 
-def validate_storage_version(new: Object, old: Object | None) -> Causes:
+def validate_storage_version(causes: Causes, new: Object, old: Object | None) -> None:
     """Of `internal.apiserver.k8s.io`: a name when it is new, a status when it changes."""
     if old is None:
-        return _name_causes(new, ("group", "resource"))
+        _name_causes(causes, new, ("group", "resource"))
+        return
     status = part(new, "status")
-    return [] if status == part(old, "status") else _status_causes(status)
+    if status != part(old, "status"):
+        _status_causes(causes, status)
 
 
-def validate_vote(new: Object, old: Object | None) -> Causes:
+def validate_vote(causes: Causes, new: Object, old: Object | None) -> None:
     """Of `kube-apiserver.internal.k8s.io`, where the servers vote on the version to store."""
-    causes = _name_causes(new, ("group", "version", "resource")) if old is None else []
+    if old is None:
+        _name_causes(causes, new, ("group", "version", "resource"))
     selected = new.get("selectedVersion") or ""
     if not selected:
-        causes.append(errors.required("selectedVersion", "a version is always selected"))
+        causes.required("selectedVersion", "a version is always selected")
     else:
         _check_api_version(causes, "selectedVersion", selected)
     seen: set[str] = set()
@@ -64,36 +67,33 @@ def validate_vote(new: Object, old: Object | None) -> Causes:
         _check_server(causes, field, candidate, seen)
         preferred = candidate.get("preferredVersion") or ""
         _check_api_version(causes, f"{field}.preferredVersion", preferred)
-    return causes
 
 
-def validate_storage_state(new: Object, old: Object | None) -> Causes:
+def validate_storage_state(causes: Causes, new: Object, old: Object | None) -> None:
     """Of `migration.k8s.io`: the name tells the resource, so the resource never changes."""
     plural, group = _resource_of(new)
     if old is not None:
         status = part(new, "status")
-        causes = [] if status == part(old, "status") else _state_status_causes(status)
+        if status != part(old, "status"):
+            _state_status_causes(causes, status)
         if (plural, group) != _resource_of(old):
-            causes.append(errors.immutable("spec.resource", part(new, "spec", "resource")))
-        return causes
+            causes.immutable("spec.resource", part(new, "spec", "resource"))
+        return
     if not plural:
-        return [errors.required("spec.resource.resource")]
-    causes = [
-        errors.invalid("spec.resource.resource", plural, why) for why in _label_problems(plural)
-    ]
-    if group:
-        whys = _subdomain_problems(group)
-        causes += [errors.invalid("spec.resource.group", group, why) for why in whys]
+        causes.required("spec.resource.resource")
+        return
+    for why in _label_problems(plural):
+        causes.invalid("spec.resource.resource", plural, why)
+    for why in _subdomain_problems(group) if group else ():
+        causes.invalid("spec.resource.group", group, why)
     wanted = f"{plural}.{group}" if group else plural
     name = part(new, "metadata").get("name")
     if not causes and name and name != wanted:
-        causes.append(errors.invalid("metadata.name", name, f"{_STATE_NAME_RULE}: {wanted}"))
-    return causes
+        causes.invalid("metadata.name", name, f"{_STATE_NAME_RULE}: {wanted}")
 
 
-def _state_status_causes(status: Object) -> Causes:
+def _state_status_causes(causes: Causes, status: Object) -> None:
     """Hashes mean nothing to a server; what is bounded is how many there are, and how long."""
-    causes: Causes = []
     for name, count_max in (
         ("persistedStorageVersionHashes", HASHES_MAX),
         ("persistedEncryptionKeys", HASHES_MAX),
@@ -101,7 +101,7 @@ def _state_status_causes(status: Object) -> Causes:
     ):
         count = len(status.get(name) or ())
         if count > count_max:
-            causes.append(errors.too_many(f"status.{name}", count=count, count_max=count_max))
+            causes.too_many(f"status.{name}", count=count, count_max=count_max)
     for name, length_max in (
         ("persistedStorageVersionHashes", HASH_LENGTH_MAX),
         ("persistedEncryptionKeys", KEY_LENGTH_MAX),
@@ -109,7 +109,7 @@ def _state_status_causes(status: Object) -> Causes:
         for index, text in enumerate(_texts(status, name)):
             if len(text) > length_max:
                 place = f"status.{name}[{index}]"
-                causes.append(errors.too_long(place, length_max=length_max))
+                causes.too_long(place, length_max=length_max)
     current = ("currentStorageVersionHash",)
     check_length(causes, status, field="status", names=current, length_max=HASH_LENGTH_MAX)
     seen: set[str] = set()
@@ -118,13 +118,12 @@ def _state_status_causes(status: Object) -> Causes:
         require(causes, report, field=field, names=("reporterID",))
         reporter = report.get("reporterID") or ""
         if reporter in seen and reporter:
-            causes.append(errors.duplicate(f"{field}.reporterID", reporter))
+            causes.duplicate(f"{field}.reporterID", reporter)
         seen.add(reporter)
         check_length(
             causes, report, field=field, names=("reporterID",), length_max=REPORTER_LENGTH_MAX
         )
         check_length(causes, report, field=field, names=current, length_max=HASH_LENGTH_MAX)
-    return causes
 
 
 def _resource_of(state: Object) -> tuple[str, str]:
@@ -132,43 +131,40 @@ def _resource_of(state: Object) -> tuple[str, str]:
     return resource.get("resource") or "", resource.get("group") or ""
 
 
-def _name_causes(new: Object, segments: tuple[str, ...]) -> Causes:
+def _name_causes(causes: Causes, new: Object, segments: tuple[str, ...]) -> None:
     """A name is made of segments between dots; only the group, the first, has dots itself."""
     name = part(new, "metadata").get("name") or ""
     if not name:
-        return []  # which is told with the rest of the metadata
+        return  # which is told with the rest of the metadata
     texts = name.rsplit(".", len(segments) - 1)
     if len(texts) != len(segments):
         form = ".".join(f"<{each}>" for each in segments)
-        return [errors.invalid("metadata.name", name, f"name must be in the form of {form}")]
-    causes: Causes = []
+        causes.invalid("metadata.name", name, f"name must be in the form of {form}")
+        return
     for segment, text in zip(segments, texts, strict=True):
         whys = _subdomain_problems(text) if segment == "group" else _label_problems(text)
         causes += [
             errors.invalid("metadata.name", name, f"the {segment} segment {why}") for why in whys
         ]
-    return causes
 
 
-def _status_causes(status: Object) -> Causes:
-    causes: Causes = []
+def _status_causes(causes: Causes, status: Object) -> None:
     seen: set[str] = set()
     for field, entry in listed(status, "storageVersions", "status.storageVersions"):
         _check_server(causes, field, entry, seen)
         _check_versions(causes, field, entry)
     _check_common_version(causes, status)
     _check_conditions(causes, status)
-    return causes
 
 
 def _check_server(causes: Causes, field: str, entry: Object, seen: set[str]) -> None:
     """Each server has one entry."""
     server = entry.get("apiServerID") or ""
     if server in seen:
-        causes.append(errors.duplicate(f"{field}.apiServerID", server))
+        causes.duplicate(f"{field}.apiServerID", server)
     seen.add(server)
     for why in _subdomain_problems(server):
-        causes.append(errors.invalid(f"{field}.apiServerID", server, why))
+        causes.invalid(f"{field}.apiServerID", server, why)
 
 
 def _check_versions(causes: Causes, field: str, entry: Object) -> None:
@@ -181,7 +177,7 @@ def _check_versions(causes: Causes, field: str, entry: Object) -> None:
     if encoding not in decodable:
         why = f"decodableVersions must include encodingVersion {encoding}"
         value = entry.get("decodableVersions")
-        causes.append(errors.invalid(f"{field}.decodableVersions", value, why))
+        causes.invalid(f"{field}.decodableVersions", value, why)
     for index, version in enumerate(served):
         place = f"{field}.servedVersions[{index}]"
         _check_api_version(causes, place, version)
@@ -190,7 +186,7 @@ def _check_versions(causes: Causes, field: str, entry: Object) -> None:
                 f"individual served version : {version} must be included in "
                 f"decodableVersions : [{' '.join(decodable)}]"
             )
-            causes.append(errors.invalid(place, version, why))
+            causes.invalid(place, version, why)
 
 
 def _check_common_version(causes: Causes, status: Object) -> None:
@@ -206,7 +202,7 @@ def _check_common_version(causes: Causes, status: Object) -> None:
         why = f"the common encoding version is {common}"
     else:
         why = f"the actual common encoding version is {common}"
-    causes.append(errors.invalid("status.commonEncodingVersion", given, why))
+    causes.invalid("status.commonEncodingVersion", given, why)
 
 
 def _check_conditions(causes: Causes, status: Object) -> None:
@@ -220,21 +216,21 @@ def _check_conditions(causes: Causes, status: Object) -> None:
                 "the type of the condition is not unique, it also appears in "
                 f"conditions[{seen[kind]}]"
             )
-            causes.append(errors.invalid(f"{field}.type", kind, why))
+            causes.invalid(f"{field}.type", kind, why)
         seen[kind] = index
         for name in ("type", "status"):
             problem = qualified_name_problem(condition.get(name) or "")
             if problem is not None:
-                causes.append(errors.invalid(f"{field}.{name}", kind, problem))
+                causes.invalid(f"{field}.{name}", kind, problem)
         for name in ("reason", "message"):
             if not condition.get(name):
-                causes.append(errors.required(f"{field}.{name}", f"{name} cannot be empty"))
+                causes.required(f"{field}.{name}", f"{name} cannot be empty")
 
 
 def _check_api_version(causes: Causes, field: str, text: str) -> None:
     problems = _api_version_problems(text)
     if problems:
-        causes.append(errors.invalid(field, text, ",".join(problems)))
+        causes.invalid(field, text, ",".join(problems))
 
 
 def _api_version_problems(text: str) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from restow.apimachinery import field_errors as errors
 from restow.apimachinery import quantity
 from restow.apimachinery.metadata_rules import label_problems
 from restow.apimachinery.name_formats import (
@@ -91,49 +90,46 @@ def _one_source_of(names: tuple[str, ...]) -> Rule:
     def check(causes: Causes, field: str, value: Any) -> None:
         found = [name for name in names if value.get(name) is not None] if len(value) > 1 else []
         for name in found[1:]:
-            why = "may not specify more than 1 volume type"
-            causes.append(errors.forbidden(f"{field}.{name}", why))
+            causes.forbidden(f"{field}.{name}", "may not specify more than 1 volume type")
 
     return check
 
 
 def _file_mode(causes: Causes, field: str, value: Any) -> None:
     if isinstance(value, int) and not 0 <= value <= _FILE_MODE_MAX:
-        why = "must be a number between 0 and 0777 (octal), both inclusive"
-        causes.append(errors.invalid(field, value, why))
+        causes.invalid(field, value, "must be a number between 0 and 0777 (octal), both inclusive")
 
 
 def _absolute(causes: Causes, field: str, value: Any) -> None:
     if not value:
-        causes.append(errors.required(field))
+        causes.required(field)
     if not (value or "").startswith("/"):
-        causes.append(errors.invalid(field, value or "", "must be an absolute path"))
+        causes.invalid(field, value or "", "must be an absolute path")
 
 
 def _no_way_back(causes: Causes, field: str, value: Any) -> None:
     if not value:
-        causes.append(errors.required(field))
+        causes.required(field)
     elif ".." in value.split("/"):
-        causes.append(errors.invalid(field, value, "must not contain '..'"))
+        causes.invalid(field, value, "must not contain '..'")
 
 
 def _one_reference(causes: Causes, field: str, value: Any) -> None:
     """A file in a pod tells of a field or of a resource."""
     where = field.rpartition(".items[")[0]
     if not value.get("path"):
-        causes.append(errors.required(f"{where}.path"))
+        causes.required(f"{where}.path")
     if value.get("fieldRef") is None and value.get("resourceFieldRef") is None:
-        why = "one of fieldRef and resourceFieldRef is required"
-        causes.append(errors.required(where, why))
+        causes.required(where, "one of fieldRef and resourceFieldRef is required")
 
 
 def check_access_modes(causes: Causes, field: str, value: Any) -> None:
     """At least one way to access, and none that is unknown."""
     if not value:
-        causes.append(errors.required(field, "at least 1 access mode is required"))
+        causes.required(field, "at least 1 access mode is required")
     for mode in value or ():
         if mode not in ACCESS_MODES:
-            causes.append(errors.not_supported(field, mode, ACCESS_MODES))
+            causes.not_supported(field, mode, ACCESS_MODES)
 
 
 def _claim(causes: Causes, field: str, value: Any) -> None:
@@ -141,27 +137,27 @@ def _claim(causes: Causes, field: str, value: Any) -> None:
     size = (resources.get("requests") or {}).get("storage")
     where = f"{field}.resources[storage]"
     if size is None:
-        causes.append(errors.required(where))
+        causes.required(where)
     elif quantity.parse(str(size)) <= 0:
-        causes.append(errors.invalid(where, str(size), "must be greater than zero"))
+        causes.invalid(where, str(size), "must be greater than zero")
     source, reference = value.get("dataSource"), value.get("dataSourceRef")
     for name, found in (("dataSource", source), ("dataSourceRef", reference)):
         if found is not None:
             _check_source(causes, f"{field}.{name}", found)
     if source is not None and reference is not None and source != reference:
-        causes.append(errors.invalid(field, field, "must match dataSourceRef"))
+        causes.invalid(field, field, "must match dataSourceRef")
 
 
 def _check_source(causes: Causes, field: str, source: Any) -> None:
     for name in ("name", "kind"):
         if not source.get(name):
-            causes.append(errors.required(f"{field}.{name}"))
+            causes.required(f"{field}.{name}")
     group = source.get("apiGroup") or ""
     if not group and source.get("kind") != "PersistentVolumeClaim":
         why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
-        causes.append(errors.invalid(field, source.get("kind") or "", why))
+        causes.invalid(field, source.get("kind") or "", why)
     if group and (problem := subdomain_problem(group)):
-        causes.append(errors.invalid(f"{field}.apiGroup", group, problem))
+        causes.invalid(f"{field}.apiGroup", group, problem)
 
 
 def claim_labels(causes: Causes, field: str, value: Any) -> None:
@@ -174,28 +170,25 @@ def claim_labels(causes: Causes, field: str, value: Any) -> None:
 def check_size(causes: Causes, field: str, value: Any) -> None:
     """How much there is, which is more than nothing."""
     if not value:
-        causes.append(errors.required(field))
+        causes.required(field)
     for name, amount in (value or {}).items():
         if name != "storage":
-            causes.append(errors.not_supported(field, name, ("storage",)))
+            causes.not_supported(field, name, ("storage",))
         elif quantity.parse(str(amount)) <= 0:
-            why = "must be greater than zero"
-            causes.append(errors.invalid(f"{field}[{name}]", str(amount), why))
+            causes.invalid(f"{field}[{name}]", str(amount), "must be greater than zero")
 
 
 def _flocker(causes: Causes, field: str, value: Any) -> None:
     if not value.get("datasetName") and not value.get("datasetUUID"):
-        why = "one of datasetName and datasetUUID is required"
-        causes.append(errors.required(field, why))
+        causes.required(field, "one of datasetName and datasetUUID is required")
 
 
 def _channel(causes: Causes, field: str, value: Any) -> None:
     if bool(value.get("targetWWNs")) == bool(value.get("wwids")):
         why = "must specify either targetWWNs or wwids, but not both"
-        causes.append(errors.required(f"{field}.targetWWNs", why))
+        causes.required(f"{field}.targetWWNs", why)
     if value.get("targetWWNs") and value.get("lun") is None:
-        why = "lun is required if targetWWNs is specified"
-        causes.append(errors.required(f"{field}.lun", why))
+        causes.required(f"{field}.lun", "lun is required if targetWWNs is specified")
 
 
 _LUN: Final = number(0, _LUN_MAX)

@@ -23,20 +23,18 @@ _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _BAD_IN_HOST: Final = re.compile(r"[\s<>\"\\^`{|}]")
 
 
-def check_client(config: Object, where: str, *, checks_bundle: bool) -> Causes:
+def check_client(causes: Causes, config: Object, where: str, *, checks_bundle: bool) -> None:
     """What is wrong with a `clientConfig` that stands at a path."""
-    causes: Causes = []
     url, service = config.get("url"), config.get("service")
     if (url is None) == (service is None):
-        causes.append(errors.required(where, "exactly one of url or service is required"))
+        causes.required(where, "exactly one of url or service is required")
     elif url is not None:
-        causes += _url_problems(url, f"{where}.url")
+        _url_problems(causes, url, f"{where}.url")
     elif isinstance(service, dict):
-        causes += _service_problems(service, f"{where}.service")
+        _service_problems(causes, service, f"{where}.service")
     bundle = config.get("caBundle")
     if bundle and checks_bundle and (problem := _bundle_problem(bundle)):
-        causes.append(errors.invalid(f"{where}.caBundle", bundle, problem))
-    return causes
+        causes.invalid(f"{where}.caBundle", bundle, problem)
 
 
 def has_bad_bundle(config: Object) -> bool:
@@ -45,7 +43,7 @@ def has_bad_bundle(config: Object) -> bool:
     return isinstance(bundle, str) and bool(bundle) and _bundle_problem(bundle) is not None
 
 
-def _url_problems(url: str, where: str) -> Causes:
+def _url_problems(causes: Causes, url: str, where: str) -> None:
     try:
         if not url.isprintable():
             raise ValueError("net/url: invalid control character in URL")
@@ -58,51 +56,45 @@ def _url_problems(url: str, where: str) -> Causes:
             raise ValueError("invalid port after host")
     except ValueError as error:
         told = f"url must be a valid URL: parse {errors.shown(url)}: {error}{_FORM}"
-        return [errors.required(where, told)]
-    causes: Causes = []
+        causes.required(where, told)
+        return
     if parts.scheme != "https":
-        why = f"'https' is the only allowed URL scheme{_FORM}"
-        causes.append(errors.invalid(where, parts.scheme, why))
+        causes.invalid(where, parts.scheme, f"'https' is the only allowed URL scheme{_FORM}")
     user, at, host = parts.netloc.rpartition("@")
     if not host:
-        causes.append(errors.invalid(where, "", f"host must be specified{_FORM}"))
+        causes.invalid(where, "", f"host must be specified{_FORM}")
     if at:
-        why = "user information is not permitted in the URL"
-        causes.append(errors.invalid(where, user, why))
+        causes.invalid(where, user, "user information is not permitted in the URL")
     if parts.fragment:
-        why = "fragments are not permitted in the URL"
-        causes.append(errors.invalid(where, parts.fragment, why))
+        causes.invalid(where, parts.fragment, "fragments are not permitted in the URL")
     if parts.query:
-        why = "query parameters are not permitted in the URL"
-        causes.append(errors.invalid(where, parts.query, why))
-    return causes
+        causes.invalid(where, parts.query, "query parameters are not permitted in the URL")
 
 
-def _service_problems(service: Object, where: str) -> Causes:
-    causes: Causes = []
+def _service_problems(causes: Causes, service: Object, where: str) -> None:
     # The reference takes one for the other when it tells which is missing.
     for name in ("name", "namespace"):
         if not service.get(name):
-            causes.append(errors.required(f"{where}.{name}"))
+            causes.required(f"{where}.{name}")
     port: Any = service.get("port")
     port = _HTTPS_PORT if port is None else port
     if not 1 <= port <= _PORT_MAX:
         why = f"port is not valid: must be between 1 and {_PORT_MAX}, inclusive"
-        causes.append(errors.invalid(f"{where}.port", port, why))
+        causes.invalid(f"{where}.port", port, why)
     path = service.get("path") or "/"
     at = f"{where}.path"
     if path == "/":
-        return causes
+        return
     if path == "//":
-        return [*causes, errors.invalid(at, path, "segment[0] may not be empty")]
+        causes.invalid(at, path, "segment[0] may not be empty")
+        return
     if not path.startswith("/"):
-        causes.append(errors.invalid(at, path, "must start with a '/'"))
+        causes.invalid(at, path, "must start with a '/'")
     for index, step in enumerate(path[1:].removesuffix("/").split("/")):
         if not step:
-            causes.append(errors.invalid(at, path, f"segment[{index}] may not be empty"))
+            causes.invalid(at, path, f"segment[{index}] may not be empty")
         elif problem := subdomain_problem(step):
-            causes.append(errors.invalid(at, path, f"segment[{index}]: {problem}"))
-    return causes
+            causes.invalid(at, path, f"segment[{index}]: {problem}")
 
 
 def _bundle_problem(bundle: str) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.apimachinery import field_errors as errors
 from restow.apimachinery.name_formats import dns_1035_label_problem, subdomain_problem
 from restow.apimachinery.structural.cel.admission import Scope
 from restow.kinds.validation.fields import Causes, Object, listed, part, require_one_of
@@ -26,11 +25,11 @@ _SIDE_EFFECTS: Final = ("None", "NoneOnDryRun", "Some", "Unknown")
 _NAME_SEGMENTS_MIN: Final = 3
 
 
-def validate_webhooks(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_webhooks(causes: Causes, new: Object, old: Object | None) -> None:
     count = len(new.get("webhooks") or ())
     if count > WEBHOOKS_MAX:
-        return [errors.too_many("webhooks", count=count, count_max=WEBHOOKS_MAX)]
+        causes.too_many("webhooks", count=count, count_max=WEBHOOKS_MAX)
+        return
     before = [] if old is None else [each for _, each in listed(old, "webhooks", "")]
     effects: tuple[str, ...] = _WITHOUT_SIDE_EFFECTS
     if any(each.get("sideEffects") not in _WITHOUT_SIDE_EFFECTS for each in before):
@@ -40,73 +39,73 @@ def validate_webhooks(new: Object, old: Object | None) -> Causes:
     is_unique = len(set(before_names)) == len(before_names)
     names: set[str] = set()
     for index, (where, webhook) in enumerate(listed(new, "webhooks", "webhooks")):
-        causes += _webhook_problems(webhook, where, effects)
+        _webhook_problems(causes, webhook, where, effects)
         was = before[index] if len(before) == count and index < count else None
         if was is None or webhook.get("matchConditions") != was.get("matchConditions"):
-            causes += check_conditions(webhook, f"{where}.matchConditions", Scope())
-        causes += _version_problems(webhook, where, must_be_known=is_known)
+            check_conditions(causes, webhook, f"{where}.matchConditions", Scope())
+        _version_problems(causes, webhook, where, must_be_known=is_known)
         name = webhook.get("name") or ""
         if is_unique and name and name in names:
-            causes.append(errors.duplicate(f"{where}.name", name))
+            causes.duplicate(f"{where}.name", name)
         names.add(name)
-    return causes
 
 
-def _webhook_problems(webhook: Object, where: str, effects: tuple[str, ...]) -> Causes:
-    causes = _name_problems(webhook.get("name") or "", f"{where}.name")
+def _webhook_problems(
+    causes: Causes, webhook: Object, where: str, effects: tuple[str, ...]
+) -> None:
+    _name_problems(causes, webhook.get("name") or "", f"{where}.name")
     for at, rule in listed(webhook, "rules", f"{where}.rules"):
-        causes += check_rule(rule, at)
+        check_rule(causes, rule, at)
     for name, values in (
         ("failurePolicy", ("Fail", "Ignore")),
         ("matchPolicy", MATCH_POLICIES),
     ):
         require_one_of(causes, webhook, field=where, name=name, values=values)
     if webhook.get("sideEffects") is None:
-        why = f"must specify one of {', '.join(effects)}"
-        causes.append(errors.required(f"{where}.sideEffects", why))
+        causes.required(f"{where}.sideEffects", f"must specify one of {', '.join(effects)}")
     require_one_of(causes, webhook, field=where, name="sideEffects", values=effects)
     seconds = webhook.get("timeoutSeconds")
     if seconds is not None and not 1 <= seconds <= SECONDS_MAX:
         why = f"the timeout value must be between 1 and {SECONDS_MAX} seconds"
-        causes.append(errors.invalid(f"{where}.timeoutSeconds", seconds, why))
+        causes.invalid(f"{where}.timeoutSeconds", seconds, why)
     for name in ("namespaceSelector", "objectSelector"):
-        causes += check_selector(part(webhook, name), f"{where}.{name}")
+        check_selector(causes, part(webhook, name), f"{where}.{name}")
     policies = ("IfNeeded", "Never")
     require_one_of(causes, webhook, field=where, name="reinvocationPolicy", values=policies)
     # The reference does not look at the bundle: a webhook with a bad one fails when it is asked.
-    causes += check_client(
-        part(webhook, "clientConfig"), f"{where}.clientConfig", checks_bundle=False
+    check_client(
+        causes, part(webhook, "clientConfig"), f"{where}.clientConfig", checks_bundle=False
     )
-    return causes
 
 
-def _name_problems(name: str, where: str) -> Causes:
+def _name_problems(causes: Causes, name: str, where: str) -> None:
     if not name:
-        return [errors.required(where)]
+        causes.required(where)
+        return
     if problem := subdomain_problem(name):
-        return [errors.invalid(where, name, problem)]
+        causes.invalid(where, name, problem)
+        return
     if name.count(".") + 1 < _NAME_SEGMENTS_MIN:
         why = "should be a domain with at least three segments separated by dots"
-        return [errors.invalid(where, name, why)]
-    return []
+        causes.invalid(where, name, why)
+        return
 
 
-def _version_problems(webhook: Object, where: str, *, must_be_known: bool) -> Causes:
+def _version_problems(causes: Causes, webhook: Object, where: str, *, must_be_known: bool) -> None:
     at, versions = f"{where}.admissionReviewVersions", webhook.get("admissionReviewVersions") or []
     told = ", ".join(_REVIEW_VERSIONS)
     if not versions:
-        return [errors.required(at, f"must specify one of {told}")]
-    causes: Causes = []
+        causes.required(at, f"must specify one of {told}")
+        return
     seen: set[str] = set()
     for index, each in enumerate(versions):
         if each in seen:
-            causes.append(errors.invalid(f"{at}[{index}]", each, "duplicate version"))
+            causes.invalid(f"{at}[{index}]", each, "duplicate version")
         elif problem := dns_1035_label_problem(each):
-            causes.append(errors.invalid(f"{at}[{index}]", each, problem))
+            causes.invalid(f"{at}[{index}]", each, problem)
         seen.add(each)
     if must_be_known and not _reads_known(webhook):
-        causes.append(errors.invalid(at, versions, f"must include at least one of {told}"))
-    return causes
+        causes.invalid(at, versions, f"must include at least one of {told}")
 
 
 def _reads_known(webhook: Object) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.apimachinery import field_errors as errors
 from restow.apimachinery.metadata_rules import label_problems
 from restow.kinds.validation.fields import (
     Causes,
@@ -54,19 +53,17 @@ _CRON_JOB_NAME_MAX: Final = 52
 _WHOLE: Final = 100
 
 
-def validate_pod(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_pod(causes: Causes, new: Object, old: Object | None) -> None:
     spec = part(new, "spec")
     check_pod_spec(causes, spec, field="spec", restart=RESTART_POLICIES)
     if old is None and spec.get("ephemeralContainers"):
-        causes.append(errors.forbidden("spec.ephemeralContainers", "cannot be set on create"))
+        causes.forbidden("spec.ephemeralContainers", "cannot be set on create")
     if old is not None:
         before = part(old, "spec")
         mutable = _GATED_MUTABLE if before.get("schedulingGates") else _POD_MUTABLE
         if _fixed_pod(spec, mutable) != _fixed_pod(before, mutable):
-            causes.append(errors.forbidden("spec", _POD_RULE))
+            causes.forbidden("spec", _POD_RULE)
         _check_pod_change(causes, spec, before)
-    return causes
 
 
 def _check_pod_change(causes: Causes, spec: Object, before: Object) -> None:
@@ -75,22 +72,22 @@ def _check_pod_change(causes: Causes, spec: Object, before: Object) -> None:
     kept = [_without_seconds(each) for _, each in listed(spec, "tolerations", "")]
     if any(_without_seconds(each) not in kept for _, each in listed(before, "tolerations", "")):
         why = "existing toleration can not be modified except its tolerationSeconds"
-        causes.append(errors.forbidden("spec.tolerations", why))
+        causes.forbidden("spec.tolerations", why)
     gates = {each.get("name") for _, each in listed(before, "schedulingGates", "")}
     for field, gate in listed(spec, "schedulingGates", "spec.schedulingGates"):
         if gate.get("name") not in gates:
             why = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
-            causes.append(errors.forbidden(f"{field}.name", why))
+            causes.forbidden(f"{field}.name", why)
     selector = part(spec, "nodeSelector")
     if gates and not selector.items() >= part(before, "nodeSelector").items():
         why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-        causes.append(errors.invalid("spec.nodeSelector", selector, why))
+        causes.invalid("spec.nodeSelector", selector, why)
     seconds, was = spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
     if was is not None and (seconds is None or seconds > was):
         why = "must be less than or equal to previous value"
         if seconds is None:
             why = "must not update from a positive integer to nil value"
-        causes.append(errors.invalid("spec.activeDeadlineSeconds", seconds, why))
+        causes.invalid("spec.activeDeadlineSeconds", seconds, why)
 
 
 def _without_seconds(toleration: Object) -> Object:
@@ -108,12 +105,10 @@ def _fixed_pod(spec: Object, mutable: tuple[str, ...]) -> Object:
     return fixed
 
 
-def validate_pod_template(new: Object, _old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_pod_template(causes: Causes, new: Object, _old: Object | None) -> None:
     check_pod_spec(
         causes, part(new, "template", "spec"), field="template.spec", restart=RESTART_POLICIES
     )
-    return causes
 
 
 def _check_selected_template(causes: Causes, new: Object, *, kind: str) -> Object:
@@ -123,11 +118,9 @@ def _check_selected_template(causes: Causes, new: Object, *, kind: str) -> Objec
     is_there = isinstance(spec.get("selector"), dict)
     # Of daemon sets nobody says that it is missing, only that it matches nothing.
     if not is_there and kind != "daemonset":
-        causes.append(errors.required("spec.selector"))
+        causes.required("spec.selector")
     if is_there and is_empty_selector(selector):
-        causes.append(
-            errors.invalid("spec.selector", selector, f"empty selector is invalid for {kind}")
-        )
+        causes.invalid("spec.selector", selector, f"empty selector is invalid for {kind}")
     elif not is_there or not selects(selector, part(spec, "template", "metadata", "labels")):
         _refuse_labels(causes, spec)
     counted = ("replicas", "minReadySeconds", "revisionHistoryLimit")
@@ -148,11 +141,10 @@ def _check_selected_template(causes: Causes, new: Object, *, kind: str) -> Objec
 def _refuse_labels(causes: Causes, spec: Object) -> None:
     labels = part(spec, "template", "metadata").get("labels")
     why = "`selector` does not match template `labels`"
-    causes.append(errors.invalid("spec.template.metadata.labels", labels or None, why))
+    causes.invalid("spec.template.metadata.labels", labels or None, why)
 
 
-def validate_deployment(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_deployment(causes: Causes, new: Object, old: Object | None) -> None:
     spec = _check_selected_template(causes, new, kind="deployment")
     strategy = part(spec, "strategy")
     require_one_of(
@@ -164,16 +156,15 @@ def validate_deployment(new: Object, old: Object | None) -> Causes:
     )
     if strategy.get("type") == "Recreate" and strategy.get("rollingUpdate") is not None:
         why = "may not be specified when strategy `type` is 'Recreate'"
-        causes.append(errors.forbidden("spec.strategy.rollingUpdate", why))
+        causes.forbidden("spec.strategy.rollingUpdate", why)
     _check_rolling_update(causes, part(strategy, "rollingUpdate"))
     deadline = spec.get("progressDeadlineSeconds")
     require_not_negative(causes, spec, field="spec", names=("progressDeadlineSeconds",))
     if isinstance(deadline, int) and deadline <= (spec.get("minReadySeconds") or 0):
         why = "must be greater than minReadySeconds"
-        causes.append(errors.invalid("spec.progressDeadlineSeconds", deadline, why))
+        causes.invalid("spec.progressDeadlineSeconds", deadline, why)
     if old is not None:
         keep(causes, spec, part(old, "spec"), field="spec", names=("selector",))
-    return causes
 
 
 def _check_rolling_update(causes: Causes, rolling: Object) -> None:
@@ -182,8 +173,7 @@ def _check_rolling_update(causes: Causes, rolling: Object) -> None:
         _check_amount(causes, rolling, field=field, name=name)
     absent, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
     if absent in (0, "0%") and surge in (0, "0%"):
-        why = "may not be 0 when `maxSurge` is 0"
-        causes.append(errors.invalid(f"{field}.maxUnavailable", absent, why))
+        causes.invalid(f"{field}.maxUnavailable", absent, "may not be 0 when `maxSurge` is 0")
 
 
 def _check_amount(causes: Causes, obj: Object, *, field: str, name: str) -> None:
@@ -195,30 +185,26 @@ def _check_amount(causes: Causes, obj: Object, *, field: str, name: str) -> None
             "a valid percent string must be a numeric string followed by an ending '%'"
             " (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
         )
-        causes.append(errors.invalid(f"{field}.{name}", value, why))
+        causes.invalid(f"{field}.{name}", value, why)
 
 
-def validate_replica_set(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_replica_set(causes: Causes, new: Object, old: Object | None) -> None:
     # The words are those of deployments in the reference too.
     spec = _check_selected_template(causes, new, kind="deployment")
     if old is not None:
         keep(causes, spec, part(old, "spec"), field="spec", names=("selector",))
-    return causes
 
 
-def validate_daemon_set(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_daemon_set(causes: Causes, new: Object, old: Object | None) -> None:
     spec = _check_selected_template(causes, new, kind="daemonset")
     strategy, field = part(spec, "updateStrategy"), "spec.updateStrategy"
     kinds = ("RollingUpdate", "OnDelete")
     if strategy.get("type") not in kinds:
-        causes.append(errors.not_supported(field, strategy.get("type") or "", kinds))
+        causes.not_supported(field, strategy.get("type") or "", kinds)
     elif strategy["type"] == "RollingUpdate":
         _check_daemons(causes, part(strategy, "rollingUpdate"), f"{field}.rollingUpdate")
     if old is not None:
         keep(causes, spec, part(old, "spec"), field="spec", names=("selector",))
-    return causes
 
 
 def _check_daemons(causes: Causes, rolling: Object, field: str) -> None:
@@ -228,26 +214,23 @@ def _check_daemons(causes: Causes, rolling: Object, field: str) -> None:
     absent, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
     is_gone, is_more = absent not in (0, "0%", None), surge not in (0, "0%", None)
     if is_gone and is_more:
-        why = "may not be set when maxUnavailable is non-zero"
-        causes.append(errors.invalid(f"{field}.maxSurge", surge, why))
+        causes.invalid(f"{field}.maxSurge", surge, "may not be set when maxUnavailable is non-zero")
     elif not is_gone and not is_more:
-        why = "cannot be 0 when maxSurge is 0"
-        causes.append(errors.required(f"{field}.maxUnavailable", why))
+        causes.required(f"{field}.maxUnavailable", "cannot be 0 when maxSurge is 0")
 
 
-def validate_stateful_set(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_stateful_set(causes: Causes, new: Object, old: Object | None) -> None:
     spec = _check_selected_template(causes, new, kind="statefulset")
     management = spec.get("podManagementPolicy")
     if management is not None and management not in ("OrderedReady", "Parallel"):
         why = "must be 'OrderedReady' or 'Parallel'"
-        causes.append(errors.invalid("spec.podManagementPolicy", management, why))
+        causes.invalid("spec.podManagementPolicy", management, why)
     strategy = part(spec, "updateStrategy").get("type")
     if strategy is not None and strategy not in ("RollingUpdate", "OnDelete"):
         why = "must be 'RollingUpdate' or 'OnDelete'"
-        causes.append(errors.invalid("spec.updateStrategy", {"Type": strategy}, why))
+        causes.invalid("spec.updateStrategy", {"Type": strategy}, why)
     if old is None:
-        return causes
+        return
     before = part(old, "spec")
     if any(
         spec.get(name) != before.get(name)
@@ -256,27 +239,24 @@ def validate_stateful_set(new: Object, old: Object | None) -> Causes:
     ):
         listed_names = ", ".join(f"'{name}'" for name in _STATEFUL_MUTABLE)
         why = f"updates to statefulset spec for fields other than {listed_names} are forbidden"
-        causes.append(errors.forbidden("spec", why))
-    return causes
+        causes.forbidden("spec", why)
 
 
-def validate_replication_controller(new: Object, _old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_replication_controller(causes: Causes, new: Object, _old: Object | None) -> None:
     spec = part(new, "spec")
     selector = part(spec, "selector")
     labels = part(spec, "template", "metadata", "labels")
     require_not_negative(causes, spec, field="spec", names=("replicas", "minReadySeconds"))
     if not selector:
-        causes.append(errors.required("spec.selector"))
+        causes.required("spec.selector")
     if spec.get("template") is None:
-        causes.append(errors.required("spec.template"))
-        return causes
+        causes.required("spec.template")
+        return
     if selector and not selects({"matchLabels": selector}, labels):
         _refuse_labels(causes, spec)
     check_pod_spec(
         causes, part(spec, "template", "spec"), field="spec.template.spec", restart=("Always",)
     )
-    return causes
 
 
 def _check_job_spec(causes: Causes, spec: Object, *, field: str) -> None:
@@ -298,12 +278,11 @@ def _check_job_spec(causes: Causes, spec: Object, *, field: str) -> None:
     pod = part(spec, "template", "spec")
     if pod.get("restartPolicy") in (None, "", "Always"):
         why = 'valid values: "OnFailure", "Never"'
-        causes.append(errors.required(f"{field}.template.spec.restartPolicy", why))
+        causes.required(f"{field}.template.spec.restartPolicy", why)
     check_pod_spec(causes, pod, field=f"{field}.template.spec", restart=RESTART_POLICIES)
 
 
-def validate_job(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_job(causes: Causes, new: Object, old: Object | None) -> None:
     spec = part(new, "spec")
     _check_job_spec(causes, spec, field="spec")
     # Those that older releases stored have no selector, and may go on without.
@@ -318,7 +297,6 @@ def validate_job(new: Object, old: Object | None) -> Causes:
         if before.get("completionMode") != "Indexed":
             names.append("completions")
         keep(causes, spec, before, field="spec", names=tuple(names))
-    return causes
 
 
 def _check_job_selector(causes: Causes, new: Object, *, is_new: bool) -> None:
@@ -326,35 +304,35 @@ def _check_job_selector(causes: Causes, new: Object, *, is_new: bool) -> None:
     spec = part(new, "spec")
     selector = spec.get("selector")
     if selector is None:
-        causes.append(errors.required("spec.selector"))
+        causes.required("spec.selector")
     elif is_new and spec.get("manualSelector") is not True:
         metadata = part(new, "metadata")
         own = {"controller-uid": metadata.get("uid"), "job-name": metadata.get("name")}
         made = own | {f"batch.kubernetes.io/{name}": value for name, value in own.items()}
         if not selects(selector, made):
-            why = "`selector` not auto-generated"
-            causes.append(errors.invalid("spec.selector", selector, why))
+            causes.invalid("spec.selector", selector, "`selector` not auto-generated")
     labels = part(spec, "template", "metadata", "labels")
-    if selector is None or not (selects(selector, labels) or check_selector(selector, "")):
+    in_selector = Causes()
+    check_selector(in_selector, selector or {}, "")
+    if selector is None or not (selects(selector, labels) or in_selector):
         _refuse_labels(causes, spec)
 
 
-def validate_cron_job(new: Object, old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_cron_job(causes: Causes, new: Object, old: Object | None) -> None:
     spec = part(new, "spec")
     name = part(new, "metadata").get("name") or ""
     if old is None and len(name) > _CRON_JOB_NAME_MAX:
         # What is made of it gets a name that is longer by the time it is for.
         why = f"must be no more than {_CRON_JOB_NAME_MAX} characters"
-        causes.append(errors.invalid("metadata.name", name, why))
+        causes.invalid("metadata.name", name, why)
     schedule = spec.get("schedule")
     if not schedule:
-        causes.append(errors.required("spec.schedule"))
+        causes.required("spec.schedule")
     elif problem := schedule_problem(schedule):
-        causes.append(errors.invalid("spec.schedule", schedule, problem))
+        causes.invalid("spec.schedule", schedule, problem)
     zone = spec.get("timeZone")
     if zone is not None and (problem := zone_problem(zone)):
-        causes.append(errors.invalid("spec.timeZone", zone, problem))
+        causes.invalid("spec.timeZone", zone, problem)
     require_one_of(
         causes,
         spec,
@@ -373,23 +351,18 @@ def validate_cron_job(new: Object, old: Object | None) -> Causes:
         ),
     )
     _check_job_spec(causes, part(spec, "jobTemplate", "spec"), field="spec.jobTemplate.spec")
-    return causes
 
 
-def validate_budget(new: Object, _old: Object | None) -> Causes:
-    causes: Causes = []
+def validate_budget(causes: Causes, new: Object, _old: Object | None) -> None:
     spec = part(new, "spec")
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-        why = "minAvailable and maxUnavailable cannot be both set"
-        causes.append(errors.invalid("spec", spec, why))
+        causes.invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
     for name in ("minAvailable", "maxUnavailable"):
         _check_amount(causes, spec, field="spec", name=name)
         value = spec.get(name)
         if isinstance(value, str) and _is_percentage(value) and _percent(value) > _WHOLE:
-            why = f"must not be greater than {_WHOLE}%"
-            causes.append(errors.invalid(f"spec.{name}", value, why))
+            causes.invalid(f"spec.{name}", value, f"must not be greater than {_WHOLE}%")
     causes += label_problems(part(spec, "selector", "matchLabels"), "spec.selector.matchLabels")
-    return causes
 
 
 def _is_percentage(text: str) -> bool:

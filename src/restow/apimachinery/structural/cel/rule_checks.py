@@ -6,6 +6,7 @@ Not here: the texts around a rule, such as its message (`schema_rules`).
 from __future__ import annotations
 
 from restow.apimachinery import field_errors
+from restow.apimachinery.field_errors import Causes
 from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural import paths
 from restow.apimachinery.structural.cel.budget import RULE_COST_MAX, CostContext, over_budget
@@ -25,7 +26,7 @@ def rule_problems(
 
     `uncorrelatable_at` is a list above whose items have no old values.
     """
-    causes: list[StatusCause] = []
+    causes = Causes()
     declared = context.declared()
     rules_at = paths.child(path, "x-kubernetes-validations")
     if declared is None:
@@ -37,26 +38,26 @@ def rule_problems(
         causes += _cost_problems(compiled, where, context)
         told = dict(rule.raw)
         if compiled.error:
-            causes.append(field_errors.invalid(paths.child(where, "rule"), told, compiled.error))
+            causes.invalid(paths.child(where, "rule"), told, compiled.error)
         if compiled.message_error:
             below = paths.child(where, "messageExpression")
-            causes.append(field_errors.invalid(below, told, compiled.message_error))
+            causes.invalid(below, told, compiled.message_error)
         uses_old = compiled.program is not None and compiled.program.uses_old
         if uses_old and uncorrelatable_at is not None:
             why = (
                 "oldSelf cannot be used on the uncorrelatable portion of the schema within "
                 f"{uncorrelatable_at}"
             )
-            causes.append(field_errors.invalid(paths.child(where, "rule"), rule.rule, why))
+            causes.invalid(paths.child(where, "rule"), rule.rule, why)
         if not uses_old and rule.optional_old_self is not None:
             why = "may not be set if oldSelf is not used in rule"
             below = paths.child(where, "optionalOldSelf")
-            causes.append(field_errors.invalid(below, rule.optional_old_self, why))
+            causes.invalid(below, rule.optional_old_self, why)
     return causes
 
 
 def _cost_problems(compiled: CompiledRule, path: str, context: CostContext) -> list[StatusCause]:
-    causes = []
+    causes = Causes()
     if compiled.program is not None:
         cost = min(compiled.program.cost_max * context.runs_max(), UNBOUNDED)
         causes += _over(paths.child(path, "rule"), "estimated rule cost", cost, context)
