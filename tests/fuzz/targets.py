@@ -22,9 +22,12 @@ from restow.apimachinery.jwt_keys import KeySet, SigningKey, read_signing_key
 from restow.apimachinery.merge_patch import apply_merge_patch
 from restow.apimachinery.selectors import parse_field_selector, parse_label_selector
 from restow.apimachinery.status import StatusError
-from restow.apimachinery.strategic_merge import MergeSchema, apply_strategic_merge_patch
+from restow.apimachinery.strategic_merge import apply_strategic_merge_patch
+from restow.apimachinery.strategic_merge_lists import MergeSchema
 from restow.apimachinery.strategic_merge_types import merge_schema
-from restow.apimachinery.structural.cel import CompileError, Declared, compile_expression, declare
+from restow.apimachinery.structural.cel.declarations import declare
+from restow.apimachinery.structural.cel.program import CompileError, compile_expression
+from restow.apimachinery.structural.cel.types import Declared
 from restow.apimachinery.structural.schema import read_schema
 from restow.apimachinery.types import Struct
 from restow.encryption.configuration import LocalKey

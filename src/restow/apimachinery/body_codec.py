@@ -9,8 +9,6 @@ from __future__ import annotations
 from restow.apimachinery import codec
 from restow.apimachinery.status import unsupported_media_type
 
-__all__ = ["decode"]
-
 
 def decode(
     body: bytes, media_type: str = codec.JSON, *, size_max: int = codec.BODY_SIZE_MAX

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import jsonschema_rs
 
-__all__ = ["JsonSchema", "SchemaError"]
-
 
 class SchemaError(NamedTuple):
     """One violation: the names and indexes that lead to the value, and the problem."""

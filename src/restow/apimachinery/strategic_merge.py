@@ -28,14 +28,11 @@ from restow.apimachinery.codec import too_deep
 from restow.apimachinery.status import bad_request, invalid_patch
 from restow.apimachinery.strategic_merge_lists import (
     PATCH,
-    FieldRule,
     MergeSchema,
     bad_format,
     unknown_directive,
     wrong_type,
 )
-
-__all__ = ["FieldRule", "MergeSchema", "apply_strategic_merge_patch"]
 
 _RETAIN_KEYS: Final = "$retainKeys"
 _ORDER: Final = "$setElementOrder"

@@ -27,10 +27,8 @@ from restow.apimachinery.type_values import (
     write_duration,
     zero_of_field,
 )
-from restow.apimachinery.typed_json_repair import UNKNOWN_FIELDS_MAX, repair
+from restow.apimachinery.typed_json_repair import repair
 from restow.apimachinery.types import Field, ListOf, MapOf, Scalar, Special, Struct, StructRef, Type
-
-__all__ = ["UNKNOWN_FIELDS_MAX", "CheckedObject", "check", "is_canonical"]
 
 Test = Callable[[Any], bool]
 

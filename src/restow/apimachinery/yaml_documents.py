@@ -11,8 +11,6 @@ from typing import Any
 
 import yaml
 
-__all__ = ["dump_document", "dump_documents", "load_document"]
-
 
 def load_document(data: bytes) -> Any:
     """The value of the only document. Raises ValueError; does not limit size or depth."""

@@ -8,8 +8,6 @@ from typing import Final
 from restow.apimachinery.names import GroupVersion
 from restow.apis import coordination_v1, internal_v1alpha1, migration_v1alpha1
 
-__all__ = ["DEFINITIONS", "IN_TREE_GROUP", "LEASES", "STATES", "STORAGE_VERSIONS"]
-
 LEASES: Final = GroupVersion.parse(coordination_v1.API_VERSION).with_resource("leases")
 STATES: Final = GroupVersion.parse(migration_v1alpha1.API_VERSION).with_resource("storagestates")
 STORAGE_VERSIONS: Final = GroupVersion.parse(internal_v1alpha1.API_VERSION).with_resource(

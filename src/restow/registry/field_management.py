@@ -23,8 +23,8 @@ import orjson
 from restow.apimachinery import status
 from restow.apimachinery.apply import entries
 from restow.apimachinery.apply.entries import InvalidEntries, Manager
+from restow.apimachinery.apply.schema_check import ApplySchemaError
 from restow.apimachinery.apply.server_side_apply import Application
-from restow.apimachinery.apply.values import ApplySchemaError
 from restow.apimachinery.codec import LONG_BODY_SIZE
 from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError

@@ -15,7 +15,7 @@ from restow.apimachinery.apply.schema import DEDUCED, SchemaNode
 from restow.apimachinery.conversion import Converter
 from restow.apimachinery.names import GroupVersion, GroupVersionKind
 from restow.apimachinery.status_error import StatusCause
-from restow.apimachinery.strategic_merge import MergeSchema
+from restow.apimachinery.strategic_merge_lists import MergeSchema
 from restow.kinds.kind import Kind, SelectableField, Subresource
 from restow.storage.checks import OBJECTS_PREFIX
 from restow.storage.interface import Key, Revision

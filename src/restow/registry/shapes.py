@@ -14,7 +14,7 @@ from restow.apimachinery.apply.schema import DEDUCED, SchemaNode, from_struct
 from restow.apimachinery.conversion import Converter
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.status_error import StatusCause
-from restow.apimachinery.strategic_merge import MergeSchema
+from restow.apimachinery.strategic_merge_lists import MergeSchema
 from restow.apimachinery.strategic_merge_types import merge_schema
 from restow.apimachinery.typed_json import check as check_typed
 from restow.apimachinery.types import Struct

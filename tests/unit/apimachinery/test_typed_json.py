@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.apimachinery.status import BadRequest
-from restow.apimachinery.typed_json import UNKNOWN_FIELDS_MAX, check, is_canonical
-from restow.apimachinery.typed_json_repair import DEPTH_MAX, STRUCTS_MAX, repair
+from restow.apimachinery.typed_json import check, is_canonical
+from restow.apimachinery.typed_json_repair import DEPTH_MAX, STRUCTS_MAX, UNKNOWN_FIELDS_MAX, repair
 from tests.typed_values import holds_schemas, near_values_of, struct_of, structs, values_of
 
 CONFIG_MAP = struct_of("", "v1", "ConfigMap")

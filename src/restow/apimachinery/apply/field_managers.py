@@ -19,8 +19,9 @@ from typing import Any, Final, Protocol
 from restow.apimachinery.apply import entries, sets
 from restow.apimachinery.apply.entries import Entry, Manager
 from restow.apimachinery.apply.schema import SchemaNode
+from restow.apimachinery.apply.schema_reconciliation import reconcile
 from restow.apimachinery.apply.sets import FieldSet
-from restow.apimachinery.apply.values import compare, reconcile
+from restow.apimachinery.apply.values import compare
 from restow.apimachinery.status_error import StatusCause
 
 _SERVERS: Final = ("resourceVersion", "managedFields")

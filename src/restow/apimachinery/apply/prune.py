@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from restow.apimachinery.apply import entries, sets
 from restow.apimachinery.apply.entries import Entry
 from restow.apimachinery.apply.field_managers import Convert, ManagedKind, Object
+from restow.apimachinery.apply.field_removal import remove
 from restow.apimachinery.apply.schema import SchemaNode
+from restow.apimachinery.apply.schema_reconciliation import with_named_fields
 from restow.apimachinery.apply.sets import FieldSet
-from restow.apimachinery.apply.values import field_set_of, remove, with_named_fields
+from restow.apimachinery.apply.values import field_set_of
 
 
 def prune(

@@ -29,16 +29,12 @@ from restow.apimachinery.apply.field_managers import (
     Object,
     added_set,
 )
+from restow.apimachinery.apply.merge import merge
 from restow.apimachinery.apply.prune import prune
+from restow.apimachinery.apply.schema_check import ApplySchemaError, check
+from restow.apimachinery.apply.schema_reconciliation import reconcile
 from restow.apimachinery.apply.sets import FieldSet
-from restow.apimachinery.apply.values import (
-    ApplySchemaError,
-    check,
-    compare,
-    field_set_of,
-    merge,
-    reconcile,
-)
+from restow.apimachinery.apply.values import compare, field_set_of
 from restow.apimachinery.metadata_rules import ANNOTATIONS_SIZE_MAX
 from restow.apimachinery.status_error import StatusCause
 

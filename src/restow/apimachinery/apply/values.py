@@ -15,26 +15,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from restow.apimachinery.apply.field_removal import extract, remove
-from restow.apimachinery.apply.merge import merge
 from restow.apimachinery.apply.schema import Elements, Members, SchemaNode
-from restow.apimachinery.apply.schema_check import ApplySchemaError, check
-from restow.apimachinery.apply.schema_reconciliation import reconcile, with_named_fields
 from restow.apimachinery.apply.sets import EMPTY, SELF, FieldSet
-
-__all__ = [
-    "SAME",
-    "ApplySchemaError",
-    "Comparison",
-    "check",
-    "compare",
-    "extract",
-    "field_set_of",
-    "merge",
-    "reconcile",
-    "remove",
-    "with_named_fields",
-]
 
 _ABSENT: Final = object()
 _NAMES: Final = {str}

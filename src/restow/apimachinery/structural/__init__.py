@@ -6,18 +6,3 @@ that is wrong takes longer. Everything is pure: values in, values out.
 
 Not here: definitions of custom resources around the schema, storing, serving, and metadata.
 """
-
-from restow.apimachinery.structural.compiled import CompiledSchema, SchemaProblems
-from restow.apimachinery.structural.schema import Schema, ValidationRule, read_schema
-from restow.apimachinery.structural.schema_rules import STRICT, Leniency, definition_problems
-
-__all__ = [
-    "STRICT",
-    "CompiledSchema",
-    "Leniency",
-    "Schema",
-    "SchemaProblems",
-    "ValidationRule",
-    "definition_problems",
-    "read_schema",
-]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from restow.apimachinery import body_codec, codec, field_errors, status
 from restow.apimachinery.apply.schema import from_struct
-from restow.apimachinery.apply.values import ApplySchemaError, check
+from restow.apimachinery.apply.schema_check import ApplySchemaError, check
 from restow.endpoints.field_manager import manager_of
 from restow.endpoints.handlers.create import create_object
 from restow.endpoints.handlers.get import resource_of

@@ -9,7 +9,8 @@ from typing import Any, Final
 from restow.apimachinery import codec, field_errors, status
 from restow.apimachinery.json_patch import JsonPatch
 from restow.apimachinery.merge_patch import apply_merge_patch
-from restow.apimachinery.strategic_merge import MergeSchema, apply_strategic_merge_patch
+from restow.apimachinery.strategic_merge import apply_strategic_merge_patch
+from restow.apimachinery.strategic_merge_lists import MergeSchema
 from restow.apimachinery.strategic_merge_types import merge_schema
 from restow.endpoints.handlers.apply import APPLY_PATCH, apply
 from restow.endpoints.handlers.get import resource_of

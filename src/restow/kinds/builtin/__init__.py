@@ -14,15 +14,6 @@ from typing import Final
 from restow.apimachinery.names import GroupKind, GroupResource
 from restow.kinds.kind import Kind
 
-__all__ = [
-    "GROUP_PRIORITIES",
-    "all_kinds",
-    "api_service_priorities",
-    "find_kind",
-    "find_resource",
-    "group_order",
-]
-
 # In this order they are shown in discovery: the first group that has a resource of an ambiguous
 # name wins. The numbers are what a group's APIService says of it, the greater the earlier.
 GROUP_PRIORITIES: Final = {

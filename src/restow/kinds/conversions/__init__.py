@@ -17,8 +17,6 @@ from restow.apimachinery.names import GroupKind
 from restow.kinds.builtin import all_kinds, find_kind
 from restow.kinds.kind import Kind
 
-__all__ = ["converter_of"]
-
 # The module that holds the `CONVERTER` of a kind whose versions differ in more than their name.
 _MODULES: Final = {
     GroupKind("", "Event"): "event",

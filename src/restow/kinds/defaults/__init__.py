@@ -27,8 +27,6 @@ from restow.kinds.defaults import (
 from restow.kinds.defaults.fields import Object, child, own, put
 from restow.kinds.types import load_types
 
-__all__ = ["apply_defaults", "has_defaults", "prepare_create", "prepare_update"]
-
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _FLOW: Final = "flowcontrol.apiserver.k8s.io"
 _NETWORKING: Final = "networking.k8s.io"

@@ -41,8 +41,6 @@ from restow.kinds.validation.fields import Causes, Object
 from restow.kinds.validation.immutable_fields import frozen_problems
 from restow.kinds.validation.rules import Walk, walk_of
 
-__all__ = ["validate"]
-
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _RBAC: Final = "rbac.authorization.k8s.io"
 _POD: Final = ("", "Pod")

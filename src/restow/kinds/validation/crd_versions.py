@@ -14,14 +14,13 @@ from typing import Any, Final
 from restow.apimachinery import field_errors as errors
 from restow.apimachinery.name_formats import dns_1035_label_problem
 from restow.apimachinery.status import BadRequest
-from restow.apimachinery.structural import (
+from restow.apimachinery.structural.schema import Schema, read_schema
+from restow.apimachinery.structural.schema_rules import (
     STRICT,
     Leniency,
-    Schema,
     definition_problems,
-    read_schema,
+    leniency_of,
 )
-from restow.apimachinery.structural.schema_rules import leniency_of
 from restow.kinds.validation.fields import Causes, Object, listed, part
 
 SELECTABLE_FIELDS_MAX: Final = 8

@@ -18,9 +18,10 @@ from restow.apimachinery.name_formats import (
     qualified_name_problem,
     subdomain_problem,
 )
-from restow.apimachinery.structural.cel import CompileError, types
+from restow.apimachinery.structural.cel import types
 from restow.apimachinery.structural.cel.admission import Scope
 from restow.apimachinery.structural.cel.keywords import KEYWORDS
+from restow.apimachinery.structural.cel.program import CompileError
 from restow.kinds.validation.fields import Causes, Object, listed, part
 from restow.kinds.validation.match_rules import check_match_resources, check_selector
 

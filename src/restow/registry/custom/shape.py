@@ -19,8 +19,9 @@ from restow.apimachinery import status, typed_json
 from restow.apimachinery.apply.schema import DEDUCED, SchemaNode
 from restow.apimachinery.apply.structural_schema import from_structural
 from restow.apimachinery.status_error import StatusCause, StatusError
-from restow.apimachinery.strategic_merge import MergeSchema
-from restow.apimachinery.structural import CompiledSchema, read_schema
+from restow.apimachinery.strategic_merge_lists import MergeSchema
+from restow.apimachinery.structural.compiled import CompiledSchema
+from restow.apimachinery.structural.schema import read_schema
 from restow.apimachinery.types import Field, Struct, StructRef
 from restow.kinds.derived_types import all_types
 from restow.registry.custom.replicas import scale_problems

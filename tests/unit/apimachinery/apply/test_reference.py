@@ -8,15 +8,11 @@ import pytest
 from restow.apimachinery.apply import sets
 from restow.apimachinery.apply.blank import blank
 from restow.apimachinery.apply.entries import stripped
+from restow.apimachinery.apply.merge import merge
 from restow.apimachinery.apply.schema import SchemaNode, from_struct
+from restow.apimachinery.apply.schema_check import ApplySchemaError, check
 from restow.apimachinery.apply.structural_schema import from_structural
-from restow.apimachinery.apply.values import (
-    ApplySchemaError,
-    check,
-    compare,
-    field_set_of,
-    merge,
-)
+from restow.apimachinery.apply.values import compare, field_set_of
 from restow.apimachinery.structural.schema import read_schema
 from restow.apimachinery.types import Struct
 from restow.kinds.derived_types import all_types

@@ -9,8 +9,8 @@ import pytest
 
 from restow.apimachinery.apply.entries import Manager
 from restow.apimachinery.apply.field_managers import track_create
+from restow.apimachinery.apply.schema_check import ApplySchemaError
 from restow.apimachinery.apply.server_side_apply import LAST_APPLIED, Application
-from restow.apimachinery.apply.values import ApplySchemaError
 from restow.apimachinery.status import Conflict
 from tests.unit.apimachinery.apply.kinds import (
     CONFIG_MAP,

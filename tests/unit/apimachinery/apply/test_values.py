@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.apimachinery.apply import sets
+from restow.apimachinery.apply.field_removal import extract, remove
+from restow.apimachinery.apply.merge import merge
 from restow.apimachinery.apply.schema import (
     ANY,
     DEDUCED,
@@ -19,19 +21,10 @@ from restow.apimachinery.apply.schema import (
     Members,
     SchemaNode,
 )
+from restow.apimachinery.apply.schema_check import ApplySchemaError, check
+from restow.apimachinery.apply.schema_reconciliation import reconcile, with_named_fields
 from restow.apimachinery.apply.sets import FieldSet, WireReader
-from restow.apimachinery.apply.values import (
-    SAME,
-    ApplySchemaError,
-    check,
-    compare,
-    extract,
-    field_set_of,
-    merge,
-    reconcile,
-    remove,
-    with_named_fields,
-)
+from restow.apimachinery.apply.values import SAME, compare, field_set_of
 from restow.apimachinery.codec import DEPTH_MAX
 
 TEXTS = SchemaNode(members=Members(element=TEXT))

@@ -6,20 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.apimachinery.structural import CompiledSchema, read_schema
-from restow.apimachinery.structural.cel import (
-    CALL_COST_MAX,
-    RULES,
-    CompileError,
-    Overload,
-    compile_expression,
-    compile_rules,
-    declare,
-    run_rules,
-    types,
-)
-from restow.apimachinery.structural.cel.declarations import escape
+from restow.apimachinery.structural.cel import types
+from restow.apimachinery.structural.cel.budget import CALL_COST_MAX
+from restow.apimachinery.structural.cel.declarations import declare, escape
+from restow.apimachinery.structural.cel.environment import RULES
+from restow.apimachinery.structural.cel.functions import Overload
+from restow.apimachinery.structural.cel.program import CompileError, compile_expression
+from restow.apimachinery.structural.cel.rules import compile_rules, run_rules
 from restow.apimachinery.structural.cel.syntax import DEPTH_MAX
+from restow.apimachinery.structural.compiled import CompiledSchema
+from restow.apimachinery.structural.schema import read_schema
 from tests.unit.apimachinery.structural.expressions import near_expressions
 from tests.unit.apimachinery.structural.twins import Raw
 

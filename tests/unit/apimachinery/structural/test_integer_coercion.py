@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from restow.apimachinery.structural import CompiledSchema, read_schema
+from restow.apimachinery.structural.compiled import CompiledSchema
+from restow.apimachinery.structural.schema import read_schema
 
 SCHEMA = CompiledSchema(
     read_schema(

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.apimachinery.status import BadRequest
-from restow.apimachinery.structural import Leniency, Schema, definition_problems, read_schema
 from restow.apimachinery.structural.limits import pattern_weight
-from restow.apimachinery.structural.schema import SCHEMA_DEPTH_MAX
+from restow.apimachinery.structural.schema import SCHEMA_DEPTH_MAX, Schema, read_schema
+from restow.apimachinery.structural.schema_rules import Leniency, definition_problems
 from tests.unit.apimachinery.structural.twins import Raw
 
 X = "x-kubernetes-"

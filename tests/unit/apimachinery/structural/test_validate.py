@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restow.apimachinery.structural import CompiledSchema, read_schema
+from restow.apimachinery.structural.compiled import CompiledSchema
 from restow.apimachinery.structural.fast_validator import compile_quick
 from restow.apimachinery.structural.formats import format_check
 from restow.apimachinery.structural.patterns import compile_pattern, is_plain
+from restow.apimachinery.structural.schema import read_schema
 from tests.unit.apimachinery.structural.twins import Raw
 
 X = "x-kubernetes-"
