@@ -63,8 +63,8 @@ __all__ = [
 
 _COMPILED: Final = "protobuf.reader"
 
-# Reads one field, whose tag was read, into the object; gives the position behind it.
-# The readers below repeat the reading of a length: a call would take as long as the rest of them.
+# Reads one field, whose tag was read, into the object; gives the position behind it. If the field
+# has a length, that was read as well, and the value reaches from the first position to the second.
 Reader = Callable[[dict[str, Any], bytes, int, int, ReadBudget], int]
 # Reads what stands between two positions.
 Payload = Callable[[bytes, int, int, ReadBudget], Any]
@@ -132,7 +132,7 @@ def _readers(struct: Struct) -> dict[int, Reader]:
     readers: dict[int, Reader] = {}
     for number, field in struct.by_number.items():
         if isinstance(field, Embedded):
-            readers[number << 3 | LENGTH] = _embedded_reader(struct.table.struct(field.name))
+            readers[number << 3 | LENGTH] = _fields_reader(struct.table.struct(field.name))
         else:
             for wire, reader in _field_readers(struct, field).items():
                 readers[number << 3 | wire] = reader
@@ -142,6 +142,8 @@ def _readers(struct: Struct) -> dict[int, Reader]:
 def _fields_reader(struct: Struct) -> Reader:
     """Reads all fields of a message into an object."""
     readers = _readers(struct)
+    of_length = {tag: reader for tag, reader in readers.items() if tag & 7 == LENGTH}
+    of_number = {tag: reader for tag, reader in readers.items() if tag & 7 != LENGTH}
     numbers = struct.by_number
 
     def read_fields(
@@ -152,8 +154,18 @@ def _fields_reader(struct: Struct) -> Reader:
             position += 1
             if tag >= 0x80:
                 tag, position = read_varint(data, position - 1)
-            reader = readers.get(tag)
-            if reader is not None:
+            if (reader := of_length.get(tag)) is not None:
+                # As `read_length`: a call would take as long as most of the readers.
+                size = data[position]
+                position += 1
+                if size >= 0x80:
+                    size, position = read_varint(data, position - 1)
+                stop = position + size
+                if stop > end:
+                    raise IndexError
+                reader(out, data, position, stop, run)
+                position = stop
+            elif (reader := of_number.get(tag)) is not None:
                 position = reader(out, data, position, end, run)
             elif tag >> 3 in numbers:
                 raise ValueError(f"wrong wireType = {tag & 7} for field {tag >> 3}")
@@ -187,18 +199,6 @@ def _struct_reader(struct: Struct) -> Reader:
 
     struct.compiled[_COMPILED] = read_struct
     return read_struct
-
-
-def _embedded_reader(struct: Struct) -> Reader:
-    read_fields = _fields_reader(struct)
-
-    def read_embedded(
-        out: dict[str, Any], data: bytes, position: int, end: int, run: ReadBudget
-    ) -> int:
-        position, stop = read_length(data, position, end)
-        return read_fields(out, data, position, stop, run)
-
-    return read_embedded
 
 
 def _field_readers(struct: Struct, field: Field) -> dict[int, Reader]:
@@ -259,37 +259,23 @@ def _double_reader(name: str, *, is_kept: bool) -> Reader:
 
 def _string_reader(name: str, *, is_kept: bool) -> Reader:
     def read(out: dict[str, Any], data: bytes, position: int, end: int, _run: ReadBudget) -> int:
-        size = data[position]
-        position += 1
-        if size >= 0x80:
-            size, position = read_varint(data, position - 1)
-        stop = position + size
-        if stop > end:
-            raise IndexError
-        if size or is_kept:
-            out[name] = str(data[position:stop], "utf-8")
+        if position < end or is_kept:
+            out[name] = str(data[position:end], "utf-8")
         else:
             out.pop(name, None)
-        return stop
+        return end
 
     return read
 
 
 def _payload_reader(name: str, payload: Payload, *, is_kept: bool) -> Reader:
     def read(out: dict[str, Any], data: bytes, position: int, end: int, run: ReadBudget) -> int:
-        size = data[position]
-        position += 1
-        if size >= 0x80:
-            size, position = read_varint(data, position - 1)
-        stop = position + size
-        if stop > end:
-            raise IndexError
-        value = payload(data, position, stop, run)
+        value = payload(data, position, end, run)
         if value is not ABSENT and (is_kept or value):
             out[name] = value
         else:
             out.pop(name, None)
-        return stop
+        return end
 
     return read
 
@@ -302,21 +288,14 @@ def _ref_reader(name: str, struct: Struct, *, is_kept: bool) -> Reader:
         if read_struct is None:
             # Made when first met: most fields of a pod never are.
             read_struct = _struct_reader(struct)
-        size = data[position]
-        position += 1
-        if size >= 0x80:
-            size, position = read_varint(data, position - 1)
-        stop = position + size
-        if stop > end:
-            raise IndexError
         # A message that comes twice is merged, as protobuf demands.
         value = out.get(name)
         if value is None:
             value = {}
-        read_struct(value, data, position, stop, run)
+        read_struct(value, data, position, end, run)
         if value or is_kept:
             out[name] = value
-        return stop
+        return end
 
     return read
 
@@ -328,21 +307,14 @@ def _list_readers(struct: Struct, name: str, item: Type) -> dict[int, Reader]:
     payload = _payload(struct, item)
 
     def read(out: dict[str, Any], data: bytes, position: int, end: int, run: ReadBudget) -> int:
-        size = data[position]
-        position += 1
-        if size >= 0x80:
-            size, position = read_varint(data, position - 1)
-        stop = position + size
-        if stop > end:
-            raise IndexError
-        value = payload(data, position, stop, run)
+        value = payload(data, position, end, run)
         if value is ABSENT:
             value = None
         if name in out:
             out[name].append(value)
         else:
             out[name] = [value]
-        return stop
+        return end
 
     return {LENGTH: read}
 
@@ -360,12 +332,11 @@ def _number_list_readers(name: str, convert: Callable[[int], Any]) -> dict[int, 
     def read_packed(
         out: dict[str, Any], data: bytes, position: int, end: int, run: ReadBudget
     ) -> int:
-        position, stop = read_length(data, position, end)
-        while position < stop:
-            position = read_one(out, data, position, stop, run)
-        if position > stop:
+        while position < end:
+            position = read_one(out, data, position, end, run)
+        if position > end:
             raise IndexError
-        return stop
+        return end
 
     return {VARINT: read_one, LENGTH: read_packed}
 
@@ -377,35 +348,28 @@ def _map_reader(struct: Struct, name: str, item: Type) -> Reader:
     payload = _payload(struct, item) if convert is None else None
 
     def read(out: dict[str, Any], data: bytes, position: int, end: int, run: ReadBudget) -> int:
-        size = data[position]
-        position += 1
-        if size >= 0x80:
-            size, position = read_varint(data, position - 1)
-        stop = position + size
-        if stop > end:
-            raise IndexError
         entries = out.get(name)
         if entries is None:
             entries = out[name] = {}
         # What all known writers write: a short key, then the value, which ends the entry.
-        if size > 3 and payload is not None and data[position] == 0x0A:
+        if end - position > 3 and payload is not None and data[position] == 0x0A:
             size = data[position + 1]
             position += 2
             edge = position + size
-            if size < 0x80 and edge + 2 <= stop and data[edge] == 0x12:
+            if size < 0x80 and edge + 2 <= end and data[edge] == 0x12:
                 size = data[edge + 1]
                 begin = edge + 2
                 if size >= 0x80:
                     size, begin = read_varint(data, edge + 1)
-                if begin + size == stop:
-                    value = payload(data, begin, stop, run)
+                if begin + size == end:
+                    value = payload(data, begin, end, run)
                     key = str(data[position:edge], "utf-8")
                     entries[key] = fresh(zero) if value is ABSENT else value
-                    return stop
+                    return end
             position -= 2
-        key, value = _read_entry(data, position, stop, run=run, payload=payload, convert=convert)
+        key, value = _read_entry(data, position, end, run=run, payload=payload, convert=convert)
         entries[key] = fresh(zero) if value is ABSENT else value
-        return stop
+        return end
 
     return read
 
@@ -469,7 +433,8 @@ def _read_wrapped(data: bytes, position: int, end: int, run: ReadBudget, read_it
     while position < end:
         tag, position = read_varint(data, position)
         if tag == 0x0A:
-            position = read_items(out, data, position, end, run)
+            position, stop = read_length(data, position, end)
+            position = read_items(out, data, position, stop, run)
         else:
             position = skip(data, position, tag)
     if position > end:
