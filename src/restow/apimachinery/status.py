@@ -102,94 +102,58 @@ RETRY_AFTER_SECONDS: Final = 1
 CAUSES_MAX: Final = 100
 
 
-class BadRequest(StatusError):
-    code = 400
-    reason = "BadRequest"
+class BadRequest(StatusError, code=400): ...
 
 
-class Unauthorized(StatusError):
-    code = 401
-    reason = "Unauthorized"
+class Unauthorized(StatusError, code=401): ...
 
 
-class Forbidden(StatusError):
-    code = 403
-    reason = "Forbidden"
+class Forbidden(StatusError, code=403): ...
 
 
-class NotFound(StatusError):
-    code = 404
-    reason = "NotFound"
+class NotFound(StatusError, code=404): ...
 
 
-class MethodNotAllowed(StatusError):
-    code = 405
-    reason = "MethodNotAllowed"
+class MethodNotAllowed(StatusError, code=405): ...
 
 
-class NotAcceptable(StatusError):
-    code = 406
-    reason = "NotAcceptable"
+class NotAcceptable(StatusError, code=406): ...
 
 
-class Conflict(StatusError):
-    code = 409
-    reason = "Conflict"
+class Conflict(StatusError, code=409): ...
 
 
-class AlreadyExists(StatusError):
-    code = 409
-    reason = "AlreadyExists"
+class AlreadyExists(StatusError, code=409): ...
 
 
-class Gone(StatusError):
-    code = 410
-    reason = "Gone"
+class Gone(StatusError, code=410): ...
 
 
-class Expired(Gone):
-    code = 410
-    reason = "Expired"
+class Expired(Gone, code=410): ...
 
 
-class RequestEntityTooLarge(StatusError):
-    code = 413
-    reason = "RequestEntityTooLarge"
+class RequestEntityTooLarge(StatusError, code=413): ...
 
 
-class UnsupportedMediaType(StatusError):
-    code = 415
-    reason = "UnsupportedMediaType"
+class UnsupportedMediaType(StatusError, code=415): ...
 
 
-class Invalid(StatusError):
-    code = 422
-    reason = "Invalid"
+class Invalid(StatusError, code=422): ...
 
 
-class TooManyRequests(StatusError):
-    code = 429
-    reason = "TooManyRequests"
+class TooManyRequests(StatusError, code=429): ...
 
 
-class InternalError(StatusError):
-    code = 500
-    reason = "InternalError"
+class InternalError(StatusError, code=500): ...
 
 
-class ServerTimeout(StatusError):
-    code = 500
-    reason = "ServerTimeout"
+class ServerTimeout(StatusError, code=500): ...
 
 
-class ServiceUnavailable(StatusError):
-    code = 503
-    reason = "ServiceUnavailable"
+class ServiceUnavailable(StatusError, code=503): ...
 
 
-class Timeout(StatusError):
-    code = 504
-    reason = "Timeout"
+class Timeout(StatusError, code=504): ...
 
 
 def bad_request(message: str) -> BadRequest:

@@ -11,26 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from restow.apimachinery.status import (
-    AlreadyExists,
-    BadRequest,
-    Conflict,
-    Expired,
-    Forbidden,
-    Gone,
-    InternalError,
-    Invalid,
-    MethodNotAllowed,
-    NotAcceptable,
-    NotFound,
-    RequestEntityTooLarge,
-    ServerTimeout,
-    ServiceUnavailable,
-    Timeout,
-    TooManyRequests,
-    Unauthorized,
-    UnsupportedMediaType,
-)
+from restow.apimachinery import status
 from restow.apimachinery.status_error import Details, StatusCause, StatusError
 
 # What of a foreign body is kept as the message when it is no Status object.
@@ -38,24 +19,24 @@ FOREIGN_MESSAGE_LENGTH_MAX: Final = 2048
 
 # Where two share a code, the first stands for the code alone.
 CLASSES: Final[tuple[type[StatusError], ...]] = (
-    BadRequest,
-    Unauthorized,
-    Forbidden,
-    NotFound,
-    MethodNotAllowed,
-    NotAcceptable,
-    Conflict,
-    AlreadyExists,
-    Expired,
-    Gone,
-    RequestEntityTooLarge,
-    UnsupportedMediaType,
-    Invalid,
-    TooManyRequests,
-    InternalError,
-    ServerTimeout,
-    ServiceUnavailable,
-    Timeout,
+    status.BadRequest,
+    status.Unauthorized,
+    status.Forbidden,
+    status.NotFound,
+    status.MethodNotAllowed,
+    status.NotAcceptable,
+    status.Conflict,
+    status.AlreadyExists,
+    status.Expired,
+    status.Gone,
+    status.RequestEntityTooLarge,
+    status.UnsupportedMediaType,
+    status.Invalid,
+    status.TooManyRequests,
+    status.InternalError,
+    status.ServerTimeout,
+    status.ServiceUnavailable,
+    status.Timeout,
 )
 _BY_REASON: Final = {each.reason: each for each in CLASSES}
 _BY_CODE: Final = {each.code: each for each in reversed(CLASSES)}

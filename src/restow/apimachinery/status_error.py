@@ -47,6 +47,11 @@ class StatusError(Exception):
     code: int = 500
     reason: str = ""
 
+    def __init_subclass__(cls, *, code: int = 0) -> None:
+        """A class with a code of its own has its name as the reason."""
+        if code:
+            cls.code, cls.reason = code, cls.__name__
+
     def __init__(
         self,
         message: str,
@@ -101,20 +106,15 @@ class StatusError(Exception):
         if self.details is None and not self.causes and not self.retry_after_seconds:
             return None
         about = self.details or Details()
-        found: dict[str, Any] = {}
-        if about.name:
-            found["name"] = about.name
-        if about.group:
-            found["group"] = about.group
-        if about.kind:
-            found["kind"] = about.kind
-        if about.uid:
-            found["uid"] = about.uid
-        if self.causes:
-            found["causes"] = [cause.to_dict() for cause in self.causes]
-        if self.retry_after_seconds:
-            found["retryAfterSeconds"] = self.retry_after_seconds
-        return found
+        found = {
+            "name": about.name,
+            "group": about.group,
+            "kind": about.kind,
+            "uid": about.uid,
+            "causes": [cause.to_dict() for cause in self.causes],
+            "retryAfterSeconds": self.retry_after_seconds,
+        }
+        return {name: value for name, value in found.items() if value}
 
 
 def _with_clean_text(value: Any) -> Any:
