@@ -3,7 +3,6 @@
     MachineryError
     ├── InvalidName         a text that is no group, version, kind or resource
     ├── UnknownKind         no such kind is registered
-    ├── DecodeFailed        bytes that are not what they should be
     └── ConversionFailed    an object that has no form in the version asked for
 
 Not here: what a client is told. That is `StatusError`; `status.of_machinery_error` translates.
@@ -22,10 +21,6 @@ class InvalidName(MachineryError):
 
 class UnknownKind(MachineryError):
     """A kind, or a version of it, that is not registered."""
-
-
-class DecodeFailed(MachineryError):
-    """Bytes that do not hold the object they should hold."""
 
 
 class ConversionFailed(MachineryError):

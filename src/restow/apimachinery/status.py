@@ -166,9 +166,9 @@ def strict_decoding(problems: Iterable[str]) -> BadRequest:
     return BadRequest(f"strict decoding error: {', '.join(problems)}")
 
 
-def unauthorized(message: str = "Unauthorized") -> Unauthorized:
-    """Says no more than this by default: a guesser learns nothing."""
-    return Unauthorized(message)
+def unauthorized() -> Unauthorized:
+    """Says no more than this: a guesser learns nothing."""
+    return Unauthorized("Unauthorized")
 
 
 def forbidden(

@@ -66,9 +66,6 @@ class ReloadedKeys:
         runtime: Runtime,
         *,
         probes: KmsProbes | None = None,
-        poll_seconds: float = POLL_SECONDS,
-        plugin_poll_seconds: float = PLUGIN_POLL_SECONDS,
-        plugin_retry_seconds: float = PLUGIN_RETRY_SECONDS,
     ) -> None:
         self.path = path
         self._check: Check | None = None
@@ -85,9 +82,6 @@ class ReloadedKeys:
         self._retired: set[Plugin] = set()
         """Plug-ins that nobody needs any more; the next look ends them."""
         self._runtime = runtime
-        self._poll_seconds = poll_seconds
-        self._plugin_poll_seconds = plugin_poll_seconds
-        self._plugin_retry_seconds = plugin_retry_seconds
         self._seen: _Signature | None = None
         self._seen_at = 0.0
         self._refused = ""  # the digest of a file that will never do
@@ -179,7 +173,7 @@ class ReloadedKeys:
     async def follow(self) -> None:
         """Look at the file for ever."""
         while True:
-            await self._runtime.clock.sleep(self._poll_seconds)
+            await self._runtime.clock.sleep(POLL_SECONDS)
             await self.look_and_publish()
 
     async def look_and_publish(self) -> None:
@@ -282,8 +276,8 @@ class ReloadedKeys:
                 provider,
                 self._runtime,
                 probes=self._probes,
-                poll_seconds=self._plugin_poll_seconds,
-                retry_seconds_max=self._plugin_retry_seconds,
+                poll_seconds=PLUGIN_POLL_SECONDS,
+                retry_seconds_max=PLUGIN_RETRY_SECONDS,
             )
             try:
                 await plugin.start()

@@ -128,7 +128,7 @@ class PathEntry:
     operations: tuple[ApiOperation, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Verb:
     """How a verb becomes an operation."""
 
@@ -141,63 +141,34 @@ class _Verb:
 
 
 _ON_COLLECTION: Final[dict[str, _Verb]] = {
-    "list": _Verb(
-        method="get",
-        action="list",
-        word="list",
-        about="List or watch objects of kind {}.",
-        query=_LIST,
-        codes=("200",),
-    ),
+    "list": _Verb("get", "list", "list", "List or watch objects of kind {}.", _LIST, ("200",)),
     "create": _Verb(
-        method="post",
-        action="post",
-        word="create",
-        about="Create an object of kind {}.",
-        query=_WRITE,
-        codes=("200", "201", "202"),
+        "post", "post", "create", "Create an object of kind {}.", _WRITE, ("200", "201", "202")
     ),
     "deletecollection": _Verb(
-        method="delete",
-        action="deletecollection",
-        word="deleteCollection",
-        about="Delete objects of kind {}.",
-        query=_DELETE_SOME,
-        codes=("200",),
+        "delete",
+        "deletecollection",
+        "deleteCollection",
+        "Delete objects of kind {}.",
+        _DELETE_SOME,
+        ("200",),
     ),
 }
 _ON_OBJECT: Final[dict[str, _Verb]] = {
-    "get": _Verb(
-        method="get",
-        action="get",
-        word="read",
-        about="Read an object of kind {}.",
-        query=(),
-        codes=("200",),
-    ),
+    "get": _Verb("get", "get", "read", "Read an object of kind {}.", (), ("200",)),
     "update": _Verb(
-        method="put",
-        action="put",
-        word="replace",
-        about="Replace an object of kind {}.",
-        query=_WRITE,
-        codes=("200", "201"),
+        "put", "put", "replace", "Replace an object of kind {}.", _WRITE, ("200", "201")
     ),
     "patch": _Verb(
-        method="patch",
-        action="patch",
-        word="patch",
-        about="Change parts of an object of kind {}.",
-        query=(*_WRITE, "force"),
-        codes=("200", "201"),
+        "patch",
+        "patch",
+        "patch",
+        "Change parts of an object of kind {}.",
+        (*_WRITE, "force"),
+        ("200", "201"),
     ),
     "delete": _Verb(
-        method="delete",
-        action="delete",
-        word="delete",
-        about="Delete an object of kind {}.",
-        query=_DELETE,
-        codes=("200", "202"),
+        "delete", "delete", "delete", "Delete an object of kind {}.", _DELETE, ("200", "202")
     ),
 }
 

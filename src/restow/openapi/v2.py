@@ -10,9 +10,9 @@ called here (`v2_merge`).
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
@@ -47,54 +47,34 @@ _RESPONSE_WORDS: Final = {"200": "OK", "201": "Created", "202": "Accepted", "401
 Item = dict[str, Any]
 
 
-class _Form(Protocol):
+_Members = dict[str, Sequence[bytes]]
+"""What the document holds under "paths", "definitions" and "parameters", in this order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
     """One of the two forms in which the same things are written."""
 
-    def path(self, name: str, item: Item) -> bytes: ...
-
-    def definition(self, name: str, item: Item) -> bytes: ...
-
-    def parameter(self, name: str, item: Item) -> bytes: ...
-
-    def joined(self, members: Iterable[bytes]) -> bytes:
-        """Several members as one that can be joined again."""
-
-    def whole(
-        self,
-        info: ApiInfo,
-        *,
-        paths: Sequence[bytes],
-        definitions: Sequence[bytes],
-        parameters: Sequence[bytes],
-    ) -> Iterator[bytes]: ...
+    path: Callable[[str, Item], bytes]
+    definition: Callable[[str, Item], bytes]
+    parameter: Callable[[str, Item], bytes]
+    joined: Callable[[Iterable[bytes]], bytes]
+    """Several members as one that can be joined again."""
+    whole: Callable[[ApiInfo, _Members], Iterator[bytes]]
 
 
-class _Json:
-    def path(self, name: str, item: Item) -> bytes:
-        return orjson.dumps(name) + b":" + orjson.dumps(item)
+def _json_member(name: str, item: Item) -> bytes:
+    return orjson.dumps(name) + b":" + orjson.dumps(item)
 
-    definition = path
-    parameter = path
 
-    def joined(self, members: Iterable[bytes]) -> bytes:
-        return b",".join(members)
-
-    def whole(
-        self,
-        info: ApiInfo,
-        *,
-        paths: Sequence[bytes],
-        definitions: Sequence[bytes],
-        parameters: Sequence[bytes],
-    ) -> Iterator[bytes]:
-        about = orjson.dumps({"title": info.title, "version": info.version})
-        yield b'{"swagger":"%b","info":%b,"paths":{' % (SWAGGER_VERSION.encode(), about)
-        yield from _separated(paths)
-        yield b'},"definitions":{'
-        yield from _separated(definitions)
-        yield b'},"parameters":{'
-        yield from _separated(parameters)
-        yield b"}}"
+def _whole_json(info: ApiInfo, fields: _Members) -> Iterator[bytes]:
+    about = orjson.dumps({"title": info.title, "version": info.version})
+    yield b'{"swagger":"%b","info":%b' % (SWAGGER_VERSION.encode(), about)
+    for name, members in fields.items():
+        yield b',"%b":{' % name.encode()
+        yield from _separated(members)
+        yield b"}"
+    yield b"}"
 
 
 def _separated(members: Sequence[bytes]) -> Iterator[bytes]:
@@ -104,35 +84,27 @@ def _separated(members: Sequence[bytes]) -> Iterator[bytes]:
         yield each
 
 
-class _Protobuf:
-    def path(self, name: str, item: Item) -> bytes:
-        return v2_protobuf.path_member(name, item)
+def _whole_protobuf(info: ApiInfo, fields: _Members) -> Iterator[bytes]:
+    yield v2_protobuf.head(SWAGGER_VERSION, title=info.title, version=info.version)
+    for name, members in fields.items():
+        yield v2_protobuf.field_start(name, sum(map(len, members)))
+        yield from members
 
-    def definition(self, name: str, item: Item) -> bytes:
-        return v2_protobuf.definition_member(name, item)
 
-    def parameter(self, name: str, item: Item) -> bytes:
-        return v2_protobuf.parameter_member(name, item)
-
-    def joined(self, members: Iterable[bytes]) -> bytes:
-        return b"".join(members)
-
-    def whole(
-        self,
-        info: ApiInfo,
-        *,
-        paths: Sequence[bytes],
-        definitions: Sequence[bytes],
-        parameters: Sequence[bytes],
-    ) -> Iterator[bytes]:
-        yield v2_protobuf.head(SWAGGER_VERSION, title=info.title, version=info.version)
-        for name, members in (
-            ("paths", paths),
-            ("definitions", definitions),
-            ("parameters", parameters),
-        ):
-            yield v2_protobuf.field_start(name, sum(map(len, members)))
-            yield from members
+_JSON: Final = _Form(
+    path=_json_member,
+    definition=_json_member,
+    parameter=_json_member,
+    joined=b",".join,
+    whole=_whole_json,
+)
+_PROTOBUF: Final = _Form(
+    path=v2_protobuf.path_member,
+    definition=v2_protobuf.definition_member,
+    parameter=v2_protobuf.parameter_member,
+    joined=b"".join,
+    whole=_whole_protobuf,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +151,7 @@ class V2Assembly:
         self._types = types
         self._info = info
         self._is_protobuf = protobuf
-        self._form: _Form = _Protobuf() if protobuf else _Json()
+        self._form = _PROTOBUF if protobuf else _JSON
         self._made: dict[str, _Made] = {}
         self._foreign = _Foreign((), [], [], [], [])
 
@@ -233,12 +205,12 @@ class V2Assembly:
             definitions.name_kind(name, gvk)
         members += [self._shared(definitions, name).member for name in shared]
         own = [self._form.parameter(name, item) for name, item in _shared_parameters()]
-        pieces = self._form.whole(
-            self._info,
-            paths=[each for each in (*paths, *others.paths) if each],
-            definitions=[*members, *others.definitions],
-            parameters=[*own, *others.parameters],
-        )
+        fields: _Members = {
+            "paths": [each for each in (*paths, *others.paths) if each],
+            "definitions": [*members, *others.definitions],
+            "parameters": [*own, *others.parameters],
+        }
+        pieces = self._form.whole(self._info, fields)
         # Upper hex again, but another hash than that of the other form.
         etag = fingerprint[1:] + fingerprint[0] if self._is_protobuf else fingerprint
         return finish(pieces, etag)

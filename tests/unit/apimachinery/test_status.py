@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.apimachinery import field_errors, status
-from restow.apimachinery.errors import ConversionFailed, DecodeFailed, InvalidName, UnknownKind
+from restow.apimachinery.errors import ConversionFailed, InvalidName, UnknownKind
 from restow.apimachinery.names import GroupKind, GroupResource
 from restow.apimachinery.status import Details, StatusCause, StatusError
 from restow.apimachinery.status_decoder import CLASSES, status_from_dict, status_from_response
@@ -329,7 +329,6 @@ def test_machinery_errors() -> None:
     """A wrong name is the client's fault, a failed conversion the server's."""
     assert status.of_machinery_error(InvalidName("x")).code == 400
     assert status.of_machinery_error(UnknownKind("x")).code == 400
-    assert status.of_machinery_error(DecodeFailed("x")).code == 500
     assert status.of_machinery_error(ConversionFailed("x")).code == 500
 
 
