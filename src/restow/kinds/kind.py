@@ -213,7 +213,7 @@ class Kind:
 def declare(
     group: str,
     kind: str,
-    plural: str,
+    plural: str = "",
     *,
     versions: str = "v1",
     served: str = "",
@@ -226,8 +226,11 @@ def declare(
     selectable: tuple[SelectableField, ...] = (),
     **rest: Any,
 ) -> Kind:
-    """A row of the tables. Lists are words in one text, and what is usual is left out."""
+    """A row of the tables. Lists are words in one text, and what is usual is left out: a plural
+    that ends in s, and that the stable versions are served, or all if there are none."""
     names = tuple(versions.split())
+    stable = tuple(name for name in names if "alpha" not in name and "beta" not in name)
+    plural = plural or f"{kind.lower()}s"
     return Kind(
         group=group,
         kind=kind,
@@ -237,7 +240,7 @@ def declare(
         categories=tuple(categories.split()),
         namespaced=namespaced,
         versions=names,
-        served_versions=tuple(served.split()) or names,
+        served_versions=tuple(served.split()) or stable or names,
         storage_version=storage or names[0],
         key_prefix=key_prefix or plural,
         subresources=subresources,

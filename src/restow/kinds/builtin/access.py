@@ -23,13 +23,11 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 _APPROVAL: Final = Subresource(name="approval", verbs=VERBS_STATUS)
 
 
-def _rbac(kind: str, plural: str, *, namespaced: bool) -> Kind:
+def _rbac(kind: str, *, namespaced: bool) -> Kind:
     return declare(
         _RBAC,
         kind,
-        plural,
         versions="v1 v1beta1",
-        served="v1",
         namespaced=namespaced,
         create_on_update=True,
         name_rule="path-segment",
@@ -39,13 +37,7 @@ def _rbac(kind: str, plural: str, *, namespaced: bool) -> Kind:
 
 def _review(group: str, kind: str, *, namespaced: bool = False) -> Kind:
     return declare(
-        group,
-        kind,
-        f"{kind.lower()}s",
-        namespaced=namespaced,
-        verbs=VERBS_REVIEW,
-        persisted=False,
-        required=True,
+        group, kind, namespaced=namespaced, verbs=VERBS_REVIEW, persisted=False, required=True
     )
 
 
@@ -53,18 +45,16 @@ KINDS: Final = (
     declare(
         "certificates.k8s.io",
         "CertificateSigningRequest",
-        "certificatesigningrequests",
         versions="v1 v1beta1",
-        served="v1",
         short="csr",
         namespaced=False,
         subresources=(_APPROVAL, STATUS),
         selectable=selectable("spec.signerName"),
     ),
-    _rbac("ClusterRole", "clusterroles", namespaced=False),
-    _rbac("ClusterRoleBinding", "clusterrolebindings", namespaced=False),
-    _rbac("Role", "roles", namespaced=True),
-    _rbac("RoleBinding", "rolebindings", namespaced=True),
+    _rbac("ClusterRole", namespaced=False),
+    _rbac("ClusterRoleBinding", namespaced=False),
+    _rbac("Role", namespaced=True),
+    _rbac("RoleBinding", namespaced=True),
     _review("authentication.k8s.io", "SelfSubjectReview"),
     _review("authentication.k8s.io", "TokenReview"),
     _review("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),

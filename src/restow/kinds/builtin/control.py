@@ -42,7 +42,7 @@ _OF_MIGRATION: Final[dict[str, Any]] = {**_OF_STATE, "subresources": (STATUS, _R
 
 def _admission(
     kind: str,
-    plural: str,
+    plural: str = "",
     *,
     versions: str,
     storage: str = "",
@@ -54,7 +54,6 @@ def _admission(
         kind,
         plural,
         versions=versions,
-        served="v1",
         storage=storage,
         subresources=subresources,
         tracks_generation=True,
@@ -63,13 +62,11 @@ def _admission(
     )
 
 
-def _flow_control(kind: str, plural: str) -> Kind:
+def _flow_control(kind: str) -> Kind:
     return declare(
         _FLOW,
         kind,
-        plural,
         versions="v1 v1beta3 v1beta2 v1beta1",
-        served="v1",
         namespaced=False,
         subresources=(STATUS,),
         tracks_generation=True,
@@ -89,32 +86,22 @@ KINDS: Final = (
     ),
     _admission(
         "MutatingAdmissionPolicyBinding",
-        "mutatingadmissionpolicybindings",
         versions="v1 v1beta1 v1alpha1",
         storage="v1beta1",
         behaviour_missing=True,
     ),
-    _admission(
-        "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", versions="v1 v1beta1"
-    ),
+    _admission("MutatingWebhookConfiguration", versions="v1 v1beta1"),
     _admission(
         "ValidatingAdmissionPolicy",
         "validatingadmissionpolicies",
         versions="v1 v1beta1 v1alpha1",
         subresources=(STATUS,),
     ),
-    _admission(
-        "ValidatingAdmissionPolicyBinding",
-        "validatingadmissionpolicybindings",
-        versions="v1 v1beta1 v1alpha1",
-    ),
-    _admission(
-        "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", versions="v1 v1beta1"
-    ),
+    _admission("ValidatingAdmissionPolicyBinding", versions="v1 v1beta1 v1alpha1"),
+    _admission("ValidatingWebhookConfiguration", versions="v1 v1beta1"),
     declare(
         "apiextensions.k8s.io",
         "CustomResourceDefinition",
-        "customresourcedefinitions",
         short="crd crds",
         key_prefix="apiextensions.k8s.io/customresourcedefinitions",
         subresources=(STATUS,),
@@ -127,7 +114,6 @@ KINDS: Final = (
     declare(
         "apiregistration.k8s.io",
         "APIService",
-        "apiservices",
         key_prefix="apiregistration.k8s.io/apiservices",
         subresources=(STATUS,),
         status_keeps_metadata=True,
@@ -139,20 +125,17 @@ KINDS: Final = (
     declare(
         "coordination.k8s.io",
         "Lease",
-        "leases",
         versions="v1 v1beta1",
-        served="v1",
         unconditional_update=False,
         create_on_update=True,
         pinned=True,
         required=True,
     ),
-    _flow_control("FlowSchema", "flowschemas"),
-    _flow_control("PriorityLevelConfiguration", "prioritylevelconfigurations"),
+    _flow_control("FlowSchema"),
+    _flow_control("PriorityLevelConfiguration"),
     declare(
         "internal.apiserver.k8s.io",
         "StorageVersion",
-        "storageversions",
         versions="v1alpha1",
         subresources=(STATUS, _REPORT),
         status_keeps_metadata=True,
@@ -164,7 +147,6 @@ KINDS: Final = (
     declare(
         "kube-apiserver.internal.k8s.io",
         "StorageVersion",
-        "storageversions",
         versions="v1alpha1",
         key_prefix="kube-apiserver.internal.k8s.io/storageversions",
         name_rule="path-segment",
@@ -173,7 +155,6 @@ KINDS: Final = (
     declare(
         "migration.k8s.io",
         "StorageState",
-        "storagestates",
         versions="v1alpha1",
         key_prefix="migration.k8s.io/storagestates",
         **_OF_STATE,
@@ -181,7 +162,6 @@ KINDS: Final = (
     declare(
         "migration.k8s.io",
         "StorageVersionMigration",
-        "storageversionmigrations",
         versions="v1alpha1",
         key_prefix="migration.k8s.io/storageversionmigrations",
         **_OF_MIGRATION,
@@ -189,7 +169,6 @@ KINDS: Final = (
     declare(
         "storage.restow.dev",
         "StorageScan",
-        "storagescans",
         versions="v1alpha1",
         namespaced=False,
         verbs=VERBS_REVIEW,
@@ -199,8 +178,8 @@ KINDS: Final = (
     declare(
         "storagemigration.k8s.io",
         "StorageVersionMigration",
-        "storageversionmigrations",
         versions="v1 v1beta1",
+        served="v1 v1beta1",
         storage="v1beta1",
         **_OF_MIGRATION,
     ),

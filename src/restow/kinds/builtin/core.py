@@ -84,7 +84,7 @@ _POD_FIELDS: Final = (
 
 KINDS: Final = (
     # It is done, not kept: a pod that is bound says itself to what.
-    declare("", "Binding", "bindings", verbs=("create",), persisted=False),
+    declare("", "Binding", verbs=("create",), persisted=False),
     declare(
         "",
         "ComponentStatus",
@@ -94,7 +94,7 @@ KINDS: Final = (
         verbs=("get", "list"),
         persisted=False,
     ),
-    declare("", "ConfigMap", "configmaps", short="cm", required=True),
+    declare("", "ConfigMap", short="cm", required=True),
     declare(
         "",
         "Endpoints",
@@ -108,24 +108,16 @@ KINDS: Final = (
     declare(
         "",
         "Event",
-        "events",
         short="ev",
         selectable=_EVENT_FIELDS,
         create_on_update=True,
         follows_owners=False,
         required=True,
     ),
-    declare(
-        "",
-        "LimitRange",
-        "limitranges",
-        short="limits",
-        create_on_update=True,
-    ),
+    declare("", "LimitRange", short="limits", create_on_update=True),
     declare(
         "",
         "Namespace",
-        "namespaces",
         short="ns",
         namespaced=False,
         verbs=_NAMESPACE_VERBS,
@@ -138,7 +130,6 @@ KINDS: Final = (
     declare(
         "",
         "Node",
-        "nodes",
         short="no",
         namespaced=False,
         key_prefix="minions",
@@ -151,24 +142,15 @@ KINDS: Final = (
     declare(
         "",
         "PersistentVolume",
-        "persistentvolumes",
         short="pv",
         namespaced=False,
         subresources=(STATUS,),
         returns_deleted=True,
     ),
-    declare(
-        "",
-        "PersistentVolumeClaim",
-        "persistentvolumeclaims",
-        short="pvc",
-        subresources=(STATUS,),
-        returns_deleted=True,
-    ),
+    declare("", "PersistentVolumeClaim", short="pvc", subresources=(STATUS,), returns_deleted=True),
     declare(
         "",
         "Pod",
-        "pods",
         short="po",
         categories="all",
         subresources=(
@@ -189,11 +171,10 @@ KINDS: Final = (
         is_graceful=True,
         returns_deleted=True,
     ),
-    declare("", "PodTemplate", "podtemplates", tracks_generation=True, returns_deleted=True),
+    declare("", "PodTemplate", tracks_generation=True, returns_deleted=True),
     declare(
         "",
         "ReplicationController",
-        "replicationcontrollers",
         short="rc",
         categories="all",
         key_prefix="controllers",
@@ -202,19 +183,11 @@ KINDS: Final = (
         tracks_generation=True,
         orphans_by_default=True,
     ),
-    declare(
-        "",
-        "ResourceQuota",
-        "resourcequotas",
-        short="quota",
-        subresources=(STATUS,),
-        returns_deleted=True,
-    ),
-    declare("", "Secret", "secrets", selectable=selectable("type"), required=True),
+    declare("", "ResourceQuota", short="quota", subresources=(STATUS,), returns_deleted=True),
+    declare("", "Secret", selectable=selectable("type"), required=True),
     declare(
         "",
         "Service",
-        "services",
         short="svc",
         categories="all",
         key_prefix="services/specs",
@@ -228,7 +201,6 @@ KINDS: Final = (
     declare(
         "",
         "ServiceAccount",
-        "serviceaccounts",
         short="sa",
         subresources=(_TOKEN,),
         returns_deleted=True,
@@ -237,9 +209,7 @@ KINDS: Final = (
     declare(
         "events.k8s.io",
         "Event",
-        "events",
         versions="v1 v1beta1",
-        served="v1",
         short="ev",
         cohabits_with=GroupKind("", "Event"),
         selectable=(*_EVENT_FIELDS, *_REGARDING_FIELDS),

@@ -19,9 +19,7 @@ KINDS: Final = (
     declare(
         "discovery.k8s.io",
         "EndpointSlice",
-        "endpointslices",
         versions="v1 v1beta1",
-        served="v1",
         tracks_generation=True,
         generation_metadata="labels",
         required=True,
@@ -31,7 +29,6 @@ KINDS: Final = (
         "Ingress",
         "ingresses",
         versions="v1 v1beta1",
-        served="v1",
         short="ing",
         key_prefix="ingress",
         subresources=(STATUS,),
@@ -42,18 +39,11 @@ KINDS: Final = (
         "IngressClass",
         "ingressclasses",
         versions="v1 v1beta1",
-        served="v1",
         namespaced=False,
         tracks_generation=True,
     ),
     declare(
-        _NETWORKING,
-        "IPAddress",
-        "ipaddresses",
-        versions="v1 v1beta1",
-        served="v1",
-        short="ip",
-        namespaced=False,
+        _NETWORKING, "IPAddress", "ipaddresses", versions="v1 v1beta1", short="ip", namespaced=False
     ),
     declare(
         _NETWORKING, "NetworkPolicy", "networkpolicies", short="netpol", tracks_generation=True
@@ -61,9 +51,7 @@ KINDS: Final = (
     declare(
         _NETWORKING,
         "ServiceCIDR",
-        "servicecidrs",
         versions="v1 v1beta1",
-        served="v1",
         namespaced=False,
         subresources=(STATUS,),
         status_keeps_metadata=True,
@@ -73,7 +61,6 @@ KINDS: Final = (
         "RuntimeClass",
         "runtimeclasses",
         versions="v1 v1beta1",
-        served="v1",
         namespaced=False,
         unconditional_update=False,
         create_on_update=True,
@@ -83,7 +70,6 @@ KINDS: Final = (
         "PriorityClass",
         "priorityclasses",
         versions="v1 v1beta1",
-        served="v1",
         short="pc",
         namespaced=False,
         tracks_generation=True,
@@ -92,9 +78,7 @@ KINDS: Final = (
     declare(
         _STORAGE,
         "CSIDriver",
-        "csidrivers",
         versions="v1 v1beta1",
-        served="v1",
         namespaced=False,
         tracks_generation=True,
         generation_first=0,
@@ -104,9 +88,7 @@ KINDS: Final = (
     declare(
         _STORAGE,
         "CSINode",
-        "csinodes",
         versions="v1 v1beta1",
-        served="v1",
         namespaced=False,
         unconditional_update=False,
         returns_deleted=True,
@@ -116,7 +98,6 @@ KINDS: Final = (
         "CSIStorageCapacity",
         "csistoragecapacities",
         versions="v1 v1beta1 v1alpha1",
-        served="v1",
         unconditional_update=False,
     ),
     declare(
@@ -124,7 +105,6 @@ KINDS: Final = (
         "StorageClass",
         "storageclasses",
         versions="v1 v1beta1",
-        served="v1",
         short="sc",
         namespaced=False,
         returns_deleted=True,
@@ -132,9 +112,7 @@ KINDS: Final = (
     declare(
         _STORAGE,
         "VolumeAttachment",
-        "volumeattachments",
         versions="v1 v1beta1 v1alpha1",
-        served="v1",
         namespaced=False,
         subresources=(STATUS,),
         status_keeps_metadata=True,
@@ -146,7 +124,6 @@ KINDS: Final = (
         "VolumeAttributesClass",
         "volumeattributesclasses",
         versions="v1 v1beta1 v1alpha1",
-        served="v1",
         short="vac",
         namespaced=False,
         returns_deleted=True,
@@ -162,18 +139,12 @@ KINDS: Final = (
     declare(
         _RESOURCE,
         "ResourceClaim",
-        "resourceclaims",
         subresources=(STATUS,),
         status_keeps_metadata=True,
         returns_deleted=True,
     ),
-    declare(_RESOURCE, "ResourceClaimTemplate", "resourceclaimtemplates", returns_deleted=True),
+    declare(_RESOURCE, "ResourceClaimTemplate", returns_deleted=True),
     declare(
-        _RESOURCE,
-        "ResourceSlice",
-        "resourceslices",
-        namespaced=False,
-        tracks_generation=True,
-        returns_deleted=True,
+        _RESOURCE, "ResourceSlice", namespaced=False, tracks_generation=True, returns_deleted=True
     ),
 )

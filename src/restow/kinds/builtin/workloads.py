@@ -16,19 +16,11 @@ _REPLICAS: Final = (SelectableField("status.replicas", ("status", "replicas"), a
 _SUCCEEDED: Final = (SelectableField("status.successful", ("status", "succeeded"), absent="0"),)
 
 KINDS: Final = (
-    declare(
-        "apps",
-        "ControllerRevision",
-        "controllerrevisions",
-        versions="v1 v1beta2 v1beta1",
-        served="v1",
-    ),
+    declare("apps", "ControllerRevision", versions="v1 v1beta2 v1beta1"),
     declare(
         "apps",
         "DaemonSet",
-        "daemonsets",
         versions="v1 v1beta2",
-        served="v1",
         short="ds",
         categories="all",
         subresources=(STATUS,),
@@ -37,9 +29,7 @@ KINDS: Final = (
     declare(
         "apps",
         "Deployment",
-        "deployments",
         versions="v1 v1beta2 v1beta1",
-        served="v1",
         short="deploy",
         categories="all",
         subresources=(STATUS, SCALE),
@@ -50,9 +40,7 @@ KINDS: Final = (
     declare(
         "apps",
         "ReplicaSet",
-        "replicasets",
         versions="v1 v1beta2",
-        served="v1",
         short="rs",
         categories="all",
         subresources=(STATUS, SCALE),
@@ -62,9 +50,7 @@ KINDS: Final = (
     declare(
         "apps",
         "StatefulSet",
-        "statefulsets",
         versions="v1 v1beta2 v1beta1",
-        served="v1",
         short="sts",
         categories="all",
         subresources=(STATUS, SCALE),
@@ -73,9 +59,7 @@ KINDS: Final = (
     declare(
         "autoscaling",
         "HorizontalPodAutoscaler",
-        "horizontalpodautoscalers",
         versions="v2 v1 v2beta2 v2beta1",
-        served="v2 v1",
         short="hpa",
         categories="all",
         subresources=(STATUS,),
@@ -83,9 +67,7 @@ KINDS: Final = (
     declare(
         "batch",
         "CronJob",
-        "cronjobs",
         versions="v1 v1beta1 v2alpha1",
-        served="v1",
         short="cj",
         categories="all",
         subresources=(STATUS,),
@@ -94,7 +76,6 @@ KINDS: Final = (
     declare(
         "batch",
         "Job",
-        "jobs",
         categories="all",
         subresources=(STATUS,),
         selectable=_SUCCEEDED,
@@ -104,9 +85,7 @@ KINDS: Final = (
     declare(
         "policy",
         "PodDisruptionBudget",
-        "poddisruptionbudgets",
         versions="v1 v1beta1",
-        served="v1",
         short="pdb",
         subresources=(STATUS,),
         tracks_generation=True,
