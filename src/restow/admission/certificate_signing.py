@@ -18,7 +18,7 @@ from restow.admission.review import Attributes, WriteOf, forbidden
 from restow.apimachinery.certificate_signing_requests import decoded, parse_request
 from restow.authorization.authorizer import Authorizer
 from restow.registry.resource import Object
-from restow.request.request_info import RequestInfo
+from restow.request.request_info import RequestInfo, access_question
 
 GROUP: Final = "certificates.k8s.io"
 REQUESTS: Final = "certificatesigningrequests"
@@ -108,16 +108,7 @@ def _is_decided(obj: Object, old: Object) -> bool:
 
 
 def _question(verb: str, name: str) -> RequestInfo:
-    return RequestInfo(
-        method="",
-        path="",
-        verb=verb,
-        is_resource=True,
-        group=GROUP,
-        version="*",
-        resource=_SIGNERS,
-        name=name,
-    )
+    return access_question(verb, group=GROUP, resource=_SIGNERS, name=name)
 
 
 def _is_ours(write: WriteOf) -> bool:

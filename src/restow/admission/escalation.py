@@ -24,7 +24,7 @@ from restow.apimachinery.rbac_objects import GROUP, RoleRef, rules_of
 from restow.authorization.rbac import Rbac
 from restow.authorization.role_index import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES
 from restow.registry.resource import Object
-from restow.request.request_info import RequestInfo
+from restow.request.request_info import access_question
 
 MISSING_SHOWN_MAX: Final = 100
 """How many lines of what is missing a refusal shows."""
@@ -79,16 +79,8 @@ class EscalationCheck:
         self._check_held(attributes, rules)
 
     def _may(self, attributes: Attributes, verb: str, plural: str, *, name: str) -> bool:
-        question = RequestInfo(
-            method="",
-            path="",
-            verb=verb,
-            is_resource=True,
-            group=GROUP,
-            version="*",
-            namespace=attributes.namespace,
-            resource=plural,
-            name=name,
+        question = access_question(
+            verb, group=GROUP, namespace=attributes.namespace, resource=plural, name=name
         )
         return self._rbac.allows(attributes.user, question)
 

@@ -24,7 +24,7 @@ from restow.authorization.authorizer import Authorizer
 from restow.registry.catalog import Catalog
 from restow.registry.resource import Object, Resource
 from restow.request.context import Context
-from restow.request.request_info import RequestInfo
+from restow.request.request_info import RequestInfo, access_question
 
 _ANY: Final = "*"
 _FINALIZERS: Final = "finalizers"
@@ -54,7 +54,7 @@ class OwnerCheck:
 
     def _check_delete(self, context: Context, obj: Object) -> None:
         info = context.info
-        options = _question(
+        options = access_question(
             "delete",
             group=info.group,
             version=info.version,
@@ -70,7 +70,7 @@ class OwnerCheck:
             )
 
     def _check_finalizers(self, context: Context, obj: Object, owners: list[Object]) -> None:
-        everything = _question(
+        everything = access_question(
             "update",
             group=_ANY,
             version=_ANY,
@@ -103,7 +103,7 @@ class OwnerCheck:
         if resource is None or version not in resource.served:
             why = f'no matches for kind "{kind}" in version "{api_version}"'
             raise _unknown(context, obj, owner, why)
-        return _question(
+        return access_question(
             "update",
             group=group,
             version=version,
@@ -119,30 +119,6 @@ def _newly_blocking(now: Any, before: Any) -> list[Object]:
     """Those that hold an owner, and did not before."""
     held = {each.get("uid") for each in before if each.get("blockOwnerDeletion")}
     return [each for each in now if each.get("blockOwnerDeletion") and each.get("uid") not in held]
-
-
-def _question(
-    verb: str,
-    *,
-    group: str,
-    version: str,
-    resource: str,
-    namespace: str,
-    name: str,
-    subresource: str,
-) -> RequestInfo:
-    return RequestInfo(
-        method="",
-        path="",
-        verb=verb,
-        is_resource=True,
-        group=group,
-        version=version,
-        namespace=namespace,
-        resource=resource,
-        name=name,
-        subresource=subresource,
-    )
 
 
 def _forbidden(context: Context, obj: Object, why: str) -> StatusError:

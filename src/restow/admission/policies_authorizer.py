@@ -19,7 +19,7 @@ from restow.apimachinery.structural.cel.library_authorizer import (
 from restow.apimachinery.structural.cel.library_authorizer import AuthorizerValue as CelAuthorizer
 from restow.authorization.authorizer import Authorizer
 from restow.request.context import User
-from restow.request.request_info import RequestInfo
+from restow.request.request_info import RequestInfo, access_question
 
 
 def authorizer_values(authorizer: Authorizer, attributes: Attributes) -> dict[str, Any]:
@@ -63,13 +63,9 @@ def _info(question: AccessQuestion) -> RequestInfo:
         )
         if text
     }
-    return RequestInfo(
-        method="",
-        path="",
-        verb=question.verb,
-        is_resource=True,
+    return access_question(
+        question.verb,
         group=question.group,
-        version="*",
         namespace=question.namespace,
         resource=question.resource,
         name=question.name,

@@ -23,7 +23,7 @@ from restow.registry.catalog import Catalog
 from restow.registry.resource import Object
 from restow.registry.store import ResourceStore
 from restow.request.context import User
-from restow.request.request_info import RequestInfo
+from restow.request.request_info import RequestInfo, access_question
 
 _ANY: Final = "*"
 
@@ -110,16 +110,8 @@ class ParamRights:
             plural = _ANY if resource is None else resource.plural
         if not kind:
             group = version = _ANY
-        return RequestInfo(
-            method="",
-            path="",
-            verb=verb,
-            is_resource=True,
-            group=group,
-            version=version,
-            namespace=namespace,
-            resource=plural,
-            name=name,
+        return access_question(
+            verb, group=group, version=version, namespace=namespace, resource=plural, name=name
         )
 
 

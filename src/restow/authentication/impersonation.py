@@ -24,7 +24,7 @@ from restow.apimachinery.name_formats import dns_label_problem, subdomain_proble
 from restow.authorization.authorizer import Authorizer, refusal
 from restow.httpserver.request import Headers
 from restow.request.context import ANONYMOUS, User
-from restow.request.request_info import RequestInfo
+from restow.request.request_info import RequestInfo, access_question
 
 OPTIONS_MAX: Final = 1_000
 """Groups and extras together: each is a question to the authorizer."""
@@ -120,11 +120,8 @@ def account_of(user_name: str) -> tuple[str, str] | None:
 def _question(
     resource: str, name: str, *, namespace: str = "", subresource: str = "", is_core: bool = True
 ) -> RequestInfo:
-    return RequestInfo(
-        method="",
-        path="",
-        verb="impersonate",
-        is_resource=True,
+    return access_question(
+        "impersonate",
         group="" if is_core else "authentication.k8s.io",
         version="v1",
         namespace=namespace,

@@ -76,6 +76,33 @@ class RequestInfo(Struct, frozen=True):
         return int(text)
 
 
+def access_question(
+    verb: str,
+    *,
+    group: str,
+    resource: str,
+    version: str = "*",
+    namespace: str = "",
+    name: str = "",
+    subresource: str = "",
+    query: dict[str, list[str]] | None = None,
+) -> RequestInfo:
+    """What an authorizer is asked about a resource when there is no such request."""
+    return RequestInfo(
+        method="",
+        path="",
+        verb=verb,
+        is_resource=True,
+        group=group,
+        version=version,
+        namespace=namespace,
+        resource=resource,
+        name=name,
+        subresource=subresource,
+        query=query or {},
+    )
+
+
 def has_siblings(info: RequestInfo, name: str) -> bool:
     """Whether paths that differ in their last segment, `name`, alone differ in nothing else."""
     # A namespace's path is its objects' too.
