@@ -84,7 +84,7 @@ class Audit:
         )
         metrics.counter(
             "restow_audit_events_dropped_total",
-            "Audit events that were lost: no room to wait, no disk, or not to be encoded.",
+            "Audit events that were lost: the queue was full, the disk failed, or encoding failed.",
             ("cause",),
             lambda: [
                 (("buffer",), float(sink.dropped_full)),

@@ -63,7 +63,7 @@ def publish_limits(metrics: Metrics, in_flight: InFlight) -> None:
     )
     metrics.counter(
         "restow_requests_turned_away_total",
-        "Requests that found no seat and were answered with 429.",
+        "Requests answered with 429 because the in-flight limit was reached.",
         ("request_kind",),
         lambda: [
             ((kind,), room.refused) for kind, room in (*rooms(), ("stream", in_flight.streams))

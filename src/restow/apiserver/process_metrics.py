@@ -15,7 +15,7 @@ def publish_process(metrics: Metrics) -> None:
     """Add the figures of the whole process."""
     metrics.gauge(
         "restow_tasks",
-        "Tasks that have not ended, of the whole server; for ever more of them is a leak.",
+        "Unfinished tasks of the whole server; a number that grows without end is a leak.",
         (),
         _tasks,
     )

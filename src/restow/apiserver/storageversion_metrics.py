@@ -40,13 +40,13 @@ def publish_coordination(coordinator: Coordinator, metrics: Metrics) -> None:
     )
     metrics.counter(
         "restow_collector_servers_removed_total",
-        "Dead servers that this server removed.",
+        "Servers whose lease expired and that this server removed.",
         (),
         _values(lambda: collector.servers_removed),
     )
     metrics.counter(
         "restow_collector_entries_removed_total",
-        "Entries of dead servers that this server removed from StorageVersions.",
+        "Entries of expired servers that this server removed from StorageVersions.",
         (),
         _values(lambda: collector.entries_removed),
     )

@@ -225,10 +225,10 @@ class ControllerMetrics(Collector):
 
     def _of_ksvm(self) -> Iterator[Metric]:
         by_resource = ("resource",)
-        yield _bare(_MIGRATED, "Objects that were stored anew.", by_resource, self._migrated)
+        yield _bare(_MIGRATED, "Objects that were rewritten.", by_resource, self._migrated)
         yield _gauge(
             f"{_KSVM}remaining_objects",
-            "Objects that a running migration has still to look at.",
+            "Objects that a running migration has still to check.",
             by_resource,
             self._remaining,
         )
@@ -240,7 +240,7 @@ class ControllerMetrics(Collector):
         )
         durations = HistogramMetricFamily(
             f"{_KSVM}migration_duration_seconds",
-            "Time from the begin of a migration to its end.",
+            "Duration of a migration.",
             labels=by_resource,
         )
         for resource, found in list(self._durations.items()):
@@ -251,7 +251,7 @@ class ControllerMetrics(Collector):
         yield _counter("restow_migrator_pages", "Pages that were done.", ("resource",), self._pages)
         yield _counter(
             "restow_migrator_objects",
-            "Objects that were looked at, in all passes, by what came of it.",
+            "Objects that were checked, in all passes, by outcome.",
             ("resource", "outcome"),
             self._objects,
         )
@@ -269,7 +269,7 @@ class ControllerMetrics(Collector):
         )
         rate = GaugeMetricFamily(
             "restow_migrator_objects_per_second",
-            f"Objects looked at, over the last {RATE_SECONDS:g} seconds.",
+            f"Objects checked, over the last {RATE_SECONDS:g} seconds.",
             labels=("resource",),
         )
         for resource, found in list(self._rates.items()):

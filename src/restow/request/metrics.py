@@ -224,7 +224,7 @@ class HealthMetrics(Collector):
         yield states
         counts = CounterMetricFamily(
             "kubernetes_healthchecks",
-            "What probes were told about each health check.",
+            "Results of each health check that were answered to probes.",
             labels=("name", "type", "status"),
         )
         for labels, value in self._counts():
