@@ -110,10 +110,7 @@ def make_script(parser: argparse.ArgumentParser, shell: str, releases: Sequence[
     }
     script = shtab.complete(parser, shell, preamble=preamble[shell])
     if shell == "zsh":
-        before, after = _ZSH_LOADED
-        if script.count(before) != 1:
-            raise AssertionError(f"shtab {shtab.__version__} writes another end for zsh")
-        script = script.replace(before, after)
+        script = script.replace(*_ZSH_LOADED)
     return f"{script}\n{_BASH}" if shell == "bash" else script
 
 

@@ -123,6 +123,7 @@ def test_zsh_has_every_word(scripts: dict[str, Path], tree: CommandNode, tmp_pat
     """Each command has its options, and those with a value also take it behind '='. If zsh is
     here, it takes the script."""
     text = scripts["zsh"].read_text()
+    assert "if [[ $funcstack[1] != _restow ]]; then" in text  # else `source` would call it
     for node in tree.walk():
         specs = zsh_specs(text, node)
         for option in node.options:
