@@ -39,6 +39,12 @@ class Causes(list[StatusCause]):
     def duplicate(self, field: str, value: Any) -> None:
         self.append(duplicate(field, value))
 
+    def once(self, field: str, value: Any, seen: set[Any]) -> None:
+        """Refuses a value that was seen before; remembers it."""
+        if value in seen:
+            self.duplicate(field, value)
+        seen.add(value)
+
     def duplicate_because(self, field: str, value: Any, why: str) -> None:
         self.append(duplicate_because(field, value, why))
 

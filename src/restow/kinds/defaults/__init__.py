@@ -14,16 +14,7 @@ from typing import Final
 
 from restow.apimachinery.names import GroupVersion
 from restow.apimachinery.type_values import fresh, zero_of_struct
-from restow.kinds.defaults import (
-    control,
-    core,
-    crds,
-    devices,
-    pod_status,
-    pods,
-    services,
-    workloads,
-)
+from restow.kinds.defaults import control, core, crds, devices, pods, services, workloads
 from restow.kinds.defaults.fields import Object, child, own, put
 from restow.kinds.types import load_types
 
@@ -124,7 +115,7 @@ def _begin(group: str, kind: str, obj: Object) -> None:
                 spec["finalizers"] = [*finalizers, "kubernetes"]
             obj["status"] = {"phase": "Active"}
         case "", "Pod":
-            pod_status.begin_pod(obj)
+            pods.begin_pod(obj)
         case "", "PersistentVolume":
             core.begin_volume(obj)
         case "", "PersistentVolumeClaim":

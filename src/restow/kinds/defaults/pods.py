@@ -1,14 +1,13 @@
 """Defaults of pods, and of the templates from which workloads make pods.
 
-Not here: what a pod has from its first moment (`pod_status`), and what an admission step adds,
-such as a service account, a priority or tolerations.
+Not here: what an admission step adds, such as a service account, a priority or tolerations.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from restow.apimachinery.pod_resources import HUGE_PAGES, pod_amounts
+from restow.apimachinery.pod_resources import HUGE_PAGES, pod_amounts, service_class
 from restow.kinds.defaults.fields import Object, child, given, items, put, put_all, put_numbers
 from restow.kinds.defaults.images import pull_policy
 from restow.kinds.defaults.volumes import default_field_ref, default_pod_volume
@@ -62,6 +61,23 @@ def default_pod(obj: Object, _version: str = "v1") -> None:
         spec["enableServiceLinks"] = True
     default_pod_spec(spec)
     _default_addresses(given(obj, "status"))
+
+
+def begin_pod(obj: Object) -> None:
+    """A pod that is new: it waits, and for longer if there is a gate before it. Its class of
+    service follows from what its containers ask for, and stays with it."""
+    spec, status = child(obj, "spec"), child(obj, "status")
+    put(status, "phase", "Pending")
+    put(status, "qosClass", service_class(spec))
+    if spec.get("schedulingGates"):
+        gated = {
+            "type": "PodScheduled",
+            "status": "False",
+            "lastTransitionTime": child(obj, "metadata").get("creationTimestamp"),
+            "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }
+        put(status, "conditions", [gated])
 
 
 def keep_from_old(new: Object, old: Object) -> None:

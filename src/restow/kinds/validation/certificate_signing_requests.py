@@ -80,9 +80,7 @@ def _condition_problems(causes: Causes, status: Object) -> None:
         other = {APPROVED: DENIED, DENIED: APPROVED}.get(kind)
         if other in seen:
             causes.invalid(_CONDITIONS, kind, _EXCLUSIVE)
-        if kind in seen:
-            causes.duplicate(f"{field}.type", kind)
-        seen.add(kind)
+        causes.once(f"{field}.type", kind, seen)
 
 
 def _of_type(obj: Object, kind: str) -> list[Object]:

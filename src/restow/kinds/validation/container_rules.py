@@ -63,9 +63,7 @@ def _check_host_ports(causes: Causes, container: Any, field: str, taken: set[str
         number = port.get("hostPort")
         if number:
             named = f"{port.get('protocol') or ''}/{port.get('hostIP') or ''}/{number}"
-            if named in taken:
-                causes.duplicate(f"{place}.hostPort", named)
-            taken.add(named)
+            causes.once(f"{place}.hostPort", named, taken)
 
 
 def _check_same_ports(causes: Causes, container: Any, field: str) -> None:

@@ -150,8 +150,7 @@ def _decoded_size(text: Any) -> int:
 def validate_namespace(causes: Causes, new: Object, _old: Object | None) -> None:
     finalizers = part(new, "spec").get("finalizers")
     for each in finalizers if isinstance(finalizers, list) else ():
-        problem = qualified_name_problem(str(each))
-        if problem is not None:
+        if problem := qualified_name_problem(str(each)):
             causes.invalid("spec.finalizers", each, problem)
 
 
@@ -207,8 +206,7 @@ def _check_service_port(
     if not name and not is_only:
         causes.required(f"{field}.name")
     elif name:
-        problem = dns_label_problem(name)
-        if problem is not None:
+        if problem := dns_label_problem(name):
             causes.invalid(f"{field}.name", name, problem)
         elif name in names:
             causes.duplicate(f"{field}.name", name)

@@ -44,9 +44,7 @@ def validate_limit_range(causes: Causes, new: Object, old: Object | None) -> Non
     kinds: set[Any] = set()
     for field, limit in listed(spec, "limits", "spec.limits"):
         kind = limit.get("type")
-        if kind in kinds:
-            causes.duplicate(f"{field}.type", kind)
-        kinds.add(kind)
+        causes.once(f"{field}.type", kind, kinds)
         _check_limit(causes, limit, field)
 
 

@@ -45,9 +45,7 @@ def _check_names(causes: Causes, rule: Object, where: str) -> None:
         field = f"{where}.resourceNames[{index}]"
         if problem := path_segment_problem(name):
             causes.invalid(field, name, problem)
-        if name in seen:
-            causes.duplicate(field, name)
-        seen.add(name)
+        causes.once(field, name, seen)
 
 
 def check_rule(causes: Causes, rule: Object, where: str) -> None:

@@ -111,9 +111,7 @@ def _check_conditions(causes: Causes, status: Object) -> None:
         problem = qualified_name_problem(kind) if kind else None
         if problem is not None:
             causes.invalid(f"{field}.type", kind, problem)
-        if kind in seen:
-            causes.duplicate(f"{field}.type", kind)
-        seen.add(kind)
+        causes.once(f"{field}.type", kind, seen)
         require_not_negative(causes, condition, field=field, names=("observedGeneration",))
         check_length(
             causes, condition, field=field, names=("message",), length_max=MESSAGE_LENGTH_MAX
@@ -164,9 +162,7 @@ def _check_old_conditions(causes: Causes, status: Object) -> None:
         require(causes, condition, field=field, names=("type", "status"))
         require_one_of(causes, condition, field=field, name="status", values=_CONDITION_STATUS)
         kind = condition.get("type") or ""
-        if kind in seen:
-            causes.duplicate(f"{field}.type", kind)
-        seen.add(kind)
+        causes.once(f"{field}.type", kind, seen)
         check_length(
             causes, condition, field=field, names=("type", "reason"), length_max=REASON_LENGTH_MAX
         )

@@ -152,9 +152,7 @@ def _check_expressions(causes: Causes, policy: Object, spec: Object) -> None:
     for field, annotation in listed(spec, "auditAnnotations", "spec.auditAnnotations"):
         _check_annotation(causes, scope, annotation, field, policy=name)
         key = annotation.get("key") or ""
-        if key in keys:
-            causes.duplicate(f"{field}.key", key)
-        keys.add(key)
+        causes.once(f"{field}.key", key, keys)
 
 
 def _check_param_kind(causes: Causes, kind: Object, where: str) -> None:
@@ -306,9 +304,7 @@ def _check_actions(causes: Causes, actions: list[str], where: str) -> None:
     for index, action in enumerate(actions):
         if action not in _ACTIONS:
             causes.not_supported(f"{where}[{index}]", action, _ACTIONS)
-        if action in seen:
-            causes.duplicate(f"{where}[{index}]", action)
-        seen.add(action)
+        causes.once(f"{where}[{index}]", action, seen)
     if {"Deny", "Warn"} <= seen:
         why = (
             "must not contain both Deny and Warn (repeating the same validation failure information"

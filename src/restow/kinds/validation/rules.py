@@ -172,9 +172,7 @@ def distinct(causes: Causes, field: str, value: Any) -> None:
     """A list without a text twice."""
     seen: set[str] = set()
     for index, item in enumerate(value if isinstance(value, list) else ()):
-        if item in seen:
-            causes.duplicate(f"{field}[{index}]", item)
-        seen.add(item)
+        causes.once(f"{field}[{index}]", item, seen)
 
 
 def distinct_by(name: str) -> Rule:

@@ -160,9 +160,7 @@ def _status_causes(causes: Causes, status: Object) -> None:
 def _check_server(causes: Causes, field: str, entry: Object, seen: set[str]) -> None:
     """Each server has one entry."""
     server = entry.get("apiServerID") or ""
-    if server in seen:
-        causes.duplicate(f"{field}.apiServerID", server)
-    seen.add(server)
+    causes.once(f"{field}.apiServerID", server, seen)
     for why in _subdomain_problems(server):
         causes.invalid(f"{field}.apiServerID", server, why)
 
@@ -219,8 +217,7 @@ def _check_conditions(causes: Causes, status: Object) -> None:
             causes.invalid(f"{field}.type", kind, why)
         seen[kind] = index
         for name in ("type", "status"):
-            problem = qualified_name_problem(condition.get(name) or "")
-            if problem is not None:
+            if problem := qualified_name_problem(condition.get(name) or ""):
                 causes.invalid(f"{field}.{name}", kind, problem)
         for name in ("reason", "message"):
             if not condition.get(name):
