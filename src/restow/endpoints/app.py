@@ -76,7 +76,7 @@ class App:
         *,
         authentication: Authentication,
         authorizer: Authorizer,
-        nonresources: Callable[[Callable[[HttpRequest], Promise]], NonResources],
+        nonresources: Callable[[Callable[[HttpRequest], AppResult]], NonResources],
         metrics: Metrics,
         barrier: Barrier = open_barrier,
         actions: Actions | None = None,
