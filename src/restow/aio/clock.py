@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from types import TracebackType
 from typing import Protocol, TypeVar
 
 from restow.aio.eager import in_task, is_eager
@@ -72,18 +73,30 @@ class SystemClock:
         await asyncio.sleep(max(seconds, 0))
 
     def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
-        return _timeout_in_task(seconds) if is_eager() else asyncio.timeout(seconds)
+        return _TimeoutInTask(seconds) if is_eager() else asyncio.timeout(seconds)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return asyncio.get_running_loop().call_later(max(seconds, 0), callback)
 
 
-@asynccontextmanager
-async def _timeout_in_task(seconds: float | None) -> AsyncIterator[None]:
-    """A timeout cancels the task that entered it."""
-    await in_task()
-    async with asyncio.timeout(seconds):
-        yield
+class _TimeoutInTask:
+    """A timeout that waits for its task first: it cancels the task that entered it."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+
+    async def __aenter__(self) -> None:
+        await in_task()
+        self._timeout = asyncio.timeout(self._seconds)
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._timeout.__aexit__(exc_type, error, traceback)
 
 
 class SimulatedClock:

@@ -10,7 +10,6 @@ first.
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections.abc import Coroutine, Generator
 from types import coroutine as generator_coroutine
 from typing import Any, Generic, TypeVar
@@ -24,18 +23,17 @@ _is_eager = False
 class Suspended(Generic[T]):
     """A coroutine that was started and waits. Await it in a task, or close it."""
 
-    __slots__ = ("_coroutine", "_is_cancelled", "_yielded")
+    __slots__ = ("_coroutine", "_yielded")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T], yielded: object) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, T], yielded: Any) -> None:
         self._coroutine = coroutine
         self._yielded = yielded
-        self._is_cancelled = False
 
     def __await__(self) -> Generator[Any, Any, T]:
         coroutine, yielded = self._coroutine, self._yielded
+        if yielded is not None:
+            yielded._asyncio_future_blocking = True  # noqa: SLF001 - as a task expects it
         try:
-            if self._is_cancelled:
-                yielded = coroutine.throw(CancelledError())
             while True:
                 try:
                     sent = yield yielded
@@ -49,11 +47,6 @@ class Suspended(Generic[T]):
         except StopIteration as finished:
             result: T = finished.value
             return result
-
-    def cancel(self) -> None:
-        """Have the coroutine cancelled by the task that awaits it, which has not begun yet: a task
-        that is cancelled before it begins would not run the coroutine's clean-up."""
-        self._is_cancelled = True
 
     def close(self) -> None:
         """End the coroutine where it waits: no task will await it."""
@@ -71,6 +64,9 @@ def run_eagerly(coroutine: Coroutine[Any, Any, T]) -> T | Suspended[T]:
         return result
     finally:
         _is_eager = before
+    if yielded is not None:
+        # A future that is awaited and has no task yet: another coroutine may await it, too.
+        yielded._asyncio_future_blocking = False  # noqa: SLF001 - as a task does
     return Suspended(coroutine, yielded)
 
 

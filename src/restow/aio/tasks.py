@@ -109,9 +109,12 @@ class Tasks:
         """The names of the running tasks, sorted."""
         return sorted(task.get_name() for task in self._tasks)
 
-    def spawn(self, name: str, coroutine: Coroutine[Any, Any, object]) -> TaskHandle:
-        """Start a task called `owner/name`; the handle may be dropped."""
-        return TaskHandle(self._start(name, coroutine))
+    def spawn(
+        self, name: str, coroutine: Coroutine[Any, Any, object], *, has_begun: bool = False
+    ) -> TaskHandle:
+        """Start a task called `owner/name`; the handle may be dropped. Work that has begun and
+        cannot be undone is started beyond the limit, too."""
+        return TaskHandle(self._start(name, coroutine, has_begun=has_begun))
 
     def spawn_loop(self, name: str, coroutine: Coroutine[Any, Any, object]) -> TaskHandle:
         """Start a task that must not fail as long as the process runs, such as one that follows
@@ -125,11 +128,13 @@ class Tasks:
         self._failed_loops.pop(task.get_name(), None)
         return TaskHandle(task)
 
-    def _start(self, name: str, coroutine: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
+    def _start(
+        self, name: str, coroutine: Coroutine[Any, Any, object], *, has_begun: bool = False
+    ) -> asyncio.Task[Any]:
         refusal: Exception | None = None
         if self._closed:
             refusal = TasksClosed(f"{self.name} starts no {name}: closed")
-        elif len(self._tasks) >= self.tasks_max:
+        elif len(self._tasks) >= self.tasks_max and not has_begun:
             refusal = TasksFull(f"{self.name} starts no {name}: {self.tasks_max} tasks run")
         if refusal is not None:
             coroutine.close()

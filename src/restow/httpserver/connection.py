@@ -258,11 +258,15 @@ class ServerConnection(ResponseWriter):
         limits = self._shared.limits
         reader = self._reader
         answered = 0
+        by_seconds = now + limits.pipelined_seconds
         out: list[bytes] = []
         out_bytes = 0
         try:
             while self.state is READING and not self._writing_paused and not self.turn_pending:
-                if answered >= self._answered_at_once_max and reader.unread_bytes:
+                is_enough = answered >= self._answered_at_once_max
+                if reader.unread_bytes and (
+                    is_enough or (answered > 0 and self._monotonic() >= by_seconds)
+                ):
                     self._wait_for_turn(0)
                     break
                 request = reader.next_request(now)

@@ -61,6 +61,9 @@ class Limits:
     pipelined_requests_max: int = 16
     """Requests of one connection that are answered before other connections get their turn."""
 
+    pipelined_seconds: float = 0.005
+    """The same, by time: no further request is begun in this iteration of the event loop."""
+
     unauthenticated_pipelined_requests_max: int = 1
     """The same for a connection without an authenticated request so far."""
 

@@ -74,8 +74,6 @@ class ResponseWriter(ConnectionWriter):
         # Whether the next request has to wait for others, or because of what came before it.
         self.turn_pending = False
         self._waiting_for: TaskHandle | None = None
-        # What the task is to await, until it begins to: see `Suspended.cancel`.
-        self._unbegun: Awaitable[Answer] | None = None
         # Only for an answer that is soon due: the listener's sweep is late by up to a second.
         self._timer: Timer | None = None
         self._writer: StreamWriter | None = None
@@ -173,30 +171,25 @@ class ResponseWriter(ConnectionWriter):
         ticket = self._begin_wait(request)
         name = f"{request.method}-{self.peer.connection_id}"
         try:
-            handle = self._shared.tasks.spawn(name, self._run(awaitable, request, ticket))
+            # A write has begun by now. There are as many as connections, and those left by clients.
+            self._waiting_for = self._shared.tasks.spawn(
+                name, self._run(awaitable, request, ticket), has_begun=request.is_shielded
+            )
         except (TasksFull, TasksClosed):
             self._call_back(lambda: _close(awaitable))
-            # A write has begun by now, so its outcome is not known.
             why = "too many requests wait, please try again"
             if request.is_shielded:
-                why = "too many requests wait; whether this one was done is not known"
+                why = "the server is shutting down; whether this request was done is not known"
             self._deliver(self._error(503, why), ticket)
-            return
-        self._waiting_for = handle
-        self._unbegun = awaitable
 
     async def _run(self, awaitable: Awaitable[Answer], request: HttpRequest, ticket: int) -> None:
         answer: Answer
-        if ticket == self._ticket:
-            self._unbegun = None
         try:
             answer = await awaitable
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            if ticket != self._ticket and not request.is_shielded:
-                return  # it was cancelled before this task began
             # Not this task was cancelled, but something that it waited for.
             answer = self._internal_error(request, error)
         except Exception as error:  # noqa: BLE001  (the edge of a task: logged inside)
@@ -223,7 +216,7 @@ class ResponseWriter(ConnectionWriter):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._waiting_for = self._unbegun = None
+        self._waiting_for = None
 
     def _abandon(self, state: ConnectionState) -> None:
         """The client is gone: cancel what is being made for it, unless it is shielded."""
@@ -231,15 +224,11 @@ class ResponseWriter(ConnectionWriter):
         self._direct = False
         if before is ANSWERING:
             self._ticket += 1
-            task, unbegun, request = self._waiting_for, self._unbegun, self._request
+            task, request = self._waiting_for, self._request
             self._stop_waiting(state)
             if task is not None and request is not None and not request.is_shielded:
-                if isinstance(unbegun, Suspended):
-                    unbegun.cancel()
-                else:
-                    task.cancel()
-                    if unbegun is not None:
-                        self._call_back(lambda: _close(unbegun))
+                # Behind its first step: a task that is cancelled before would clean nothing up.
+                asyncio.get_running_loop().call_soon(task.cancel)
         self._end_stream_objects()
 
     # --- streams -----------------------------------------------------------------------------

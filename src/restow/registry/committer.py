@@ -56,7 +56,7 @@ class FenceMoved(Exception):
 
 
 Moved = StateMoved | PlaceMoved | FenceMoved
-"""A guard did not hold, and nothing was written: plan the write again."""
+"""A guard did not hold, and nothing was written."""
 
 
 def overtaken(

@@ -2,13 +2,12 @@
 
 A write takes the newest state it knows (`object_reader`), computes the next one (`write_planner`)
 and commits it on condition that nothing has changed meanwhile (`committer`). If a guard did not
-hold, nothing was written, and the one retry loop (`_write`) plans the write again: from the newest
-state, which the refusal carries, or in the version that the refreshed encoding policy says.
+hold, nothing was written, and the one retry loop (`_write`) tries again: with a plan from the
+newest state, which the refusal carries, or the same plan in another version.
 
-Objects are in the version of the request here; they are converted on the way to storage. Where a
-webhook converts them, that is awaited, before anything is committed. A custom resource whose CRD
-was replaced meanwhile raises `ResourceReplaced`: the request begins again, with what is left of its
-retries.
+Objects are in the version of the request here; they are converted on the way to storage, by a
+webhook before anything is committed. A custom resource whose CRD was replaced meanwhile raises
+`ResourceReplaced`: the request begins again, with what is left of its retries.
 
 Not here: HTTP, authorization, and what a kind's fields mean.
 """
@@ -60,7 +59,7 @@ class ResourceStore(ObjectReader):
         *,
         sealed: Sealed | None = None,
     ) -> None:
-        """`sealed` is what lies beneath a storage that is encrypted."""
+        """`sealed`: what lies beneath a storage that is encrypted."""
         super().__init__(storage, caches, policy, runtime.clock)
         self.sealed: Final = sealed
         self._committer = ObjectCommitter(storage, caches, policy, sealed)
@@ -86,6 +85,8 @@ class ResourceStore(ObjectReader):
         options = options or ObjectWriteOptions()
         manager, may_forget = options.manager, options.manager is not None
         if options.mutate is not None:
+            if place is not None:  # nothing is asked about an object that cannot be created
+                await place(must_be_fresh=False)
             obj = {**obj, "metadata": dict(obj["metadata"])}
             strategy.place(resource.kind, obj["metadata"], namespace)
             self._planner.track_new(resource, version, obj, manager)
@@ -226,25 +227,27 @@ class ResourceStore(ObjectReader):
         verb: str,
         may_forget: bool = False,
     ) -> Written:
-        """The retry loop of every write: plan, commit, and plan again when a guard did not hold."""
+        """The retry loop of every write: plan and commit, until all guards hold."""
         moved: Moved | None = None
         turn: QueueTurn | None = None
         made: ObjectPlan | None = None
+        is_planned = False
         try:
             while True:
                 try:
-                    made = await plan(moved)
+                    if made is None or not is_planned:
+                        made, is_planned = await plan(moved), True
                     if options.dry_run:
                         return made.preview()
                     return await self._commit(made, may_forget=may_forget)
                 except (StateMoved, PlaceMoved) as error:
-                    moved = error
-                except FenceMoved as error:
+                    moved, is_planned = error, False
+                except FenceMoved as error:  # the same plan, in another version
                     moved = error
                     await self._policy.refresh(resource)
                 if not options.retries.take():
                     raise overtaken(resource, verb, moved, made)
-                if turn is None and isinstance(made, UpdatePlan | RemovePlan):
+                if turn is None and not is_planned and isinstance(made, UpdatePlan | RemovePlan):
                     turn = await self._queues.enter(made.guard.key)
         finally:
             if turn is not None:

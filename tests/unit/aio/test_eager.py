@@ -71,10 +71,9 @@ async def test_an_error_of_what_is_waited_for_reaches_the_coroutine() -> None:
     assert await suspended == "broken"
 
 
-@pytest.mark.parametrize("has_begun", [True, False])
-async def test_cancellation_runs_the_clean_up(has_begun: bool) -> None:
-    """A coroutine that is cancelled cleans up, and may wait while it does, whether the task that
-    takes over has begun or not."""
+async def test_cancellation_runs_the_clean_up() -> None:
+    """A coroutine that is cancelled cleans up, and may wait while it does; a cancellation that is
+    called behind the first step of the task is an ordinary one."""
     ended: list[str] = []
 
     async def work() -> None:
@@ -92,14 +91,39 @@ async def test_cancellation_runs_the_clean_up(has_begun: bool) -> None:
         await suspended
 
     task = asyncio.create_task(take_over())
-    if has_begun:
-        await asyncio.sleep(0)
-        task.cancel()
-    else:
-        suspended.cancel()
+    asyncio.get_running_loop().call_soon(task.cancel)
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended == ["cancelled"]
+
+
+async def test_several_wait_for_one_future() -> None:
+    """A future that a coroutine without a task awaits may be awaited by others, with a task and
+    without one."""
+    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def work() -> str:
+        return await future
+
+    first, second = run_eagerly(work()), run_eagerly(work())
+    assert isinstance(first, Suspended)
+    assert isinstance(second, Suspended)
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    future.set_result("done")
+    assert [await first, await second, await task] == ["done"] * 3
+
+
+async def test_a_closed_timeout() -> None:
+    """A coroutine that is closed while a timeout waits for its task ends without an error."""
+
+    async def work() -> None:
+        async with SystemClock().timeout(1):
+            raise AssertionError("it has no task")
+
+    suspended = run_eagerly(work())
+    assert isinstance(suspended, Suspended)
+    suspended.close()
 
 
 async def test_what_no_task_takes_over_is_closed() -> None:

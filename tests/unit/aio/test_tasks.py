@@ -64,6 +64,14 @@ async def test_the_number_is_bounded() -> None:
         tasks.spawn("third", forever())
 
 
+async def test_work_that_has_begun_is_started_beyond_the_limit() -> None:
+    """A write that was given to the store has to be finished, however many tasks there are."""
+    async with Tasks("owner", tasks_max=1) as tasks:
+        tasks.spawn("first", forever())
+        tasks.spawn("second", forever(), has_begun=True)
+        assert len(tasks) == 2
+
+
 async def test_a_closed_owner_starts_nothing() -> None:
     """After close no task is started, and closing again does nothing."""
     tasks = Tasks("owner")

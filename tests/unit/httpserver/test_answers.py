@@ -74,6 +74,33 @@ async def test_one_request_at_a_time(harness: Harness) -> None:
     assert len((await client.answer()).body) == 300_002
 
 
+async def test_pipelined_requests_that_take_long(harness: Harness) -> None:
+    """When one request has taken long, the next of its connection waits for other connections:
+    each is begun in an iteration of the event loop of its own."""
+    iterations = 0
+    seen: list[int] = []
+
+    def count() -> None:
+        nonlocal iterations
+        iterations += 1
+        if len(seen) < 5:
+            asyncio.get_running_loop().call_soon(count)
+
+    def take_long(request: HttpRequest) -> HttpResponse:
+        request.peer.is_known = True
+        seen.append(iterations)
+        return HttpResponse(200)
+
+    harness.app.paths["/"] = take_long
+    await harness.start(limits=short(pipelined_seconds=1e-9))
+    client = await harness.connect()
+    count()
+    client.send(request_bytes("GET", "/") * 5)
+    for _ in range(5):
+        assert (await client.answer()).status == 200
+    assert len(set(seen)) == 5
+
+
 async def test_many_pipelined_requests(harness: Harness) -> None:
     """Thousands at once are all answered, in turns that leave room for other connections."""
     await harness.start()

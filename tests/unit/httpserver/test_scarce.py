@@ -252,21 +252,26 @@ async def test_a_slowed_connection_ends_with_the_listener(harness: Harness) -> N
 
 
 class Work:
-    """Something to await that notes whether it was begun or given up."""
+    """Something to await that notes whether it was begun, cancelled or given up."""
 
     def __init__(self, ended: list[str]) -> None:
         self._ended = ended
 
     def __await__(self):  # type: ignore[no-untyped-def]
         self._ended.append("begun")
-        yield from asyncio.Event().wait().__await__()
+        try:
+            yield from asyncio.Event().wait().__await__()
+        except asyncio.CancelledError:
+            self._ended.append("cancelled")
+            raise
 
     def close(self) -> None:
         self._ended.append("given up")
 
 
-async def test_work_that_never_began_is_given_up(harness: Harness) -> None:
-    """A client that leaves in the same breath, and one for whom there is no task: both are told."""
+async def test_work_that_is_given_up_early(harness: Harness) -> None:
+    """Work of a client that disconnects at once is cancelled where it waits, and work for which
+    there is no task is closed."""
     ended: list[str] = []
     listener = await harness.start(limits=short(answers_pending_max=1))
     harness.app.paths["/"] = lambda _: Work(ended)
@@ -283,4 +288,4 @@ async def test_work_that_never_began_is_given_up(harness: Harness) -> None:
     connection.data_received(request_bytes("GET", "/"))
     connection.eof_received()
     await until(lambda: not len(listener._shared.tasks))
-    assert ended == ["given up"]
+    assert ended == ["begun", "cancelled"]
