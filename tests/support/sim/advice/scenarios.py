@@ -291,7 +291,7 @@ def _loses_revisions_under_writes(wait: float, revisions: int) -> Plan:
     return replace(
         _plan(
             "x+1",
-            _act("replace store", f"rolled back {revisions}", wait=2.0 + wait),
+            _act("replace store", f"rolled back {revisions}", wait=2.05 + wait),
             _act("accept store", wait=8.0),
         ),
         delay_seconds=0.2,

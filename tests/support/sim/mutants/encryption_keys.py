@@ -151,5 +151,5 @@ CAUGHT_BY: Final = {
     "status-without-keys": "key-rotated-without-controllers",
 }
 """The scenario that shows each mutant."""
-SHOWN_IN: Final = {"key-not-fenced": ("rotated-under-late-writes", 7)}
+SHOWN_IN: Final = {"key-not-fenced": ("rotated-under-late-writes", 1)}
 """The varied scenario, and which of its plans, that shows each of the others."""

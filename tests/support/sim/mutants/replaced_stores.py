@@ -161,8 +161,8 @@ CAUGHT_BY: Final = {
 }
 """The scenario that shows each mutant."""
 SHOWN_IN: Final = {
-    "repeated-revision-taken": ("loses-revisions-under-writes", 13),
-    "unblocked-by-look": ("rolled-back-while-paused", 16),
+    "repeated-revision-taken": ("loses-revisions-under-writes", 6),
+    "unblocked-by-look": ("rolled-back-while-paused", 15),
     "own-revisions-expired": ("rolled-back-while-paused", 11),
 }
 """The varied scenario, and which of its plans, that shows each of the others."""
