@@ -62,7 +62,7 @@ class Encryption:
                 logger.warning("the lease is not renewed now, but within seconds: %s", error)
 
         self.keys.connect(check=check, publish=publish)
-        if coordinator.key_watch is None:  # there is nobody to be told
+        if coordinator.key_watch is None:  # nothing follows the keys
             self.keys.listeners.append(self.keys.settled)
         self._tasks.spawn_loop("follow the configuration", self.keys.follow())
 

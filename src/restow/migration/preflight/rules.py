@@ -502,7 +502,7 @@ def _vanishing(view: ResourceView, target: TargetRelease) -> Iterator[PreflightF
         resource=view.resource,
         reason=Reason.VANISHING,
         what=seen,
-        why=f"{target.name} has no such resource, so nobody could read or delete them",
+        why=f"{target.name} has no such resource, so no client could read or delete them",
         advice=f"save what is needed, then: kubectl delete {view.resource} --all -A",
     )
 
