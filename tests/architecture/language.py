@@ -1,0 +1,108 @@
+"""Finds the words that the language guide replaces. `python -m tests.architecture.language PATH...`
+
+In sources and documents every text counts; in tests identifiers, comments and docstrings, since
+a string there may be data.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PLACES: Final = ("src", "tests", "docs", "tools", "benchmarks", "examples", "deploy")
+PAGES: Final = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile")
+ENDINGS: Final = frozenset({".py", ".md", ".html", ".js", ".css", ".yaml", ".txt", ""})
+DATA: Final = ("tests/golden", "tests/data", "src/restow/kinds/data")
+
+WORDS: Final = re.compile(
+    r"\b(strangers?|whoever|whomever|nobody|anew|wish(es|ed|ing)?|heed(s|ed|ing|less)?"
+    r"|mend(s|ed|ing)?|the dead|those who|the living|ballots?|roster|housekeeping|keepers?"
+    r"|entrances?|doors?|pulse|seats?|outlets?|tid(y|ies|ied|ying)|sweeping|strays?|thereby"
+    r"|of late|hence so|in the way|to be known|worked off|looking anew|slowest hundredth"
+    r"|who has (not )?shown|believ(e|es|ed|ing)|breath)\b",
+    re.IGNORECASE,
+)
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+ALLOWED: Final[dict[str, tuple[str, ...]]] = {}
+"""What may stay, by path and the text of the line; say why beside each."""
+
+
+class Finding(NamedTuple):
+    """One word at its place."""
+
+    path: str
+    line: int
+    word: str
+    text: str
+
+
+def find_words(path: Path) -> list[Finding]:
+    """The replaced words in one file."""
+    text = path.read_text(encoding="utf-8")
+    name = path.relative_to(ROOT).as_posix()
+    pieces = _python(text, name) if path.suffix == ".py" else _lines(text)
+    allowed = ALLOWED.get(name, ())
+    return [
+        Finding(name, line, found.group(), piece.strip())
+        for line, piece in pieces
+        for found in WORDS.finditer(_CAMEL.sub(" ", piece).replace("_", " "))
+        if not any(each in piece for each in allowed)
+    ]
+
+
+def files_to_scan(*places: str) -> Iterator[Path]:
+    """All files of the project, or those below some places."""
+    for place in places or (*PLACES, *PAGES):
+        path = ROOT / place
+        for each in [path] if path.is_file() else sorted(path.rglob("*")):
+            name = each.relative_to(ROOT).as_posix()
+            is_text = each.is_file() and each.suffix in ENDINGS
+            if is_text and "node_modules" not in each.parts and not name.startswith(DATA):
+                yield each
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Each line, and the two words at each line's end, as a term may stand on two lines."""
+    before = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        yield number, line
+        words = line.strip(" #").split()
+        if before and words and not WORDS.search(before) and not WORDS.search(words[0]):
+            yield number, f"{before} {words[0]}"
+        before = words[-1] if words else ""
+
+
+def _python(text: str, name: str) -> Iterator[tuple[int, str]]:
+    """Names, comments and strings, of tests only the strings that are docstrings."""
+    is_test = name.startswith("tests/")
+    before = tokenize.NEWLINE
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in (tokenize.NL, tokenize.COMMENT):
+            is_read = token.type == tokenize.COMMENT
+        else:
+            is_docstring = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+            is_string = token.type == tokenize.STRING and (is_docstring or not is_test)
+            is_read = is_string or token.type == tokenize.NAME
+            before = token.type
+        if is_read:
+            for offset, piece in _lines(token.string):
+                yield token.start[0] + offset - 1, piece
+
+
+def main() -> None:
+    """Print what the files named on the command line contain, or all files."""
+    found = [each for path in files_to_scan(*sys.argv[1:]) for each in find_words(path)]
+    for each in found:
+        sys.stdout.write(f"{each.path}:{each.line}: {each.word}: {each.text[:120]}\n")
+    sys.stdout.write(f"{len(found)} findings\n")
+
+
+if __name__ == "__main__":
+    main()
