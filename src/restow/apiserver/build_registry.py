@@ -53,7 +53,7 @@ def build_registry(
     if custom is None:
         custom = foundation.custom_resources(Unregistered())
     _keep_written_versions(catalog, custom)
-    others = ForegroundLoad(runtime.clock.monotonic, asked=lambda: counters.requests_total)
+    others = ForegroundLoad(runtime.clock.monotonic, request_count=lambda: counters.requests_total)
     # Below encryption: that is what a release has to read.
     raw, keys = (storage, None) if sealed is None else sealed
     correct = None if contradictions is None else contradictions.correct

@@ -92,7 +92,7 @@ def build_coordinator(
             lease_seconds=options.identity_lease_duration_seconds,
             renew_seconds=options.identity_lease_renew_interval_seconds,
             has_lease=options.feature_gates.api_server_identity,
-            notes=LeaseNotes(foundation.metrics, keys),
+            extra_annotations=LeaseNotes(foundation.metrics, keys),
         ),
         may_change_mode=options.coordination.change_mode,
         may_force=options.coordination.vote_bootstrap == "force",

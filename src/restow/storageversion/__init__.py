@@ -1,8 +1,9 @@
-"""How the servers of one cluster agree on the version that they store.
+"""The protocol by which the servers of one cluster agree on the storage version of each resource.
 
-Identity leases, reports, votes, the write barrier, the collection of entries of dead servers.
-Rules are pure functions; the rest are thin shells around them.
+It consists of identity leases, StorageVersions, votes, the write barrier, and the garbage
+collection of entries of expired servers. The rules are pure functions; the other modules read
+storage, call them, and commit the result.
 
-Not here: HTTP, and the decision to migrate, which `restow.migration` makes from outside. What a
-server does of the work itself, one page at a time under the fence, is in `rewrite`.
+Not here: HTTP, and the decision to migrate, which `restow.migration` makes as a client. The
+server's part of a migration, one page at a time under the fence, is in `rewrite`.
 """

@@ -1,7 +1,7 @@
-"""What this server has seen of the agreements: for metrics, and for Kubernetes Events.
+"""Metrics and Kubernetes Events about the agreements of the servers.
 
-`Agreements` follows the epochs in the mirror. `Announcer` makes an Event of each agreement that was
-lost or reached.
+`Agreements` follows the epochs in the mirror. `Announcer` creates an Event for each agreement that
+is lost or reached.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CATCH_UP_SECONDS: Final = 2.0
 SPARE_SECONDS: Final = 2.0
 ANNOUNCE_ATTEMPTS_MAX: Final = 50
 ANNOUNCE_AGAIN_SECONDS: Final = 0.2
-_NOTHING: Final = Agreement("(nobody reports)")
+_NOTHING: Final = Agreement("(no entries)")
 EVENT_NAMESPACE: Final = "default"
 REPORTER: Final = "restow"
 
@@ -38,14 +38,14 @@ logger = logging.getLogger(__name__)
 
 
 class Agreements:
-    """Since when servers agree on what, and how long it took them."""
+    """Records which resources have an agreement, and how long the servers took to reach it."""
 
     def __init__(self, mirror: Mirror, clock: Clock) -> None:
         self._clock = clock
         self.agreed: dict[str, bool] = {}
         """By resource name."""
         self.seconds_to_agree: dict[str, float] = {}
-        """How long the last disagreement has lasted, as seen here."""
+        """Duration of the last disagreement per resource, as this server observed it."""
         self._lost_at: dict[str, float] = {}
         mirror.listeners.append(self._note)
 
@@ -62,10 +62,11 @@ class Agreements:
 
 
 class Announcer:
-    """Tells of agreements that were lost and reached.
+    """Creates an Event when the servers lose or reach an agreement.
 
-    Every server sees the same changes and names the Event after the epoch, so it exists once
-    whoever is the first to make it. The others are given time to be spared the work.
+    Every server observes the same changes and names the Event after the epoch, so that only one
+    Event exists, whichever server creates it. The server that does not collect first waits
+    `SPARE_SECONDS`, to save a duplicate request.
     """
 
     def __init__(
@@ -77,9 +78,9 @@ class Announcer:
         self._runtime = runtime
         self._queue: BoundedQueue[Item] = BoundedQueue("announcements", items_max=QUEUE_MAX)
         self._known: dict[str, Agreement | None] = {}
-        """What was agreed on when last seen, of resources that somebody reports."""
+        """The last observed agreement of each resource that has a StorageVersion."""
         for item in mirror.under(EPOCHS_PREFIX):
-            with suppress(StorageError):  # One that cannot be read is nothing to tell about.
+            with suppress(StorageError):  # An unreadable StorageVersion gets no Event.
                 self._learn(MirrorView.of(mirror, item.key.removeprefix(EPOCHS_PREFIX)))
         mirror.listeners.append(self._note)
 
@@ -89,22 +90,23 @@ class Announcer:
         try:
             self._queue.put_nowait(item)
         except QueueFull:
-            logger.warning("too much to tell: the change of %s is left out", key)
+            logger.warning("announcement queue is full: no Event for the change of %s", key)
 
     async def run(self, collects_first: Callable[[], bool]) -> None:
-        """Tell for ever; `leads` says whether this server is the one to do it first."""
+        """Create Events until cancelled; `collects_first` returns whether this server is the first
+        to act."""
         while True:
             item = await self._queue.get()
             await self._mirror.reach(item.revision, seconds=CATCH_UP_SECONDS)
             try:
                 view = MirrorView.of(self._mirror, item.key.removeprefix(EPOCHS_PREFIX))
             except StorageError as error:
-                logger.warning("nothing can be told about %s: %s", item.key, error)
+                logger.warning("cannot read %s, so its change gets no Event: %s", item.key, error)
                 continue
             before = self._known.get(view.name, _NOTHING)
             self._learn(view)
             after = self._known.get(view.name, _NOTHING)
-            # The first to report, and the last to go, are no news.
+            # The first entry and the removal of the last one are not a change of agreement.
             if before is _NOTHING or after is _NOTHING or before == after:
                 continue
             if not collects_first():
@@ -118,11 +120,12 @@ class Announcer:
             except AlreadyExists:
                 return None
             except ServiceUnavailable:
-                # This server starts, and may not write Events yet; the others may be gone soon.
+                # This server is starting and may not write Events yet; other servers may be
+                # shutting down.
                 await self._runtime.clock.sleep(ANNOUNCE_AGAIN_SECONDS)
             except StatusError as error:
-                return logger.warning("no event for %s: %s", view.name, error)
-        logger.warning("no event for %s: none could be written", view.name)
+                return logger.warning("no Event for %s: %s", view.name, error)
+        logger.warning("no Event for %s: %d attempts failed", view.name, ANNOUNCE_ATTEMPTS_MAX)
         return None
 
     def _learn(self, view: MirrorView) -> None:

@@ -1,12 +1,12 @@
-"""One resource's change of entries, as one transaction.
+"""Turns a change of one resource's server entries into one transaction.
 
-Here alone entries are turned into writes. The encoder keys that go with them are computed from the
-difference between the entries before and after, so that an entry and its encoder key live and die
-together whoever makes the change: registration, withdrawal, collection or selection.
+Only this module turns entries into writes. It computes the encoder keys from the difference between
+the entries before and after, so that an entry and its encoder key are created and deleted together
+by every caller: registration, withdrawal, garbage collection and selection.
 
-Everything the change was computed from is guarded by its revision: the StorageVersion, the epoch
-and the StorageState. A server that is taken out must have no server key, and as that key never
-comes back, anyone may repeat it.
+The transaction guards everything that it was computed from by its revision: the StorageVersion, the
+epoch and the StorageState. A server whose entry is removed must have no server key. A server key is
+never created twice, so any server may repeat the transaction.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ from restow.storageversion.rules import (
 )
 
 REMOVED_MAX: Final = 40
-"""Servers that one transaction takes out; each costs a guard and a write."""
+"""Maximum number of servers that one transaction removes; each costs a guard and a write."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorView:
-    """What the mirror says of one resource."""
+    """The keys of one resource in the mirror, decoded."""
 
     name: str
     report_item: Item | None
@@ -88,8 +88,8 @@ class MirrorView:
     epoch: EpochRecord | None
     state: StoredState | None
     unreported: str
-    """The last server that joined to write without reporting; empty: there was none. It is written
-    together with `modes_item`, and seen together with it."""
+    """The last server that joined to write without reporting; empty if there was none. It is
+    written and mirrored together with `modes_item`."""
 
     @classmethod
     def of(cls, mirror: Mirror, name: str) -> MirrorView:
@@ -110,7 +110,7 @@ class MirrorView:
 
     @property
     def report(self) -> StorageVersionEntries:
-        """The report with its agreement; an empty one when there is none."""
+        """The StorageVersion's entries with the agreement; empty if there is no StorageVersion."""
         found = StorageVersionEntries() if self.stored is None else self.stored.report
         if self.epoch is None:
             return found
@@ -124,8 +124,8 @@ class MirrorView:
 
     @property
     def persisted(self) -> tuple[str, ...]:
-        """The hashes of what may be stored: also of what a server wrote without reporting that the
-        state does not take into account yet."""
+        """The persisted hashes, with "Unknown" added while the state does not account for a server
+        that wrote without reporting."""
         if self.state is None:
             return (UNKNOWN_HASH,)
         known = self.state.state
@@ -134,7 +134,7 @@ class MirrorView:
         return tuple(dict.fromkeys((*extra, *known.persisted)))
 
     def guards(self) -> list[Guard]:
-        """That all of it is still so."""
+        """Guards that fail if any of these keys has changed."""
         return [
             unchanged(report_key(self.name), self.report_item),
             unchanged(epoch_key(self.name), self.epoch_item),
@@ -145,7 +145,7 @@ class MirrorView:
 
 @dataclass(frozen=True, slots=True)
 class StorageVersionChange:
-    """A transaction, and what it means."""
+    """A transaction that changes a resource's entries, with the entries before and after."""
 
     name: str
     transaction: Transaction
@@ -173,17 +173,17 @@ def change(
     location: str = "",
     aggregated: Collection[ServerId] = (),
 ) -> StorageVersionChange:
-    """The change of a resource's entries to these; `kind` is what its objects are called, and
-    `location` the form of their keys; empty: as before.
+    """Return the transaction that changes a resource's entries to these. `kind` is the kind of its
+    objects, and `location` the form of their keys; empty keeps the recorded one.
 
-    `guards` and `writes` belong to whoever makes the change; `own` is the server that makes it, if
-    it may take itself out while it lives; `selected` a version that may be written from now on,
-    whatever the entries say yet. A selection that moves touches the state even if it says the same
-    afterwards: whoever would narrow it by what was read before must not succeed. `aggregated` are
-    the aggregated servers of this store.
+    `guards` and `writes` are added for the caller; `own` is the server that makes the change, if it
+    may remove its own entry while its server key exists; `selected` is a version that may be
+    written from now on and is in no entry yet. A selection that moves writes the state even if its
+    content stays the same, so that a narrowing computed from an earlier read fails. `aggregated`
+    are the aggregated servers of this store.
 
-    Without entries the StorageVersion is deleted; the epoch and the state stay, as they tell what
-    may be stored.
+    Without entries the StorageVersion is deleted; the epoch and the state stay, because they list
+    the persisted versions.
     """
     before = view.report
     after = report_after(before, entries, obstacle=obstacle, now=timestamp(now))
@@ -198,7 +198,7 @@ def change(
         versions.append(selected)
     is_moved = after.epoch != before.epoch or selection_moves
     is_unknown = obstacle is not None and obstacle.reason == UNFENCED
-    # While such a server runs, its mark stays open, whatever becomes of the state meanwhile.
+    # While a server that writes without reporting runs, its mark stays open.
     unreported = "" if is_unknown or are_remote(entries) else view.unreported
     state = _state_after(
         view,
@@ -216,10 +216,11 @@ def change(
 
 
 def contradicted_change(view: MirrorView) -> Transaction | None:
-    """Adds "Unknown" to a StorageState that lists less than is stored; None: it claims nothing.
+    """Add "Unknown" to a StorageState that lists less than is stored; None if there is nothing to
+    add.
 
-    The epoch moves, although the agreement stays: a verification that began before this one is
-    found wrong, and narrows nothing.
+    The epoch changes although the agreement stays, so that a verification that began earlier fails
+    and narrows nothing.
     """
     if view.state is None or UNKNOWN_HASH in view.state.state.persisted:
         return None
@@ -242,7 +243,7 @@ def contradicted_change(view: MirrorView) -> Transaction | None:
 
 
 def encoder_of(entry: StorageVersionEntry) -> bytes:
-    """The value of the encoder key that goes with an entry."""
+    """Return the value of the encoder key that goes with an entry."""
     return encode_encoder(
         Encoder(entry.encoding_version, entry.key_id, entry.definition, entry.is_closing)
     )
@@ -255,7 +256,7 @@ def _encoder_changes(
     *,
     own: ServerId | None,
 ) -> tuple[list[Guard], list[Write]]:
-    """The encoder keys that come, change and go with the entries of servers on this store."""
+    """Return the guards and writes of the encoder keys of servers on this store."""
     old = {entry.server_id: entry for entry in before if not entry.store}
     new = {entry.server_id: entry for entry in after if not entry.store}
     guards: list[Guard] = []
@@ -286,7 +287,8 @@ def _report_writes(
 
 
 def _closed_marks(view: MirrorView, state: PersistedVersions | None) -> list[Guard]:
-    """A state that takes a server without reports into account for good: that server has gone."""
+    """Guard that a server that wrote without reporting has no key, when the state accounts for
+    it."""
     if state is None or not state.unreported or state.unreported != view.unreported:
         return []
     if view.state is not None and view.state.state.unreported == state.unreported:
@@ -304,7 +306,7 @@ def _state_after(
     unreported: str,
     verifier: str,
 ) -> PersistedVersions | None:
-    """The state; None when there is none and nobody writes, so that nobody asks what is stored."""
+    """Return the state; None if there is none and no server writes, so that no migration starts."""
     if view.state is None and not versions:
         return None
     return state_after(
@@ -327,7 +329,7 @@ def _state_writes(
     now: datetime,
     new_uid: Callable[[], str],
 ) -> list[Write]:
-    """The state, when a version is new in it or the agreement has moved."""
+    """Write the state when its content or the agreement has changed."""
     if state is None:
         return []
     if view.state is None:
@@ -341,7 +343,7 @@ def _state_writes(
 
 
 def _is_custom(view: MirrorView, after: StorageVersionEntries) -> bool:
-    """Whether there is a definition behind a resource; what nobody reports is as it was."""
+    """Return whether the resource comes from a CRD; without entries the recorded value stays."""
     if after.entries:
         return any(entry.definition for entry in after.entries)
     return view.epoch is not None and view.epoch.is_custom
@@ -374,5 +376,5 @@ def _text(item: Item | None) -> str:
 
 
 def unchanged(key: Key, item: Item | None) -> Guard:
-    """The guard that a key is still as it was read."""
+    """Return the guard that a key is unchanged since it was read."""
     return Absent(key) if item is None else RevisionIs(key, item.revision)

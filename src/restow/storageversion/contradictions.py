@@ -1,8 +1,8 @@
-"""What a server does about a StorageState that lists less than a scan has found stored.
+"""Correction of a StorageState that lists less than a scan has found stored.
 
-"Unknown" is added to the state, so that nothing is called safe by it and a migration starts. An
-Event, a metric and the log report it. It never happens on a healthy cluster: either restow has a
-defect, or something writes to the store past the servers.
+The correction adds "Unknown" to the state, so that no check passes because of it and a migration
+starts. An Event, a metric and the log report it. It never happens on a healthy cluster: either
+restow has a defect, or a program writes to the store without going through the servers.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ logger = logging.getLogger(__name__)
 
 
 class Contradictions:
-    """Corrects states, and reports that it had to."""
+    """Corrects StorageStates and reports each correction."""
 
     def __init__(
         self, mirror: Mirror, store: ResourceStore, catalog: Catalog, runtime: Runtime
     ) -> None:
-        # States are pinned, and never encrypted.
+        # StorageStates are pinned, so they are never encrypted.
         self._storage = store.storage if store.sealed is None else store.sealed.storage
         self._mirror = mirror
         self._store = store
@@ -63,7 +63,7 @@ class Contradictions:
                 await self._record(resource, view, message)
 
     async def _correct(self, resource: GroupResource) -> MirrorView | None:
-        """The state as it was, if it had to be corrected."""
+        """Return the state before the correction; None if it needed none."""
         name = name_of(resource)
         for _ in range(ATTEMPTS_MAX):
             view = MirrorView.of(self._mirror, name)
@@ -80,7 +80,7 @@ class Contradictions:
         raise Unavailable(f"the StorageState of {resource} was changed {ATTEMPTS_MAX} times")
 
     async def _record(self, resource: GroupResource, view: MirrorView, message: str) -> None:
-        """An Event for people. That it cannot be written changes nothing."""
+        """Create an Event; a failure is logged and otherwise ignored."""
         events = self._catalog.of_kind("", "Event")
         if events is None or view.state is None:
             return

@@ -1,11 +1,11 @@
-"""One server's part in the agreement, from its first key to its last.
+"""Runs one server's membership and registration from start to shutdown.
 
     start: join -> register everything -> open        (each resource opens as it is registered)
-    run:   renew the key; collect what the dead have left; repair what others have removed
-    close: close everything -> leave -> take out the own entries
+    run:   renew the key; collect entries of expired servers; repair lost registrations
+    close: close everything -> leave -> remove the server's own entries
 
-A server whose key is gone closes everything, joins under a new id and registers again, before its
-next write. The order is in this file alone; the steps are in the others.
+A server whose key is gone closes everything, joins under a new id and registers again before its
+next write. This file alone defines the order; other modules implement the steps.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from restow.storageversion.rules import are_remote
 from restow.storageversion.unreported import mark_states
 
 AT_ONCE_MAX: Final = 64
-"""Registrations under way at a time."""
+"""Maximum number of concurrent registrations."""
 REPAIR_SECONDS_MAX: Final = 10.0
 WITHDRAW_SECONDS_MAX: Final = 3.0
 NO_AGREEMENT_SECONDS_MAX: Final = 120.0
@@ -68,7 +68,8 @@ logger = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """Keeps one server in agreement with the others. Satisfies the barrier's `Registration`."""
+    """Keeps one server in agreement with the others. Implements the write barrier's
+    `Registration`."""
 
     def __init__(
         self,
@@ -81,9 +82,9 @@ class Coordinator:
         remote: Remote | None = None,
         custom: MakeCustomResources | None = None,
     ) -> None:
-        """`storage` is the store beneath any encryption; `keys` what encrypts and opens; `remote`
-        to whom a server with a store of its own reports; `custom` makes what serves CRDs. Raises
-        `ModeRefused`."""
+        """Build a coordinator. `storage` is the store beneath any encryption; `keys` encrypts and
+        decrypts; `remote` names the servers to which a server with its own store reports; `custom`
+        builds the service that serves CRDs. Raises `ModeRefused`."""
         mode = options.membership.mode
         if remote is not None:
             remote.check_mode(mode)
@@ -130,12 +131,12 @@ class Coordinator:
         self._set_not_registered()
 
     def _set_not_registered(self) -> None:
-        """The state of a server that has not joined yet."""
+        """Set the state of a server that has not joined yet."""
         self._address = ""
         self._loops: list[TaskHandle] = []
         self._registering: TaskHandle | None = None
         self._unsupported: set[str] = set()
-        """Where resources are stored that this server cannot read or write now."""
+        """Roots of resources that this server cannot read or write at present."""
         self._repairing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._joining = asyncio.Lock()
         self._completed = False
@@ -143,27 +144,27 @@ class Coordinator:
         self._refusal: KeyUnsupported | None = None
         self._has_begun = False
         self.registration_seconds: float | None = None
-        """How long the last registration of everything has taken."""
+        """Duration of the last complete registration."""
 
-    # What others ask.
+    # Queries.
 
     @property
     def completed(self) -> bool:
-        """Whether everything this server hosts is registered."""
+        """Whether every resource that this server hosts is registered."""
         return self._completed
 
     def pending(self, resource: Resource) -> str | None:
-        """None when a resource may be written; otherwise the last error seen."""
+        """Return None if a resource may be written; otherwise the last error."""
         return self.table.pending(resource)
 
     @property
     def policy(self) -> EncodingPolicy:
-        """How this server writes."""
+        """The policy that decides in which version this server writes."""
         return _MemberPolicy(self) if self._is_off else self.table
 
     def version_of(self, resource: Resource) -> str:
-        """The version in which a resource is written now. If it is closed: the selected one with
-        voting, otherwise the one in which it was written last, or would be written first."""
+        """Return the version in which a resource is written at present. A closed resource has the
+        selected version with voting; otherwise the last one written, or the one preferred."""
         if self._selection is not None and self.table.find(resource) is None:
             selected = self._selection.selected(resource)
             if selected is not None:
@@ -173,28 +174,28 @@ class Coordinator:
         return last if last is not None and last in known else resource.storage_api_version
 
     async def check_keys(self, keys: Keys) -> None:
-        """Raises `KeyUnsupported` when something may be stored that these keys do not open."""
+        """Raise `KeyUnsupported` if a value may be stored that these keys do not decrypt."""
         for resource in self._catalog.persisted():
             if not resource.kind.pinned:
-                # Without a fence nobody keeps a record: then only a look tells.
+                # A server without a fence keeps no record of keys, so it must scan the store.
                 await self.registrar.check_keys(resource, keys, is_recorded=not self._is_off)
 
     def keys_waiting(self) -> int:
-        """How many resources this server would write with another encryption key than it does."""
+        """Return for how many resources this server waits to switch the encryption key."""
         return 0 if self.key_watch is None else self.key_watch.waiting()
 
     def own_key(self, resource: Resource) -> str:
-        """The encryption key that this server would write with, if it were alone."""
+        """Return the encryption key that this server prefers for a resource."""
         if self._keys is None or resource.kind.pinned:
             return ""
         return self._keys.write_key(resource.kind.group_resource)
 
     def announce(self, announcer: Announcer) -> None:
-        """Have every change of an agreement told by an Event."""
+        """Create an Event for every change of an agreement."""
         self._tasks.spawn_loop("announcer", announcer.run(lambda: self.collector.collects_first))
 
     def _note_report(self, key: Key, _item: Item | None) -> None:
-        """Another server may have said something that custom resources wait for."""
+        """Wake what waits for another server's entry."""
         if not key.startswith(REPORTS_PREFIX):
             return
         name = key.removeprefix(REPORTS_PREFIX)
@@ -205,16 +206,17 @@ class Coordinator:
         if self.key_watch is not None:
             self.key_watch.report_changed(name)
 
-    # Life.
+    # Start and shutdown.
 
     async def join(self, *, address: str = "") -> None:
-        """Become a member, reachable at an address. Raises `ModeRefused`."""
+        """Become a member with an address at which others reach this server. Raises
+        `ModeRefused`."""
         await self.mirror.start(self._tasks)
         self._check_mode()
         self._address = address
         await self._join()
         try:
-            self._check_mode()  # Someone may have joined at the same time, before this server.
+            self._check_mode()  # Another server may have joined at the same time, before this one.
         except ModeRefused:
             await self.membership.leave()
             raise
@@ -222,18 +224,18 @@ class Coordinator:
         self._loops.append(self._tasks.spawn_loop("renewal", renewal))
 
     async def register(self) -> None:
-        """Report everything; returns when that is done.
+        """Register every resource that this server hosts; returns when that is done.
 
-        What cannot be registered yet is tried again for ever. Raises `OpenRefused` when something
-        is encrypted with a key that this server does not have: that does not come by itself.
+        Failed registrations are retried without limit. Raises `OpenRefused` when a value is
+        encrypted with a key that this server does not have, because a retry cannot change that.
         """
         self._loops.append(self._tasks.spawn_loop("collector", self._collect()))
         if self._is_off:
             await self._join_unreported()
             return
         if self.reconciler is not None:
-            told = self.reconciler.run()
-            self._loops.append(self._tasks.spawn_loop("reports to the main servers", told))
+            reports = self.reconciler.run()
+            self._loops.append(self._tasks.spawn_loop("reports to the main servers", reports))
         await self._registration().wait()
         if self._refusal is not None:
             raise OpenRefused(str(self._refusal))
@@ -241,7 +243,7 @@ class Coordinator:
         if self.key_watch is not None:
             following = self.key_watch
             self._loops.append(self._tasks.spawn_loop("keys", following.run()))
-            following.look_at_all()  # what has changed while this server registered
+            following.check_all()  # Keys may have changed while this server registered.
 
     async def start(self) -> None:
         """Join, then register."""
@@ -249,12 +251,13 @@ class Coordinator:
         await self.register()
 
     async def close(self) -> None:
-        """Withdraw: nothing is written any more, and nobody waits for this server."""
+        """Close every resource, then remove this server's key and entries, so that no server waits
+        for it."""
         self._is_closing = True
         self.table.close_all()
         self._completed = False
         loops = [*self._loops, *([self._registering] if self._registering is not None else [])]
-        for loop in loops:  # Or it would join again as soon as it has left.
+        for loop in loops:  # A running loop would join again after the server has left.
             await loop.stop()
         try:
             async with self._clock.timeout(WITHDRAW_SECONDS_MAX):
@@ -265,16 +268,16 @@ class Coordinator:
                     if self.reconciler is not None:
                         await self.reconciler.remove_expired()
         except (StorageError, CoordinationError, TimeoutError, ExceptionGroup) as error:
-            # Others will find out by themselves when the lease time is over.
+            # Other servers collect the entries when the lease expires.
             logger.warning("this server could not withdraw its reports: %s", error)
         await self._tasks.close()
 
     async def abandon(self) -> None:
-        """End without a word, as a process does that is killed."""
+        """Stop without withdrawing, as a killed process does."""
         await self._tasks.close()
 
     def _check_mode(self) -> None:
-        """Raises `ModeRefused` when the running servers coordinate in another way."""
+        """Raise `ModeRefused` when the running servers use another coordination mode."""
         own = self.membership.options.mode
         others = self._other_modes()
         if others and not self._options.may_change_mode:
@@ -285,34 +288,35 @@ class Coordinator:
             )
 
     async def _wait_for_no_agreement(self) -> None:
-        """Before a server writes without reporting, no agreement may be published any more.
+        """Wait until no agreement is published, before a server writes without reporting.
 
-        All collectors see its key, its own included, and unset what was agreed on.
+        Every garbage collector, this server's included, reads its key and removes the agreements.
         """
         gives_up_at = self._clock.monotonic() + NO_AGREEMENT_SECONDS_MAX
         while agreed := self._agreed_here():
             if self._clock.monotonic() > gives_up_at:
                 raise ModeRefused(
                     f"the running servers still agree on {len(agreed)} resources, such as"
-                    f" {agreed[0]}: a server without a fence would break what they promise"
+                    f" {agreed[0]}: a server without a fence must not write before the agreements"
+                    " are removed; see the logs of the running servers"
                 )
             await self._clock.sleep(0.1)
 
     def _agreed_here(self) -> list[str]:
-        """The resources of this store that servers agree on."""
+        """Return the names of this store's resources that have an agreement."""
         agreed = [name for name, is_agreed in self.agreements.agreed.items() if is_agreed]
         found = []
         for name in agreed:
-            with suppress(StoreDamaged):  # Nobody can act on an agreement that cannot be read.
+            with suppress(StoreDamaged):  # No server can act on an agreement that cannot be read.
                 if not are_remote(MirrorView.of(self.mirror, name).report.entries):
                     found.append(name)
         return found
 
     def _other_modes(self) -> set[Mode]:
-        """The other modes of servers that were here before this one."""
-        roster = Participants(self.mirror)
-        modes = roster.modes()
-        earlier = roster.earlier_than(self.membership.id)
+        """Return the other coordination modes of servers that joined before this one."""
+        participants = Participants(self.mirror)
+        modes = participants.modes()
+        earlier = participants.earlier_than(self.membership.id)
         return {modes[server_id] for server_id in earlier} - {self.membership.options.mode}
 
     async def _join(self) -> None:
@@ -341,8 +345,8 @@ class Coordinator:
         )
 
     async def _rest(self, seconds: float) -> None:
-        """Wait before the next try, or until other encryption keys are there: they may be what was
-        missing."""
+        """Wait before the next attempt, or until the encryption keys change: a missing key may have
+        been the error."""
         self._keys_changed.clear()
         try:
             async with self._clock.timeout(seconds):
@@ -351,9 +355,9 @@ class Coordinator:
             return
 
     async def _join_unreported(self) -> None:
-        """Be a member, and write only when no agreement is published and all states list "Unknown".
+        """Join, and complete only when no agreement is published and all states list "Unknown".
 
-        The mark that outlives this server was written when it joined.
+        The mark that stays in the store after this server leaves was written when it joined.
         """
         async with self._joining:
             while not self._completed:
@@ -363,12 +367,13 @@ class Coordinator:
                     await self._wait_for_no_agreement()
                     await mark_states(self._storage, self.mirror, self.membership, self._clock)
                 except MembershipLost as error:
-                    logger.warning("this server joins again: %s", error)
+                    logger.warning("membership lost; this server joins again: %s", error)
                     continue
                 self._completed = self.membership.is_member
 
     async def _try_to_settle(self) -> bool:
-        """Join if need be, register everything, say that it is done; whether all that worked."""
+        """Join if need be, register every resource, mark the server as settled; return whether all
+        succeeded."""
         hosted = self._own_resources()
         try:
             if self._is_off:
@@ -381,7 +386,8 @@ class Coordinator:
                 if self.custom is not None:
                     self.custom.register_all_again()
             await self._register_all()
-            # What this server cannot read or write it will not write: nobody need wait for it.
+            # A resource that this server cannot read or write is never written: no server waits for
+            # it.
             if all(self.table.find(r) is not None or r.root in self._unsupported for r in hosted):
                 await self.membership.renew(settled=True)
         except (StorageError, ModeRefused) as error:
@@ -390,18 +396,18 @@ class Coordinator:
         return self.membership.is_member and all(self.table.find(r) is not None for r in hosted)
 
     def _own_resources(self) -> list[Resource]:
-        """What the release hosts. Custom resources are registered by those who follow them, and
-        nobody waits for that: each is served only when it is."""
+        """Return the resources that the release hosts. `CustomResources` registers custom ones, and
+        registration does not wait for them: each is served once it is registered."""
         return [resource for resource in self._catalog.persisted() if resource.origin is None]
 
     async def _await_older_writes(self) -> None:
-        """Without a fence, what was sent under the lost identity may still land: let it, before
-        anybody is told of another version."""
+        """Wait until writes that were sent under the lost identity can no longer commit, which a
+        server without a fence cannot prevent."""
         if isinstance(self.table, LooseTable):
             await self._clock.sleep(OLDER_WRITES_SECONDS)
 
     async def _register_all(self) -> None:
-        """Try everything that is not registered."""
+        """Try to register every resource that is not registered."""
         resources = [r for r in self._own_resources() if self.table.find(r) is None]
         waiting = iter(resources)
 
@@ -432,11 +438,11 @@ class Coordinator:
             self.table.close(resource, error=str(error))
 
     async def _register_keys(self, resource: Resource) -> None:
-        """Other encryption keys are to be used for a resource that is open."""
+        """Register an open resource again with other encryption keys."""
         if resource.origin is not None and self.custom is not None:
             await self.custom.register_again(resource)
             return
-        async with self._repairing[resource.root]:  # whoever's fence fails meanwhile waits for it
+        async with self._repairing[resource.root]:  # A failing fence waits for this registration.
             if self.table.find(resource) is not None:
                 await self.registrar.register(resource)
 
@@ -444,7 +450,7 @@ class Coordinator:
 
     async def _renew(self) -> float:
         if not await self.membership.renew() and not self._is_closing:
-            logger.error("the key of this server is gone: it joins anew")
+            logger.error("the membership key of this server is gone: joining again under a new id")
             self._completed = False
             self._registration()
         elif self.membership.revision is not None:
@@ -452,8 +458,9 @@ class Coordinator:
         return self.membership.options.renew_seconds
 
     async def _confirm(self, revision: Revision) -> None:
-        """Once all up to the own renewal was seen, all that was selected before it is known."""
-        # Not for long: the next renewal waits for it.
+        """Record that everything selected before this server's renewal is known, once it is
+        mirrored."""
+        # The limit is short because the next renewal waits for it.
         seconds = min(REPAIR_SECONDS_MAX, self.membership.options.renew_seconds)
         reached = await self.mirror.reach(revision, seconds=seconds)
         if reached and isinstance(self.table, LooseTable):
@@ -463,10 +470,10 @@ class Coordinator:
             await self.custom.confirm(revision, seconds=seconds, stale_seconds=stale_seconds)
 
     def _registration(self) -> TaskHandle:
-        """The task that joins, if need be, and registers everything; there is one at a time.
+        """Return the task that joins, if need be, and registers every resource; one runs at a time.
 
-        It is nobody's but this server's own: neither a client that goes away nor a write that has
-        waited long enough may end it half-way.
+        The coordinator owns the task: a disconnected client or a write that times out does not
+        cancel it.
         """
         if self._registering is None or self._registering.done():
             self._completed = False
@@ -475,8 +482,8 @@ class Coordinator:
         return self._registering
 
     def store_replaced(self) -> None:
-        """The store is another one, or an earlier state of it: join under a new id, and scan and
-        register everything again before the next write."""
+        """Join under a new id after the store was replaced or restored, then scan and register
+        everything again before the next write."""
         if not self._is_closing:
             self.table.close_all()
             self.membership.forget()
@@ -486,27 +493,27 @@ class Coordinator:
             self._registration()
 
     def _register_later(self) -> None:
-        """What was closed, and could not be opened, is tried until it can."""
+        """Retry the registration of closed resources until it succeeds."""
         if not self._is_closing:
             self._registration()
 
     async def _repair(self, resource: Resource) -> None:
-        """A fence has failed: see what is true now, so that the write can be tried again."""
+        """Register a resource again after a fence has failed, so that the write can be retried."""
         try:
             async with (
                 self._clock.timeout(REPAIR_SECONDS_MAX),
                 self._repairing[resource.root],
             ):
-                await self._look_again(resource)
+                await self._reregister(resource)
         except TimeoutError:
             raise status.unavailable(
-                f"this server is registering {resource.kind.group_resource} anew",
+                f"this server is registering {resource.kind.group_resource} again",
                 retry_after_seconds=1,
             ) from None
         except (CoordinationError, StorageError) as error:
             raise _unavailable(resource, error) from error
 
-    async def _look_again(self, resource: Resource) -> None:
+    async def _reregister(self, resource: Resource) -> None:
         if self._is_off:
             if not await self.membership.check() and not self._is_closing:
                 await self._registration().wait()
@@ -514,8 +521,8 @@ class Coordinator:
         await self.registrar.settled(resource)
         encoding = self.table.find(resource)
         if encoding is None or await self.registrar.still_holds(encoding):
-            return  # Someone else has repaired it meanwhile, or it is closed.
-        if self._selection is not None and await self._selection.look_again(resource):
+            return  # Another caller has repaired it meanwhile, or it is closed.
+        if self._selection is not None and await self._selection.refresh(resource):
             return
         if await self.membership.check():
             self.table.close(resource)
@@ -534,9 +541,9 @@ class Coordinator:
 
 
 class _MemberPolicy:
-    """How a server without a fence writes: as it likes, but only while it is a member.
+    """Encoding policy without a fence: write in the preferred version while the server is a member.
 
-    So the others know of it, and do not agree on anything as long as it may write.
+    The others see its key, and agree on no version while it may write.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -552,14 +559,14 @@ class _MemberPolicy:
         await self._coordinator.table.refresh(resource)
 
     def readable(self, _resource: Resource) -> ReadableRevisions:
-        """Nobody has looked whether this server can read what is stored: if not, that stays so."""
+        """Accept every revision, because this server has checked no stored value."""
         self._check_joined()
         return ALWAYS
 
     def _check_joined(self) -> None:
         if not self._coordinator.completed:
             raise status.unavailable(
-                "this server has not joined the others yet", retry_after_seconds=1
+                "this server has not joined the other servers yet", retry_after_seconds=1
             )
 
 

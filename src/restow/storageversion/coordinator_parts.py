@@ -1,9 +1,9 @@
-"""The parts of a coordinator, built bottom-up: each gets all that it needs from its constructor.
+"""Builds the parts of a coordinator bottom-up; each constructor receives all its dependencies.
 
     mirror, membership -> encoding table -> planners -> registrar -> collector
         -> selected versions, remote reconciler, keys -> custom resources
 
-Not here: what the parts do, and in which order they are started (`coordinator`).
+Not here: what the parts do, and in which order they start (`coordinator`).
 """
 
 from __future__ import annotations
@@ -64,22 +64,22 @@ async def _accept_store() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorOptions:
-    """How a server takes part."""
+    """How a server participates in coordination."""
 
     membership: MembershipOptions
     may_change_mode: bool = False
-    """Whether it may start beside servers that coordinate in another mode."""
+    """Whether it may start beside servers that use another coordination mode."""
     may_force: bool = False
-    """Whether it may select a version although servers run that do not vote."""
+    """Whether it may select a version while servers run that do not vote."""
     loose_bound_seconds: float = 60.0
-    """For so long a server without a fence trusts what it has heard last."""
+    """For how long a server without a fence may act on its last confirmed view."""
     confirm_store: Callable[[], Awaitable[None]] = _accept_store
-    """Called before this server joins; raises a `StorageError` for a store that is not its own."""
+    """Called before this server joins; raises a `StorageError` for a store of another cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorInputs:
-    """What a coordinator is built on."""
+    """The dependencies of a coordinator."""
 
     storage: Storage
     """The store beneath any encryption."""
@@ -88,23 +88,23 @@ class CoordinatorInputs:
     tasks: Tasks
     options: CoordinatorOptions
     keys: Keys | None
-    """What encrypts and opens values."""
+    """Encrypts and decrypts values."""
     remote: Remote | None
-    """To which servers a server with a store of its own reports."""
+    """The servers to which a server with its own store reports."""
     custom: MakeCustomResources | None
-    """Makes what serves CRDs; None: this server hosts its release only."""
+    """Builds the service that serves CRDs; None: this server hosts only its release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repairs:
-    """What the coordinator does when a part finds that a registration does not hold."""
+    """Callbacks for a part that finds a registration that no longer holds."""
 
     on_stale: Callable[[Resource], Awaitable[None]]
-    """A fence has failed."""
+    """Called when a fence has failed."""
     register_later: Callable[[], None]
-    """A resource was closed and could not be opened again."""
+    """Called when a resource was closed and could not be opened again."""
     register_keys: Callable[[Resource], Awaitable[None]]
-    """A resource is to be written with another encryption key."""
+    """Called when a resource is to be written with another encryption key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,17 +119,17 @@ class CoordinatorParts:
     selection: SelectionFollower | None
     """Follows the vote; None in a mode without votes."""
     reconciler: RemoteReconciler | None
-    """Compares the main servers' reports with a store of this server's own."""
+    """Compares the main servers' StorageVersions with this server's own store."""
     agreements: Agreements
     custom_registration: CustomRegistration
     key_watch: KeyWatch | None
-    """Moves this server to other encryption keys, if it has any."""
+    """Switches this server to other encryption keys, if it has any."""
     custom: CustomResources | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Core:
-    """The parts that most others need."""
+    """The parts that most other parts need."""
 
     mirror: Mirror
     membership: Membership
@@ -140,7 +140,7 @@ class _Core:
 
 
 def build_parts(inputs: CoordinatorInputs, repairs: Repairs) -> CoordinatorParts:
-    """Build all parts. They subscribe to the mirror in this order, and are told in it."""
+    """Build all parts. They subscribe to the mirror in this order and are called in it."""
     storage, catalog, runtime = inputs.storage, inputs.catalog, inputs.runtime
     mode = inputs.options.membership.mode
     hosted = {name_of(resource.kind.group_resource) for resource in catalog.persisted()}
@@ -165,7 +165,7 @@ def build_parts(inputs: CoordinatorInputs, repairs: Repairs) -> CoordinatorParts
             inputs.keys, catalog, core.registrar, runtime, register=repairs.register_keys
         )
     if selection is not None:
-        # A version that was selected between the plan of a registration and its end counts.
+        # A version may be selected between the planning and the end of a registration.
         core.opened.subscribe(selection.catch_up)
     return CoordinatorParts(
         mirror=core.mirror,

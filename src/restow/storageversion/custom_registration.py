@@ -1,6 +1,6 @@
-"""How custom resources are reported: one server's own, and what all together have said.
+"""Registers custom resources of one server, and answers what all servers have reported of them.
 
-Not here: when to register what (`custom_resources`), and how a report is computed
+Not here: when to register a resource (`custom_resources`), and how its entry is computed
 (`registration_planner`).
 """
 
@@ -26,7 +26,7 @@ from restow.storageversion.rules import StorageVersionEntry
 
 
 class CustomRegistration:
-    """Reports the custom resources of one server. Satisfies `custom_resources.Registration`."""
+    """Registers the custom resources of one server. Implements `custom_resources.Registration`."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class CustomRegistration:
         table: EncodingTable,
         hosted: MutableSet[str],
     ) -> None:
-        """`hosted` is what this server says it serves; what is not in it is taken back."""
+        """`hosted` are the names that this server claims to serve; others are withdrawn."""
         self._mirror = mirror
         self._membership = membership
         self._registrar = registrar
@@ -46,15 +46,15 @@ class CustomRegistration:
         self._table = table
         self._hosted = hosted
         self._is_off = membership.options.mode == "off"
-        self._woken: Callable[[str, str], None] | None = None
+        self._on_change: Callable[[str, str], None] | None = None
 
-    def wake(self, woken: Callable[[str, str], None] | None) -> None:
-        """Have somebody told, by group and plural, when the answers below may have changed."""
-        self._woken = woken
+    def wake(self, on_change: Callable[[str, str], None] | None) -> None:
+        """Set the callback, by group and plural, for when the answers below may have changed."""
+        self._on_change = on_change
 
     def report_changed(self, resource: GroupResource) -> None:
-        if self._woken is not None:
-            self._woken(resource.group, resource.resource)
+        if self._on_change is not None:
+            self._on_change(resource.group, resource.resource)
 
     async def register(self, resource: Resource, *, opened: Callable[[], None]) -> bool:
         if self._is_off:
@@ -65,8 +65,9 @@ class CustomRegistration:
         if own is not None and (
             own.definition != resource.origin.uid or own.encoding_version not in resource.decodable
         ):
-            # It was of a definition that is gone, or in a version that has gone from it: nobody
-            # need wait for what this server cannot go on with.
+            # The entry belongs to a deleted CRD or to a version that the CRD no longer has. Remove
+            # it,
+            # so that no server waits for what this server cannot continue.
             await self.withdraw(resource)
         self._hosted.add(name_of(resource.kind.group_resource))
         try:
@@ -84,15 +85,17 @@ class CustomRegistration:
         self._table.close(resource, error=error)
         if self._is_off:
             return
-        await self._collector.tidy(name)
+        await self._collector.collect_resource(name)
         if is_gone:
             await self._collector.forget_state(name)
 
     def served_by_all(self, group: str, plural: str, uid: str) -> bool:
-        """Whether all servers that live serve a custom resource as one definition says."""
+        """Return whether all participating servers serve a custom resource as one CRD defines
+        it."""
         found = {e.server_id for e in self._entries(group, plural) if e.definition == uid}
-        # Those that take no part report nothing; they find out by themselves. Aggregated servers
-        # serve what is their own.
+        # Servers in mode "off" report nothing and follow the CRDs themselves. Aggregated servers
+        # serve
+        # only their own groups.
         return all(
             server_id in found
             for server_id, record in Participants(self._mirror).servers().items()
@@ -103,9 +106,9 @@ class CustomRegistration:
         )
 
     def closed_by_all(self, group: str, plural: str, uid: str) -> bool:
-        """Whether no server creates any more what a definition describes.
+        """Return whether all servers have stopped creating objects of a CRD.
 
-        The own entry must be among those that say so: then all that was reported before is seen.
+        This server's own entry must be closing too: then every earlier report is mirrored.
         """
         if self._is_off:
             return True
@@ -116,11 +119,11 @@ class CustomRegistration:
         return all(entry.is_closing for entry in closing.values())
 
     def hosted_otherwise(self, group: str, plural: str) -> bool:
-        """Whether servers host such a resource that have it from no definition: aggregated ones."""
+        """Return whether aggregated servers host the resource, without a CRD."""
         return any(not entry.definition for entry in self._entries(group, plural))
 
     def written(self, group: str, plural: str) -> frozenset[str]:
-        """The versions, without the group, that servers say they write."""
+        """Return the versions, without the group, that the entries list as written."""
         written = [version for e in self._entries(group, plural) for version in e.written]
         return frozenset(GroupVersion.parse(version).version for version in written)
 

@@ -1,15 +1,15 @@
-"""Custom resources of one server: each is registered as its definition says, then hosted.
+"""Custom resources of one server: each is registered as its CRD defines it, then hosted.
 
-All servers follow the definitions. When one comes or changes, a server makes a resource of it,
-reports how it will write it, and in the very step in which that may be written hosts it: routes,
-discovery and the hash follow. Until then the old one is served as before; no write of its own can
-commit in the old version afterwards, because the fence is the report. When a definition is being
-deleted, the report says that nothing new is created here; when it is gone, so is the report.
+All servers follow the CRDs. When a CRD is created or changed, a server builds a resource from it,
+reports how it will write it, and hosts it in the same step in which it may be written: routes,
+discovery and the hash follow. Until then the old resource is served; after that no write in the old
+version can commit, because the fence compares the encoder key. While a CRD is being deleted, the
+entry says that this server creates no new objects; when the CRD is gone, so is the entry.
 
-A server that cannot prove that it knows the newest definitions takes back what it has reported of
-custom resources, so that the others need not wait for it. Not here: what a definition means
-(`resources.custom`), how a registration is computed (`registration_planner`), who sets conditions
-and deletes the instances (`resources.housekeeping`).
+A server that cannot confirm that it has the newest CRDs withdraws its entries of custom resources,
+so that the others need not wait for it. Not here: what a CRD means (`resources.custom`), how a
+registration is computed (`registration_planner`), and the controllers that set conditions and
+delete the instances (`controllers`).
 """
 
 from __future__ import annotations
@@ -45,42 +45,43 @@ from restow.storageversion.errors import (
 from restow.storageversion.mirror import Mirror
 
 WORKERS: Final = 8
-"""Registrations of custom resources under way at a time."""
+"""Maximum number of concurrent registrations of custom resources."""
 FIRST_SECONDS_MAX: Final = 15.0
-"""So long a server that starts waits for all of them."""
+"""How long a starting server waits for all custom resources."""
 MOVED_SECONDS: Final = 0.05
 REQUEUE_SECONDS: Final = 0.5
 UNREADABLE_SECONDS: Final = 5.0
-"""Between two scans of raw values that this server cannot read."""
-STALE: Final = "this server does not know whether its definition has changed"
+"""Interval between two scans of raw values that this server cannot read."""
+STALE: Final = "this server cannot confirm that it has the newest CRD"
 
 logger = logging.getLogger(__name__)
 
 Making = Callable[[CustomResourceDefinition], Resource]
-"""Makes a resource of a definition."""
+"""Builds a resource from a CRD."""
 
 
 class CustomRegistrar(Protocol):
-    """How a server reports what it writes."""
+    """Registers custom resources with the other servers."""
 
     async def register(self, resource: Resource, *, opened: Callable[[], None]) -> bool:
         """Report a resource and open it, calling `opened` in the same step.
 
-        Whether it is written as it prefers; if not, others do not know that version yet.
+        Return whether it is written in the preferred version; if not, other servers do not support
+        that version yet.
         """
 
     async def withdraw(self, resource: Resource, *, error: str = "", is_gone: bool = False) -> None:
-        """Write it no more, and take back what was reported; `error` says why.
+        """Close a resource and withdraw its entry; `error` says why.
 
-        `is_gone`: its definition is no more, and so are its objects.
+        `is_gone`: the CRD is deleted, and so are its objects.
         """
 
     def written(self, group: str, plural: str) -> Collection[str]:
-        """The versions, without the group, that servers say they write."""
+        """Return the versions, without the group, that servers report as written."""
 
 
 class Unregistered:
-    """For a server alone, which reports to nobody. Satisfies `CustomRegistrar`."""
+    """Registrar of a single server without coordination. Implements `CustomRegistrar`."""
 
     async def register(self, resource: Resource, *, opened: Callable[[], None]) -> bool:
         opened()
@@ -95,7 +96,7 @@ class Unregistered:
 
 @dataclass(slots=True)
 class _Hosted:
-    """A custom resource that this server serves, and what it was made from."""
+    """A custom resource that this server serves, and the CRD that it was built from."""
 
     definition: CustomResourceDefinition
     resource: Resource
@@ -103,7 +104,7 @@ class _Hosted:
 
 
 class CustomResources:
-    """Keeps the catalogue of one server in step with the definitions."""
+    """Keeps the catalog of one server in step with the CRDs."""
 
     def __init__(
         self,
@@ -119,38 +120,38 @@ class CustomResources:
         self._registration = registration
         self._make = make
         self.replaced: Final = EventChannel[[Resource]]()
-        """Emitted for each resource that is not served any more, or is served in another way."""
+        """Emitted for each resource that is no longer served, or is replaced by another one."""
         self.removed: Final = EventChannel[[str]]()
-        """Emitted with the name of each CRD that is gone."""
+        """Emitted with the name of each deleted CRD."""
         self._mirror = Mirror(storage, runtime, (ROOT,))
         self._mirror.listeners.append(self._note)
         self._queue: WorkQueue[str] = runtime.work_queue("definition")
         self._hosted: dict[str, _Hosted] = {}
-        """By the name of the definition."""
+        """By the name of the CRD."""
         self._errors: dict[str, str] = {}
         self._waiting: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
-        """Who wants to know when a definition was looked at again."""
-        self._first: set[str] = set()
-        """What was defined at the start and was not looked at yet."""
+        """Futures to resolve after the next reconciliation of a CRD, by its name."""
+        self._unreconciled: set[str] = set()
+        """CRDs that existed at the start and are not reconciled yet."""
         self._began = asyncio.Event()
         self._is_reloading = False
-        """Whether the store was replaced, and its CRDs are not known yet."""
+        """Whether the store was replaced and its CRDs are not loaded yet."""
         self._is_fresh = True
         self._confirmed_at = runtime.clock.monotonic()
         self._tasks: Tasks | None = None
 
     @property
     def has_begun(self) -> bool:
-        """Whether all that was defined at the start, or when the store was replaced, was looked at:
-        what is unknown now is so."""
+        """Whether all CRDs that existed at the start, or when the store was replaced, are
+        reconciled: a resource that is unknown then does not exist."""
         return self._began.is_set()
 
     async def start(self) -> None:
-        """Follow the definitions: each custom resource is served when its own registration is done.
+        """Follow the CRDs; each custom resource is served once its own registration is complete.
 
-        Call it when this server has joined. Built-in resources are not waited for: a server that
-        cannot register one of them serves custom resources all the same (KEP-2339, exception 5 of
-        the write barrier).
+        Call it when this server has joined. It does not wait for built-in resources: a server that
+        cannot register one of them still serves custom resources (KEP-2339, exception 5 of the
+        write barrier).
         """
         clock = self._runtime.clock
         self._tasks = tasks = self._runtime.tasks("custom-resources", on_failure=lambda _: None)
@@ -161,26 +162,26 @@ class CustomResources:
             tasks.spawn_loop(f"worker {number}", work_off(self._queue, self._reconcile))
 
     async def wait_for_first(self) -> None:
-        """Return when everything that was defined at the start is served, or takes too long."""
+        """Return when all CRDs that existed at the start are reconciled, or after a time limit."""
         try:
             async with self._runtime.clock.timeout(FIRST_SECONDS_MAX):
                 await self._began.wait()
         except TimeoutError:
-            logger.warning("%d custom resources are not served yet", len(self._first))
+            logger.warning("%d custom resources are not served yet", len(self._unreconciled))
 
     def written(self, group: str, plural: str) -> Collection[str]:
-        """The versions, without the group, that servers say they write."""
+        """Return the versions, without the group, that servers report as written."""
         return self._registration.written(group, plural)
 
     async def close(self) -> None:
         if self._tasks is not None:
             await self._tasks.close()
 
-    # Being up to date.
+    # Freshness.
 
     async def confirm(self, revision: Revision, *, seconds: float, stale_seconds: float) -> None:
-        """Make sure that all definitions up to a revision are known; if they have not been for
-        `stale_seconds`, take back what was reported."""
+        """Wait until all CRDs up to a revision are loaded; withdraw the entries if that has not
+        succeeded for `stale_seconds`."""
         if self._tasks is None:
             return  # nothing is served yet
         clock = self._runtime.clock
@@ -189,33 +190,35 @@ class CustomResources:
             self._confirmed_at = asked_at
             if self._is_reloading:
                 self._is_reloading = False
-                self._first.update(self._known_names())
+                self._unreconciled.update(self._known_names())
                 self._note_begun()
-                self._look_at_all()
+                self._enqueue_all()
             if not self._is_fresh:
                 self._is_fresh = True
-                logger.info("the definitions of custom resources are known again")
-                self._look_at_all()
+                logger.info("the CRDs are up to date again; registering custom resources")
+                self._enqueue_all()
         elif self._is_fresh and clock.monotonic() - self._confirmed_at > stale_seconds:
             self._is_fresh = False
-            logger.error("the definitions of custom resources are not known to be up to date")
-            self._look_at_all()
+            logger.error(
+                "cannot confirm that the CRDs are up to date: custom resources are withdrawn"
+            )
+            self._enqueue_all()
 
     def store_replaced(self) -> None:
-        """The store is another one: which CRDs it has is not known until `confirm` has reached a
-        revision of it."""
+        """Reload after the store was replaced: its CRDs are unknown until `confirm` has reached one
+        of its revisions."""
         if self._tasks is not None:
             self._is_reloading = True
             self._began.clear()
 
     def register_all_again(self) -> None:
-        """This server has another identity: nothing that it has reported counts."""
+        """Register all custom resources again after this server has joined under a new id."""
         for hosted in self._hosted.values():
             hosted.is_settled = False
-        self._look_at_all()
+        self._enqueue_all()
 
     async def register_again(self, resource: Resource) -> None:
-        """What was reported of a resource is gone: report it anew; returns when that was tried."""
+        """Register a resource again after its entry was removed; returns after the attempt."""
         name = str(resource.kind.group_resource)
         if (hosted := self._hosted.get(name)) is not None:
             hosted.is_settled = False
@@ -225,14 +228,14 @@ class CustomResources:
             await tried
 
     def report_changed(self, resource: GroupResource) -> None:
-        """Another server has reported something: what waits for that may go on."""
+        """Reconcile a resource that may wait for another server's entry."""
         name = str(resource)
         hosted = self._hosted.get(name)
         if (hosted is not None and not hosted.is_settled) or name in self._errors:
             self._queue.add(name)
 
-    def _look_at_all(self) -> None:
-        """At what is hosted, and at what was defined while nothing could be."""
+    def _enqueue_all(self) -> None:
+        """Reconcile all hosted resources and all CRDs."""
         for name in self._known_names():
             self._queue.add(name)
 
@@ -241,36 +244,37 @@ class CustomResources:
         return dict.fromkeys((*self._hosted, *defined))
 
     def _note_begun(self) -> None:
-        if not self._first and not self._is_reloading:
+        if not self._unreconciled and not self._is_reloading:
             self._began.set()
 
-    # Definitions.
+    # CRDs.
 
     def _note(self, key: Key, _item: Item | None) -> None:
         name = key.removeprefix(ROOT)
         if not self._began.is_set():
-            self._first.add(name)
+            self._unreconciled.add(name)
         self._queue.add(name)
 
     async def _reconcile(self, name: str) -> float | None:
-        """Serve what a definition says now. Returns when to look again, if need be."""
+        """Serve a resource as its CRD defines it. Returns the delay until the next attempt, if
+        any."""
         waiting = self._waiting.pop(name, [])
         try:
             again_seconds = await self._serve(name)
             self._errors.pop(name, None)
         except DefinitionMoved:
-            again_seconds = MOVED_SECONDS  # the watch will tell more
+            again_seconds = MOVED_SECONDS  # The watch delivers the newer CRD.
         except (CoordinationError, StorageError, MachineryError) as error:
             if self._errors.get(name) != str(error):
                 self._errors[name] = str(error)
-                logger.warning("%s is not served as defined: %s", name, error)
+                logger.warning("%s is not served as its CRD defines it: %s", name, error)
             is_unreadable = isinstance(error, VersionUnsupported)
             again_seconds = UNREADABLE_SECONDS if is_unreadable else REQUEUE_SECONDS
         finally:
             for tried in waiting:
                 if not tried.done():
                     tried.set_result(None)
-            self._first.discard(name)
+            self._unreconciled.discard(name)
             self._note_begun()
         return again_seconds
 
@@ -299,17 +303,17 @@ class CustomResources:
         except VersionUnsupported:
             if hosted is None or not definition.is_closing:
                 raise
-            # It cannot be served as it is defined now, but it can be closed as it was.
+            # It cannot be served as its CRD defines it now, but it can be closed as it was.
             self._note_newer(hosted, definition)
             return await self._host_if_fresh(name, hosted)
 
     def _note_newer(self, hosted: _Hosted, definition: CustomResourceDefinition) -> None:
-        """The same resource of a newer definition: that is what is held against the store."""
+        """Record the newer CRD of an unchanged resource; the fence compares its revision."""
         origin = hosted.resource.origin
         assert origin is not None
         origin.note_newer(definition.revision)
         if definition.is_closing and not origin.is_closing:
-            # Nothing new is created; watches go on to the end.
+            # No new objects are created; running watches continue to the end.
             origin.begin_closing()
             hosted.is_settled = False
             self._catalog.host(hosted.resource)
@@ -322,7 +326,7 @@ class CustomResources:
         return await self._host(name, hosted)
 
     async def _host(self, name: str, hosted: _Hosted) -> float | None:
-        """Register it, and serve it from the moment in which it may be written."""
+        """Register a resource, and serve it from the moment in which it may be written."""
 
         def opened() -> None:
             before = self._hosted.get(name)
@@ -336,7 +340,8 @@ class CustomResources:
         return None if hosted.is_settled else REQUEUE_SECONDS
 
     async def _end(self, name: str, hosted: _Hosted, *, is_gone: bool) -> None:
-        """Nobody finds it any more, then nobody waits for this server because of it."""
+        """Remove a resource from the catalog, then withdraw its entry so that no server waits for
+        it."""
         self._catalog.drop(hosted.resource.group, hosted.resource.plural)
         self.replaced.emit(hosted.resource)
         del self._hosted[name]

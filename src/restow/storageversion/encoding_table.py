@@ -1,7 +1,7 @@
-"""How this server writes each resource now: the policy that `registry` asks before every write.
+"""The version in which this server writes each resource, which `registry` reads before each write.
 
-A resource that is not in the table is not written. What is in it carries the fence: the guards that
-go into the write's own transaction. Not here: how a resource gets into the table (`registrar`).
+A resource that is not in the table is not written. An entry carries the fence: the guards of the
+write's own transaction. Not here: how a resource gets into the table (`registrar`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from restow.registry.resource import Resource
 from restow.storage.interface import Revision
 
 OLDER_WRITES_SECONDS: Final = 30.0
-"""By then every commit that was sent before a switch has been answered, one way or the other."""
+"""The store has answered, or dropped, every commit that was sent this long before."""
 NO_ERROR: Final = "<nil>"
 
 
 class EncodingTable:
-    """Satisfies `EncodingPolicy`."""
+    """The encodings of all open resources. Implements `EncodingPolicy`."""
 
     def __init__(
         self,
@@ -30,18 +30,20 @@ class EncodingTable:
         member_at: Callable[[], Revision | None] = lambda: None,
         on_stale: Callable[[Resource], Awaitable[None]] | None = None,
     ) -> None:
-        """`member_at` gives the newest revision at which this server was a member for sure; None:
-        it may be none. `on_stale` is called when a fence has failed, to find out what is true."""
+        """Build an empty table. `member_at` returns the newest revision at which this server was
+        certainly a member; None: it may be none. `on_stale` is called when a fence has failed, to
+        register the resource again."""
         self._encodings: dict[str, Encoding] = {}
         self._errors: dict[str, str] = {}
         self._last: dict[str, str] = {}
-        """By root, the version in which a resource was written last, be it closed now."""
+        """By root, the version in which a resource was last written, even if it is closed now."""
         self._since: dict[str, Revision] = {}
-        """By root, when an open resource was reported first."""
+        """By root, the revision at which an open resource was first reported."""
         self._member_at = member_at
         self._on_stale = on_stale
         self.switched: Final = EventChannel[[]]()
-        """Emitted in the step in which a resource is written in another version, or no more."""
+        """Emitted in the step in which the version of a resource changes or the resource is
+        closed."""
         self.fence_failures = 0
 
     def encoding(self, resource: Resource) -> Encoding:
@@ -59,32 +61,34 @@ class EncodingTable:
         return self._encodings.get(resource.root)
 
     def last(self, resource: Resource) -> str | None:
-        """The version in which it is written, or was before it was closed; None: it never was."""
+        """Return the version in which a resource is or was last written; None: it was never
+        open."""
         return self._last.get(resource.root)
 
     def still_written(self, _resource: Resource) -> set[str]:
-        """Versions in which writes of this server may land now without any further check. None:
-        the fence refuses each that is not in the version of the entry."""
+        """Return the versions in which this server's writes may commit without a further check.
+        Empty with a fence, which rejects each write that is not in the version of the entry."""
         return set()
 
     def settles_in_seconds(self, _resource: Resource) -> float:
-        """After so long, no write in an earlier version can land. With a fence: at once."""
+        """Seconds until no write in an earlier version can commit; 0 with a fence."""
         return 0.0
 
     def readable(self, resource: Resource) -> ReadableRevisions:
-        """As long as this server is a member and has reported what it can read, nobody stores
-        anything else."""
+        """Return the revisions at which this server can read every stored value: while it is a
+        member and has reported what it can read, no server stores anything else."""
         since, last = self._since.get(resource.root), self._member_at()
         if since is None or last is None:
             raise self._closed(resource)
         return ReadableRevisions(since, last)
 
     def note_report(self, resource: Resource, revision: Revision) -> None:
-        """At a revision an open resource was reported, and all that was stored could be read."""
+        """Record that at a revision an open resource was reported and every stored value was
+        readable."""
         self._since.setdefault(resource.root, revision)
 
     def open(self, resource: Resource, encoding: Encoding) -> None:
-        """Write a resource so from now on."""
+        """Write a resource with this encoding from now on."""
         before = self._encodings.get(resource.root)
         self._encodings[resource.root] = encoding
         self._last[resource.root] = encoding.api_version
@@ -93,7 +97,7 @@ class EncodingTable:
         self._errors.pop(resource.root, None)
 
     def close(self, resource: Resource, *, error: str = "") -> None:
-        """Write it no more; `error` says why."""
+        """Stop writing a resource; `error` says why."""
         before = self._encodings.pop(resource.root, None)
         self._since.pop(resource.root, None)
         if error:
@@ -107,11 +111,11 @@ class EncodingTable:
         self.notify_switch()
 
     def notify_switch(self) -> None:
-        """The version that discovery shows of a resource may be another one now."""
+        """Signal that the version that discovery shows may have changed."""
         self.switched.emit()
 
     def pending(self, resource: Resource) -> str | None:
-        """None when it may be written; otherwise the last error seen."""
+        """Return None when a resource may be written; otherwise the last error."""
         if resource.root in self._encodings:
             return None
         return self._errors.get(resource.root, NO_ERROR)
@@ -126,7 +130,8 @@ class EncodingTable:
 
 
 class LooseTable(EncodingTable):
-    """A table without a fence, which is only good while it is known to be up to date."""
+    """A table without a fence; its encodings are valid only while it is confirmed to be up to
+    date."""
 
     def __init__(
         self,
@@ -141,7 +146,7 @@ class LooseTable(EncodingTable):
         self._bound_seconds = bound_seconds
         self._fresh_at = clock.monotonic() - bound_seconds
         self._older: dict[tuple[str, str], dict[str, float]] = {}
-        """By root and CRD uid: until when writes in an earlier version may land."""
+        """By root and CRD uid: until when writes in an earlier version may commit."""
 
     def open(self, resource: Resource, encoding: Encoding) -> None:
         self._note_older(resource, encoding.api_version)
@@ -152,7 +157,7 @@ class LooseTable(EncodingTable):
         super().close(resource, error=error)
 
     def still_written(self, resource: Resource) -> set[str]:
-        """The version that is written now, and those of writes that may still be on their way."""
+        """Return the current version, and those of writes that may still be in flight."""
         current = self.find(resource)
         found = set() if current is None else {current.api_version}
         return found | self._not_over(resource).keys()
@@ -164,7 +169,8 @@ class LooseTable(EncodingTable):
         return max(ends) - self._clock.monotonic() if ends else 0.0
 
     def _note_older(self, resource: Resource, version: str) -> None:
-        """A resource is written in another version from now on, or not at all."""
+        """Record the version of in-flight writes when a resource is closed or changes its
+        version."""
         before = self.find(resource)
         if before is not None and before.api_version != version:
             ends = self._clock.monotonic() + OLDER_WRITES_SECONDS
@@ -178,20 +184,20 @@ class LooseTable(EncodingTable):
         return found
 
     def confirm(self, at: float) -> None:
-        """All that was selected up to this monotonic moment is in the table."""
+        """Record that the table held every selected version at this monotonic time."""
         self._fresh_at = max(self._fresh_at, at)
 
     def encoding(self, resource: Resource) -> Encoding:
         age_seconds = self._clock.monotonic() - self._fresh_at
         if age_seconds >= self._bound_seconds:
             raise status.unavailable(
-                f"this server does not know whether {resource.kind.group_resource} is still written"
-                f" in the same version: its last word from the store is {age_seconds:.0f} s old",
+                f"the storage version of {resource.kind.group_resource} may have changed: this"
+                f" server last confirmed it with the store {age_seconds:.0f} s ago",
                 retry_after_seconds=status.RETRY_AFTER_SECONDS,
             )
         return super().encoding(resource)
 
 
 def _place(resource: Resource) -> tuple[str, str]:
-    """What distinguishes a resource from one of the same name whose CRD was recreated."""
+    """Return what distinguishes a resource from one of the same name whose CRD was recreated."""
     return resource.root, "" if resource.origin is None else resource.origin.uid

@@ -1,33 +1,33 @@
-"""What can go wrong in coordination.
+"""Errors of the coordination between servers.
 
 CoordinationError
-├── MembershipLost       this server's key is gone; it must join anew before it writes
-├── VersionUnsupported   it cannot read, or cannot write, what the cluster stores
-│   └── KeyUnsupported       because that is encrypted with a key that it does not have
-├── ModeRefused          it coordinates in another way than the servers that run
-├── NotSettled           too many others were faster; try again
-│   └── NotReported          the main servers have not taken what this one would say
-├── ReportRefused        a server with another store says what cannot be
-└── DefinitionMoved      the definition of a custom resource is another one by now
+├── MembershipLost       this server's key is gone; it must join again before it writes
+├── VersionUnsupported   this server cannot read or write what the cluster stores
+│   └── KeyUnsupported       because it lacks an encryption key
+├── ModeRefused          this server uses another coordination mode than the running servers
+├── NotSettled           too many concurrent changes; try again
+│   └── NotReported          the main servers have not accepted this server's entry
+├── ReportRefused        an entry from another store contradicts recorded entries
+└── DefinitionMoved      the CRD of a custom resource has changed meanwhile
 """
 
 from __future__ import annotations
 
 
 class CoordinationError(Exception):
-    """Something about the agreement between servers."""
+    """An error of the coordination between servers."""
 
 
 class MembershipLost(CoordinationError):
-    """The key of this server is gone."""
+    """This server's membership key is gone."""
 
 
 class VersionUnsupported(CoordinationError):
-    """What is stored, or selected, is nothing that this server knows. The text says what to do."""
+    """This server does not support a stored or selected version. The text says what to do."""
 
 
 class KeyUnsupported(VersionUnsupported):
-    """Something is encrypted, or would be, with a key that not all can read."""
+    """A value is, or would be, encrypted with a key that some server does not have."""
 
 
 class ModeRefused(CoordinationError):
@@ -35,16 +35,16 @@ class ModeRefused(CoordinationError):
 
 
 class NotSettled(CoordinationError):
-    """A change was overtaken again and again."""
+    """Concurrent changes made every attempt at a change fail."""
 
 
 class NotReported(NotSettled):
-    """A server with a store of its own could not tell the main servers what it would write."""
+    """A server with its own store could not report to the main servers what it would write."""
 
 
 class ReportRefused(CoordinationError):
-    """What such a server says contradicts what others, or itself, have said."""
+    """An entry from another store contradicts recorded entries."""
 
 
 class DefinitionMoved(CoordinationError):
-    """A custom resource was to be registered as its definition no longer says."""
+    """The CRD has changed since the registration of its resource began."""

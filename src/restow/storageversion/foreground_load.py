@@ -1,6 +1,6 @@
-"""Whether a server does anything but rewrite: told by how many requests it has had.
+"""Detects from the number of requests whether a server is idle except for rewrites.
 
-Not here: what a rewrite does about it (`rewrite_page.Pace`).
+Not here: how a rewrite adapts (`rewrite_page.Pace`).
 """
 
 from __future__ import annotations
@@ -8,34 +8,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-LOOK_SECONDS: Final = 0.01
-ALONE_SECONDS: Final = 0.1
-"""So long nobody must have asked for anything."""
+SAMPLE_SECONDS: Final = 0.01
+"""Interval between two reads of the number of requests."""
+IDLE_SECONDS: Final = 0.1
+"""How long a server must have had no other request to count as idle."""
 
 
 class ForegroundLoad:
-    """Those who ask a server for something else."""
+    """The requests that a server has had, except those of rewrites."""
 
     def __init__(
-        self, monotonic: Callable[[], float], *, asked: Callable[[], int] = lambda: 0
+        self, monotonic: Callable[[], float], *, request_count: Callable[[], int] = lambda: 0
     ) -> None:
-        """`asked` gives how many requests the server has had, of all kinds."""
-        self._asked = asked
+        """`request_count` returns how many requests the server has had, of all kinds."""
+        self._request_count = request_count
         self._monotonic = monotonic
         self._own = 0
-        self._seen = 0
-        self._look_at = self._alone_from = monotonic()
+        self._last_count = 0
+        self._sample_at = self._idle_from = monotonic()
 
     def note_own(self) -> None:
-        """One of the requests is for a rewrite."""
+        """Count a request that belongs to a rewrite."""
         self._own += 1
 
-    def are_none(self) -> bool:
-        """Whether nobody else has asked for anything in the last moment."""
+    def is_idle(self) -> bool:
+        """Return whether the server has had no other request for `IDLE_SECONDS`."""
         now = self._monotonic()
-        if now >= self._look_at:
-            self._look_at = now + LOOK_SECONDS
-            seen, self._seen = self._seen, self._asked() - self._own
-            if self._seen > seen:
-                self._alone_from = now + ALONE_SECONDS
-        return now >= self._alone_from
+        if now >= self._sample_at:
+            self._sample_at = now + SAMPLE_SECONDS
+            before, self._last_count = self._last_count, self._request_count() - self._own
+            if self._last_count > before:
+                self._idle_from = now + IDLE_SECONDS
+        return now >= self._idle_from

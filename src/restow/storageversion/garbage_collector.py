@@ -1,12 +1,13 @@
-"""Collection: what dead servers have left behind, and StorageVersions that nobody reports.
+"""Garbage collection of the entries of expired servers, and of StorageVersions without entries.
 
-A server is dead when *this* process has seen no new revision of its key for the server's own lease
-time, on its own monotonic clock; one that has just begun to look knows nothing yet. The key is then
-deleted on condition that it still is what was seen. All that follows is on condition that the key
-is absent, which is final: anyone may do it, and do it again.
+A server has expired when *this* process has seen no new revision of its key for the server's own
+lease duration, measured on this process's monotonic clock; the measurement starts when this process
+first sees the key. The collector then deletes the key, guarded by the last seen revision. All
+further changes are guarded by the absence of the key, which is final, so that any server may make
+and repeat them.
 
-All servers watch; the one that leads does the work: of those that live, the one with the lowest id.
-The others step in when it does not. Not here: what a server does when its own key is gone.
+All servers watch; the unexpired server with the lowest id acts first, and the others act when it
+does not. Not here: what a server does when its own key is gone.
 """
 
 from __future__ import annotations
@@ -76,23 +77,23 @@ from restow.storageversion.rules import UNKNOWN_HASH
 from restow.storageversion.vote_objects import VOTES_PREFIX, name_of_vote
 
 SWEEP_SECONDS: Final = 30.0
-"""Between looks at everything, whatever the watches have told."""
+"""Interval of full collections, which do not depend on the watches."""
 STEP_IN_SECONDS: Final = 1.0
-"""How much longer than the leader the others wait."""
+"""How much longer than the first collector the others wait."""
 PAUSE_SECONDS: Final = 0.05
-"""Between two passes, so that the changes of one transaction are seen together."""
+"""Pause between two passes, so that one pass handles all changes of one transaction."""
 CATCH_UP_SECONDS: Final = 2.0
 AT_ONCE_MAX: Final = 8
-TIDY_ATTEMPTS_MAX: Final = 3
+COLLECT_ATTEMPTS_MAX: Final = 3
 LEASE_SECONDS_MAX: Final = 24 * 3600.0
 LEASE_SECONDS_UNKNOWN: Final = 60.0
-"""For a record that is not understood: longer than what anybody uses."""
+"""For a record that cannot be decoded: longer than any configured lease duration."""
 
 logger = logging.getLogger(__name__)
 
 
 class StorageVersionGarbageCollector:
-    """Removes what is left of the dead."""
+    """Removes the keys and entries of expired servers."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class StorageVersionGarbageCollector:
         self._mirror = mirror
         self._membership = membership
         self._planner = planner
-        self._roster = Participants(mirror)
+        self._participants = Participants(mirror)
         self._clock = runtime.clock
         self._kinds = {
             name_of(r.kind.group_resource): r.kind.store.kind for r in catalog.persisted()
@@ -116,19 +117,19 @@ class StorageVersionGarbageCollector:
         self._seen: dict[Key, tuple[Revision, float]] = {}
         self._settled: dict[Key, bool] = {}
         self._foreign_leases: dict[Key, tuple[Revision, float]] = {}
-        """Leases of servers that do not take part, and since when they are as they are."""
+        """Leases of servers that do not participate, with the time of their last change."""
         self._swept_at = self._clock.monotonic()
         self._changed = asyncio.Event()
         self._touched: set[str] = set()
-        """Resources of which something was said since they were last looked at."""
+        """Resources whose StorageVersion or votes have changed since their last collection."""
         self._is_all_touched = True
-        """The servers themselves have changed, and so what their reports are worth."""
+        """Whether the set of servers has changed, which can make any entry garbage."""
         self.servers_removed = 0
         self.entries_removed = 0
         mirror.listeners.append(self._note)
 
     async def run(self) -> None:
-        """Collect for ever; the owner of the task catches what is raised."""
+        """Collect until cancelled; the owner of the task handles the exceptions."""
         while True:
             wait_seconds = await self.step()
             self._changed.clear()
@@ -140,12 +141,13 @@ class StorageVersionGarbageCollector:
                 pass
 
     async def step(self) -> float:
-        """One pass: end the dead, sweep what is left. Returns when to look again, in seconds."""
+        """Remove expired servers, then collect their entries. Returns seconds until the next
+        pass."""
         expired = self._expired()
         for server_id, revision in expired:
-            await self._end(server_id, revision)
+            await self._remove_server(server_id, revision)
         await self._remove_foreign_leases()
-        # Whoever had to step in goes on; and now and then everybody looks whether all is well.
+        # A server that has removed another one completes the work; all collect at the interval.
         now = self._clock.monotonic()
         is_due = bool(expired) or now - self._swept_at >= SWEEP_SECONDS
         if self.collects_first or is_due:
@@ -155,15 +157,15 @@ class StorageVersionGarbageCollector:
                 self._swept_at = now
                 await self.sweep()
             else:
-                await self._tidy_all(touched)
+                await self._collect_all(touched)
         for name in self._planner.unfounded():
-            await self.tidy(name)
-        return self._next_look_seconds()
+            await self.collect_resource(name)
+        return self._next_pass_seconds()
 
-    # Who is dead.
+    # Expired servers.
 
     def _note(self, key: Key, item: Item | None) -> None:
-        """Something has changed."""
+        """Record a change in the mirror, and wake the collector if it concerns entries."""
         if key.startswith(SERVERS_PREFIX):
             if item is None:
                 self._seen.pop(key, None)
@@ -200,13 +202,13 @@ class StorageVersionGarbageCollector:
             self._touch_all()
 
     async def _remove_foreign_leases(self) -> None:
-        """Remove the leases of servers that do not take part and have not renewed them in time."""
+        """Remove expired leases of servers that do not participate."""
         now = self._clock.monotonic()
         for key, (revision, since) in list(self._foreign_leases.items()):
             item = self._mirror.get(key)
             if item is None or now - since < lease_seconds_of(item):
                 continue
-            logger.warning("the lease %s was not renewed for its time; removed", key)
+            logger.warning("lease %s of a non-participating server expired; removed it", key)
             guard = RevisionIs(key, revision)
             await self._storage.commit(Transaction((guard,), (Delete(key),)))
 
@@ -221,7 +223,7 @@ class StorageVersionGarbageCollector:
 
     @property
     def collects_first(self) -> bool:
-        """Whether this server is the first of those that seem to live."""
+        """Whether this server has the lowest id of the unexpired participating servers."""
         unexpired = map(server_of, self._unexpired())
         own = self._membership.id
         return self._membership.is_member and own <= min(unexpired, default=own)
@@ -235,7 +237,7 @@ class StorageVersionGarbageCollector:
         ]
 
     def _collects(self, key: Key) -> bool:
-        """Whether a server takes part in collection; one that is not understood may not."""
+        """Return whether a server collects garbage; one with an unreadable record may not."""
         item = self._mirror.get(key)
         record = None if item is None else decode_record(item.value)
         return record is not None and record.mode != "off"
@@ -247,8 +249,8 @@ class StorageVersionGarbageCollector:
             return LEASE_SECONDS_UNKNOWN
         return min(max(record.lease_seconds, 1.0), LEASE_SECONDS_MAX)
 
-    def _next_look_seconds(self) -> float:
-        """When some server's time is over, or that of the leader to remove it."""
+    def _next_pass_seconds(self) -> float:
+        """Return the seconds until a lease expires, for the first collector or for the others."""
         now = self._clock.monotonic()
         ends = [
             since + self._lease_seconds(key) + extra - now
@@ -258,48 +260,48 @@ class StorageVersionGarbageCollector:
         ]
         return min([SWEEP_SECONDS, *(max(left, PAUSE_SECONDS) for left in ends if left > -1)])
 
-    async def _end(self, server_id: ServerId, revision: Revision) -> None:
-        """Take a server out of the members, unless it has shown itself since."""
+    async def _remove_server(self, server_id: ServerId, revision: Revision) -> None:
+        """Delete an expired server's key, unless the server has renewed it since."""
         key = server_key(server_id)
         outcome = await self._storage.commit(
             Transaction((RevisionIs(key, revision),), (Delete(key), Delete(lease_key(server_id))))
         )
         if isinstance(outcome, Done):
-            logger.warning("%s has not shown itself for its lease time; removed", server_id)
+            logger.warning("lease of %s expired; removed its membership key", server_id)
             self.servers_removed += 1
             await self._mirror.reach(outcome.revision, seconds=CATCH_UP_SECONDS)
         elif isinstance(outcome, Refused):
             await self._mirror.reach(outcome.revision, seconds=CATCH_UP_SECONDS)
 
-    # What is left of the dead.
+    # Entries of expired servers.
 
     async def sweep(self) -> None:
-        """Bring every report up to date with the members, and remove stray encoder keys."""
-        await self._tidy_all(self._planner.names())
-        await self._remove_strays()
+        """Recompute every StorageVersion from the members, and remove orphaned encoder keys."""
+        await self._collect_all(self._planner.names())
+        await self._remove_orphaned_encoders()
         await self._forget_states()
 
-    async def _tidy_all(self, names: Iterable[str]) -> None:
+    async def _collect_all(self, names: Iterable[str]) -> None:
         names = list(names)
         waiting = iter(names)
 
         async def take() -> None:
             for name in waiting:
-                await self._clock.sleep(0)  # there may be thousands, and others have work too
+                await self._clock.sleep(0)  # Yield: there may be thousands of names.
                 try:
-                    await self.tidy(name)
+                    await self.collect_resource(name)
                 except (StorageError, MachineryError) as error:
-                    # One that cannot be read must not keep the others from being tidied.
-                    logger.warning("%s is not tidied: %s", name, error)
+                    # One unreadable StorageVersion must not prevent the collection of the others.
+                    logger.warning("cannot remove expired entries of %s: %s", name, error)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(AT_ONCE_MAX, len(names))):
                 group.create_task(take(), name="collector")
 
-    async def tidy(self, name: str) -> None:
-        """Take the dead out of one report and recompute it; nothing is written if it is right."""
-        for _ in range(TIDY_ATTEMPTS_MAX):
-            made = self._planner.tidied(name, self._kind(name))
+    async def collect_resource(self, name: str) -> None:
+        """Remove expired entries from one StorageVersion; write nothing if it is up to date."""
+        for _ in range(COLLECT_ATTEMPTS_MAX):
+            made = self._planner.without_garbage(name, self._kind(name))
             if made is None or made.is_empty:
                 return
             outcome = await self._storage.commit(made.transaction)
@@ -311,15 +313,16 @@ class StorageVersionGarbageCollector:
             if isinstance(outcome, Refused):
                 await self._mirror.reach(outcome.revision, seconds=CATCH_UP_SECONDS)
         self._touched.add(name)
-        self._changed.set()  # Others are busy with it too: look again soon.
+        self._changed.set()  # Other servers change it at the same time: try again soon.
 
     async def _forget_states(self) -> None:
-        """Of custom resources that are gone: somebody who was late may have made one anew."""
+        """Delete states of deleted custom resources, which a delayed write may have created
+        again."""
         for item in self._mirror.under(STATES_PREFIX):
             try:
                 name = name_of(GroupResource.parse(item.key.removeprefix(STATES_PREFIX)))
             except InvalidName:
-                continue  # somebody else's, for something that cannot be
+                continue  # A client has created it under a name that no resource has.
             epoch = self._mirror.get(epoch_key(name))
             if epoch is None or self._mirror.get(report_key(name)) is not None:
                 continue
@@ -331,8 +334,8 @@ class StorageVersionGarbageCollector:
         reports.
 
         A CRD that was removed by force (its finalizers patched away) leaves objects behind. Then
-        the state stays and says "Unknown", so that a CRD of the same name, and every preflight,
-        finds them. It is deleted by the first sweep after they are gone.
+        the state stays and lists "Unknown", so that a new CRD of the same name, and every
+        preflight, find them. The first collection after their deletion deletes it.
         """
         item = await self._storage.get(state_key(name))
         if item is None:
@@ -353,25 +356,26 @@ class StorageVersionGarbageCollector:
         await self._storage.commit(Transaction(guards, (write,)))
 
     def _kind(self, name: str) -> str:
-        """What the resource's objects are called; whoever registered it first has noted it."""
+        """Return the kind of the resource's objects, as the catalog or the first registration gives
+        it."""
         item = self._mirror.get(epoch_key(name))
         noted = "" if item is None else decode_epoch(item.value).kind
         return self._kinds.get(name) or noted
 
-    async def _remove_strays(self) -> None:
-        """Encoder keys of dead servers that no report has an entry for."""
+    async def _remove_orphaned_encoders(self) -> None:
+        """Delete encoder keys of removed servers that no StorageVersion has an entry for."""
         for item in self._mirror.under(ENCODERS_PREFIX):
             server_id, name = parse_encoder_key(item.key)
-            if self._roster.has(server_id):
+            if self._participants.has(server_id):
                 continue
             view = MirrorView.of(self._mirror, name)
             if any(entry.server_id == server_id for entry in view.report.entries):
-                continue  # It goes with its entry.
+                continue  # It is deleted together with its entry.
             guards = (Absent(server_key(server_id)), *view.guards())
             await self._storage.commit(Transaction(guards, (Delete(item.key),)))
 
 
 def _custom_root(name: str) -> str:
-    """How the keys of a custom resource begin."""
+    """Return the prefix of the keys of a custom resource's objects."""
     group, resource = resource_of_name(name)
     return f"{OBJECTS_PREFIX}{group}/{resource}/"

@@ -1,8 +1,8 @@
-"""Who a server is: an id that belongs to one process life, and the record that it keeps of itself.
+"""The identity of a server: an id per incarnation of the process, and its membership record.
 
-The id is a hash over the host, the component and a nonce of the start, so that no two processes
-ever have the same one: not two on one host, not one before and after a restart. Not here: how the
-record is kept alive (`membership`).
+The id is a hash over the host, the component and a random nonce chosen at the start, so that no two
+processes ever have the same one: not two on one host, not one before and after a restart. Not here:
+how the record is renewed (`membership`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NONCE_BYTES: Final = 16
 
 
 class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server says of itself, at its key."""
+    """The membership record that a server writes at its key."""
 
     incarnation: str
     component: str
@@ -34,15 +34,15 @@ class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
     mode: Mode
     lease_seconds: float
-    """Whoever sees no renewal for so long takes the server for dead."""
+    """Lease duration: other servers remove a server that has not renewed its key for this long."""
     settled: bool = False
-    """It has reported, or voted for, all that it hosts."""
+    """Whether it has registered every resource that it hosts."""
     beat: int = 0
     """Counts the renewals, so that each one changes the key."""
 
 
 def make_server_id(host: str, component: str, nonce: str) -> ServerId:
-    """The id of one process life."""
+    """Return the id of one incarnation of a server."""
     digest = hashlib.sha256()
     for part in (host, component, nonce):
         text = part.encode()
@@ -56,7 +56,7 @@ def server_key(server_id: ServerId) -> Key:
 
 
 def server_of(key: Key) -> ServerId:
-    """The server whose key this is."""
+    """Return the server to which a membership key belongs."""
     return ServerId(key.removeprefix(SERVERS_PREFIX))
 
 
@@ -68,7 +68,8 @@ _decode: Final = msgspec.json.Decoder(ServerRecord).decode
 
 
 def decode_record(value: bytes) -> ServerRecord | None:
-    """The record, or None for what is none: such a server is one that cannot be understood."""
+    """Decode a record; None if it is unreadable, which marks the server as unknown to this
+    release."""
     try:
         return _decode(value)
     except msgspec.MsgspecError:

@@ -1,11 +1,10 @@
-"""Encryption keys that change while a server runs: what is written otherwise is registered anew.
+"""Registers resources again when encryption keys change while a server runs.
 
-Two things move a server to another key: its own configuration, and what other servers say they can
-read. Both end in a registration, as a change of version does; until it is committed everything is
-written as before, and what is under way then fails its fence and is done again.
+A server switches to another key when its own configuration changes, or when other servers report
+other readable keys. Both lead to a registration, as a change of version does. Until it is
+committed, writes use the old key; an in-flight write then fails its fence and is retried.
 
-Not here: which key is right (`registration_planner`), and where keys come from
-(`restow.encryption`).
+Not here: which key to use (`registration_planner`), and where keys come from (`restow.encryption`).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from restow.storageversion.records import name_of, resource_of_name
 from restow.storageversion.registrar import Registrar
 
 RECHECK_SECONDS: Final = 2.0
-"""After which a registration that failed is tried again, whatever has changed."""
+"""Delay before a failed registration is retried, even if nothing has changed."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,24 +43,24 @@ class KeyWatch:
         *,
         register: Callable[[Resource], Awaitable[None]],
     ) -> None:
-        """`register` reports one resource anew, if it is reported."""
+        """`register` registers one resource again, if it is registered."""
         self._keys = keys
         self._catalog = catalog
         self._registrar = registrar
         self._clock = runtime.clock
         self._register = register
-        self._due: dict[str, None] = {}  # in order, or no run would be like another
+        self._due: dict[str, None] = {}  # Ordered, so that runs are reproducible.
         self._wake = asyncio.Event()
         self.errors: dict[str, str] = {}
-        """Why resources are not registered with the keys that this server would use, by name."""
-        keys.listeners.append(self.look_at_all)
+        """By name, why resources are not registered with the preferred keys."""
+        keys.listeners.append(self.check_all)
 
-    def look_at_all(self) -> None:
-        """The keys of this server have changed."""
+    def check_all(self) -> None:
+        """Check all resources after a change of this server's keys."""
         self._add(name_of(each.kind.group_resource) for each in self._catalog.persisted())
 
     def report_changed(self, name: str) -> None:
-        """Another server may be able to read more than before, or is gone."""
+        """Check a resource after a change of its StorageVersion."""
         self._add([name])
 
     def _add(self, names: Iterable[str]) -> None:
@@ -69,13 +68,13 @@ class KeyWatch:
         self._wake.set()
 
     def waiting(self) -> int:
-        """How many resources this server would write with another key than it does."""
+        """Return for how many resources this server waits to switch the encryption key."""
         return sum(
             self._registrar.is_waiting_for_key(resource) for resource in self._catalog.persisted()
         )
 
     async def run(self) -> None:
-        """Register for ever; the owner of the task ends it."""
+        """Check resources until cancelled."""
         while True:
             if self.errors:
                 try:
@@ -87,7 +86,7 @@ class KeyWatch:
                 await self._wake.wait()
             self._wake.clear()
             while self._due:
-                await self._look_at(self._next())
+                await self._check(self._next())
             if not self.errors:
                 self._keys.settled()
 
@@ -96,7 +95,7 @@ class KeyWatch:
         del self._due[name]
         return name
 
-    async def _look_at(self, name: str) -> None:
+    async def _check(self, name: str) -> None:
         group, plural = resource_of_name(name)
         resource = self._catalog.named(group, plural)
         error = ""
@@ -107,7 +106,7 @@ class KeyWatch:
             except (CoordinationError, StorageError, MachineryError, StatusError) as failed:
                 error = str(failed)
         if error and error != self.errors.get(name):
-            logger.warning("%s is not written with other keys yet: %s", name, error)
+            logger.warning("%s still uses its previous encryption key: %s", name, error)
         if error:
             self.errors[name] = error
         else:

@@ -1,11 +1,11 @@
-"""This server's membership: its key, kept alive; and the lease in which clients see it.
+"""This server's membership: the key that it renews, and the identity Lease that clients read.
 
-    join  -> the key is made, once, under an id that nobody had before
-    renew -> the key is touched, on condition that nobody has touched or removed it
-    leave -> the key is removed
+    =    join  -> create the key under an id that was never used
+    =    renew -> write the key, guarded by its last revision
+    =    leave -> delete the key
 
-A key that is gone never comes back: whoever finds its own gone is no member any more, and joins
-anew under another id. Not here: who judges that another server is dead (`garbage_collector`).
+A deleted key is never created again: a server whose key is gone is no member, and joins again under
+another id. Not here: when another server counts as expired (`garbage_collector`).
 """
 
 from __future__ import annotations
@@ -65,23 +65,23 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipOptions:
-    """Who this server is, and how it shows that it lives."""
+    """A server's identity and the timing of its lease."""
 
     host: str
     release: str = ""
-    """The catalogue that it hosts, for people to see."""
+    """The catalog that it hosts; informational."""
     component: str = COMPONENT
     mode: Mode = "report"
     lease_seconds: float = 15.0
     renew_seconds: float = 5.0
     has_lease: bool = True
-    """Whether clients see it as a Lease."""
-    notes: Callable[[], Mapping[str, str]] = dict
-    """Gives further annotations of the lease; called at each renewal."""
+    """Whether the server writes an identity Lease for clients."""
+    extra_annotations: Callable[[], Mapping[str, str]] = dict
+    """Returns further annotations of the Lease; called at each renewal."""
 
 
 class Membership:
-    """One server's place among the servers of its cluster."""
+    """One server's membership in its cluster."""
 
     def __init__(self, storage: Storage, runtime: Runtime, options: MembershipOptions) -> None:
         self.options: Final = options
@@ -97,12 +97,12 @@ class Membership:
 
     @property
     def id(self) -> ServerId:
-        """The id of this life; a new one after each join."""
+        """The id of this incarnation; a new one after each join."""
         return self._id
 
     @property
     def record(self) -> ServerRecord | None:
-        """What the key says of this server; None: it has never joined."""
+        """The record at the key; None: this server has never joined."""
         return self._record
 
     @property
@@ -112,7 +112,7 @@ class Membership:
 
     @property
     def revision(self) -> Revision | None:
-        """When the key was last written, as far as this server knows."""
+        """The revision of the last known write of the key; None: not a member."""
         return self._revision
 
     @property
@@ -122,35 +122,35 @@ class Membership:
 
     @property
     def age_seconds(self) -> float:
-        """How long ago that was."""
+        """Seconds since the last renewal began."""
         return self._clock.monotonic() - self._renewed_at
 
     async def join(self, *, address: str = "", changes_modes: bool = False) -> None:
-        """Become a member under a new id, reachable at `address`; `changes_modes`: unlike the
-        others.
+        """Become a member under a new id. `address` is how others reach this server;
+        `changes_modes` records that its mode differs from theirs.
 
-        Each try has an id of its own. One whose answer was lost may still happen, and must not
-        bring back a key that others have seen, and have seen gone.
+        Each attempt uses its own id. An attempt with an unknown outcome may still commit later, and
+        must not create a key again that others have seen deleted.
         """
         self._address = address
         for _ in range(JOIN_ATTEMPTS_MAX):
-            self._begin_life()
+            self._begin_incarnation()
             await self._touch(
                 Absent(server_key(self._id)), self._marks(changes_modes=changes_modes)
             )
             if self.is_member:
                 logger.info("joined as %s", self._id)
                 return
-        raise Unavailable("the store does not say whether this server has joined")
+        raise Unavailable("cannot tell whether this server has joined: no commit was confirmed")
 
     def _marks(self, *, changes_modes: bool) -> tuple[Write, ...]:
-        """What is recorded durably with the join, before the first write."""
+        """Return the marks that the join writes durably, before the first write of the server."""
         keys = [MODES_KEY] if changes_modes else []
         if self.options.mode == "off":
             keys.append(UNREPORTED_KEY)
         return tuple(Put(key, self._id.encode()) for key in keys)
 
-    def _begin_life(self) -> None:
+    def _begin_incarnation(self) -> None:
         nonce, options = self._ids.nonce(NONCE_BYTES), self.options
         self._id = make_server_id(options.host, options.component, nonce)
         self._revision = None
@@ -170,32 +170,33 @@ class Membership:
         )
 
     async def renew(self, *, settled: bool | None = None) -> bool:
-        """Show that this server lives. False: its key is gone, and it is no member any more."""
+        """Renew the key. False: it is gone, and this server is no member any more."""
         assert self._record is not None
         if settled is not None:
             self._record = msgspec.structs.replace(self._record, settled=settled)
-        life = self._id
+        own_id = self._id
         for _ in range(RENEW_ATTEMPTS_MAX):
             if self._revision is None:
                 return False
-            if await self._touch(RevisionIs(server_key(life), self._revision)):
+            if await self._touch(RevisionIs(server_key(own_id), self._revision)):
                 return True
-            if self._id != life:
-                return self.is_member  # it has joined anew meanwhile
-        raise Unavailable("the store does not say whether this server is still a member")
+            if self._id != own_id:
+                return self.is_member  # This server has joined again meanwhile.
+        raise Unavailable("cannot tell whether this server is a member: no renewal was confirmed")
 
     async def check(self) -> bool:
-        """Ask the store whether this server is still a member."""
-        life = self._id
-        self._adopt(await self._storage.get(server_key(life)), life)
+        """Read from the store whether this server is still a member."""
+        own_id = self._id
+        self._adopt(await self._storage.get(server_key(own_id)), own_id)
         return self.is_member
 
     def forget(self) -> None:
-        """Be no member any more, without a word to the store: it is another one now."""
+        """End the membership without a write, after the store was replaced by another one."""
         self._revision = None
 
     async def leave(self) -> Revision | None:
-        """Remove the key and the lease, at a clean stop; the revision that did it, if one did."""
+        """Delete the key and the Lease at a clean shutdown; return the revision if that
+        succeeded."""
         for _ in range(LEAVE_ATTEMPTS_MAX):
             if self._revision is None:
                 break
@@ -214,34 +215,35 @@ class Membership:
         return None
 
     async def _touch(self, guard: Guard, extra: tuple[Write, ...] = ()) -> bool:
-        """Write the key; whether that has worked. What is known of it is up to date afterwards."""
+        """Write the key and return whether that succeeded; the recorded revision is current
+        afterwards."""
         assert self._record is not None
-        life, began_at = self._id, self._clock.monotonic()
+        own_id, began_at = self._id, self._clock.monotonic()
         self._record = msgspec.structs.replace(self._record, beat=self._record.beat + 1)
         writes: list[Write] = [Put(server_key(self._id), encode_record(self._record)), *extra]
         if self.options.has_lease:
             writes.append(Put(lease_key(self._id), self._lease()))
         outcome = await self._storage.commit(Transaction((guard,), tuple(writes)))
         match outcome:
-            case Done(revision) if self._id == life:
+            case Done(revision) if self._id == own_id:
                 self._revision, self._renewed_at = revision, began_at
                 return True
             case Refused(current=item):
-                self._adopt(item, life)
+                self._adopt(item, own_id)
             case Unknown():
-                await self._read(life)
+                await self._read(own_id)
         return False
 
-    async def _read(self, life: ServerId) -> None:
+    async def _read(self, own_id: ServerId) -> None:
         try:
-            self._adopt(await self._storage.get(server_key(life)), life)
+            self._adopt(await self._storage.get(server_key(own_id)), own_id)
         except StorageError as error:
-            logger.warning("the key of this server cannot be read: %s", error)
+            logger.warning("cannot read the membership key of this server: %s", error)
 
-    def _adopt(self, item: Item | None, life: ServerId) -> None:
-        """Take what is there for true: an earlier write of ours, or nothing. What was asked of an
-        earlier life says nothing of this one."""
-        if life == self._id:
+    def _adopt(self, item: Item | None, own_id: ServerId) -> None:
+        """Adopt the stored record, which may be an earlier write of this server, or its absence.
+        Ignore replies that belong to a previous incarnation."""
+        if own_id == self._id:
             self._revision = item.revision if item is not None and self._is_own(item) else None
 
     def _is_own(self, item: Item) -> bool:
@@ -251,7 +253,7 @@ class Membership:
 
     def _lease(self) -> bytes:
         assert self._record is not None
-        annotations = {**self.options.notes(), **self._lease_metadata["annotations"]}
+        annotations = {**self.options.extra_annotations(), **self._lease_metadata["annotations"]}
         return encode_lease(
             self._id,
             metadata={**self._lease_metadata, "annotations": annotations},
@@ -262,9 +264,9 @@ class Membership:
 
 
 def _annotations(options: MembershipOptions, address: str) -> dict[str, str]:
-    """What the lease tells of a server; nothing is decided by it."""
-    told = {ADDRESS_ANNOTATION: address, RELEASE_ANNOTATION: options.release}
+    """Return the informational annotations of the Lease."""
+    found = {ADDRESS_ANNOTATION: address, RELEASE_ANNOTATION: options.release}
     return {
         MEMBER_ANNOTATION: options.mode,
-        **{name: value for name, value in told.items() if value},
+        **{name: value for name, value in found.items() if value},
     }

@@ -1,7 +1,7 @@
-"""What the store holds about coordination, in memory, kept current by watches.
+"""An in-memory copy of the coordination keys in the store, kept current by watches.
 
-It may be behind the store, never wrong about the past. Whatever is decided by it is guarded by the
-revisions seen in it, so being behind costs another try and nothing else. Not here: decisions.
+The copy may lag behind the store, but it never holds a value that was not stored. Every decision
+made from it is guarded by the revisions in it, so that lag costs only a retry. Not here: decisions.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ BACKOFF: Final = Backoff(initial_seconds=0.1, factor=2, max_seconds=5, jitter=0.
 logger = logging.getLogger(__name__)
 
 Listener = Callable[[Key, Item | None], None]
-"""Told of each change, with what the key holds now."""
+"""Called for each change with the current item of the key; None: the key was deleted."""
 
 
 class Mirror:
-    """Items under some prefixes."""
+    """The items under some prefixes."""
 
     def __init__(self, storage: Storage, runtime: Runtime, prefixes: Iterable[str]) -> None:
         self._storage = storage
@@ -33,7 +33,7 @@ class Mirror:
         self.listeners: list[Listener] = []
 
     async def start(self, tasks: Tasks) -> None:
-        """Read everything once, and follow it from there."""
+        """Read all prefixes once, then follow them with watches."""
         for part in self._parts:
             await part.load(self._storage)
         for part in self._parts:
@@ -43,21 +43,21 @@ class Mirror:
         return self._part(key).items.get(key)
 
     def under(self, prefix: str) -> list[Item]:
-        """All items with the prefix, in no order."""
+        """Return all items with the prefix, in no order."""
         items = self._part(prefix).items
         return [item for item in items.values() if item.key.startswith(prefix)]
 
     def changes_under(self, prefix: str) -> int:
-        """A number that grows whenever something there changes."""
+        """Return a number that grows with every change under the prefix."""
         return self._part(prefix).changes
 
     @property
     def position(self) -> Revision:
-        """Everything up to this revision has been seen."""
+        """The revision up to which every change is mirrored."""
         return min(part.position for part in self._parts)
 
     async def reach(self, revision: Revision, *, seconds: float) -> bool:
-        """Wait until everything up to a revision has been seen; False when it takes too long."""
+        """Wait until the mirror has reached a revision; False after the time limit."""
         behind = [part.expect(revision) for part in self._parts if part.position < revision]
         if not behind:
             return True
@@ -73,14 +73,14 @@ class Mirror:
             try:
                 listener(key, item)
             except Exception:
-                # Somebody has put there what cannot be read. The watch must go on all the same.
-                logger.exception("the change of %s is not understood", key)
+                # A listener may fail on an unreadable value. The watch must continue.
+                logger.exception("cannot process the change of %s", key)
 
     def _part(self, key: str) -> _Part:
         for part in self._parts:
             if key.startswith(part.prefix):
                 return part
-        raise KeyError(f"nothing under {key} is followed")
+        raise KeyError(f"no mirrored prefix contains {key}")
 
 
 class _Part:
@@ -120,13 +120,13 @@ class _Part:
                     self._apply(batch)
                     failures = 0
             except (Compacted, StoreReplaced):
-                # The old position may be one of another store: nothing is reached until then.
+                # The position may belong to another store: no revision is reached until the reload.
                 self.position = Revision(0)
                 while not await self._reload(storage):
                     await runtime.clock.sleep(BACKOFF.delay_seconds(failures, runtime.randomness))
                     failures += 1
             except StorageError as error:
-                logger.warning("the watch of %s has ended: %s", self.prefix, error)
+                logger.warning("the watch of %s ended and is restarted: %s", self.prefix, error)
             finally:
                 self._watch = None
                 await watch.close()
@@ -134,13 +134,13 @@ class _Part:
             failures += 1
 
     async def _reload(self, storage: Storage) -> bool:
-        """Read everything again; whether that worked."""
+        """Read the prefix again; return whether that succeeded."""
         try:
             await self.load(storage)
         except StoreReplaced:
-            return False  # the log has the reason already
+            return False  # The driver has logged the reason already.
         except StorageError as error:
-            logger.warning("%s cannot be read: %s", self.prefix, error)
+            logger.warning("cannot read %s: %s", self.prefix, error)
             return False
         return True
 

@@ -1,8 +1,8 @@
-"""Reports and states as the API objects in which they are stored, there and back.
+"""Codec of StorageVersions, StorageStates and identity Leases, which are stored as API objects.
 
-StorageVersion, StorageState and identity Lease are API objects with one stored version in all
-releases. Servers write them in their own transactions, below the API, which takes them from nobody
-else. What stands in them besides, such as labels, is kept. Not here: when they are written.
+These kinds have one stored version in all releases. Servers write them in their own transactions
+below the API, which rejects writes of their fields by clients. Other content, such as labels, is
+kept. Not here: when they are written.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from restow.storageversion.rules import (
 
 
 def root_of(group: str, kind: str) -> str:
-    """Where a built-in kind's objects are stored."""
+    """Return the prefix of the keys of a built-in kind's objects."""
     found = find_kind(group, kind)
     assert found is not None
     return f"{OBJECTS_PREFIX}{found.key_prefix}/"
@@ -77,7 +77,7 @@ LEASES_PREFIX: Final = f"{root_of(coordination_v1.GROUP, coordination_v1.KIND)}{
 
 LEASE_SECONDS_DEFAULT: Final = 3600.0
 _PLAIN: Final = (IDENTITY,)
-# What entries say besides the fields of Kubernetes, each by the id of its server.
+# Per-entry data besides the fields of Kubernetes, keyed by server id.
 _ENTRY_ANNOTATIONS: Final = (
     KEYS_ANNOTATION,
     READABLE_KEYS_ANNOTATION,
@@ -90,7 +90,7 @@ _ENTRY_ANNOTATIONS: Final = (
     DEFINITIONS_ANNOTATION,
 )
 
-# What servers write into the status of a state. The rest of it is its controllers'.
+# The status fields of a StorageState that servers write. Controllers write the others.
 _STATE_FIELDS: Final = frozenset(
     {
         "persistedStorageVersionHashes",
@@ -118,7 +118,7 @@ def new_metadata(name: str, *, uid: str, now: datetime) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StoredReport:
-    """A report with the metadata of its object."""
+    """Server entries with the metadata of their StorageVersion."""
 
     report: StorageVersionEntries
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -129,14 +129,14 @@ def report_key(name: str) -> Key:
 
 
 def decode_report(item: Item) -> StoredReport:
-    """The report without its agreement, which has a key of its own."""
+    """Decode a StorageVersion without its agreement, which is stored at the epoch key."""
     try:
         found = msgspec.json.decode(as_json(item.value), type=StorageVersion)
-        said = {
+        annotations = {
             name: orjson.loads(_annotation(found.metadata, name) or b"{}")
             for name in _ENTRY_ANNOTATIONS
         }
-        entries = tuple(_entry(entry, said) for entry in found.status.storage_versions)
+        entries = tuple(_entry(entry, annotations) for entry in found.status.storage_versions)
     except (msgspec.MsgspecError, orjson.JSONDecodeError, AttributeError, TypeError) as error:
         raise StoreDamaged(f"{item.key} holds no StorageVersion: {error}") from error
     report = StorageVersionEntries(
@@ -150,9 +150,9 @@ def decode_report(item: Item) -> StoredReport:
 def encode_report(report: StorageVersionEntries, metadata: Mapping[str, Any]) -> bytes:
     owned = {EPOCH_ANNOTATION: str(report.epoch)}
     for name in _ENTRY_ANNOTATIONS:
-        said = {entry.server_id: _said(name, entry) for entry in report.entries}
-        if told := {server_id: value for server_id, value in said.items() if value}:
-            owned[name] = orjson.dumps(told).decode()
+        values = {entry.server_id: _annotation_value(name, entry) for entry in report.entries}
+        if stored := {server_id: value for server_id, value in values.items() if value}:
+            owned[name] = orjson.dumps(stored).decode()
     status = StorageVersionStatus(
         storage_versions=[
             ServerStorageVersion(
@@ -185,16 +185,16 @@ def encode_report(report: StorageVersionEntries, metadata: Mapping[str, Any]) ->
     return encode(msgspec.to_builtins(found), internal_v1alpha1.API_VERSION, internal_v1alpha1.KIND)
 
 
-def _said(annotation: str, entry: StorageVersionEntry) -> object:
-    """What an annotation tells of an entry; nothing, if there is nothing to tell."""
+def _annotation_value(annotation: str, entry: StorageVersionEntry) -> object:
+    """Return the value of an annotation for one entry; a falsy value is not stored."""
     match annotation:
         case _ if annotation == KEYS_ANNOTATION:
             return entry.key_id
         case _ if annotation == READABLE_KEYS_ANNOTATION:
             return () if entry.readable_keys == _PLAIN else entry.readable_keys
         case _ if annotation == PREFERRED_KEYS_ANNOTATION:
-            wanted = entry.preferred_key
-            return "" if wanted is None else wanted or IDENTITY
+            preferred = entry.preferred_key
+            return "" if preferred is None else preferred or IDENTITY
         case _ if annotation == STORES_ANNOTATION:
             return entry.store
         case _ if annotation == SEQUENCES_ANNOTATION:
@@ -212,25 +212,25 @@ def _said(annotation: str, entry: StorageVersionEntry) -> object:
 
 
 def _entry(
-    entry: ServerStorageVersion, said: Mapping[str, Mapping[str, Any]]
+    entry: ServerStorageVersion, annotations: Mapping[str, Mapping[str, Any]]
 ) -> StorageVersionEntry:
     server_id = entry.api_server_id
-    definition = said[DEFINITIONS_ANNOTATION].get(server_id) or {}
-    key_id = said[KEYS_ANNOTATION].get(server_id, "")
-    preferred = said[PREFERRED_KEYS_ANNOTATION].get(server_id)
+    definition = annotations[DEFINITIONS_ANNOTATION].get(server_id) or {}
+    key_id = annotations[KEYS_ANNOTATION].get(server_id, "")
+    preferred = annotations[PREFERRED_KEYS_ANNOTATION].get(server_id)
     return StorageVersionEntry(
         server_id=ServerId(server_id),
         encoding_version=entry.encoding_version,
         decodable_versions=tuple(entry.decodable_versions),
         served_versions=tuple(entry.served_versions),
         key_id=key_id,
-        readable_keys=tuple(said[READABLE_KEYS_ANNOTATION].get(server_id, _PLAIN)),
+        readable_keys=tuple(annotations[READABLE_KEYS_ANNOTATION].get(server_id, _PLAIN)),
         preferred_key="" if preferred == IDENTITY else preferred,
-        store=said[STORES_ANNOTATION].get(server_id, ""),
-        sequence=said[SEQUENCES_ANNOTATION].get(server_id, 0),
-        loose_seconds=said[LOOSE_ANNOTATION].get(server_id, 0.0),
-        other_versions=tuple(said[OTHER_VERSIONS_ANNOTATION].get(server_id, ())),
-        location=said[LOCATIONS_ANNOTATION].get(server_id, ""),
+        store=annotations[STORES_ANNOTATION].get(server_id, ""),
+        sequence=annotations[SEQUENCES_ANNOTATION].get(server_id, 0),
+        loose_seconds=annotations[LOOSE_ANNOTATION].get(server_id, 0.0),
+        other_versions=tuple(annotations[OTHER_VERSIONS_ANNOTATION].get(server_id, ())),
+        location=annotations[LOCATIONS_ANNOTATION].get(server_id, ""),
         definition=definition.get("uid", ""),
         is_closing=definition.get("closing", False),
     )
@@ -254,17 +254,18 @@ def _condition(condition: StorageVersionCondition) -> AgreementCondition:
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """A state with the rest of its object."""
+    """Persisted versions with the rest of their StorageState."""
 
     state: PersistedVersions
     metadata: Mapping[str, Any]
     heartbeat: str | None = None
     found: Mapping[str, Any] = field(default_factory=dict)
-    """The object as it was found: what others have written into its status is kept."""
+    """The object as it was read: status fields that other writers own are kept."""
 
 
 def state_key(name: str) -> Key:
-    """States are called `<resource>.<group>`, and by the resource alone in the core group."""
+    """Return the key of a StorageState, which is named `<resource>.<group>` or, in the core group,
+    `<resource>`."""
     return Key(STATES_PREFIX + str(resource_of_name(name)))
 
 
@@ -320,7 +321,7 @@ def encode_state(name: str, stored: StoredState) -> bytes:
 def edited_state(
     item: Item, *, persisted: tuple[str, ...], keys: tuple[str, ...], owned: Mapping[str, str]
 ) -> bytes:
-    """A stored state with other persisted hashes and keys, and these annotations of the servers."""
+    """Return a stored state with other persisted hashes and keys, and these server annotations."""
     obj = orjson.loads(item.value)
     status = {**(obj.get("status") or {}), "persistedStorageVersionHashes": list(persisted)}
     status.pop("persistedEncryptionKeys", None)
@@ -331,13 +332,13 @@ def edited_state(
 
 
 def _listed_keys(keys: tuple[str, ...]) -> list[str]:
-    """As in the status, where nothing is said of keys while nothing is encrypted."""
+    """Return the keys as listed in the status, which omits them while nothing is encrypted."""
     return [] if keys == _PLAIN else list(keys)
 
 
 def _own_part(obj: Any) -> Any:
-    """What servers read of a state. Nulls, and what a controller reports, are none of it: whatever
-    somebody has written there must not keep a server from registering."""
+    """Return the fields of a state that servers read, without nulls and other status fields, so
+    that no client's value there can prevent a registration."""
     match obj:
         case {"status": dict(status)}:
             own = {name: status.get(name) for name in _STATE_FIELDS}
@@ -358,7 +359,7 @@ def lease_key(server_id: ServerId) -> Key:
 def encode_lease(
     server_id: ServerId, *, metadata: Mapping[str, Any], holder: str, seconds: float, now: datetime
 ) -> bytes:
-    """The mirror of a server's key, for clients to see. Nothing is ever decided by it."""
+    """Encode the Lease that shows a server's membership to clients; no decision depends on it."""
     lease = coordination_v1.Lease(
         metadata=dict(metadata),
         spec=coordination_v1.LeaseSpec(
@@ -371,7 +372,7 @@ def encode_lease(
 
 
 def lease_seconds_of(item: Item) -> float:
-    """For how long a lease is good without renewal; an hour, as in Kubernetes, if it says none."""
+    """Return the duration of a Lease; an hour, as in Kubernetes, if it has none."""
     try:
         spec = msgspec.json.decode(as_json(item.value), type=coordination_v1.Lease).spec
     except (msgspec.MsgspecError, StoreDamaged):
@@ -380,7 +381,7 @@ def lease_seconds_of(item: Item) -> float:
 
 
 def is_foreign_lease(item: Item) -> bool:
-    """Whether an API server that does not take part says by this lease that it lives."""
+    """Return whether a Lease belongs to an API server that does not participate."""
     try:
         metadata = msgspec.json.decode(as_json(item.value), type=coordination_v1.Lease).metadata
         is_identity = metadata["labels"][IDENTITY_LABEL] == IDENTITY_LABEL_VALUE
@@ -390,7 +391,7 @@ def is_foreign_lease(item: Item) -> bool:
 
 
 def encryption_problem(item: Item) -> str:
-    """Why the server of a lease refuses its encryption configuration file; empty: it does not."""
+    """Return why a Lease's server rejects its encryption configuration file; empty: it does not."""
     try:
         metadata = msgspec.json.decode(as_json(item.value), type=coordination_v1.Lease).metadata
     except (msgspec.MsgspecError, StoreDamaged):
@@ -407,7 +408,7 @@ def _annotation(metadata: Mapping[str, Any], name: str) -> str:
 
 
 def _annotated(metadata: Mapping[str, Any], owned: dict[str, str], *dropped: str) -> dict[str, Any]:
-    """The metadata with these annotations of ours, and without the dropped ones."""
+    """Return the metadata with the owned annotations, and without the dropped ones."""
     annotations = dict(metadata.get("annotations") or {})
     for name in dropped:
         annotations.pop(name, None)

@@ -1,4 +1,4 @@
-"""Which servers there are, read from the mirror, and which of their entries are garbage."""
+"""The participating servers, read from the mirror, and which entries are garbage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from restow.storageversion.rules import Obstacle, StorageVersionEntry, obstacle_
 
 
 class Participants:
-    """The servers of the cluster as this one sees them."""
+    """The servers of the cluster, as this server's mirror has them."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
@@ -27,12 +27,12 @@ class Participants:
         self._unfenced_at = (-1, -1)
 
     def servers(self) -> dict[ServerId, ServerRecord | None]:
-        """All members. None: one whose record is not understood, from another release."""
+        """Return all members. None: the record is unreadable, as another release wrote it."""
         found = self._mirror.under(SERVERS_PREFIX)
         return {server_of(item.key): decode_record(item.value) for item in found}
 
     def earlier_than(self, server_id: ServerId) -> list[ServerId]:
-        """The members that joined before this one; all of them if it has not joined."""
+        """Return the members that joined before this one; all of them if it has not joined."""
         own = self._mirror.get(server_key(server_id))
         return [
             server_of(item.key)
@@ -50,7 +50,7 @@ class Participants:
         }
 
     def aggregated(self) -> frozenset[ServerId]:
-        """Aggregated servers that keep their objects in this store."""
+        """Return the aggregated servers that store their objects in this store."""
         return frozenset(
             server_id
             for server_id, record in self.servers().items()
@@ -58,7 +58,8 @@ class Participants:
         )
 
     def unfenced(self) -> frozenset[str]:
-        """Servers that say they live, by a lease, and do not take part: they write as they like."""
+        """Return servers that have an identity Lease but do not participate: no fence guards their
+        writes."""
         changes = self._mirror.changes_under
         now = (changes(LEASES_PREFIX), changes(SERVERS_PREFIX))
         if self._unfenced_at != now:
@@ -72,11 +73,11 @@ class Participants:
         return self._unfenced
 
     def is_garbage(self, name: str, entry: StorageVersionEntry) -> bool:
-        """Whether an entry is that of a server which is gone.
+        """Return whether an entry belongs to a server that is gone.
 
-        One without a server key and without an encoder key was written by someone who does not
-        take part, such as a real kube-apiserver. It counts until that server's lease is gone. One
-        with another store has its keys there, and whoever reads that store takes it out.
+        An entry without a server key and without an encoder key belongs to a server that does not
+        participate, such as a kube-apiserver. It counts until that server's Lease is gone. An entry
+        from another store has its keys there, and the servers of that store remove it.
         """
         if entry.store:
             return False
@@ -87,5 +88,5 @@ class Participants:
         return self._mirror.get(lease_key(entry.server_id)) is None
 
     def obstacle(self, entries: tuple[StorageVersionEntry, ...]) -> Obstacle | None:
-        """What stands against an agreement."""
+        """Return what prevents an agreement; None: nothing does."""
         return obstacle_to(entries, self.modes(), self.unfenced())

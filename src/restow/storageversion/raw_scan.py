@@ -1,5 +1,5 @@
-"""In which versions the objects of a resource are really stored, read from the raw values, and
-which of them are encrypted with keys that this server does not have."""
+"""Scans the raw values of a resource for the versions in which its objects are stored, and for
+values encrypted with keys that this server does not have."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from restow.storage.pages import pages
 
 PAGE_ITEMS: Final = 1000
 PLACES_MAX: Final = 5
-"""So many values are named that cannot be opened; all are counted."""
+"""Number of undecryptable values that are named; all are counted."""
 UNREADABLE: Final = "(unreadable)"
-"""Stands for the version of what is no object."""
+"""Version reported for a value that is not an object."""
 
-# How every value begins that an API server has written as JSON.
+# The start of every value that an API server has written as JSON.
 _HEAD: Final = re.compile(rb'\{"kind":"([^"\\]*)","apiVersion":"([^"\\]*)"')
 
 
 @dataclass(slots=True)
 class Unopened:
-    """Values that do not open, all under one key."""
+    """Values that cannot be decrypted, all under one key."""
 
     name: str
-    """Of the key, as the values give it; `identity` for plain ones that are not taken."""
+    """Name of the key, as stored in the values; `identity` for rejected plaintext."""
     tried: tuple[str, ...]
-    """The ids of the keys of that name that the server has."""
+    """Ids of this server's keys of that name."""
     count: int = 0
     places: list[Key] = field(default_factory=list)
-    """Where the first of them are."""
+    """Keys of the first such values."""
 
     def __str__(self) -> str:
         other = ", of which it has another secret" if self.tried else ""
@@ -50,11 +50,11 @@ class Unopened:
 @dataclass(slots=True)
 class Misplaced:
     """Values whose keys do not have the form of the resource's keys: no server finds them by name.
-    They are not counted otherwise."""
+    No other count includes them."""
 
     count: int = 0
     places: list[Key] = field(default_factory=list)
-    """Where the first of them are."""
+    """Keys of the first such values."""
 
     def add(self, key: Key) -> None:
         self.count += 1
@@ -63,19 +63,19 @@ class Misplaced:
 
 
 class Scan(NamedTuple):
-    """What was found under a root, at one moment."""
+    """The result of a scan of one root at one revision."""
 
     versions: Counter[str]
-    """How many objects are stored in which `apiVersion`."""
+    """Number of objects per `apiVersion`."""
     kinds: Counter[str]
-    """How many objects are of which kind."""
+    """Number of objects per kind."""
     misplaced: Misplaced
     unopened: list[Unopened]
-    """What cannot be opened because the key is missing, or is another one of that name: then it
-    opens nothing at all."""
+    """Values that cannot be decrypted because the key is missing, or has another secret and
+    decrypts nothing at all."""
     damaged: list[Unopened]
-    """What a key does not open that opens other values here, and no other secret of that name is
-    recorded: these were changed or moved."""
+    """Values that a key fails to decrypt although it decrypts other values here, and no other
+    secret of that name is recorded: these values were changed or moved."""
 
 
 async def scan(
@@ -87,14 +87,14 @@ async def scan(
     has_key: Callable[[Key], bool] = lambda _key: True,
     recorded: Collection[str] = (),
 ) -> Scan:
-    """Look at everything under a root; `has_key` tells whether a key has the right form.
+    """Scan all values under a root; `has_key` returns whether a key has the right form.
 
     `recorded`: ids of the encryption keys that the StorageState lists. If one of them has the name
-    of a key of this server and another secret, values that do not open are not damaged: they need
-    that other secret.
+    of a key of this server and another secret, undecryptable values are not damaged: they need that
+    other secret.
 
-    What is to be readable counts, which may be less than what can be opened just now: keys that are
-    given up are kept until all servers know.
+    `readable` can list fewer keys than this server can decrypt with: a server keeps a removed key
+    until all servers have switched.
     """
     versions: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
@@ -138,7 +138,7 @@ async def scan(
 
 
 def _other_secrets(tried: Collection[str], recorded: Collection[str]) -> list[str]:
-    """Recorded keys with the name of a key that was tried, and another fingerprint."""
+    """Return recorded keys with the name of a key that was tried, and another fingerprint."""
     names = {each.rpartition(":")[0] for each in tried}
     return [
         each
@@ -148,15 +148,15 @@ def _other_secrets(tried: Collection[str], recorded: Collection[str]) -> list[st
 
 
 def version_of(value: bytes) -> str:
-    """The `apiVersion` of a stored value; `UNREADABLE` if it holds no object."""
+    """Return the `apiVersion` of a stored value; `UNREADABLE` if it holds no object."""
     return type_of(value).version
 
 
 class ObjectType(NamedTuple):
-    """What a stored value says it is."""
+    """The type that a stored value declares."""
 
     kind: str
-    """Empty: it does not say."""
+    """Empty: it declares none."""
     version: str
 
 
@@ -164,7 +164,7 @@ _NO_OBJECT: Final = ObjectType("", UNREADABLE)
 
 
 def type_of(value: bytes) -> ObjectType:
-    """The `kind` and `apiVersion` of a stored value."""
+    """Return the `kind` and `apiVersion` of a stored value."""
     if is_protobuf(value):
         stored = read_value(value)
         return ObjectType(stored.kind, stored.api_version) if stored.api_version else _NO_OBJECT

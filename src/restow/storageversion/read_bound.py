@@ -1,4 +1,4 @@
-"""Bounds of the reads of a scan, so that each of them costs the store as little as it returns."""
+"""Bounds of a scan's reads, so that the cost of each is proportional to its result."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from typing import Final
 from restow.storage.interface import RangePage, Span
 
 SPARSE_FACTOR: Final = 4
-"""A read that finds less than this part of what it asked for was bounded too tightly."""
+"""A read that returns less than 1/SPARSE_FACTOR of its limit was bounded too tightly."""
 
 
 class ReadBound:
     """Bounds each read to the keys that share a prefix with its first key.
 
-    etcd visits every key of the range that it is asked for, whatever the limit, and holds a lock
-    meanwhile that writes need. Without a bound, each read of 100,000 keys made an update beside the
-    scan wait three times as long (p99 8 to 24 ms; with it 15 to 18 ms, and the scan takes 5 s
-    instead of 42).
+    etcd visits every key of the requested range, whatever the limit, and meanwhile holds a lock
+    that writes need. Without a bound, each read of 100,000 keys made a concurrent update take three
+    times as long (p99 8 to 24 ms; with it 15 to 18 ms, and the scan takes 5 s instead of 42).
     """
 
     def __init__(self, whole: Span, start: str) -> None:
         """`start`: where an earlier page ended; empty: read from the beginning."""
         self.end = whole.end
         self._depth = len(start)
-        """Length of the prefix. 0: not bounded."""
+        """Length of the prefix; 0: unbounded."""
         self.first = self._from(max(whole.start, start))
 
     def following(self, start: str, found: RangePage, *, wanted: int) -> Span:
-        """The range to read next, from `start`."""
+        """Return the range to read next, from `start`."""
         items = found.items
         if found.more:
             self._depth = _shared_length(items[0].key, items[-1].key)
@@ -43,7 +42,7 @@ class ReadBound:
 
 
 def _shared_length(first: str, last: str) -> int:
-    """The length of the longest common prefix."""
+    """Return the length of the longest common prefix."""
     for index, (one, other) in enumerate(zip(first, last, strict=False)):
         if one != other:
             return index

@@ -1,15 +1,17 @@
-"""Keys of our own besides the servers': encoders, epochs, selected versions. None is an API object.
+"""Coordination keys besides the membership keys: encoders, epochs, selected versions.
 
-| key                             | says                                                           |
+None of them holds an API object.
+
+| key                             | content                                                        |
 |---------------------------------|----------------------------------------------------------------|
-| `/restow/encoders/<id>/<name>`  | with what a server writes a resource; the fence compares it    |
+| `/restow/encoders/<id>/<name>`  | how a server writes a resource; the fence compares it          |
 | `/restow/epoch/<name>`          | the agreement on a resource and how often it has changed       |
 | `/restow/selected/<name>`       | the version that was voted for                                 |
-| `/restow/modes`                 | that servers coordinate in another way than before             |
+| `/restow/modes`                 | the last server that joined in another mode than the others    |
 | `/restow/modes/unreported`      | the last server that joined to write without reporting         |
 
-`<name>` is that of the StorageVersion: `<group>.<resource>`, `core` for the core group. Values are
-compared byte by byte, so each has exactly one form.
+`<name>` is the name of the StorageVersion: `<group>.<resource>`, with `core` for the core group.
+Values are compared byte by byte, so each has exactly one encoding.
 """
 
 from __future__ import annotations
@@ -30,38 +32,38 @@ ENCODERS_PREFIX: Final = "/restow/encoders/"
 EPOCHS_PREFIX: Final = names.EPOCHS_PREFIX
 SELECTED_PREFIX: Final = "/restow/selected/"
 MODES_KEY: Final = Key("/restow/modes")
-"""Touched by whoever joins in another mode than the others: what they compute is guarded by it."""
+"""Written by a server that joins in another mode than the others; guards what they compute."""
 UNREPORTED_KEY: Final = Key(f"{MODES_KEY}/unreported")
-"""Written, together with `MODES_KEY`, in the transaction in which a server with mode `off` joins:
-before its first write. It stays when that server is gone: the next server that reports compares it
-with the mark on each StorageState."""
+"""Written, together with `MODES_KEY`, in the transaction in which a server with mode `off` joins,
+before its first write. The key stays when that server is gone: the next server that registers
+compares it with the mark on each StorageState."""
 CORE_GROUP: Final = "core"
 _HELD: Final = "held"
 
 
 class Encoder(NamedTuple):
-    """With what a server writes a resource."""
+    """How a server writes a resource: version, encryption key, and CRD."""
 
     version: str
     key_id: str = ""
     definition: str = ""
-    """The uid of the definition of a custom resource."""
+    """The uid of a custom resource's CRD."""
     is_closing: bool = False
-    """The server creates nothing more."""
+    """The server creates no more objects."""
 
 
 class EpochRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An agreement, how often it has changed, and the kind that is stored."""
+    """An agreement, how often it has changed, and the kind of the stored objects."""
 
     epoch: int
     kind: str
     version: str | None = None
     key_id: str = ""
     is_custom: bool = False
-    """Whether it is a custom resource, which may be gone for good."""
+    """Whether it is a custom resource, whose CRD may be deleted."""
     location: str = ""
-    """The form of the keys under which the last server that registered stores objects; empty: it
-    did not say."""
+    """The form of the keys under which the last server that registered stores objects; empty:
+    unknown."""
 
     @property
     def agreement(self) -> Agreement | None:
@@ -69,7 +71,7 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def name_of(resource: GroupResource) -> str:
-    """How a resource is called in names and keys."""
+    """Return the name of a resource in StorageVersions and keys."""
     return f"{resource.group or CORE_GROUP}.{resource.resource}"
 
 
@@ -83,7 +85,7 @@ def encoder_key(server_id: ServerId, name: str) -> Key:
 
 
 def parse_encoder_key(key: Key) -> tuple[ServerId, str]:
-    """The server and the resource."""
+    """Return the server and the resource name."""
     server_id, _, name = key.removeprefix(ENCODERS_PREFIX).partition("/")
     return ServerId(server_id), name
 
@@ -96,12 +98,13 @@ def encode_encoder(encoder: Encoder) -> bytes:
 
 
 def held_encoder(value: bytes, nonce: str) -> bytes:
-    """An encoder key that no write is guarded by: its server has yet to be heard elsewhere."""
+    """Return a held encoder value, which no write is guarded by: the server's entry is not yet
+    accepted by the main servers."""
     return orjson.dumps({**orjson.loads(value), _HELD: nonce})
 
 
 def open_encoder(value: bytes) -> bytes:
-    """The same when it is held no more."""
+    """Return an encoder value without the hold."""
     fields = orjson.loads(value)
     fields.pop(_HELD, None)
     return orjson.dumps(fields)
@@ -123,7 +126,7 @@ def decode_epoch(value: bytes) -> EpochRecord:
     try:
         return msgspec.json.decode(value, type=EpochRecord)
     except msgspec.MsgspecError as error:
-        raise StoreDamaged(f"an epoch cannot be read: {error}") from error
+        raise StoreDamaged(f"cannot decode an epoch record: {error}") from error
 
 
 def selected_key(name: str) -> Key:

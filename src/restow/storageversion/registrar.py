@@ -1,12 +1,12 @@
-"""Registration: before this server writes a resource, it says how, in one transaction per resource.
+"""Registration: a server reports how it writes a resource before it writes it.
 
-For each resource: read, compute, commit on condition that nothing read has changed; if something
-has, look again and repeat. The transactions of different resources run side by side. A resource is
-opened for writing by the one line that follows its commit.
+There is one transaction per resource: read, compute, and commit, guarded by everything that was
+read; if a guard fails, read again and repeat. The transactions of different resources run
+concurrently. A resource is opened for writing by the line that follows its commit.
 
-A server that cannot read all that may be stored does not register, and so never writes: it would
-lose what it cannot read. Not here: what becomes of the entries of dead servers later
-(`garbage_collector`).
+A server that cannot read every version that may be stored does not register, and so never writes:
+it would lose the data that it cannot read. Not here: the later removal of entries of expired
+servers (`garbage_collector`).
 """
 
 from __future__ import annotations
@@ -74,20 +74,20 @@ class Registrar:
         opened: EventChannel[[Resource, Revision]],
         keys: Keys | None = None,
     ) -> None:
-        """`opened` is emitted for each resource that was opened for writing, with the revision that
-        it is right for."""
+        """`opened` is emitted for each resource that was opened for writing, with the revision of
+        its registration."""
         self._storage = storage
         self._mirror = mirror
-        self._roster = Participants(mirror)
+        self._participants = Participants(mirror)
         self._membership = membership
         self._planner = planner
         self._table = table
         self._runtime = runtime
         self._keys = keys
         self._scanned: dict[str, tuple[str, str, str]] = {}
-        """By root: as which server, after which server without reports, and for which CRD (uid) its
-        raw values were last scanned. While this server is a member, others store only what it can
-        read, unless they do not report, or the CRD is recreated."""
+        """By root, for which server id, unreported server, and CRD (uid) the raw values were last
+        scanned. While this server is a member, others store only what it can read, unless they do
+        not report, or the CRD is recreated."""
         self._opened = opened
         self.conflicts = 0
 
@@ -97,7 +97,7 @@ class Registrar:
         """Report how this server writes a resource, then open it for writing.
 
         `opened` is called in the same step. Raises `VersionUnsupported`, `MembershipLost`,
-        `NotSettled`, `DefinitionMoved` or a StorageError; the resource stays as it was then.
+        `NotSettled`, `DefinitionMoved` or a StorageError; the resource is unchanged then.
         """
         name = name_of(resource.kind.group_resource)
         for failures in range(ATTEMPTS_MAX):
@@ -118,47 +118,47 @@ class Registrar:
             if isinstance(outcome, Refused) and outcome.guard == Present(
                 server_key(self._membership.id)
             ):
-                raise MembershipLost(f"the key of {self._membership.id} is gone")
+                raise MembershipLost(f"the membership key of {self._membership.id} is gone")
             if isinstance(outcome, Refused) and _is_of_definition(outcome.guard, resource):
-                raise DefinitionMoved(f"the definition of {name} has changed meanwhile")
+                raise DefinitionMoved(f"the CRD of {name} has changed meanwhile")
             self.conflicts += 1
             clock = self._runtime.clock
             await clock.sleep(BACKOFF.delay_seconds(failures, self._runtime.randomness))
-        raise NotSettled(f"registration of {name} was overtaken {ATTEMPTS_MAX} times")
+        raise NotSettled(f"registration of {name} met {ATTEMPTS_MAX} concurrent changes: try again")
 
     def would_change_keys(self, resource: Resource) -> bool:
-        """Whether this server would use other encryption keys than it has reported. Raises what
-        `register` does."""
+        """Return whether this server would use other encryption keys than it has reported. Raises
+        the same errors as `register`."""
         view = MirrorView.of(self._mirror, name_of(resource.kind.group_resource))
         own = [e for e in view.report.entries if e.server_id == self._membership.id]
         use = self._planner.key_use(resource, view.report.entries)
         preferred = None if use.preferred == use.key_id else use.preferred
-        wanted = (use.key_id, use.readable, preferred)
-        return any((e.key_id, e.readable_keys, e.preferred_key) != wanted for e in own)
+        use_now = (use.key_id, use.readable, preferred)
+        return any((e.key_id, e.readable_keys, e.preferred_key) != use_now for e in own)
 
-    # What a server with a store of its own does otherwise (`remote_registration`).
+    # Steps that a server with its own store overrides (`remote_registration`).
 
     def _first_step(self, _resource: Resource, planned: Planned) -> Transaction:
-        """What is committed first: here, all of it."""
+        """Return the first transaction to commit: here, the complete registration."""
         return planned.change.transaction
 
     async def _last_step(
         self, _resource: Resource, _planned: Planned, revision: Revision
     ) -> Revision:
-        """What is done before a resource is opened; the revision that it is right for."""
+        """Return the revision of the registration, after the steps that precede the opening."""
         return revision
 
     async def settled(self, resource: Resource) -> None:
-        """Wait until no registration of a resource is half-way."""
+        """Wait until no registration of a resource is in progress."""
 
     def is_waiting_for_key(self, resource: Resource) -> bool:
-        """Whether this server has reported that it would write with another key."""
+        """Return whether this server has reported that it waits for its preferred key."""
         report = MirrorView.of(self._mirror, name_of(resource.kind.group_resource)).report
         own = [e for e in report.entries if e.server_id == self._membership.id]
         return any(e.preferred_key is not None for e in own)
 
     async def check_keys(self, resource: Resource, keys: Keys, *, is_recorded: bool = True) -> None:
-        """Raises `KeyUnsupported` when a resource may be stored under other keys than these."""
+        """Raise `KeyUnsupported` when a resource may be stored under other keys than these."""
         readable = keys.readable(resource.kind.group_resource)
         view = MirrorView.of(self._mirror, name_of(resource.kind.group_resource))
         if is_recorded and view.state is not None and UNKNOWN_HASH not in view.persisted:
@@ -169,7 +169,7 @@ class Registrar:
             _check_opened(resource, found)
 
     async def still_holds(self, encoding: Encoding) -> bool:
-        """Whether the guards of an encoding hold now."""
+        """Return whether the guards of an encoding hold now."""
         for guard in encoding.guards:
             if not holds(guard, await self._storage.get(guard.key)):
                 return False
@@ -181,7 +181,7 @@ class Registrar:
         await self._mirror.reach(revision, seconds=CATCH_UP_SECONDS)
 
     def _check_understood(self, resource: Resource, planned: Planned) -> None:
-        """Raises `VersionUnsupported` when servers that run could not read each other's writes."""
+        """Raise `VersionUnsupported` when running servers could not read each other's writes."""
         own, version = self._membership.id, planned.encoding.api_version
         readable = {*resource.decodable, version}
         keys = self._readable_keys(resource)
@@ -203,7 +203,7 @@ class Registrar:
                 raise VersionUnsupported(
                     f"{entry.server_id} stores {resource.kind.group_resource} at {entry.location},"
                     f" this server at {resource.location}: neither finds the objects of the other."
-                    " Run releases with one scope"
+                    " Run releases in which the resource has the same scope"
                 )
             if not is_readable(entry.key_id, keys):
                 raise KeyUnsupported(
@@ -212,9 +212,10 @@ class Registrar:
                 )
 
     async def _check_readable(self, resource: Resource, view: MirrorView) -> None:
-        """Raises `VersionUnsupported` when something may be stored that this server cannot read.
+        """Raise `VersionUnsupported` when a value may be stored that this server cannot read.
 
-        A custom resource that is going away is closed whatever is stored: nothing is written.
+        A custom resource whose CRD is being deleted is closed whatever is stored, because no server
+        writes it.
         """
         if resource.origin is not None and resource.origin.is_closing:
             return
@@ -228,8 +229,9 @@ class Registrar:
         listed = (IDENTITY,) if view.state is None else view.state.state.keys
         keys = self._readable_keys(resource)
         foreign_keys = [key_id for key_id in listed if not is_readable(key_id, keys)]
-        # A definition that was made anew under its old name may know other versions: what was
-        # stored under the old one has gone with it, or is found now.
+        # A CRD that was recreated under the same name may have other versions: objects of the old
+        # CRD
+        # were deleted with it, or the scan finds them.
         is_listed = UNKNOWN_HASH not in persisted and not (foreign and resource.origin is not None)
         if is_listed and foreign:
             raise VersionUnsupported(
@@ -241,8 +243,8 @@ class Registrar:
         is_placed = view.epoch is not None and view.epoch.location == resource.location
         if is_listed and is_placed:
             return
-        # What was stored before anything was listed does not become more; what is listed, and what
-        # servers with another scope store, may.
+        # No server adds values that were stored before the persisted versions were recorded, so one
+        # scan is enough for them; listed versions and another scope can still be written.
         scanned_for = (
             self._membership.id,
             view.unreported,
@@ -255,9 +257,9 @@ class Registrar:
             self._scanned[resource.root] = scanned_for
 
     def _persisted(self, view: MirrorView) -> tuple[str, ...]:
-        """The hashes of what may be stored. While a server writes without a fence, "Unknown" is
-        among them, whether or not the state says so yet."""
-        obstacle = self._roster.obstacle(view.report.entries)
+        """Return the persisted hashes, with "Unknown" while a server writes without a fence,
+        whether or not the state lists it already."""
+        obstacle = self._participants.obstacle(view.report.entries)
         is_unfenced = obstacle is not None and obstacle.reason == UNFENCED
         return (UNKNOWN_HASH, *view.persisted) if is_unfenced else view.persisted
 
@@ -267,7 +269,8 @@ class Registrar:
         return self._keys.readable(resource.kind.group_resource)
 
     def _check_writers(self, resource: Resource, view: MirrorView) -> None:
-        """What is stored can only be judged when nobody goes on to store what cannot be read."""
+        """Raise `VersionUnsupported` while a server writes a version that this one cannot read:
+        then a scan proves nothing."""
         readable = {*resource.decodable, resource.storage_api_version}
         written = {v for entry in view.report.entries for v in entry.written} - readable
         if written:
@@ -277,7 +280,8 @@ class Registrar:
             )
 
     async def _check_stored(self, resource: Resource, listed: tuple[str, ...]) -> None:
-        """What is stored is not recorded completely, so scan it. `listed`: the recorded keys."""
+        """Scan the stored values, because the record of them is incomplete. `listed`: the recorded
+        keys."""
         scanned = await scan(
             self._storage,
             resource.root,
@@ -305,7 +309,7 @@ class Registrar:
                 " with a release or CRD that has that kind"
             )
         if found[UNREADABLE]:
-            logger.warning("%d values under %s are no objects", found[UNREADABLE], resource.root)
+            logger.warning("%d values under %s are not objects", found[UNREADABLE], resource.root)
 
 
 def _counted(found: Mapping[str, int], preposition: str) -> str:
@@ -313,26 +317,26 @@ def _counted(found: Mapping[str, int], preposition: str) -> str:
 
 
 def _check_store(resource: Resource, planned: Planned) -> None:
-    """Raises `NotSettled` when servers with another store report a resource: what they agree on
-    says nothing about this one, nor the other way round."""
+    """Raise `NotSettled` when servers with another store report a resource: an agreement covers one
+    store only."""
     others = [entry.server_id for entry in planned.change.after.entries if entry.store]
     if others:
         raise NotSettled(
-            f"{resource.kind.group_resource} is reported by servers that keep it in a store of"
-            f" their own ({', '.join(others)}): end them first, or do not host it here"
+            f"{resource.kind.group_resource} is reported by servers that keep it in their own store"
+            f" ({', '.join(others)}): stop them first, or do not host it here"
         )
 
 
 def _check_placed(resource: Resource, found: Scan) -> None:
-    """Raises `VersionUnsupported` when values are stored under keys of another scope."""
+    """Raise `VersionUnsupported` when values are stored under keys of another scope."""
     misplaced = found.misplaced
     if misplaced.count:
         more = misplaced.count - len(misplaced.places)
         listed = ", ".join(misplaced.places) + (f" and {more} more" if more else "")
         raise VersionUnsupported(
-            f"{resource.kind.group_resource} has {misplaced.count} values where this server does"
-            f" not look for them ({listed}; it looks at {resource.location}): delete them with a"
-            " release that has their scope"
+            f"{resource.kind.group_resource} has {misplaced.count} values under keys of another"
+            f" scope ({listed}; this server reads {resource.location}): delete them with a release"
+            " that has that scope"
         )
 
 
@@ -347,8 +351,8 @@ def _check_listed(resource: Resource, listed: Iterable[str], readable: tuple[str
 
 
 def _check_opened(resource: Resource, found: Scan) -> None:
-    """Raises `KeyUnsupported` when a key is missing or wrong; single values that are damaged are
-    told, and answered with an error when somebody reads them."""
+    """Raise `KeyUnsupported` when a key is missing or wrong; damaged values are only logged, and
+    each read of one fails."""
     if found.unopened:
         listed = ", ".join(map(str, found.unopened))
         raise KeyUnsupported(
@@ -366,7 +370,7 @@ def _check_opened(resource: Resource, found: Scan) -> None:
 
 
 def _places(found: Sequence[Unopened]) -> str:
-    """Where values are, the first of each key first."""
+    """Return the keys of values, first the first one per encryption key."""
     places = [place for row in zip_longest(*(each.places for each in found)) for place in row]
     named = [place for place in places if place is not None][:PLACES_MAX]
     more = sum(each.count for each in found) - len(named)

@@ -1,9 +1,9 @@
-"""What to write for a resource: one server's registration, and the tidying up after the dead.
+"""Plans the writes of a server's registration and of the garbage collection of a resource.
 
-Two ways. Reporting: each server writes what its release prefers, and says so. Voting: all servers
-write what was selected; the selection, everybody's entries and encoder keys move in one
-transaction. Both are computed from the mirror and committed by others, on condition that nothing
-they were computed from has changed.
+There are two strategies. Reporting: each server writes the version that its release prefers, and
+reports it. Voting: all servers write the selected version; the selection, all entries and all
+encoder keys change in one transaction. Both are computed from the mirror and committed by the
+caller, guarded by everything that they were computed from.
 """
 
 from __future__ import annotations
@@ -71,42 +71,42 @@ from restow.storageversion.voting import (
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A registration to be committed, and how the resource is written once it is."""
+    """A registration to be committed, and the encoding that holds once it is."""
 
     change: StorageVersionChange
     encoding: Encoding
 
 
 class KeyUse(NamedTuple):
-    """What a server does with encryption keys."""
+    """The encryption keys that a server uses for a resource."""
 
     key_id: str
-    """Writes with it; empty: none."""
+    """The key that it writes with; empty: none."""
     preferred: str
     readable: tuple[str, ...] = (IDENTITY,)
 
 
 class RegistrationPlanner(Protocol):
-    """Decides what is written for a resource."""
+    """Computes the entries and encodings of a resource."""
 
     def registration(self, resource: Resource, view: MirrorView) -> Planned:
-        """This server's registration. Raises `VersionUnsupported` or `NotSettled`."""
+        """Plan this server's registration. Raises `VersionUnsupported` or `NotSettled`."""
 
-    def key_use(self, resource: Resource, living: tuple[StorageVersionEntry, ...]) -> KeyUse:
-        """With which key this server would write now. Raises `KeyUnsupported`."""
+    def key_use(self, resource: Resource, current: tuple[StorageVersionEntry, ...]) -> KeyUse:
+        """Return the key that this server would write with now. Raises `KeyUnsupported`."""
 
-    def tidied(self, name: str, kind: str) -> StorageVersionChange | None:
-        """What a resource looks like without the dead; None when nothing is known of it."""
+    def without_garbage(self, name: str, kind: str) -> StorageVersionChange | None:
+        """Plan the removal of expired entries; None when nothing is recorded of the resource."""
 
     def names(self) -> Iterable[str]:
-        """The resources of which something is known."""
+        """Return the resources of which something is recorded."""
 
     def unfounded(self) -> Iterable[str]:
-        """Those that this server reports and does not serve."""
+        """Return the resources that this server reports and does not serve."""
 
 
 class ReportPlanner:
-    """Each server writes what it prefers. Satisfies `RegistrationPlanner`."""
+    """Each server writes the version that it prefers. Implements `RegistrationPlanner`."""
 
     def __init__(
         self,
@@ -121,19 +121,19 @@ class ReportPlanner:
         self._mirror = mirror
         self._hosted = hosted
         self._membership = membership
-        self._roster = Participants(mirror)
+        self._participants = Participants(mirror)
         self._runtime = runtime
         self._keys = keys
-        """The encryption keys of this server; None: it knows nothing of encryption."""
+        """The encryption keys of this server; None: it neither encrypts nor decrypts."""
         self._loose_seconds = loose_seconds
-        """For how long after a change it may go on writing as before."""
+        """How long after a change this server may go on writing the previous version."""
 
     def names(self) -> Iterable[str]:
         found = self._mirror.under(REPORTS_PREFIX)
         return [*(item.key.removeprefix(REPORTS_PREFIX) for item in found), *self._orphaned()]
 
     def _orphaned(self) -> Iterable[str]:
-        """Resources with an agreement whose StorageVersion was deleted by somebody else."""
+        """Return resources with an agreement whose StorageVersion was deleted by a client."""
         for item in self._mirror.under(EPOCHS_PREFIX):
             name = item.key.removeprefix(EPOCHS_PREFIX)
             with suppress(StoreDamaged):
@@ -141,10 +141,10 @@ class ReportPlanner:
                     yield name
 
     def registration(self, resource: Resource, view: MirrorView) -> Planned:
-        living = self._living(view)
-        version = self._version_for(resource, living)
-        entry = self._entry(resource, version, self.key_use(resource, living))
-        entries = with_entry(living, entry)
+        current = self._current(view)
+        version = self._version_for(resource, current)
+        entry = self._entry(resource, version, self.key_use(resource, current))
+        entries = with_entry(current, entry)
         found = self._change(
             view,
             entries,
@@ -155,61 +155,62 @@ class ReportPlanner:
         )
         return Planned(found, self._fence(resource, entry))
 
-    def _version_for(self, resource: Resource, living: tuple[StorageVersionEntry, ...]) -> str:
-        """The version that this server would write: what it prefers.
+    def _version_for(self, resource: Resource, current: tuple[StorageVersionEntry, ...]) -> str:
+        """Return the version that this server would write: the one that it prefers.
 
-        The definition of a custom resource may name a version that did not exist a moment ago.
-        Until all others have said that they can read it, this server goes on in one that they
-        can; it has said by then that it can read the new one. Raises `NotSettled`.
+        A CRD may name a version that was just added. Until all other servers report that they can
+        read it, this server writes one that they can; its own entry already lists the new one as
+        decodable. Raises `NotSettled`.
         """
-        self._check_definitions(resource, living)
+        self._check_definitions(resource, current)
         if resource.origin is None:
             return resource.storage_api_version
         own = self._membership.id
-        others = [entry for entry in living if entry.server_id != own]
-        wanted = [resource.storage_api_version]
-        wanted += [entry.encoding_version for entry in living if entry.server_id == own]
-        wanted += [entry.encoding_version for entry in others]
-        for version in wanted:
+        others = [entry for entry in current if entry.server_id != own]
+        versions = [resource.storage_api_version]
+        versions += [entry.encoding_version for entry in current if entry.server_id == own]
+        versions += [entry.encoding_version for entry in others]
+        for version in versions:
             is_known = version in (*resource.decodable, resource.storage_api_version)
             if is_known and all(version in entry.decodable_versions for entry in others):
                 return version
-        raise NotSettled(f"not all servers know the versions of {resource.kind.group_resource} yet")
+        raise NotSettled(
+            f"not all servers support the versions of {resource.kind.group_resource} yet"
+        )
 
     def _check_definitions(
-        self, resource: Resource, living: tuple[StorageVersionEntry, ...]
+        self, resource: Resource, current: tuple[StorageVersionEntry, ...]
     ) -> None:
-        """Raises `NotSettled` while others report a resource of the same name that comes from
-        another definition, or from none: they may store it otherwise.
+        """Raise `NotSettled` while others report a resource of the same name that comes from
+        another CRD, or from none: they may store it otherwise.
 
-        A definition that was made anew under its name has a ballot of its own; an aggregated server
-        has no definition.
+        A recreated CRD has its own vote; an aggregated server has no CRD.
         """
         name = resource.kind.group_resource
         uid = "" if resource.origin is None else resource.origin.uid
-        foreign = [e for e in living if e.definition != uid]
+        foreign = [e for e in current if e.definition != uid]
         if not foreign:
             return
         listed = ", ".join(entry.server_id for entry in foreign)
         if not uid:
             raise NotSettled(
-                f"{listed} serve {name} as a CustomResourceDefinition says: delete that, or serve"
+                f"{listed} serve {name} from a CustomResourceDefinition: delete that, or serve"
                 " another group"
             )
         if all(entry.definition for entry in foreign):
-            raise NotSettled(f"{listed} still report an earlier definition of {name}")
-        raise NotSettled(f"{listed} serve {name} without a definition, as aggregated servers do")
+            raise NotSettled(f"{listed} still report an earlier CRD of {name}")
+            raise NotSettled(f"{listed} serve {name} without a CRD, as aggregated servers do")
 
-    def tidied(self, name: str, kind: str) -> StorageVersionChange | None:
+    def without_garbage(self, name: str, kind: str) -> StorageVersionChange | None:
         view = MirrorView.of(self._mirror, name)
         if view.stored is None and view.report.agreement is None:
             return None
-        return self._change(view, self._living(view), kind=kind)
+        return self._change(view, self._current(view), kind=kind)
 
-    def key_use(self, resource: Resource, living: tuple[StorageVersionEntry, ...]) -> KeyUse:
-        """With which key this server would write: the one it prefers, as soon as all others can
-        read that. Until then it goes on with one that they can; it has said by then what it can
-        read itself. Raises `KeyUnsupported`, or what `Keys` does."""
+    def key_use(self, resource: Resource, current: tuple[StorageVersionEntry, ...]) -> KeyUse:
+        """Return the preferred key once all other servers report that they can read it; until then
+        one that they can read. This server's entry already lists its own readable keys. Raises
+        `KeyUnsupported`, or the errors of `Keys`."""
         name = resource.kind.group_resource
         readable: tuple[str, ...] = (IDENTITY,)
         writable: tuple[str, ...] = ("",)
@@ -218,19 +219,19 @@ class ReportPlanner:
             readable, writable = self._keys.readable(name), self._keys.writable(name)
             preferred = self._keys.write_key(name)
         own = self._membership.id
-        others = [entry for entry in living if entry.server_id != own]
-        wanted = [preferred, *(entry.key_id for entry in living), *writable]
-        for key_id in wanted:
+        others = [entry for entry in current if entry.server_id != own]
+        key_ids = [preferred, *(entry.key_id for entry in current), *writable]
+        for key_id in key_ids:
             if key_id in writable and all(is_readable(key_id, e.readable_keys) for e in others):
                 return KeyUse(key_id, preferred, readable)
-        blind = [e.server_id for e in others if not is_readable(preferred, e.readable_keys)]
+        lacking = [e.server_id for e in others if not is_readable(preferred, e.readable_keys)]
         raise KeyUnsupported(
-            f"{', '.join(blind)} cannot read {preferred or IDENTITY}, with which this server"
+            f"{', '.join(lacking)} cannot read {preferred or IDENTITY}, with which this server"
             f" would write {name}, nor is there another key that all have: give all servers both"
         )
 
     def _entry(self, resource: Resource, api_version: str, key: KeyUse) -> StorageVersionEntry:
-        """What this server says of a resource that it writes in a version, with a key."""
+        """Return this server's entry for a resource that it writes in a version, with a key."""
         return StorageVersionEntry(
             server_id=self._membership.id,
             encoding_version=api_version,
@@ -246,9 +247,9 @@ class ReportPlanner:
         )
 
     def _fence(self, resource: Resource, entry: StorageVersionEntry) -> Encoding:
-        """How a resource is written under an entry.
+        """Return the encoding of a resource under an entry.
 
-        Pinned kinds are guarded by the server's key alone: the registration of the others stands
+        Pinned kinds are guarded by the server's key alone: the registration of other kinds depends
         on them, and they have one version in all releases.
         """
         if resource.kind.pinned:
@@ -259,11 +260,11 @@ class ReportPlanner:
         name = name_of(resource.kind.group_resource)
         return (ValueIs(encoder_key(entry.server_id, name), encoder_of(entry)),)
 
-    def _living(self, view: MirrorView) -> tuple[StorageVersionEntry, ...]:
-        """The entries without those of servers that are gone, and the own one if it is unfounded:
-        only the server itself knows what it no longer serves."""
+    def _current(self, view: MirrorView) -> tuple[StorageVersionEntry, ...]:
+        """Return the entries without those of expired servers, and without this server's own if it
+        does not serve the resource, which no other server can determine."""
         entries = view.report.entries
-        gone = [e.server_id for e in entries if self._roster.is_garbage(view.name, e)]
+        gone = [e.server_id for e in entries if self._participants.is_garbage(view.name, e)]
         if view.name not in self._hosted:
             gone.insert(0, self._membership.id)
         return without(entries, gone[:REMOVED_MAX])
@@ -278,9 +279,10 @@ class ReportPlanner:
         return Present(server_key(self._membership.id))
 
     def _own_encoder(self, view: MirrorView, entry: StorageVersionEntry) -> tuple[Write, ...]:
-        """The own encoder key, also if the entry is not new: it may have been removed by hand."""
+        """Write this server's encoder key even if the entry is unchanged: a client may have deleted
+        it."""
         if entry not in view.report.entries:
-            return ()  # It comes with the entry.
+            return ()  # The change of the entry writes it.
         return (Put(encoder_key(entry.server_id, view.name), encoder_of(entry)),)
 
     def _change(
@@ -299,7 +301,7 @@ class ReportPlanner:
             view,
             entries,
             kind=kind,
-            obstacle=self._roster.obstacle(entries),
+            obstacle=self._participants.obstacle(entries),
             now=self._runtime.clock.wall(),
             new_uid=self._runtime.ids.uid,
             guards=guards,
@@ -312,14 +314,14 @@ class ReportPlanner:
         )
 
     def _aggregated(self) -> frozenset[ServerId]:
-        """With this server, whose own record may not have been mirrored yet."""
+        """Return the aggregated servers, with this one, whose record may not be mirrored yet."""
         is_aggregated = self._membership.options.component != COMPONENT
         own = frozenset({self._membership.id} if is_aggregated else ())
-        return self._roster.aggregated() | own
+        return self._participants.aggregated() | own
 
 
 class VotePlanner(ReportPlanner):
-    """All servers write what was selected. Satisfies `RegistrationPlanner`."""
+    """All servers write the selected version. Implements `RegistrationPlanner`."""
 
     def __init__(
         self,
@@ -334,8 +336,8 @@ class VotePlanner(ReportPlanner):
         loose_seconds: float = 0.0,
         still_written: Callable[[Resource], Collection[str]] = lambda _resource: (),
     ) -> None:
-        """`still_written` tells in which versions writes of this server may land now, if it has no
-        fence."""
+        """`still_written` returns the versions in which this server's writes may still commit, if
+        it has no fence."""
         super().__init__(
             mirror,
             membership,
@@ -355,7 +357,7 @@ class VotePlanner(ReportPlanner):
     def registration(self, resource: Resource, view: MirrorView) -> Planned:
         item = self._votes.find(view.name)
         stored = None if item is None else decode_vote(item)
-        entries = self._living(view)
+        entries = self._current(view)
         self._check_definitions(resource, entries)
         own = Candidate(self._membership.id, resource.storage_api_version)
         before = stored.vote if stored is not None else self._first_vote(own, entries)
@@ -385,19 +387,19 @@ class VotePlanner(ReportPlanner):
         )
         return Planned(found, encoding)
 
-    def tidied(self, name: str, kind: str) -> StorageVersionChange | None:
+    def without_garbage(self, name: str, kind: str) -> StorageVersionChange | None:
         item, view = self._votes.find(name), MirrorView.of(self._mirror, name)
         if item is None:
-            return super().tidied(name, kind)
+            return super().without_garbage(name, kind)
         stored = decode_vote(item)
-        entries = self._living(view)
-        left = self._own_removed(name, stored.vote)
+        entries = self._current(view)
+        remaining = self._own_removed(name, stored.vote)
         if any(entry.definition for entry in view.report.entries):
-            # A definition may be gone, or list the version no more, and no guard tells here. The
-            # voters that are left register again, under the revision of the definition, and count.
-            vote = drop_stale_candidates(left, self._roster.servers())
+            # The CRD may be deleted or may no longer list the version, and no guard here detects
+            # it. The remaining voters register again, guarded by the CRD's revision, and count.
+            vote = drop_stale_candidates(remaining, self._participants.servers())
         else:
-            vote = self._counted(left, entries)
+            vote = self._counted(remaining, entries)
         return self._change(
             view,
             self._moved(entries, stored.vote, vote),
@@ -412,13 +414,13 @@ class VotePlanner(ReportPlanner):
         )
 
     def encoding_of(self, resource: Resource, selected: str, key_id: str) -> Encoding:
-        """How a resource is written when a version is selected, and the key stays. Raises
+        """Return the encoding of a resource in a selected version with an unchanged key. Raises
         `VersionUnsupported`."""
         self._check_writable(resource, selected)
         return self._fence(resource, self._entry(resource, selected, KeyUse(key_id, key_id)))
 
     def _guards(self, resource: Resource, entry: StorageVersionEntry) -> tuple[Guard, ...]:
-        """Strictly: what is written is what is selected at that very moment. Loosely: nothing."""
+        """Return the guards of a write: in strict mode that its version is the selected one."""
         if not self._is_strict:
             return ()
         name = name_of(resource.kind.group_resource)
@@ -426,52 +428,54 @@ class VotePlanner(ReportPlanner):
         return (selected, *super()._guards(resource, entry))
 
     def _first_vote(self, own: Candidate, entries: tuple[StorageVersionEntry, ...]) -> Vote:
-        """The ballot that the first voter makes. Raises `NotSettled` when it has to wait."""
+        """Return the vote that the first voter creates. Raises `NotSettled` when it has to wait."""
         selected: str | None = None
-        if not self._roster.unfenced():
-            members = self._roster.servers()
+        if not self._participants.unfenced():
+            members = self._participants.servers()
             selected = first_selection(own.preferred, own.server_id, members, entries)
         if selected is None and self._may_force:
             selected = own.preferred
         if selected is None:
             raise NotSettled(
                 "servers that do not vote are running, and have not all reported one version:"
-                " end them, or start with --vote-bootstrap=force"
+                " stop them, or start with --vote-bootstrap=force"
             )
         return Vote(selected)
 
     def _own_removed(self, name: str, vote: Vote) -> Vote:
-        """The ballot without this server, if it serves the resource no more."""
+        """Return the vote without this server, if it no longer serves the resource."""
         if name in self._hosted:
             return vote
         own = self._membership.id
         return replace(vote, candidates=tuple(c for c in vote.candidates if c.server_id != own))
 
     def _gone(self, before: Vote, after: Vote) -> tuple[Guard, ...]:
-        """That the servers whose candidates are taken out have no key, but for this one's own."""
-        left = {self._membership.id, *(candidate.server_id for candidate in after.candidates)}
+        """Guard that other servers whose candidates are removed have no membership key."""
+        remaining = {self._membership.id, *(c.server_id for c in after.candidates)}
         return tuple(
-            Absent(server_key(c.server_id)) for c in before.candidates if c.server_id not in left
+            Absent(server_key(c.server_id))
+            for c in before.candidates
+            if c.server_id not in remaining
         )
 
     def _counted(
         self, vote: Vote, entries: tuple[StorageVersionEntry, ...], *, is_member: bool = False
     ) -> Vote:
-        """The ballot without the dead, and what follows from it. `is_member`: this server is one,
-        also if the mirror has not heard of it yet; the store is asked by the guard."""
-        members = self._roster.servers()
+        """Return the vote without expired servers, counted. `is_member`: this server is a member
+        even if the mirror has no record yet; a guard verifies it at the commit."""
+        members = self._participants.servers()
         if is_member:
             members.setdefault(self._membership.id, self._membership.record)
-        living = drop_stale_candidates(vote, members)
-        if self._roster.unfenced():
-            return living
-        return counted(living, members, entries)
+        current = drop_stale_candidates(vote, members)
+        if self._participants.unfenced():
+            return current
+        return counted(current, members, entries)
 
     def _check_writable(self, resource: Resource, selected: str) -> None:
         if selected not in (*resource.decodable, resource.storage_api_version):
             raise VersionUnsupported(
                 f"the servers have selected {selected} for {resource.kind.group_resource}, which"
-                f" this server cannot write (it knows {', '.join(resource.decodable)}): go up or"
+                f" this server cannot write (it supports {', '.join(resource.decodable)}): go up or"
                 " down by one release at a time"
             )
 
@@ -481,8 +485,8 @@ class VotePlanner(ReportPlanner):
         entry: StorageVersionEntry,
         entries: tuple[StorageVersionEntry, ...],
     ) -> StorageVersionEntry:
-        """The own entry while writes in other versions may still land: it names them all, with the
-        version that it has named so far first."""
+        """Return this server's entry with all versions in which its writes may still commit; the
+        version that it has listed so far stays first."""
         older = {*self._still_written(resource)} & {*entry.decodable_versions}
         older.discard(entry.encoding_version)
         if not older:
@@ -496,23 +500,23 @@ class VotePlanner(ReportPlanner):
     def _moved(
         self, entries: tuple[StorageVersionEntry, ...], before: Vote, after: Vote
     ) -> tuple[StorageVersionEntry, ...]:
-        """The entries after a change of the selection: those of strict voters go with it. Loose
-        voters hear of it later, and go on in the old version until then: they may write both."""
+        """Return the entries after a change of the selection. Entries of strict voters change with
+        it. Loose voters learn of it later, so their entries list both versions."""
         if before.selected == after.selected:
             return entries
-        modes = self._roster.modes()
+        modes = self._participants.modes()
         return tuple(_moved_to(after.selected, e, modes.get(e.server_id)) for e in entries)
 
     def _vote_guards(self, name: str, item: Item | None) -> tuple[Guard, ...]:
         key, selected = selected_key(name), self._mirror.get(selected_key(name))
         if item is None:
-            return (Absent(key),)  # Something selected without a ballot: that was not seen yet.
+            return (Absent(key),)  # A selected version without a vote: the mirror is stale.
         return (unchanged(key, selected), RevisionIs(item.key, item.revision))
 
     def _vote_writes(
         self, name: str, item: Item | None, stored: StoredVote | None, vote: Vote
     ) -> tuple[Write, ...]:
-        """The ballot and the selected version, as far as they have changed."""
+        """Return the writes of the vote and of the selected version, where they have changed."""
         selected = selected_key(name)
         if item is not None and not vote.candidates:
             return (Delete(item.key), Delete(selected))
@@ -546,6 +550,6 @@ def _moved_to(selected: str, entry: StorageVersionEntry, mode: Mode | None) -> S
 
 
 def _origin_guards(resource: Resource) -> tuple[Guard, ...]:
-    """That a custom resource is still defined as it is registered."""
+    """Guard that the CRD of a custom resource is unchanged since it was read."""
     origin = resource.origin
     return () if origin is None else (RevisionIs(origin.key, origin.revision),)

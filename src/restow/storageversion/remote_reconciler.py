@@ -1,15 +1,16 @@
-"""What the main servers say of the servers of a store, compared with that store again and again.
+"""Reconciles the main servers' entries of this store's servers with the store.
 
-    the dead     an entry whose server has neither its key nor an encoder key in the store is taken
-                 out: both are gone for good. In that order they are read, since a server that has
-                 its key may make the other
-    what is own  an entry for what this server has closed is taken out, up to the revision at which
-                 its encoder key was not there; what it writes and they do not say is registered
-                 anew, which closes it first
+    expired   an entry whose server has neither its membership key nor an encoder key in the
+              store is removed: both are gone for good. They are read in that order, since a
+              server with a membership key may write the encoder key
+    own       an entry for a resource that this server has closed is removed, up to the
+              revision at which its encoder key was absent; a resource that it writes without an
+              entry is registered again, which closes it first
 
-Each server looks after its own entries; those of the dead are the leader's work, and everybody's
-now and then. Whatever is not done because the main servers cannot be reached is done later: until
-then they say too much, never too little. Not here: how something is reported.
+Each server reconciles its own entries; the server that collects first reconciles those of expired
+servers, and the others do so at an interval. Work that fails because the main servers are
+unreachable is repeated: until then they list too many versions, never too few. Not here: how an
+entry is reported.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from restow.storageversion.records import ENCODERS_PREFIX, encoder_key, name_of
 from restow.storageversion.remote_registration import FOR_GOOD, Remote, RemoteRegistrar
 from restow.storageversion.rules import Agreement, StorageVersionEntry
 
-LOOK_SECONDS: Final = 30.0
-"""Between looks, whatever the watches have told."""
+RECONCILE_SECONDS: Final = 30.0
+"""Interval between passes, whatever the watches deliver."""
 PAUSE_SECONDS: Final = 0.05
-"""After a change, so that all that goes with it is seen together."""
+"""Pause after a change, so that one pass handles all changes of one transaction."""
 
 logger = logging.getLogger(__name__)
 
-Said = Mapping[str, tuple[StorageVersionEntry, ...]]
+Reported = Mapping[str, tuple[StorageVersionEntry, ...]]
 
 
 class RemoteReconciler:
-    """Keeps the main servers' reports of this store's servers true."""
+    """Keeps the main servers' entries of this store's servers correct."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class RemoteReconciler:
         collects_first: Callable[[], bool],
         on_lost: Callable[[], None],
     ) -> None:
-        """`on_lost` is called when something has to be registered anew, and is closed."""
+        """`on_lost` is called when a resource has to be registered again, and is closed."""
         self._storage = storage
         self._membership = membership
         self._catalog = catalog
@@ -68,66 +69,67 @@ class RemoteReconciler:
         self._remote = remote
         self._registrar = registrar
         self._table = table
-        self._leads = collects_first
-        self._looked_at = -LOOK_SECONDS
+        self._collects_first = collects_first
+        self._reconciled_at = -RECONCILE_SECONDS
         self._changed = asyncio.Event()
         self._on_lost = on_lost
         self.entries_removed = 0
         mirror.listeners.append(self._note)
 
     def _note(self, key: Key, item: Item | None) -> None:
-        """A key that is gone may be the last that an entry stood on."""
+        """Start a pass when a deleted key may make an entry garbage."""
         if item is None and key.startswith((SERVERS_PREFIX, ENCODERS_PREFIX)):
             self._changed.set()
 
     async def run(self) -> None:
-        """Look for ever: at the start, after each key that goes, and now and then."""
+        """Reconcile until cancelled: at the start, after each deletion of a key, and at an
+        interval."""
         await repeat("the reports to the main servers", self._step, self._runtime)
 
     async def _step(self) -> float:
         clock = self._runtime.clock
         self._changed.clear()
         try:
-            await self.look()
+            await self.reconcile()
         except CoordinationError as error:
-            logger.warning("what the main servers say is not compared: %s", error)
+            logger.warning("cannot compare the entries on the main servers: %s", error)
         try:
-            async with clock.timeout(LOOK_SECONDS):
+            async with clock.timeout(RECONCILE_SECONDS):
                 await self._changed.wait()
         except TimeoutError:
             return 0.0
         return PAUSE_SECONDS
 
-    async def look(self) -> None:
-        """One look at everything. Raises `NotReported` or a StorageError."""
-        said = await self._remote.main.entries()
+    async def reconcile(self) -> None:
+        """Reconcile all entries once. Raises `NotReported` or a StorageError."""
+        reported = await self._remote.main.entries()
         now = self._runtime.clock.monotonic()
-        if self._leads() or now - self._looked_at >= LOOK_SECONDS:
-            self._looked_at = now
-            await self._remove_expired(said)
-        await self._check_own(said)
+        if self._collects_first() or now - self._reconciled_at >= RECONCILE_SECONDS:
+            self._reconciled_at = now
+            await self._remove_expired(reported)
+        await self._check_own(reported)
 
     async def remove_expired(self) -> None:
-        """Take out the entries of servers that are gone. Raises as `look` does."""
+        """Remove the entries of expired servers. Raises the same errors as `reconcile`."""
         await self._remove_expired(await self._remote.main.entries())
 
-    async def _remove_expired(self, said: Said) -> None:
-        found = [(name, entry) for name, entry in _entries(said) if self._is_here(entry)]
+    async def _remove_expired(self, reported: Reported) -> None:
+        found = [(name, entry) for name, entry in _entries(reported) if self._is_here(entry)]
         if not found:
             return
         page = await self._storage.range(Span.of_prefix(SERVERS_PREFIX))
-        living = {server_of(item.key) for item in page.items}
+        members = {server_of(item.key) for item in page.items}
 
-        async def take_out(said: tuple[str, StorageVersionEntry]) -> None:
-            name, entry = said
-            # Its writes may still match the encoder key: the collector removes it soon.
+        async def remove(found: tuple[str, StorageVersionEntry]) -> None:
+            name, entry = found
+            # While the encoder key exists, writes may match it; the collector deletes it soon.
             if await self._storage.get(encoder_key(entry.server_id, name)) is None:
                 await self._withdraw(name, entry, FOR_GOOD)
 
-        await for_each([each for each in found if each[1].server_id not in living], take_out)
+        await for_each([each for each in found if each[1].server_id not in members], remove)
 
-    async def _check_own(self, said: Said) -> None:
-        """What this server has said, against what it does."""
+    async def _check_own(self, reported: Reported) -> None:
+        """Compare the reported entries of this server with the resources that it writes."""
         own = self._membership.id
         hosted = {
             name_of(resource.kind.group_resource): resource
@@ -135,26 +137,26 @@ class RemoteReconciler:
             if self._remote.is_reported(resource)
         }
         for name, resource in hosted.items():
-            if not self._is_said(resource, said.get(name, ())):
+            if not self._is_reported(resource, reported.get(name, ())):
                 await self._register_again(name, resource)
             elif self._is_left_closed(resource):
                 self._on_lost()
-        for name, entry in _entries(said):
+        for name, entry in _entries(reported):
             if entry.server_id == own and self._is_here(entry):
-                await self._take_back(name, hosted.get(name))
+                await self._withdraw_closed(name, hosted.get(name))
 
     async def _register_again(self, name: str, resource: Resource) -> None:
-        """Close what the main servers do not say, unless they do by now."""
+        """Close a resource whose entry the main servers lack, unless they have it by now."""
         async with self._registrar.lock(resource):
-            if self._is_said(resource, await self._remote.main.entries_of(name)):
+            if self._is_reported(resource, await self._remote.main.entries_of(name)):
                 return
             if self._table.find(resource) is not None:
-                logger.error("the main servers do not say how %s is written: it is closed", name)
-                self._table.close(resource, error="the main servers have lost what was reported")
+                logger.error("the main servers have no current entry for %s: closed it", name)
+                self._table.close(resource, error="the main servers have lost this server's entry")
         self._on_lost()
 
-    async def _take_back(self, name: str, resource: Resource | None) -> None:
-        """Take out what this server has said of something that it does not write any more."""
+    async def _withdraw_closed(self, name: str, resource: Resource | None) -> None:
+        """Withdraw this server's entry for a resource that it no longer writes."""
         if resource is not None and self._table.find(resource) is not None:
             return
         own = self._membership.id
@@ -172,10 +174,10 @@ class RemoteReconciler:
             name, server_id=entry.server_id, store=entry.store, sequence=sequence
         )
         self.entries_removed += 1
-        logger.info("what %s has said of %s is taken out", entry.server_id, name)
+        logger.info("removed the entry of %s for %s from the main servers", entry.server_id, name)
 
-    def _is_said(self, resource: Resource, entries: Iterable[StorageVersionEntry]) -> bool:
-        """Whether the main servers say what this one does; one that does nothing says enough."""
+    def _is_reported(self, resource: Resource, entries: Iterable[StorageVersionEntry]) -> bool:
+        """Return whether an entry matches how this server writes; a closed resource needs none."""
         encoding = self._table.find(resource)
         if encoding is None:
             return True
@@ -187,7 +189,7 @@ class RemoteReconciler:
         ]
 
     def _is_left_closed(self, resource: Resource) -> bool:
-        """Custom resources are opened by those who follow definitions."""
+        """Return whether a built-in resource is closed; `CustomResources` opens custom ones."""
         is_closed = resource.origin is None and self._table.find(resource) is None
         return is_closed and not self._registrar.lock(resource).locked()
 
@@ -195,5 +197,5 @@ class RemoteReconciler:
         return entry.store == self._remote.store
 
 
-def _entries(said: Said) -> Iterable[tuple[str, StorageVersionEntry]]:
-    return [(name, entry) for name, entries in said.items() for entry in entries]
+def _entries(reported: Reported) -> Iterable[tuple[str, StorageVersionEntry]]:
+    return [(name, entry) for name, entries in reported.items() for entry in entries]

@@ -1,28 +1,30 @@
-"""Registration of a server with a store of its own: the main servers are told before it writes.
+"""Registration of a server with its own store, which reports to the main servers first.
 
-It takes part in the agreement of its own store as every server does, and is fenced there. The main
-servers report the same to everybody else, always at least as carefully. One registration is:
+Such a server participates in the agreement of its own store like every server, and is fenced there.
+The main servers list the same entries, at least as restrictively at any time. One registration has
+three steps:
 
-    hold    one transaction in the own store: the entry, and an encoder key that no write matches
-    report  the main servers take the entry, by their API; repeated until they have
-    open    one transaction in the own store: the encoder key becomes the one that writes match,
-            if it still is the one that was held, and this server still has its key
+    hold    one transaction in the own store: the entry, and an encoder key that matches no write
+    report  the main servers accept the entry through their API; repeated until they do
+    open    one transaction in the own store: the encoder key becomes one that matches writes, if
+            it still is the held one and this server still has its membership key
 
-Whatever ends half-way has closed the resource and nothing else. Two more rules make it whole:
+A registration that fails half-way has only closed the resource. Two more rules:
 
-- Words have the revision of the hold as their sequence. A late one is refused by the main servers.
-- What was said is taken out only by who has read in the own store that no encoder key is there
-  (`remote_reconciler`): at that revision, or for good, when the server's key is gone too.
+- An entry has the revision of its hold as its sequence. The main servers reject older entries.
+- An entry is withdrawn only after a read of the own store has shown that the encoder key is absent
+  (`remote_reconciler`): up to that revision, or for good when the server's key is gone too.
 
-How to use it: make a `Remote`, and give it to the `Coordinator`. In the mode `report` alone, since
-a vote would move all entries of a store at once, and nobody could tell the main servers before.
+Usage: create a `Remote` and pass it to the `Coordinator`. Only the mode `report` is supported,
+because a vote would change all entries of a store at once, before the main servers could be
+informed.
 
     store_id = await ensure_store_id(storage, runtime)
     remote = Remote(main=ClientMainApi(client), store=store_id)      # apiserver/main_api.py
     coordinator = Coordinator(storage, catalog, runtime, options, remote=remote)
 
-While the main servers cannot be reached, what is open stays open. What is not open yet waits, so
-that the server is not ready, and nothing that is open changes.
+While the main servers are unreachable, open resources stay open. Closed resources stay closed, and
+the server is not ready.
 """
 
 from __future__ import annotations
@@ -63,60 +65,60 @@ STORE_ID_ATTEMPTS_MAX: Final = 5
 OPEN_ATTEMPTS_MAX: Final = 10
 NONCE_BYTES: Final = 8
 FOR_GOOD: Final = 2**63 - 1
-"""The sequence up to which all is taken out that a server has ever said."""
+"""A sequence above every other: withdraws all entries that a server has ever reported."""
 MODE: Final = "report"
-"""The only mode in which servers with a store of their own coordinate."""
+"""The only coordination mode of servers with their own store."""
 
 logger = logging.getLogger(__name__)
 
 
 class MainApi(Protocol):
-    """The main servers, as far as a server with a store of its own has to do with them.
+    """Client of the main servers' API for storage version entries.
 
-    Each call is bounded in time, and may be repeated. Raises `NotReported`, whose text says whether
-    they could not be reached or have refused.
+    Each call has a time limit and may be repeated. Raises `NotReported`, whose text tells an
+    unreachable server from a rejection.
     """
 
     async def report(self, name: str, kind: str, entry: StorageVersionEntry) -> None:
-        """Say how this server writes a resource; it has a store and a sequence."""
+        """Report how this server writes a resource; the entry has a store and a sequence."""
 
     async def withdraw(self, name: str, *, server_id: ServerId, store: str, sequence: int) -> None:
-        """Take out what a server has said up to then."""
+        """Remove a server's entry if its sequence is not above this one."""
 
     async def entries(self) -> Mapping[str, tuple[StorageVersionEntry, ...]]:
-        """What all servers say, by the name of the resource."""
+        """Return the entries of all servers, by the name of the resource."""
 
     async def entries_of(self, name: str) -> tuple[StorageVersionEntry, ...]:
-        """What all servers say of one resource, as it is now."""
+        """Return the current entries of all servers for one resource."""
 
 
 def is_not_pinned(resource: Resource) -> bool:
-    """Kinds with one version in all releases are each server's own: nothing is to be agreed on."""
+    """Return False for kinds with one version in all releases, which need no agreement."""
     return not resource.kind.pinned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote:
-    """To whom a server with a store of its own reports."""
+    """The main servers to which a server with its own store reports."""
 
     main: MainApi
     store: str
     """The id of the own store, from `ensure_store_id`."""
     is_reported: Callable[[Resource], bool] = is_not_pinned
-    """Which resources are the main servers' business: those that they pass on to this one. The
-    others are registered in the own store alone."""
+    """Whether a resource is reported: the main servers proxy requests for it to this server. Other
+    resources are registered in the own store only."""
 
     def check_mode(self, mode: str) -> None:
-        """Raises `ModeRefused` for a mode in which nothing could be reported in time."""
+        """Raise `ModeRefused` for a mode in which this server could not report before it writes."""
         if mode != MODE:
             raise ModeRefused(
-                f"a server with a store of its own coordinates in mode {MODE!r}, not {mode!r}: the"
-                " main servers have to be told before it writes another version"
+                f"a server with its own store coordinates in mode {MODE!r}, not {mode!r}: it must"
+                " report to the main servers before it writes another version"
             )
 
 
 class RemoteRegistrar(Registrar):
-    """Registers the resources of a server with a store of its own."""
+    """Registers the resources of a server with its own store."""
 
     def __init__(
         self, *args: Any, remote: Remote, on_held: Callable[[], None], **options: Any
@@ -126,17 +128,17 @@ class RemoteRegistrar(Registrar):
         self._remote = remote
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._held: dict[str, bytes] = {}
-        """The encoder keys of registrations that are half-way, by where the resource is stored."""
+        """The encoder keys of registrations in progress, by the root of the resource."""
         self._on_held = on_held
 
     def lock(self, resource: Resource) -> asyncio.Lock:
-        """Held by whoever changes what is said of a resource."""
+        """Return the lock that every change of a resource's entry holds."""
         return self._locks[resource.root]
 
     async def register(
         self, resource: Resource, *, opened: Callable[[], None] = lambda: None
     ) -> None:
-        """As without a store of its own. Raises `NotReported` besides."""
+        """Register as without an own store. Also raises `NotReported`."""
         if not self._remote.is_reported(resource):
             await super().register(resource, opened=opened)
             return
@@ -156,7 +158,8 @@ class RemoteRegistrar(Registrar):
             return
 
     async def _check_main(self, resource: Resource) -> None:
-        """Nothing is closed for the sake of what the main servers would not take, or hear."""
+        """Check before the resource is closed that the main servers are reachable and would accept
+        the entry."""
         name = name_of(resource.kind.group_resource)
         for entry in await self._remote.main.entries_of(name):
             if entry.store != self._remote.store:
@@ -167,7 +170,7 @@ class RemoteRegistrar(Registrar):
                 )
 
     def _first_step(self, resource: Resource, planned: Planned) -> Transaction:
-        """The registration, but with an encoder key that no write matches."""
+        """Return the registration, but with an encoder key that no write matches."""
         if not self._remote.is_reported(resource):
             return super()._first_step(resource, planned)
         entry = self._own_entry(planned)
@@ -180,11 +183,11 @@ class RemoteRegistrar(Registrar):
     async def _last_step(
         self, resource: Resource, planned: Planned, revision: Revision
     ) -> Revision:
-        """Tell the main servers, then open the encoder key."""
+        """Report the entry to the main servers, then open the encoder key."""
         if not self._remote.is_reported(resource):
             return await super()._last_step(resource, planned, revision)
         entry = self._own_entry(planned)
-        said = replace(
+        reported = replace(
             entry,
             store=self._remote.store,
             sequence=revision,
@@ -193,11 +196,11 @@ class RemoteRegistrar(Registrar):
             is_closing=False,
         )
         name, kind = name_of(resource.kind.group_resource), resource.kind.store.kind
-        await self._remote.main.report(name, kind, said)
+        await self._remote.main.report(name, kind, reported)
         return await self._open(resource, entry)
 
     async def _open(self, resource: Resource, entry: StorageVersionEntry) -> Revision:
-        """Let writes match the encoder key, unless this server was taken out meanwhile."""
+        """Let writes match the encoder key, unless this server was removed meanwhile."""
         key, value = _encoder_key_of(resource, entry), encoder_of(entry)
         member = Present(server_key(entry.server_id))
         step = Transaction((member, ValueIs(key, self._held[resource.root])), (Put(key, value),))
@@ -207,15 +210,17 @@ class RemoteRegistrar(Registrar):
                 case Done(revision):
                     return revision
                 case Refused(guard=guard) if guard == member:
-                    raise MembershipLost(f"the key of {entry.server_id} is gone")
+                    raise MembershipLost(f"the membership key of {entry.server_id} is gone")
                 case Refused(current=current):
-                    # An earlier try of this very step may have happened: its answer was lost.
+                    # An earlier attempt with an unknown outcome may have been committed.
                     if current is not None and current.value == value:
                         return current.revision
                     raise NotSettled(
-                        f"the encoder key of {resource.kind.group_resource} was changed by others"
+                        f"another write changed the encoder key of {resource.kind.group_resource}"
                     )
-        raise Unavailable(f"the store does not say whether {resource.kind.group_resource} is open")
+        raise Unavailable(
+            f"cannot tell whether {resource.kind.group_resource} is open: no commit was confirmed"
+        )
 
     def _own_entry(self, planned: Planned) -> StorageVersionEntry:
         own = self._membership.id
@@ -227,16 +232,17 @@ def _encoder_key_of(resource: Resource, entry: StorageVersionEntry) -> Key:
 
 
 def forget_advice(stores: Iterable[str]) -> str:
-    """What a person can do about entries of a store that is no more, which nobody here knows."""
+    """Return the advice for entries of a store that may no longer exist."""
     flags = " ".join(f"--forget-store {store}" for store in stores)
     return f"if that store is gone and no server on it runs, start this one with {flags}"
 
 
 async def forget_store(main: MainApi, names: Iterable[str], *, store: str) -> int:
-    """Take out all that servers of a store have ever said of these resources; how many entries.
+    """Withdraw all entries that servers of a store have for these resources; return their number.
 
-    Nobody here can see that store. Whoever asks for it says that no server on it can write any
-    more: one that runs all the same closes what it finds unsaid. Raises `NotReported`.
+    The main servers cannot read that store. The caller asserts that no server on it can write any
+    more; a server that still runs closes each resource whose entry is missing. Raises
+    `NotReported`.
     """
     count = 0
     for name in names:
@@ -244,14 +250,14 @@ async def forget_store(main: MainApi, names: Iterable[str], *, store: str) -> in
             if entry.store == store:
                 await main.withdraw(name, server_id=entry.server_id, store=store, sequence=FOR_GOOD)
                 logger.warning(
-                    "forgotten: what %s of store %s has said of %s", entry.server_id, store, name
+                    "withdrew the entry of %s of store %s for %s", entry.server_id, store, name
                 )
                 count += 1
     return count
 
 
 async def ensure_store_id(storage: Storage, runtime: Runtime) -> str:
-    """The id of a store, the same for all servers on it; made by the first."""
+    """Return the id of a store, which the first server creates."""
     for _ in range(STORE_ID_ATTEMPTS_MAX):
         made = runtime.ids.nonce(STORE_ID_BYTES)
         create = Transaction((Absent(STORE_ID_KEY),), (Put(STORE_ID_KEY, made.encode()),))
@@ -260,13 +266,13 @@ async def ensure_store_id(storage: Storage, runtime: Runtime) -> str:
             return made
         if isinstance(outcome, Refused) and outcome.current is not None:
             return outcome.current.value.decode(errors="replace")
-    raise Unavailable("the store does not say which it is")
+    raise Unavailable("cannot read or create the id of the store: no commit was confirmed")
 
 
 async def check_not_reported(storage: Storage) -> None:
-    """For a server that reports to nobody: its store must not be one whose servers do.
+    """Check that the store of a server that does not report is not one whose servers do.
 
-    What it would write the main servers would not know. Raises `OpenRefused`.
+    The main servers would have no entry for its writes. Raises `OpenRefused`.
     """
     if await storage.get(STORE_ID_KEY) is not None:
         raise OpenRefused(

@@ -1,13 +1,14 @@
-"""What servers with a store of their own say, taken into the reports of this store.
+"""Adds the entries of servers with their own store to the StorageVersions of this store.
 
-They have their keys in their store, so nothing here fences them: they close themselves before they
-say anything new, and open when it was taken (`remote_registration`). Here it becomes an entry like
-all others, in one transaction, with what follows from it for the agreement.
+Those servers have their keys in their own store, so nothing here fences them: they close a resource
+before they report a change, and open it when the change is accepted (`remote_registration`). The
+accepted entry is like all others, in one transaction with its effect on the agreement.
 
-Words may arrive late and twice. Each has a *sequence*, the revision of the other store at which it
-was said: what is older than what is known is refused, and so changes nothing that was opened since.
+Reports may arrive late and twice. Each has a *sequence*, the revision of the other store at which
+it was made: a report older than the recorded entry is rejected, so it changes nothing that was
+opened since.
 
-Not here: how it comes over the wire (`restow.endpoints.handlers.storage_version_report`).
+Not here: the HTTP endpoint (`restow.endpoints.handlers.storage_version_report`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from restow.storageversion.rules import (
 )
 
 ENTRIES_MAX: Final = 64
-"""Servers that report one resource from another store: all of them are in one object."""
+"""Maximum number of servers that report one resource from another store: one object lists all."""
 ATTEMPTS_MAX: Final = 20
 CATCH_UP_SECONDS: Final = 2.0
 BACKOFF: Final = Backoff(initial_seconds=0.002, factor=1.6, max_seconds=0.25, jitter=1.0)
@@ -40,39 +41,39 @@ Entries = tuple[StorageVersionEntry, ...]
 
 
 class RemoteReports:
-    """Takes reports of servers with another store, and takes them back."""
+    """Accepts and withdraws entries of servers with another store."""
 
     def __init__(self, storage: Storage, mirror: Mirror, runtime: Runtime) -> None:
         self._storage = storage
         self._mirror = mirror
-        self._roster = Participants(mirror)
+        self._participants = Participants(mirror)
         self._runtime = runtime
 
     async def report(
         self, name: str, kind: str, entry: StorageVersionEntry
     ) -> StorageVersionEntries:
-        """Note how a server writes a resource, whose objects are called `kind`.
+        """Record how a server writes a resource, whose objects are of kind `kind`.
 
-        The same may be said again. Raises `ReportRefused`, `NotSettled` or a StorageError.
+        A report may be repeated. Raises `ReportRefused`, `NotSettled` or a StorageError.
         """
         assert entry.store
         assert not entry.definition
-        stranger = Absent(server_key(entry.server_id))
+        is_not_member = Absent(server_key(entry.server_id))
 
         def entries_of(view: MirrorView) -> Entries:
             check_report(view, kind, entry)
             return with_entry(view.report.entries, entry)
 
-        return await self._change(name, kind, entries_of, (stranger,))
+        return await self._change(name, kind, entries_of, (is_not_member,))
 
     async def withdraw(
         self, name: str, *, server_id: ServerId, store: str, sequence: int
     ) -> StorageVersionEntries:
-        """Take out what a server has said, if it has said it up to then.
+        """Remove a server's entry if its sequence is not above the given one.
 
-        Whoever asks for it has seen in that store that the server cannot write any more: neither
-        by what it has said, nor by anything else before it says something new. What is not there
-        is taken out already. Raises `NotSettled` or a StorageError.
+        The caller has read in that store that the server can write neither under that entry, nor in
+        any other way before its next report. A missing entry counts as removed. Raises `NotSettled`
+        or a StorageError.
         """
 
         def entries_of(view: MirrorView) -> Entries:
@@ -91,11 +92,11 @@ class RemoteReports:
         entries_of: Callable[[MirrorView], Entries],
         guards: tuple[Guard, ...],
     ) -> StorageVersionEntries:
-        """Commit the entries that follow from those that are there."""
-        # Nobody is refused because of what is long gone, or told of it that it is so.
+        """Commit the entries that `entries_of` computes from the current ones."""
+        # A stale mirror would lead to wrong rejections and wrong confirmations.
         now = await self._storage.revision()
         if not await self._mirror.reach(now, seconds=CATCH_UP_SECONDS):
-            raise NotSettled("this server does not know what is reported now")
+            raise NotSettled("the mirror of this server is not up to date: try again")
         clock = self._runtime.clock
         for failures in range(ATTEMPTS_MAX):
             view = MirrorView.of(self._mirror, name)
@@ -105,29 +106,29 @@ class RemoteReports:
                 view,
                 entries,
                 kind=kind or noted,
-                obstacle=self._roster.obstacle(entries),
+                obstacle=self._participants.obstacle(entries),
                 now=clock.wall(),
                 new_uid=self._runtime.ids.uid,
                 guards=guards,
-                aggregated=self._roster.aggregated(),
+                aggregated=self._participants.aggregated(),
             )
             if made.is_empty:
-                return made.after  # it is so already, and was when this was asked for
+                return made.after  # The entries are already as requested.
             outcome = await self._storage.commit(made.transaction)
             if isinstance(outcome, Done):
                 return made.after
             if isinstance(outcome, Refused) and outcome.guard in guards:
-                raise ReportRefused("it is the id of a server that keeps its keys here")
+                raise ReportRefused("the id belongs to a server that keeps its keys in this store")
             revision = (
                 outcome.revision if isinstance(outcome, Refused) else await self._storage.revision()
             )
             await self._mirror.reach(revision, seconds=CATCH_UP_SECONDS)
             await clock.sleep(BACKOFF.delay_seconds(failures, self._runtime.randomness))
-        raise NotSettled(f"the report of {name} was overtaken {ATTEMPTS_MAX} times")
+        raise NotSettled(f"the report of {name} met {ATTEMPTS_MAX} concurrent changes: try again")
 
 
 def check_report(view: MirrorView, kind: str, entry: StorageVersionEntry) -> None:
-    """Whether a server may say so beside what others say. Raises `ReportRefused`."""
+    """Check a new entry against the recorded ones. Raises `ReportRefused`."""
     entries = view.report.entries
     own = [other.server_id for other in entries if not other.store]
     if own:
@@ -139,7 +140,7 @@ def check_report(view: MirrorView, kind: str, entry: StorageVersionEntry) -> Non
     if stores:
         raise ReportRefused(
             f"{view.name} is reported by servers that keep it in another store"
-            f" ({', '.join(sorted(stores))}): what is in two stores cannot be agreed on;"
+            f" ({', '.join(sorted(stores))}): servers cannot agree on a resource in two stores;"
             f" {forget_advice(sorted(stores))}"
         )
     known = _entry_of(entries, entry.server_id)
@@ -148,18 +149,17 @@ def check_report(view: MirrorView, kind: str, entry: StorageVersionEntry) -> Non
             raise ReportRefused(f"{ENTRIES_MAX} servers report {view.name} already")
     elif known.sequence > entry.sequence:
         raise ReportRefused(
-            f"{entry.server_id} has said something newer (at {known.sequence}, this is of"
-            f" {entry.sequence})"
+            f"{entry.server_id} has reported a newer entry (sequence {known.sequence}, this"
+            f" report has {entry.sequence})"
         )
     elif known.sequence == entry.sequence and known != entry:
         raise ReportRefused(
-            f"{entry.server_id} has said something else at the same time ({entry.sequence})"
+            f"{entry.server_id} has reported another entry with sequence {entry.sequence}"
         )
     others = without(entries, [entry.server_id])
     if others and view.epoch is not None and view.epoch.kind != kind:
         raise ReportRefused(
-            f"others report that the objects of {view.name} are called {view.epoch.kind}, not"
-            f" {kind}"
+            f"other servers report kind {view.epoch.kind} for {view.name}, not {kind}"
         )
 
 

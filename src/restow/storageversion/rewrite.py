@@ -1,32 +1,32 @@
-"""Server-side rewrite: what is stored in another version, or under another encryption key, is
-stored again as agreed.
+"""Server-side rewrite: stores objects that are in another version, or under another encryption key,
+again as agreed.
 
-Raw values are read in order of key, some at a time, each time as they are now. What is in the
-target version already is left alone; the rest is converted and committed, each object in a
-transaction of its own, many under way at once:
+A page reads raw values in key order, in batches, each time their current state. Values that are
+already in the target version are skipped; the others are converted and committed, each in its own
+transaction, many concurrently:
 
     value in the target version     -> skipped
-    no object, or not convertible   -> failed, by name
+    not an object, or not convertible -> failed, listed by name
     committed                       -> rewritten
-    the object has changed          -> look again: in the target version or gone -> settled,
-                                       otherwise once more, a bounded number of times
-    the fence did not hold          -> `Aborted`: agreement is lost, nothing is encoded anew
+    the object has changed          -> read again: in the target version or deleted -> settled,
+                                       otherwise retried a bounded number of times
+    the fence failed                -> `Aborted`: the agreement is lost; nothing more is encoded
 
-Every commit is guarded by the object's revision and by the fence of this server, for the target
-version and no other. So a rewrite overwrites no update, brings back nothing that was deleted, and
-may be repeated or done by two at once.
+Every commit is guarded by the object's revision and by the fence of this server for the target
+version. So a rewrite overwrites no update, restores no deleted object, and may be repeated or run
+twice concurrently.
 
-The epoch is read before the first value, now and then, and behind the last commit. A pass over all
-keys whose pages all say the same epoch has therefore seen everything that was written before the
-agreement; what was written since was written as agreed.
+The epoch is read before the first value, at intervals, and after the last commit. A pass over all
+keys whose pages all report the same epoch has therefore read every value that was written before
+the agreement; later values were written as agreed.
 
-Others come first. A rewrite's commits are marked as such, so that the store does them behind all
-else; and while this server is asked for anything else, there are few of them, with rests between.
+Other requests have priority. The commits of a rewrite have a low priority in the store; while this
+server has other requests, few of them run at a time, with pauses between.
 
-A pass in which no page rewrote anything, or failed, is *clean*. The server that does its last page
-records it: see `verification`.
+A pass is *clean* if none of its pages rewrote an object or failed. The server that runs the last
+page records it: see `verification`.
 
-Not here: who asks for it.
+Not here: the clients that call it.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ from restow.storageversion.rules import Agreement
 from restow.storageversion.verification import CleanPass, record_clean_pass, record_failures
 
 LIMIT_MAX: Final = 10_000
-"""Values that one page looks at."""
+"""Maximum number of values that one page reads."""
 BYTES_MAX: Final = 64 * 1024 * 1024
 SECONDS_MAX: Final = 10.0
-"""After so long a page ends where it is, and says where to go on."""
+"""Time limit of a page; it returns the position reached by then."""
 PAGES_AT_ONCE_MAX: Final = 4
 
 
 class Standing(NamedTuple):
-    """What the servers say of a resource."""
+    """The agreement of the servers on a resource, with the ids that a migration records."""
 
     epoch: int
-    """0 when they have never said anything."""
+    """0 when no server has ever reported the resource."""
     agreement: Agreement | None
     report_uid: str
-    """Of the StorageVersion; empty when there is none."""
+    """Uid of the StorageVersion; empty when there is none."""
     store_id: str = ""
-    """Of the store; empty when it has none."""
+    """Id of the store; empty when it has none."""
 
 
 class Rewriter:
@@ -78,19 +78,19 @@ class Rewriter:
         store: ResourceStore,
         policy: EncodingPolicy,
         clock: Clock,
-        others: ForegroundLoad | None = None,
+        foreground: ForegroundLoad | None = None,
     ) -> None:
-        """`others` tells whether there are other requests; None: there are none."""
+        """`foreground` detects other requests; None: there are none."""
         self._store = store
         self._storage = store.storage
         self._values = Values(store.storage, store.sealed)
         self._policy = policy
         self._clock = clock
         self._pages = 0
-        self.others = ForegroundLoad(clock.monotonic) if others is None else others
+        self.foreground = ForegroundLoad(clock.monotonic) if foreground is None else foreground
 
     def target(self, resource: Resource) -> str:
-        """What this server writes now. Raises a 503 when it may not write."""
+        """Return the version that this server writes. Raises a 503 when it may not write."""
         return self._policy.encoding(resource).api_version
 
     async def rewrite_page(
@@ -103,10 +103,10 @@ class Rewriter:
         bytes_max: int = BYTES_MAX,
         epoch: int | None = None,
     ) -> RewrittenPage:
-        """Rewrite what is left from a key on, up to a limit.
+        """Rewrite stale objects from a key on, up to a limit.
 
         Raises `Aborted` when this server does not write the target version, the servers do not
-        agree on it, or their epoch is not the one given; a 429 when too many pages are under way.
+        agree on it, or their epoch is not the given one; a 429 when too many pages are in progress.
         """
         assert 0 < limit <= LIMIT_MAX, limit
         if self._pages >= PAGES_AT_ONCE_MAX:
@@ -139,7 +139,7 @@ class Rewriter:
                 self._values,
                 source,
                 page,
-                self.others.are_none,
+                self.foreground.is_idle,
             )
             await work.run()
             await confirm()
@@ -156,15 +156,15 @@ class Rewriter:
         is_clean: bool,
         migration_uid: str,
     ) -> bool:
-        """Record what follows from a page; whether a clean pass has been recorded.
+        """Record the result of a page; return whether a clean pass was recorded.
 
-        `is_clean` says whether this page and all pages of its pass before it were.
+        `is_clean`: whether this page and all earlier pages of its pass were clean.
         """
         name = name_of(resource.kind.group_resource)
         if page.failed:
             await record_failures(self._storage, name)
             return False
-        # Without an epoch there is no agreement, and no fence, that a pass could be made under.
+        # Without an epoch there is no agreement and no fence under which a pass could be clean.
         if not is_clean or page.next_key is not None or not page.epoch:
             return False
         target = Agreement(target_version, self._policy.encoding(resource).key_id)
@@ -176,9 +176,10 @@ class Rewriter:
         return lambda: self._clock.monotonic() >= ends_at
 
     async def _confirm(self, resource: Resource, epoch: int) -> None:
-        """Raises `Aborted` when the agreement has changed since the page was begun.
+        """Raise `Aborted` when the agreement has changed since the page began.
 
-        The fence would let the rest of the page pass, as this server still writes the target.
+        The fence would let the rest of the page commit, because this server still writes the
+        target.
         """
         item = await self._storage.get(epoch_key(name_of(resource.kind.group_resource)))
         if (0 if item is None else decode_epoch(item.value).epoch) != epoch:
@@ -200,7 +201,8 @@ class Rewriter:
     def _check(
         self, resource: Resource, target: Agreement, standing: Standing, epoch: int | None
     ) -> None:
-        """`target` has the key that this server writes with."""
+        """Check that the servers agree on the target, whose key is the one this server writes
+        with."""
         what, own = resource.kind.group_resource, self.target(resource)
         if own != target.version:
             raise Aborted(f"this server writes {what} in {own}, not in {target.version}")
@@ -208,7 +210,7 @@ class Rewriter:
             raise Aborted(
                 f"the agreement on {what} has changed: its epoch is {standing.epoch}, not {epoch}"
             )
-        # Servers that have never said anything leave no epoch; they have no fence either.
+        # Servers that never report leave no epoch and have no fence.
         if standing.epoch and standing.agreement != target:
             key = f" under {target.key_id}" if target.key_id else ""
             raise Aborted(f"the servers do not agree on {target.version}{key} for {what}")

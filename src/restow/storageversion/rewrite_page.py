@@ -1,4 +1,5 @@
-"""One page of a rewrite: what it has come to, where its values come from, and who works it off."""
+"""One page of a rewrite: the source of its values, the concurrency of its commits, and its
+result."""
 
 from __future__ import annotations
 
@@ -23,32 +24,32 @@ from restow.storageversion.rewrite_remote import Outcome, converted_forms
 from restow.storageversion.rules import Agreement
 
 IN_FLIGHT_MAX: Final = 64
-"""Commits of one page under way."""
+"""Maximum number of concurrent commits of one page."""
 IN_FLIGHT_FIRST: Final = 32
 IN_FLIGHT_MIN: Final = 16
 COMMIT_SECONDS: Final = 0.02
-"""A commit that takes longer has too many beside it."""
+"""A slower commit reduces the concurrency."""
 SLOWER: Final = 0.98
 FASTER: Final = 0.25
-BESIDE_OTHERS_MIN: Final = 2
-BESIDE_OTHERS_MAX: Final = 8
-"""Commits under way while others ask this server for something."""
+FOREGROUND_COMMITS_MIN: Final = 2
+FOREGROUND_COMMITS_MAX: Final = 8
+"""Limits of concurrent commits while this server has other requests."""
 LATE_SECONDS: Final = 0.002
-"""Whoever is woken later than this from a rest would not have been alone in waiting."""
+"""A pause that ends later than this shows that other tasks wait for the event loop as well."""
 LESS: Final = 0.9
 MORE: Final = 0.05
 REST_SECONDS_MAX: Final = 0.02
 ATTEMPTS_MAX: Final = 8
 READ_ITEMS_FIRST: Final = 64
 READ_ITEMS_MAX: Final = 256
-"""Reading keeps the loop as well."""
+"""Maximum of values per read: reading occupies the event loop as well."""
 READ_BYTES: Final = 2 * 1024 * 1024
-"""About how much is read at once."""
+"""Approximate size of one read."""
 REASON_CHARACTERS_MAX: Final = 256
 
 
 class RewriteFailure(NamedTuple):
-    """An object that could not be rewritten."""
+    """An object that could not be rewritten, and why."""
 
     key: Key
     reason: str
@@ -56,27 +57,28 @@ class RewriteFailure(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class RewrittenPage:
-    """What has come of one page."""
+    """The result of one page."""
 
     epoch: int
     report_uid: str
     store_id: str = ""
-    """The identity of the store that it was read from; empty: it has none."""
+    """The identity of the store that the values were read from; empty: it has none."""
     revision: int = 0
-    """That of the first values; none was read at an older one."""
+    """The revision of the first read; later reads have the same or a newer one."""
     next_key: str | None = None
-    """Where to go on; None at the end."""
+    """The key at which the next page starts; None at the end."""
     scanned: int = 0
     rewritten: int = 0
     skipped: int = 0
-    """Found in the target version, under the target key."""
+    """Values already in the target version, under the target key."""
     settled: int = 0
-    """Changed by someone else meanwhile, and found in the target version then, or gone."""
+    """Objects that another writer changed during the rewrite, and that were then in the target
+    version or deleted."""
     failed: list[RewriteFailure] = field(default_factory=list)
 
     @property
     def is_clean(self) -> bool:
-        """Whether every value was found in the target version, under the target key."""
+        """Whether every value was in the target version, under the target key."""
         return not self.rewritten and not self.failed
 
 
@@ -84,13 +86,14 @@ class StoredValue(NamedTuple):
     """A value, and the encryption key that it is stored under."""
 
     item: Item
-    """Opened. One that cannot be opened is as it is stored, which is no object; a plain one that
-    this server does not take is made no object, or whoever planted it would have it sealed."""
+    """The item with its value decrypted. An undecryptable value stays as it is stored, which is not
+    an object. A plaintext value that this server rejects is replaced by a non-object, so that a
+    rewrite never encrypts planted data."""
     key_id: str
 
 
 class Values:
-    """The values of the store as they are now, opened."""
+    """Reads current values of the store, decrypted."""
 
     def __init__(self, storage: Storage, sealed: Sealed | None) -> None:
         self._storage = storage if sealed is None else sealed.storage
@@ -107,14 +110,14 @@ class Values:
     async def _open(self, item: Item) -> StoredValue:
         try:
             value, key_id = await open_value(self._keys, item.key, item.value)
-        except CannotOpen:  # whoever works it off says so
+        except CannotOpen:  # The rewrite of the value reports the error.
             is_plain = not item.value.startswith(SEALED_PREFIX)
             return StoredValue(item._replace(value=PLAIN_REFUSED) if is_plain else item, "")
         return StoredValue(item if value is item.value else item._replace(value=value), key_id)
 
 
 class PageSource:
-    """The raw values of a page, in order of key; many may ask for the next."""
+    """Reads the raw values of a page in key order, for several concurrent workers."""
 
     def __init__(
         self,
@@ -139,19 +142,19 @@ class PageSource:
         self._is_over = False
         self._reading = asyncio.Lock()
         self.prepare: Callable[[Sequence[Item]], Awaitable[None]] | None = None
-        """Called with all values that were read together, before the first of them is given."""
+        """Called with all values of one read, before the first of them is returned."""
 
     async def next(self) -> StoredValue | None:
-        """None when the page is over."""
+        """Return the next value; None when the page is complete."""
         while not self._read:
             async with self._reading:
                 if self._read:
-                    continue  # somebody else has read on meanwhile
+                    continue  # Another worker has read meanwhile.
                 if self._is_over:
                     return None
                 await self._read_on()
         if self._page.scanned and self._is_late():
-            # Whoever goes on begins with the first that nobody has taken.
+            # The next page starts at the first value that no worker has taken.
             self._page.next_key, self._is_over = self._read[0].item.key, True
             self._read.clear()
             return None
@@ -183,47 +186,49 @@ class PageSource:
 
 
 class RewritePace:
-    """How many commits are under way, and how long whoever makes them rests in between.
+    """The number of concurrent commits of a rewrite, and the pauses between them.
 
-    Alone: as many as are done within a time that others may wait, should one come. While commits
-    take long, be it that the store is slow or the machine busy, there are fewer of them.
+    Without other requests: as many commits as complete within `COMMIT_SECONDS`, which is an
+    acceptable delay for a request that arrives. Slow commits, because of a slow store or a busy
+    machine, reduce the number.
 
-    Beside others: few, and after each a rest of the same length. So others find the loop, the disk
-    and the processor free as often as not, and when they are not, what they wait for is short. How
-    late one is woken from its rest is how long others wait as well; then there are fewer still.
+    With other requests: few commits, and after each a pause of the same length. So other requests
+    find the event loop, the disk and the processor idle half of the time, and otherwise wait
+    briefly. The delay with which a pause ends is also the delay of other requests; a long one
+    reduces the number further.
     """
 
-    __slots__ = ("_beside_others", "_in_flight", "_is_alone")
+    __slots__ = ("_foreground_commits", "_idle_commits", "_is_idle")
 
-    def __init__(self, is_alone: Callable[[], bool]) -> None:
-        self._in_flight: float = IN_FLIGHT_FIRST
-        self._beside_others: float = BESIDE_OTHERS_MIN
-        self._is_alone = is_alone
+    def __init__(self, is_idle: Callable[[], bool]) -> None:
+        self._idle_commits: float = IN_FLIGHT_FIRST
+        self._foreground_commits: float = FOREGROUND_COMMITS_MIN
+        self._is_idle = is_idle
 
     @property
     def in_flight(self) -> float:
-        return self._in_flight if self._is_alone() else self._beside_others
+        return self._idle_commits if self._is_idle() else self._foreground_commits
 
     def note(self, seconds: float) -> float:
-        """A commit has taken so long; how long to rest now."""
+        """Adapt to the duration of a commit; return how long to pause after it."""
         if seconds > COMMIT_SECONDS:
-            self._in_flight = max(self._in_flight * SLOWER, IN_FLIGHT_MIN)
+            self._idle_commits = max(self._idle_commits * SLOWER, IN_FLIGHT_MIN)
         else:
-            self._in_flight = min(self._in_flight + FASTER, IN_FLIGHT_MAX)
-        return 0.0 if self._is_alone() else min(seconds, REST_SECONDS_MAX)
+            self._idle_commits = min(self._idle_commits + FASTER, IN_FLIGHT_MAX)
+        return 0.0 if self._is_idle() else min(seconds, REST_SECONDS_MAX)
 
     def note_late(self, seconds: float) -> None:
-        """Someone was woken so late from a rest."""
+        """Adapt to the delay with which a pause ended."""
         if seconds > LATE_SECONDS:
-            self._beside_others = max(self._beside_others * LESS, BESIDE_OTHERS_MIN)
+            self._foreground_commits = max(self._foreground_commits * LESS, FOREGROUND_COMMITS_MIN)
         else:
-            self._beside_others = min(self._beside_others + MORE, BESIDE_OTHERS_MAX)
+            self._foreground_commits = min(self._foreground_commits + MORE, FOREGROUND_COMMITS_MAX)
 
 
 class PageWork:
-    """One page on its way."""
+    """Rewrites the values of one page with concurrent workers."""
 
-    def __init__(  # noqa: PLR0917 - one page, handed down whole
+    def __init__(  # noqa: PLR0917 - one page, passed on complete
         self,
         store: ResourceStore,
         clock: Clock,
@@ -232,7 +237,7 @@ class PageWork:
         values: Values,
         source: PageSource,
         page: RewrittenPage,
-        is_alone: Callable[[], bool],
+        is_idle: Callable[[], bool],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -243,15 +248,15 @@ class PageWork:
         self._source = source
         self._page = page
         self._serve = store.splicer(resource).serve
-        self._pace = RewritePace(is_alone)
+        self._pace = RewritePace(is_idle)
         self._workers = 0
         self._prepared: dict[tuple[Key, int], Outcome] = {}
-        """By key and revision, what somebody else has converted and nobody has taken yet."""
+        """Outcomes of remote conversions that no worker has taken yet, by key and revision."""
         if resource.remote is not None:
             source.prepare = self._prepare
 
     async def run(self) -> None:
-        """Work the page off. Raises what stops it, once nothing is under way any more."""
+        """Rewrite the page. Raises the first fatal error once no commit is in flight any more."""
         await in_task()
         try:
             async with asyncio.TaskGroup() as group:
@@ -268,7 +273,7 @@ class PageWork:
         while self._workers <= self._pace.in_flight:
             found = await self._source.next()
             if found is None:
-                return  # and so will the others
+                return  # The other workers find the end of the page too.
             try:
                 await self._settle(found)
             except (StoreDamaged, MachineryError, status.RequestEntityTooLarge) as error:
@@ -291,13 +296,13 @@ class PageWork:
                 if rest_seconds:
                     await self._rest(rest_seconds)
                 return
-            # That it has changed does not say in which version: look.
+            # A failed guard does not tell in which version the object is now: read it.
             current = await self._current(plan, stopped)
             plan = None if current is None else await self._plan(current)
             if plan is None:
                 page.settled += 1
                 return
-        self._fail(found.item.key, f"it was changed {ATTEMPTS_MAX} times while it was rewritten")
+        self._fail(found.item.key, f"it was changed {ATTEMPTS_MAX} times during the rewrite")
 
     async def _rest(self, seconds: float) -> None:
         until = self._monotonic() + seconds
@@ -305,13 +310,14 @@ class PageWork:
         self._pace.note_late(self._monotonic() - until)
 
     async def _plan(self, found: StoredValue) -> RewritePlan | None:
-        """How to rewrite a value; None when it is in the target version, under the target key."""
+        """Plan the rewrite of a value; None when it is in the target version, under the target
+        key."""
         item = found.item
         _, version, _ = self._serve(item.value, item.revision)
         if version == self._target:
             if found.key_id == self._target_key:
                 return None
-            value = item.value  # Only its key is another one.
+            value = item.value  # Only its encryption key differs.
         elif self._resource.remote is None:
             value = rewritten_form(self._resource, item.value, version, self._target)
         else:
@@ -320,7 +326,7 @@ class PageWork:
         return RewritePlan(self._resource, item, target, value)
 
     async def _prepare(self, items: Sequence[Item]) -> None:
-        """Have somebody else convert the values that are about to be worked off."""
+        """Convert values remotely in one batch, before the workers take them."""
         others = [item for item in items if self._is_other(item)]
         outcomes = await converted_forms(self._resource, others, self._target)
         for item, outcome in zip(others, outcomes, strict=True):
@@ -330,24 +336,25 @@ class PageWork:
         try:
             return self._serve(item.value, item.revision)[1] != self._target
         except StoreDamaged:
-            return False  # whoever works it off says so
+            return False  # The rewrite of the value reports the error.
 
     async def _converted(self, item: Item) -> bytes:
         outcome = self._prepared.pop((item.key, item.revision), None)
-        if outcome is None:  # it has changed since it was read
+        if outcome is None:  # The object has changed since the batch was read.
             [outcome] = await converted_forms(self._resource, [item], self._target)
         if isinstance(outcome, bytes):
             return outcome
         raise outcome
 
     async def _current(self, plan: RewritePlan, stopped: Refused | Unknown) -> StoredValue | None:
-        # If its outcome is unknown, and it lands yet, it lands under its guards, and the next try
-        # finds it done.
+        # A write with an unknown outcome may still commit, but only under its guards; the next
+        # attempt
+        # finds the object rewritten then.
         if isinstance(stopped, Unknown) or stopped.guard is plan.guard:
             return await self._values.get(plan.guard.key)
         raise Aborted(
-            f"{self._resource.kind.group_resource} may not be written in {self._target} by this"
-            f" server any more: {stopped.guard.key} has changed"
+            f"this server may no longer write {self._resource.kind.group_resource} in"
+            f" {self._target}: {stopped.guard.key} has changed"
         )
 
     def _fail(self, key: Key, reason: str) -> None:

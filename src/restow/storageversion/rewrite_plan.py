@@ -1,8 +1,8 @@
-"""One rewrite: an object as it is, in another version, and nothing else about it changed.
+"""The rewrite of one object: the same object in another version, with nothing else changed.
 
-The bytes are made when the plan is, for one version; a plan is never encoded anew. Nothing is
-defaulted, counted or stamped: managed fields, fields that no schema knows, the generation, and the
-marks of a deletion are as they were. Not here: how it is committed (`ResourceStore.rewrite`).
+A plan is created with the encoded bytes for one version and is never encoded again. Nothing is
+defaulted, counted or stamped: managed fields, fields without a schema, the generation, and the
+marks of a deletion stay as they are. Not here: how it is committed (`ResourceStore.rewrite`).
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ _WRITTEN: Final = Written(body=b"")
 
 
 class Aborted(CoordinationError):
-    """What the rewrite was begun for is no longer so. Nothing was encoded in another version."""
+    """The precondition of the rewrite no longer holds. Nothing was encoded in another version."""
 
 
 class RewritePlan:
-    """The rewrite of one object from one state. Satisfies `resources.plans.Plan`."""
+    """The rewrite of one object from one state. Implements `resources.plans.Plan`."""
 
     __slots__ = ("_target", "_value", "guard", "resource")
 
     place: Final = None
 
     def __init__(self, resource: Resource, item: Item, target: Agreement, value: bytes) -> None:
-        """`value` is what is to be stored, in the version of `target`, and under its key."""
+        """`value` holds the bytes to store, in the version of `target`."""
         self.resource = resource
         self.guard = RevisionIs(item.key, item.revision)
         self._target = target
         self._value = value
 
     def must_prepare(self, _encoding: Encoding) -> bool:
-        return False  # the bytes are made already
+        return False  # The value is already encoded.
 
     async def prepare(self, _encoding: Encoding) -> None:
         return None
 
     def write(self, encoding: Encoding) -> Write:
-        """Raises `Aborted` when this server writes another version, or another key, by now."""
+        """Return the write. Raises `Aborted` when this server now writes another version or key."""
         version, key_id = self._target
         if encoding.api_version != version:
             raise Aborted(
@@ -64,7 +64,7 @@ class RewritePlan:
         return _WRITTEN
 
     def unchanged(self) -> Written:
-        return _WRITTEN  # never asked for: there is always something to store
+        return _WRITTEN  # Never called: a rewrite always changes the stored value.
 
     def written(
         self, _revision: int, _write: Write, _encoded: str, _served: bytes | None = None
@@ -73,15 +73,15 @@ class RewritePlan:
 
 
 def rewritten_form(resource: Resource, value: bytes, version: str, target: str) -> bytes:
-    """The stored bytes of a value, which is in `version`, in version `target`.
+    """Return the stored bytes of a value, which is in `version`, converted to version `target`.
 
-    Raises `StoreDamaged` or `MachineryError` for what cannot be said in the version. For what
-    somebody else converts see `rewrite_remote`.
+    Raises `StoreDamaged` or `MachineryError` for a value that cannot be converted. Resources with a
+    conversion webhook use `rewrite_remote`.
     """
     kind = resource.kind.kind
     head = head_of(kind, version)
     if resource.converter.keeps_shape(version, target) and value.startswith(head):
-        # Not a byte behind the version changes, be it a number that JSON can say in two ways.
+        # No byte after the version changes, such as in a number with two JSON representations.
         renamed = head_of(kind, target) + value[len(head) :]
         obj = _decode(renamed)
         if _is_ours(obj, kind, target):
@@ -95,6 +95,7 @@ def _decode(value: bytes) -> Object:
 
 
 def _is_ours(obj: Object, kind: str, target: str) -> bool:
-    """Whether a value says its type once, and has no resource version, as all that we store."""
+    """Return whether a value has one type and no resource version, like every value restow
+    stores."""
     named = obj["kind"] == kind and obj["apiVersion"] == target
     return named and "resourceVersion" not in obj["metadata"]

@@ -1,10 +1,10 @@
-"""What is to be rewritten and somebody else converts: asked for many at once, told of each alone.
+"""Batched conversion, by a webhook, of values to rewrite; each value has its own outcome.
 
-An answer that is wrong because of one object would fail all that were asked for with it. So when an
-answer has come and is wrong, the question is halved until it is known for whom it fails. When
-nobody answers, all fail: to ask again for each would only take longer.
+A wrong response because of one object would fail the whole batch. So when a response is wrong, the
+batch is halved until the failing objects are isolated. When there is no response, the whole batch
+fails: a retry per object would only take longer.
 
-Nothing about an object changes but what whoever converts it changes: no defaults, no pruning.
+Only the conversion changes an object: no defaults, no pruning.
 
 Not here: how a value is committed (`rewrite_page`).
 """
@@ -25,14 +25,14 @@ from restow.storage.errors import StorageError, StoreDamaged
 from restow.storage.interface import Item
 
 OBJECTS_AT_ONCE: Final = 256
-"""As many as are read at once."""
+"""Size of a batch, equal to the maximum of one read."""
 
 Outcome = bytes | StorageError | MachineryError
-"""The bytes to store, or why there are none."""
+"""The bytes to store, or the error."""
 
 
 async def converted_forms(resource: Resource, items: Sequence[Item], target: str) -> list[Outcome]:
-    """The stored bytes of values in version `target`, in order."""
+    """Return the stored bytes of values in version `target`, in order."""
     outcomes: list[Outcome] = []
     for first in range(0, len(items), OBJECTS_AT_ONCE):
         outcomes += await _convert(resource, items[first : first + OBJECTS_AT_ONCE], target)
@@ -49,13 +49,13 @@ async def _convert(resource: Resource, items: Sequence[Item], target: str) -> li
             places.append(len(outcomes))
             outcomes.append(b"")
         except orjson.JSONDecodeError as error:
-            outcomes.append(StoreDamaged(f"it is no JSON: {error}"))
-    for place, outcome in zip(places, await _ask(resource, objects, target), strict=True):
+            outcomes.append(StoreDamaged(f"the value is not JSON: {error}"))
+    for place, outcome in zip(places, await _request(resource, objects, target), strict=True):
         outcomes[place] = outcome
     return outcomes
 
 
-async def _ask(resource: Resource, objects: Sequence[Object], target: str) -> list[Outcome]:
+async def _request(resource: Resource, objects: Sequence[Object], target: str) -> list[Outcome]:
     if not objects:
         return []
     try:
@@ -64,8 +64,8 @@ async def _ask(resource: Resource, objects: Sequence[Object], target: str) -> li
         if len(objects) > 1:
             middle = len(objects) // 2
             return [
-                *await _ask(resource, objects[:middle], target),
-                *await _ask(resource, objects[middle:], target),
+                *await _request(resource, objects[:middle], target),
+                *await _request(resource, objects[middle:], target),
             ]
         return [ConversionFailed(error.message)]
     except StatusError as error:

@@ -1,10 +1,10 @@
-"""The rules of agreement, pure: values in, values out, time is an argument.
+"""The rules of agreement as pure functions: values in, values out; time is an argument.
 
-A *report* is what is known of one resource: an entry for each server that may write it, the version
-they have in common, conditions, and the *agreement* with its *epoch*. The epoch grows in each
-change after which the agreed value differs from before, to or from "none" included; an entry that
-equals the agreement comes and goes without a trace in it. Whoever has seen an epoch twice knows
-that everything written in between was written as agreed.
+A *report* holds the state of one resource: an entry for each server that may write it, their common
+version, conditions, and the *agreement* with its *epoch*. The epoch increases with each change of
+the agreement, to or from "none" included; adding or removing an entry that equals the agreement
+does not change it. Two reads of the same epoch prove that everything written in between was written
+as agreed.
 
 Not here: where a report is stored (`object_codec`), in which transaction it changes (`changes`).
 """
@@ -35,43 +35,45 @@ class StorageVersionEntry:
     decodable_versions: tuple[str, ...]
     served_versions: tuple[str, ...] = ()
     key_id: str = ""
-    """The encryption key it writes with; empty: none."""
+    """The encryption key that the server writes with; empty: none."""
     readable_keys: tuple[str, ...] = (IDENTITY,)
-    """The encryption keys it can read, as `restow.apis.encryption_keys` says."""
+    """The encryption keys that the server can read, in the form of
+    `restow.apis.encryption_keys`."""
     preferred_key: str | None = None
-    """The key it would write with, if all others could read it. None: the one it writes with."""
+    """The key that the server would write with if all others could read it. None: `key_id`."""
     store: str = ""
-    """The id of the store in which it keeps its keys; empty: the one that the report is in."""
+    """The id of the store that holds the server's keys; empty: the store of this StorageVersion."""
     sequence: int = 0
-    """Of an entry with a store: the revision there at which it was said. Newer words win."""
+    """Of an entry with a store: the revision there at which it was reported. Newer entries win."""
     other_versions: tuple[str, ...] = ()
-    """Further versions that it may write just now: a server without a fence is switching to another
-    version, and writes that it has sent before may still land."""
+    """Further versions that the server may write at present: a server without a fence is switching
+    to another version, and earlier writes may still commit."""
     loose_seconds: float = 0.0
-    """For so long after a change it may go on writing as before; 0: it is fenced."""
+    """How long after a change the server may go on writing the previous version; 0: it is
+    fenced."""
     location: str = ""
-    """The form of the keys under which it stores objects (`Resource.location`); empty: unknown,
-    it was written by a server that did not say."""
+    """The form of the keys under which the server stores objects (`Resource.location`); empty:
+    unknown, because the server did not report it."""
     definition: str = ""
-    """The uid of the definition of a custom resource that it was made from."""
+    """The uid of the CRD that a custom resource comes from."""
     is_closing: bool = False
-    """That definition is being deleted, and the server creates nothing more."""
+    """Whether the CRD is being deleted, so that the server creates no more objects."""
 
     @property
     def written(self) -> tuple[str, ...]:
-        """All versions that it may write."""
+        """All versions that the server may write."""
         return (self.encoding_version, *self.other_versions)
 
 
 class Agreement(NamedTuple):
-    """What all servers write."""
+    """The version and encryption key that all servers write with."""
 
     version: str
     key_id: str = ""
 
 
 class Obstacle(NamedTuple):
-    """Why there can be no agreement, whatever the entries say."""
+    """A reason against any agreement, whatever the entries are."""
 
     reason: str
     message: str
@@ -84,14 +86,14 @@ class AgreementCondition:
     reason: str
     message: str
     since: str
-    """When the status or the agreed value last changed."""
+    """The time at which the status or the agreed value last changed."""
     observed_generation: int | None = None
     """Set by other writers, and kept: StorageVersions have no generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageVersionEntries:
-    """What is known of how one resource is written."""
+    """The entries of all servers for one resource, and the agreement that follows from them."""
 
     entries: tuple[StorageVersionEntry, ...] = ()
     common_version: str | None = None
@@ -102,7 +104,7 @@ class StorageVersionEntries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistedVersions:
-    """Which versions a resource may be stored in, as hashes, and under which encryption keys."""
+    """The hashes of the versions, and the encryption keys, in which a resource may be stored."""
 
     persisted: tuple[str, ...] = (UNKNOWN_HASH,)
     """Never empty: without a record, objects may be stored in any version."""
@@ -111,9 +113,9 @@ class PersistedVersions:
     keys: tuple[str, ...] = (IDENTITY,)
     """If a version is unknown, so are the keys."""
     unreported: str = ""
-    """The last server that wrote without reporting, as far as this state takes it into account."""
+    """The last server that wrote without reporting and that this state accounts for."""
     verifier: str = ""
-    """On whose evidence hashes may be removed (`restow.apis.names`); empty: never recorded."""
+    """Whose evidence allows the removal of hashes (`restow.apis.names`); empty: never recorded."""
 
 
 # Entries.
@@ -122,7 +124,7 @@ class PersistedVersions:
 def with_entry(
     entries: tuple[StorageVersionEntry, ...], entry: StorageVersionEntry
 ) -> tuple[StorageVersionEntry, ...]:
-    """The entries with this one in the place of its server's earlier one, or at the end."""
+    """Return the entries with this one in place of its server's earlier one, or at the end."""
     if any(other.server_id == entry.server_id for other in entries):
         return tuple(entry if other.server_id == entry.server_id else other for other in entries)
     return (*entries, entry)
@@ -135,12 +137,12 @@ def without(
 
 
 def are_remote(entries: Collection[StorageVersionEntry]) -> bool:
-    """Whether a resource is kept in another store, by servers that have their keys there."""
+    """Return whether a resource is stored in another store, whose servers have their keys there."""
     return bool(entries) and all(entry.store for entry in entries)
 
 
 def common_version(entries: Iterable[StorageVersionEntry]) -> str | None:
-    """The version that all write; None when they differ, and when there is nobody."""
+    """Return the version that all servers write; None when they differ or there are no entries."""
     versions = {version for entry in entries for version in entry.written}
     return versions.pop() if len(versions) == 1 else None
 
@@ -157,19 +159,19 @@ def obstacle_to(
     modes: Mapping[ServerId, Mode],
     unfenced: Collection[str],
 ) -> Obstacle | None:
-    """What stands against an agreement.
+    """Return the reason against an agreement; None: there is none.
 
-    `modes` are those of all servers that live, `unfenced` the ids of those that write without
-    guarding what they write. None of them writes into a store that is not theirs.
+    `modes` lists all participating servers, `unfenced` the ids of servers that write without a
+    fence. None of them writes to another store.
     """
     entries = tuple(entries)
     if are_remote(entries):
         return None
-    careless = sorted({*unfenced, *(server for server, mode in modes.items() if mode == "off")})
-    if careless:
+    without_fence = {*unfenced, *(server for server, mode in modes.items() if mode == "off")}
+    if without_fence:
         return Obstacle(
             UNFENCED,
-            f"these servers write without a fence: {', '.join(careless)}",
+            f"these servers write without a fence: {', '.join(sorted(without_fence))}",
         )
     found = {modes[entry.server_id] for entry in entries if entry.server_id in modes}
     if len(found) > 1:
@@ -190,7 +192,7 @@ def report_after(
     obstacle: Obstacle | None,
     now: str,
 ) -> StorageVersionEntries:
-    """The report with other entries, and all that follows from them."""
+    """Return the report with other entries, and the agreement and conditions that follow."""
     common = None if obstacle is not None else common_version(entries)
     agreement = agreement_of(entries, obstacle)
     return StorageVersionEntries(
@@ -253,25 +255,26 @@ def _keys_condition(entries: tuple[StorageVersionEntry, ...], now: str) -> Agree
 
 
 def _waiting_for_keys(entries: tuple[StorageVersionEntry, ...]) -> str:
-    """Who would write with another key, and who cannot read it yet; empty: nobody would.
+    """Describe a server that waits for its preferred key; empty: none does.
 
-    When all can read it, that server is about to register with it.
+    When all servers can read the key, that server is about to register with it.
     """
     for entry in entries:
-        wanted = entry.preferred_key
-        if wanted is not None and wanted != entry.key_id:
-            blind = [e.server_id for e in entries if not is_readable(wanted, e.readable_keys)]
-            to_come = f"{entry.server_id} is to write with {wanted or IDENTITY}, which"
-            if not blind:
-                return f"{to_come} all servers can read"
-            return f"{to_come} {', '.join(sorted(blind))} cannot read"
+        preferred = entry.preferred_key
+        if preferred is not None and preferred != entry.key_id:
+            lacking = [e.server_id for e in entries if not is_readable(preferred, e.readable_keys)]
+            pending = f"{entry.server_id} is to write with {preferred or IDENTITY}, which"
+            if not lacking:
+                return f"{pending} all servers can read"
+            return f"{pending} {', '.join(sorted(lacking))} cannot read"
     return ""
 
 
 def _transition(
     old: AgreementCondition | None, new: AgreementCondition, *, moved: bool
 ) -> AgreementCondition:
-    """The new condition, with the old time if neither its status nor its value has changed."""
+    """Return the new condition, with the old time if neither its status nor its value has
+    changed."""
     if old is None:
         return new
     kept = replace(new, observed_generation=old.observed_generation)
@@ -292,12 +295,13 @@ def state_after(
     unreported: str = "",
     verifier: str = "",
 ) -> PersistedVersions:
-    """The state when versions with the hashes `written` may be stored from now on, under `keys`.
+    """Return the state after versions with the hashes `written`, and `keys`, were added to it.
 
-    `agreed` is the hash of what all write, `epoch` that of the agreement. A state that is new
-    begins as unknown, since nobody knows what was stored before there was one; it becomes so again
-    (`is_unknown`) when somebody writes who does not say how, and when a server has done so that it
-    does not take into account (`unreported`, the last one). An empty `verifier` keeps the old one.
+    `agreed` is the hash of the agreed version, `epoch` the epoch of the agreement. A new state
+    begins with "Unknown", because no record tells what was stored before. "Unknown" is added again
+    while a server writes without reporting (`is_unknown`), and when such a server has written that
+    the state does not account for (`unreported`, the last one). An empty `verifier` keeps the old
+    one.
     """
     state = before or PersistedVersions()
     if unreported and unreported != state.unreported:
@@ -315,10 +319,10 @@ def state_after(
 
 
 def verifier_of(entries: Iterable[StorageVersionEntry], aggregated: Collection[ServerId]) -> str:
-    """On whose evidence hashes of a resource with these entries may be removed.
+    """Return whose evidence allows the removal of hashes from a resource with these entries.
 
-    A server verifies what it rewrites itself: objects in its own store, written under a fence. The
-    main servers cannot rewrite what only `aggregated` servers, or servers with another store, host.
+    A server verifies objects in its own store that it rewrites under a fence. The main servers
+    cannot rewrite a resource that only `aggregated` servers, or servers with another store, host.
     Empty without entries.
     """
     entries = tuple(entries)
@@ -330,5 +334,5 @@ def verifier_of(entries: Iterable[StorageVersionEntry], aggregated: Collection[S
 
 
 def undecodable(persisted: Iterable[str], decodable: Collection[str]) -> list[str]:
-    """The hashes that may be stored and that a server cannot read. "Unknown" is not judged here."""
+    """Return the persisted hashes that a server cannot read, without "Unknown"."""
     return [value for value in persisted if value != UNKNOWN_HASH and value not in decodable]

@@ -1,8 +1,8 @@
-"""Following the vote: when another version is selected, this server writes that one from then on.
+"""Follows the vote: when another version is selected, this server switches to it.
 
-Strictly, the fence keeps a server that has not heard of it yet from writing; hearing of it by the
-watch only spares a failed try. Loosely, the watch is all there is: a server that cannot prove that
-it is up to date stops writing, and it changes its own report only when its older writes have ended.
+In strict mode, the fence rejects writes in the previous version; following the watch only saves a
+failed attempt. In loose mode there is no fence: a server that cannot confirm that it is up to date
+stops writing, and it changes its own entry only when no earlier write can commit any more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class SelectionFollower:
-    """Switches the encodings of one server to what is selected."""
+    """Switches the encodings of one server to the selected versions."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class SelectionFollower:
         self._tasks = tasks
         self._catalog = catalog
         self._reporting: dict[str, Resource] = {}
-        """By root: what is to be reported again when earlier writes have ended."""
+        """By root: resources whose entry changes when earlier writes have ended."""
         mirror.listeners.append(self.note)
 
     def note(self, key: Key, item: Item | None) -> None:
-        """The selected version of a resource has changed, or was removed."""
+        """Switch when the selected version of a resource has changed or was removed."""
         if not key.startswith(SELECTED_PREFIX):
             return
         named = resource_of_name(key.removeprefix(SELECTED_PREFIX))
@@ -68,19 +68,20 @@ class SelectionFollower:
             self._table.notify_switch()
 
     def selected(self, resource: Resource) -> str | None:
-        """What is selected for a resource, as far as this server has heard."""
+        """Return the selected version of a resource in the mirror."""
         item = self._mirror.get(selected_key(name_of(resource.kind.group_resource)))
         return None if item is None else item.value.decode(errors="replace")
 
     def catch_up(self, resource: Resource, revision: Revision) -> None:
-        """A resource was opened as was right at a revision: what was selected since counts."""
+        """Switch if another version was selected after the revision of a resource's
+        registration."""
         item = self._mirror.get(selected_key(name_of(resource.kind.group_resource)))
         if item is not None and item.revision > revision:
             self._switch(resource, item.value.decode(errors="replace"))
         self._report_when_settled(resource)
 
-    async def look_again(self, resource: Resource) -> bool:
-        """After a failed fence: switch to what is selected; False: that is not the reason."""
+    async def refresh(self, resource: Resource) -> bool:
+        """Switch to the selected version after a failed fence; False: that does not repair it."""
         item = await self._storage.get(selected_key(name_of(resource.kind.group_resource)))
         encoding = self._table.find(resource)
         if item is None or encoding is None or resource.kind.pinned:
@@ -92,19 +93,19 @@ class SelectionFollower:
     def _switch(self, resource: Resource, selected: str) -> None:
         encoding = self._table.find(resource)
         if encoding is None or encoding.api_version == selected:
-            return  # It is not open yet, and will be opened with what is selected then.
+            return  # A closed resource is opened with the version that is selected then.
         try:
             new = self._planner.encoding_of(resource, selected, encoding.key_id)
         except VersionUnsupported as error:
             self._table.close(resource, error=str(error))
-            logger.error("%s", error)  # noqa: TRY400 - the text says it all
+            logger.error("%s", error)  # noqa: TRY400 - the message suffices
             return
-        logger.info("%s is written in %s from now on", resource.kind.group_resource, selected)
+        logger.info("%s is now written in %s", resource.kind.group_resource, selected)
         self._table.open(resource, new)
         self._report_when_settled(resource)
 
     def _report_when_settled(self, resource: Resource) -> None:
-        """Without a fence: report again when no write in another version is on its way."""
+        """Without a fence: register again when no write in another version is in flight."""
         root = resource.root
         if self._table.settles_in_seconds(resource) <= 0 or self._reporting.get(root) is resource:
             return
@@ -113,13 +114,13 @@ class SelectionFollower:
         self._tasks.spawn(name, self._report_later(resource))
 
     async def _report_later(self, resource: Resource) -> None:
-        """Register one version as written, once no write in another one is in flight."""
+        """Register with one written version, once no write in another one is in flight."""
         name = resource.kind.group_resource
 
         async def report() -> None:
             while self._table.find(resource) is not None:
                 if resource.origin is not None and resource.origin.is_replaced:
-                    return  # the resource in its place is registered by `custom_resources`
+                    return  # `custom_resources` registers the replacement.
                 await self._runtime.clock.sleep(self._table.settles_in_seconds(resource))
                 await self._registrar.register(resource)
                 if self._table.settles_in_seconds(resource) <= 0:
@@ -133,7 +134,7 @@ class SelectionFollower:
                 backoff=REPORT_BACKOFF,
                 clock=self._runtime.clock,
                 randomness=self._runtime.randomness,
-                on_retry=lambda error, _: logger.warning("the report of %s waits: %s", name, error),
+                on_retry=lambda error, _: logger.warning("cannot register %s yet: %s", name, error),
             )
         finally:
             if self._reporting.get(resource.root) is resource:

@@ -1,14 +1,12 @@
-"""A server's scan of raw values: what is stored, where, in which version, under which key.
+"""A server's scan of raw values: which exist, where, in which version, under which key.
 
-The answer to "can a release read everything?" comes from here, and not from StorageStates: they
-are an index, and a scan that finds a version or a key which the index does not list contradicts
-it.
+This scan, and not the StorageStates, answers whether a release can read every value: the states are
+an index, and a scan that finds a version or a key which the index does not list contradicts it.
 
-A page reads one revision, which a client hands from page to page. Each value is decoded as a server
-does to serve it, so that one which is counted as decodable can be read; encrypted values are
-decrypted with the keys of this server. The scan shares the
-event loop with requests: it works in slices and, while there are requests, rests as long as it has
-worked.
+All pages of a scan read one revision, which the client passes from page to page. Each value is
+decoded as for serving, so that a value counted as decodable can be read; encrypted values are
+decrypted with this server's keys. The scan shares the event loop with requests: it works in slices
+and, while there are requests, pauses for as long as it has worked.
 """
 
 from __future__ import annotations
@@ -61,30 +59,30 @@ LIMIT_DEFAULT: Final = 50_000
 READ_ITEMS_FIRST: Final = 500
 READ_ITEMS_MAX: Final = 4_000
 READ_BYTES: Final = 4 * 1024 * 1024
-"""About how much is read at once."""
-BESIDE_OTHERS_ITEMS: Final = 300
-"""Read at once while there are requests: a read keeps the loop, too."""
+"""Approximate size of one read."""
+FOREGROUND_ITEMS: Final = 300
+"""Maximum of values per read while there are requests: a read occupies the event loop, too."""
 SLICE_BYTES: Final = 256 * 1024
 SLICE_VALUES: Final = 100
-"""Counted between two pauses: about a millisecond."""
+"""Values between two pauses: about a millisecond."""
 PROTOBUF_WEIGHT: Final = 32
 """How much longer a byte of a protobuf value takes to decode than one of JSON."""
 READABLE_FORMS: Final = frozenset({"json", "protobuf"})
-"""Forms in which servers read values; others, such as YAML, are not decodable."""
+"""Encodings that servers can read; others, such as YAML, are not decodable."""
 REST_SECONDS_MAX: Final = 0.05
 READ_REST_FACTOR: Final = 3
-"""How much longer than a read the rest after it is, while there are requests."""
+"""Ratio of the pause after a read to the read's duration, while there are requests."""
 FIRST_SECONDS: Final = 60.0
-"""After the start of a server, before its first scan in the background."""
+"""Delay between the start of a server and its first background scan."""
 NOT_LEADING_SECONDS: Final = 60.0
 BACKGROUND_LIMIT: Final = 1_000
 BACKGROUND_PAUSE_SECONDS: Final = 0.1
 
-_DEFINITIONS_PREFIX: Final = root_of("apiextensions.k8s.io", "CustomResourceDefinition")
+_CRDS_PREFIX: Final = root_of("apiextensions.k8s.io", "CustomResourceDefinition")
 
 
 class ScannedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page, and where the next one begins."""
+    """The result of a page, and where the next one begins."""
 
     revision: Revision
     next_key: str | None
@@ -93,25 +91,25 @@ class ScannedPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreScanner:
-    """Scans one store, as it is below encryption."""
+    """Scans one store beneath any encryption."""
 
     def __init__(
         self,
         storage: Storage,
         keys: Keys | None,
         clock: Clock,
-        others: ForegroundLoad,
+        foreground: ForegroundLoad,
         *,
         correct: Callable[[Sequence[Contradiction]], Awaitable[None]] | None = None,
     ) -> None:
-        """`correct` is given the states that the scan contradicts."""
+        """`correct` is called with the states that the scan contradicts."""
         self._storage = storage
         self._keys = keys
         self._clock = clock
         self._correct = correct
-        self.others = others
+        self.foreground = foreground
         self.running = 0
-        """Pages that are being scanned."""
+        """Number of page scans in progress."""
 
     async def page(
         self,
@@ -121,7 +119,8 @@ class StoreScanner:
         revision: Revision | None = None,
         limit: int = LIMIT_DEFAULT,
     ) -> ScannedPage:
-        """Scan from `start`. Raises `Compacted` when the revision is gone: begin again then."""
+        """Scan from `start`. Raises `Compacted` when the revision is compacted: start a new scan
+        then."""
         self.running += 1
         try:
             return await self._page(Span.of_prefix(prefix), start, revision, limit)
@@ -159,18 +158,18 @@ class StoreScanner:
     async def _count(
         self, counter: Counter, bound: ReadBound, *, revision: Revision, limit: int
     ) -> tuple[int, str | None]:
-        """Count values; how many, and the key at which to go on."""
+        """Count values; return their number, and the key at which to continue."""
         monotonic, scanned, items_next = self._clock.monotonic, 0, READ_ITEMS_FIRST
         until = monotonic() + PAGE_SECONDS_MAX
         span = bound.first
         while True:
             wanted = min(items_next, limit - scanned)
-            if not self.others.are_none():
-                wanted = min(wanted, BESIDE_OTHERS_ITEMS)
+            if not self.foreground.is_idle():
+                wanted = min(wanted, FOREGROUND_ITEMS)
             began = monotonic()
             found = await self._storage.range(span, limit=wanted, revision=revision)
             items = found.items
-            # A store that is busy with this read makes others wait, too.
+            # The read also delays other requests to the store.
             await self._rest(READ_REST_FACTOR * (monotonic() - began))
             await self._count_items(counter, items)
             scanned += len(items)
@@ -208,7 +207,7 @@ class StoreScanner:
         except CannotOpen:
             counter.add_as(item.key, stored, created=item.created)
             return stored
-        # The form and version of what is inside, and what the envelope says of the key.
+        # The form and version of the decrypted value, and the key that the envelope names.
         plain = _read_stored(opened.value)
         found = stored._replace(
             form=plain.form,
@@ -220,7 +219,7 @@ class StoreScanner:
         return found
 
     def _takes_plain(self, group: ValueGroup) -> bool:
-        """Whether this server reads values that are not encrypted at the keys of a group."""
+        """Return whether this server reads plaintext values at the keys of a group."""
         if self._keys is None:
             return True
         try:
@@ -230,19 +229,19 @@ class StoreScanner:
         return True
 
     async def _rest(self, worked_seconds: float) -> None:
-        """Give requests the loop for as long as this scan has had it."""
-        if self.others.are_none():
+        """Yield the event loop to requests for as long as this scan has used it."""
+        if self.foreground.is_idle():
             await self._clock.sleep(0)
         else:
             await self._clock.sleep(min(worked_seconds, REST_SECONDS_MAX))
 
     async def _contradictions(self, counter: Counter, revision: Revision) -> list[Contradiction]:
-        """Values in versions, or under encryption keys, that their StorageState, at the same
-        revision, does not list.
+        """Return values in versions, or under encryption keys, that their StorageState at the same
+        revision does not list.
 
         Servers list a version and a key in the transaction that lets them write with it, so a state
-        lists at any revision whatever is stored then, also in the middle of a key rotation. A state
-        that is missing or lists "Unknown" claims nothing.
+        lists at any revision everything that is stored then, also in the middle of a key rotation.
+        A state that is missing or lists "Unknown" makes no claim.
         """
         found: list[Contradiction] = []
         claims: dict[GroupResource, PersistedVersions | None] = {}
@@ -270,7 +269,7 @@ class StoreScanner:
         return found
 
     async def _claim(self, resource: GroupResource, revision: Revision) -> PersistedVersions | None:
-        """What a StorageState lists; None: it makes no claim."""
+        """Return the content of a StorageState; None: it makes no claim."""
         item = await self._storage.get(Key(f"{STATES_PREFIX}{resource}"), revision=revision)
         if item is None:
             return None
@@ -302,18 +301,18 @@ class StoreScanner:
     async def _definitions(self, revision: Revision) -> list[ScannedDefinition]:
         return [
             ScannedDefinition(
-                name=item.key.removeprefix(_DEFINITIONS_PREFIX),
+                name=item.key.removeprefix(_CRDS_PREFIX),
                 uid=_uid(item.value),
                 create_revision=item.created,
             )
-            async for item in items_below(self._storage, _DEFINITIONS_PREFIX, revision=revision)
+            async for item in items_below(self._storage, _CRDS_PREFIX, revision=revision)
         ]
 
 
 class BackgroundScan:
-    """Scans the whole store from time to time, on the server that leads.
+    """Scans the whole store at an interval, on the server that collects first.
 
-    So a contradiction is found also where no person asks. Pages are small, with pauses in between.
+    It finds contradictions without a client's request. Pages are small, with pauses in between.
     """
 
     def __init__(
@@ -327,15 +326,15 @@ class BackgroundScan:
         self._scanner = scanner
         self._clock = clock
         self._interval_seconds = interval_seconds
-        self._leads = collects_first
+        self._collects_first = collects_first
         self.completed_at: float | None = None
-        """When a scan was last completed here, in seconds since 1970."""
+        """Time of the last completed scan of this server, in seconds since 1970."""
         self.values = 0
-        """Values of that scan."""
+        """Number of values of that scan."""
 
     async def step(self) -> float:
-        """One scan, if this server leads; how long to wait before the next."""
-        if not self._leads():
+        """Scan once, if this server collects first; return the seconds until the next scan."""
+        if not self._collects_first():
             return min(self._interval_seconds, NOT_LEADING_SECONDS)
         try:
             self.values = await self._scan()
@@ -376,15 +375,15 @@ def _count(place: ValueLocation, group: ValueGroup, *, takes_plain: bool) -> Sto
 
 
 def _key_of(place: ValueLocation) -> str:
-    """The id of the encryption key; without the fingerprint, if it was not decrypted; empty: it is
-    not encrypted."""
+    """Return the id of the encryption key, without the fingerprint if the value was not decrypted;
+    empty: not encrypted."""
     return place.key_id or ":".join(_key_parts(place))
 
 
 def _unlisted_key(place: ValueLocation, claimed: PersistedVersions) -> str:
-    """The encryption key of values, if a state does not list it; empty: it does."""
+    """Return the encryption key of values if a state does not list it; empty: it does."""
     if place.stored in (UNREADABLE, UNREADABLE_SEAL):
-        return ""  # not objects, or damaged before the name of a key
+        return ""  # Not objects, or damaged before the name of a key.
     key = _key_of(place) or IDENTITY
     # A value that was not decrypted names its key without the fingerprint.
     names = (each[: len(key) + 1] for each in claimed.keys if place.stored.form == "encrypted")
@@ -392,7 +391,7 @@ def _unlisted_key(place: ValueLocation, claimed: PersistedVersions) -> str:
 
 
 def _key_parts(place: ValueLocation) -> Iterator[str]:
-    """What an encrypted value that was not decrypted names as its key."""
+    """Yield the parts of the key id that an undecrypted value names."""
     stored = place.stored
     if stored.form == "encrypted" or not stored.provider:
         yield stored.provider or "unknown"
@@ -411,10 +410,10 @@ def _problem(place: ValueLocation, *, takes_plain: bool) -> Problem:
 
 
 def _read_stored(value: bytes) -> Stored:
-    """How a value that is not encrypted is stored, and whether a server can decode it.
+    """Return how an unencrypted value is stored, and whether a server can decode it.
 
-    A protobuf message is decoded as servers do when they read it: its framing alone does not tell
-    a damaged text, time or quantity. The message of a type that is not built in is not decodable.
+    A protobuf message is decoded completely, because its framing alone does not reveal a damaged
+    text, time or quantity. A message of a type that is not built in is not decodable.
     """
     stored = read_value(value)
     if stored.form != "protobuf":

@@ -1,12 +1,12 @@
-"""What a server that does not report (mode `off`) does to each StorageState before its first write.
+"""Marks every StorageState before a server that does not report (mode `off`) writes.
 
-The state lists "Unknown" from then on. A mark that outlives the server was written when it joined
-(`records.UNREPORTED_KEY`): whatever becomes of the state while the server runs, the next server
-that reports finds that the state does not take the mark into account, and adds "Unknown" again
+The state then lists "Unknown". A mark that stays in the store after the server was written when it
+joined (`records.UNREPORTED_KEY`). If the state changes while the server runs, the next server that
+registers finds that the state does not account for the mark, and adds "Unknown" again
 (`changes.change`).
 
-Not here: how agreements are unset before (`garbage_collector`), and what guards the server's own
-writes.
+Not here: the earlier removal of agreements (`garbage_collector`), and the guards of the server's
+own writes.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from restow.storageversion.rules import UNKNOWN_HASH, are_remote
 MARK_ATTEMPTS_MAX: Final = 20
 CATCH_UP_SECONDS: Final = 2.0
 _RUNNING: Final = " running"
-"""Behind the id of the server in the mark of a state: it may write now. So it equals no id, and the
-next server that reports adds "Unknown" again."""
+"""Suffix of the server id in the mark of a state: the server may write now. The mark then equals no
+id, so that the next server that registers adds "Unknown" again."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,17 +49,17 @@ logger = logging.getLogger(__name__)
 async def mark_states(
     storage: Storage, mirror: Mirror, membership: Membership, clock: Clock
 ) -> None:
-    """Have every StorageState list "Unknown". Raises a StorageError, or `MembershipLost`.
+    """Add "Unknown" to every StorageState. Raises a StorageError, or `MembershipLost`.
 
-    A missing state is created as unknown by the next server that reports.
+    The next server that registers creates a missing state with "Unknown".
     """
     for item in mirror.under(STATES_PREFIX):
-        await clock.sleep(0)  # there may be thousands
+        await clock.sleep(0)  # Yield: there may be thousands of states.
         try:
             name = name_of(GroupResource.parse(item.key.removeprefix(STATES_PREFIX)))
             await _mark_state(storage, mirror, membership, name)
         except (InvalidName, StoreDamaged) as error:
-            logger.warning("%s is not marked as unknown: %s", item.key, error)
+            logger.warning('cannot add "Unknown" to %s: %s', item.key, error)
 
 
 async def _mark_state(storage: Storage, mirror: Mirror, membership: Membership, name: str) -> None:
@@ -73,15 +73,15 @@ async def _mark_state(storage: Storage, mirror: Mirror, membership: Membership, 
             return
         if isinstance(outcome, Refused) and outcome.guard == Present(server_key(own)):
             await membership.check()
-            raise MembershipLost(f"the key of {own} is gone")
+            raise MembershipLost(f"the membership key of {own} is gone")
         revision = outcome.revision if isinstance(outcome, Refused) else await storage.revision()
         await mirror.reach(revision, seconds=CATCH_UP_SECONDS)
     raise Unavailable(f"the StorageState of {name} was changed {MARK_ATTEMPTS_MAX} times")
 
 
 def _marking(view: MirrorView, own: ServerId) -> Transaction | None:
-    """None: there is nothing to mark. A state that lists "Unknown" is written all the same: a
-    controller that would narrow it by what was read before must not succeed."""
+    """Return the transaction that marks a state; None: there is nothing to mark. A state that lists
+    "Unknown" is written too, so that a narrowing computed from an earlier read fails."""
     if view.state is None or view.state_item is None or are_remote(view.report.entries):
         return None
     known = view.state.state

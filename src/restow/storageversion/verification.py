@@ -1,19 +1,18 @@
-"""What servers conclude from passes of the server-side rewrite: they narrow or widen the
-StorageState themselves.
+"""Updates of the StorageState by servers after a pass of the server-side rewrite.
 
-    a whole pass under one epoch found nothing to rewrite -> only the target hash and key are left
+    a whole pass under one epoch found nothing to rewrite -> only the target hash and key stay
                                                              in the state, and the pass is recorded
     an object could not be rewritten                      -> "Unknown" is added
 
 Both are one transaction. Narrowing is guarded by the revisions of the epoch, of the StorageVersion
-and of the StorageState, so it happens only under the agreement that the pass was made under, and
-overwrites nothing that was recorded since. Clients cannot do it in the place of a server
-(`restow.registry.ownership`): no condition or annotation of a migration is evidence.
+and of the StorageState, so it happens only under the agreement of the pass, and overwrites no newer
+record. Clients cannot narrow a state (`restow.registry.ownership`): no condition or annotation of a
+migration is evidence.
 
 The record is the annotation `coordination.restow.dev/verified` of the StorageState. It describes
-the last verifying pass; it says nothing of the present once the epoch has changed.
+the last verifying pass; once the epoch has changed, it does not describe the present.
 
-Not here: what a clean pass is (`rewrite`).
+Not here: how a pass is run (`rewrite`).
 """
 
 from __future__ import annotations
@@ -38,25 +37,25 @@ from restow.storageversion.records import decode_epoch, epoch_key
 from restow.storageversion.rules import UNKNOWN_HASH, Agreement
 
 ATTEMPTS_MAX: Final = 16
-"""The trigger and other servers write the state as well."""
+"""The trigger and other servers write the state concurrently."""
 
 
 class CleanPass(NamedTuple):
-    """A pass over all objects of a resource in which nothing was left to rewrite."""
+    """A pass over all objects of a resource that found no stale object."""
 
     target: Agreement
     epoch: int
-    """That of every page."""
+    """The epoch of every page."""
     revision: int
     """The store revision at which the last page was read."""
     migration_uid: str
 
 
 async def record_clean_pass(storage: Storage, name: str, found: CleanPass) -> bool:
-    """Narrow the state of a resource to the target; whether its state says so now.
+    """Narrow the state of a resource to the target; return whether the state is narrowed now.
 
     False if the agreement has changed, the servers vote with the loose guarantee, or there is no
-    state. `name` is that of the StorageVersion.
+    state. `name` is the name of the StorageVersion.
     """
     for _ in range(ATTEMPTS_MAX):
         epoch = await storage.get(epoch_key(name))
@@ -68,7 +67,7 @@ async def record_clean_pass(storage: Storage, name: str, found: CleanPass) -> bo
         if (agreed.epoch, agreed.agreement) != (found.epoch, found.target):
             return False
         if any(entry.loose_seconds for entry in decode_report(report).report.entries):
-            return False  # A server may still write as before: only a census tells.
+            return False  # A server may still write the previous version: only a census can verify.
         value = _narrowed(
             state,
             found,
@@ -77,14 +76,14 @@ async def record_clean_pass(storage: Storage, name: str, found: CleanPass) -> bo
         if value == state.value:
             return True
         guards = tuple(RevisionIs(item.key, item.revision) for item in (epoch, report, state))
-        # After an unknown outcome the next attempt finds what has happened.
+        # After an unknown outcome the next attempt reads whether it was committed.
         if isinstance(await storage.commit(Transaction(guards, (Put(state.key, value),))), Done):
             return True
     return False
 
 
 async def record_failures(storage: Storage, name: str) -> None:
-    """Add "Unknown" to the state of a resource of which an object could not be rewritten."""
+    """Add "Unknown" to the state of a resource with an object that could not be rewritten."""
     for _ in range(ATTEMPTS_MAX):
         item = await storage.get(state_key(name))
         if item is None:
@@ -100,7 +99,7 @@ async def record_failures(storage: Storage, name: str) -> None:
 
 
 def _narrowed(item: Item, found: CleanPass, target_hash: str) -> bytes:
-    """The state after the pass; as it is, if an earlier pass of the migration has narrowed it."""
+    """Return the state after the pass; unchanged if the migration has already narrowed it."""
     stored = decode_state(item)
     state = stored.state
     key = found.target.key_id or IDENTITY
@@ -124,7 +123,7 @@ def _narrowed(item: Item, found: CleanPass, target_hash: str) -> bytes:
 
 
 def _is_recorded(text: object, record: dict[str, object]) -> bool:
-    """Whether an annotation says the same, at whatever revision."""
+    """Return whether an annotation equals the record, except for its revision."""
     try:
         known = orjson.loads(text) if isinstance(text, str) else None
     except orjson.JSONDecodeError:

@@ -1,6 +1,6 @@
-"""Ballots as the API objects in which they are stored, and where each resource's is.
+"""Codec of votes, which are stored as API objects, and an index of their keys.
 
-A ballot is called `<group>.<version>.<resource>` by the version selected when it was made, and
+A vote is named `<group>.<version>.<resource>` after the version selected when it was created, and
 keeps that name. So it is found by an index, not by its key.
 """
 
@@ -28,14 +28,14 @@ VOTES_PREFIX: Final = root_of(wire.GROUP, wire.KIND)
 
 @dataclass(frozen=True, slots=True)
 class StoredVote:
-    """A ballot with the metadata of its object."""
+    """A vote with the metadata of its object."""
 
     vote: Vote
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 class VoteIndex:
-    """Where the ballot of each resource is."""
+    """Index of the key of each resource's vote."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
@@ -60,13 +60,13 @@ class VoteIndex:
 
 
 def name_of_vote(key: Key) -> str:
-    """The resource that a ballot is about."""
+    """Return the name of the resource that a vote belongs to."""
     group, _, resource = key.removeprefix(VOTES_PREFIX).rpartition(".")
     return f"{group.rpartition('.')[0]}.{resource}"
 
 
 def vote_key(name: str, selected: str) -> Key:
-    """Where a ballot is made in which a version is selected from the first."""
+    """Return the key of a new vote with this first selected version."""
     group, resource = resource_of_name(name)
     version = GroupVersion.parse(selected).version
     return Key(f"{VOTES_PREFIX}{group or CORE_GROUP}.{version}.{resource}")
@@ -76,7 +76,7 @@ def decode_vote(item: Item) -> StoredVote:
     try:
         found = msgspec.json.decode(item.value, type=wire.StorageVersionVote)
     except msgspec.MsgspecError as error:
-        raise StoreDamaged(f"{item.key} holds no StorageVersion: {error}") from error
+        raise StoreDamaged(f"{item.key} holds no StorageVersionVote: {error}") from error
     candidates = tuple(
         Candidate(ServerId(candidate.api_server_id), candidate.preferred_version)
         for candidate in found.candidate_versions

@@ -1,10 +1,10 @@
-"""The rules of the vote, pure: which version is selected, and when that changes.
+"""The rules of the vote as pure functions: which version is selected, and when it changes.
 
-A *ballot* holds the version that was selected and each server's candidate. It changes only when all
-servers that take part want the same. A server that is on its way up holds a change back, since it
-may want something else; one that writes without having voted does so too.
+A *vote* holds the selected version and each server's candidate version. The selection changes only
+when the candidates of all participating servers are equal. A starting server prevents a change,
+since its candidate may differ; so does a server that writes without having voted.
 
-Not here: in which transaction a ballot changes (`registration_planner`).
+Not here: in which transaction a vote changes (`registration_planner`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from restow.storageversion.rules import StorageVersionEntry
 
 
 class Candidate(NamedTuple):
-    """What one server would like to write."""
+    """The version that one server prefers to write."""
 
     server_id: ServerId
     preferred: str
@@ -33,11 +33,11 @@ class Vote:
 
 
 Members = Mapping[ServerId, ServerRecord | None]
-"""The servers that live; None stands for one that cannot be understood."""
+"""The participating servers; None stands for one with an unreadable record."""
 
 
 def with_candidate(vote: Vote, candidate: Candidate) -> Vote:
-    """The ballot with this candidate in place of its server's earlier one, or at the end."""
+    """Return the vote with this candidate in place of its server's earlier one, or at the end."""
     others = vote.candidates
     if any(other.server_id == candidate.server_id for other in others):
         found = tuple(candidate if o.server_id == candidate.server_id else o for o in others)
@@ -47,24 +47,24 @@ def with_candidate(vote: Vote, candidate: Candidate) -> Vote:
 
 
 def drop_stale_candidates(vote: Vote, members: Collection[ServerId]) -> Vote:
-    """The ballot without the candidates of servers that are gone."""
+    """Return the vote without the candidates of servers that are gone."""
     found = tuple(candidate for candidate in vote.candidates if candidate.server_id in members)
     return replace(vote, candidates=found)
 
 
 def counted(vote: Vote, members: Members, entries: Iterable[StorageVersionEntry]) -> Vote:
-    """The ballot with the version selected that follows from its candidates."""
-    wanted = {candidate.preferred for candidate in vote.candidates}
+    """Return the vote with the selected version that follows from its candidates."""
+    preferred = {candidate.preferred for candidate in vote.candidates}
     voters = {candidate.server_id for candidate in vote.candidates}
-    if len(wanted) != 1 or holding_back(voters, members, entries):
+    if len(preferred) != 1 or holding_back(voters, members, entries):
         return vote
-    return replace(vote, selected=wanted.pop())
+    return replace(vote, selected=preferred.pop())
 
 
 def holding_back(
     voters: Collection[ServerId], members: Members, entries: Iterable[StorageVersionEntry]
 ) -> list[ServerId]:
-    """The servers because of which a selection does not change: on their way, or without a vote."""
+    """Return the servers that prevent a change of the selection: starting, or without a vote."""
     writers = {entry.server_id for entry in entries}
     return [
         server_id
@@ -77,10 +77,10 @@ def holding_back(
 def first_selection(
     preferred: str, own: ServerId, members: Members, entries: Iterable[StorageVersionEntry]
 ) -> str | None:
-    """What the first voter selects among servers that do not vote; None: it must wait.
+    """Return the version that the first voter selects beside non-voters; None: it must wait.
 
-    They write what they like, so it may only be what all of them have reported. One that has
-    reported nothing, and might write all the same, is to be waited for.
+    Non-voters write the version that they prefer, so it can only be the one that all of them have
+    reported. The voter waits for a server that has no entry and may still write.
     """
     others = {server_id: record for server_id, record in members.items() if server_id != own}
     reported = {entry.server_id: entry.encoding_version for entry in entries}

@@ -32,7 +32,7 @@ def test_votes_need_the_store_of_the_main_servers(tmp_path: Path) -> None:
     before, after = (kinds_file(tmp_path, each, group=GROUP) for each in ("v1", "v1beta1"))
     with ServerProcess(tmp_path / "main", arguments=VOTE) as main:
         alone = AggregatedProcess(tmp_path / "alone", main=main, kinds=before, arguments=VOTE)
-        with pytest.raises(ProcessFailed, match="store of its own coordinates in mode 'report'"):
+        with pytest.raises(ProcessFailed, match="its own store coordinates in mode 'report'"):
             alone.start()
         old = AggregatedProcess(tmp_path / "old", main=main, kinds=before, store=main.store)
         with pytest.raises(ProcessFailed, match="but others run in strict"):

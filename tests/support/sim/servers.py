@@ -229,7 +229,7 @@ class SimServer:
         keys = None if self.encryption is None else self.encryption.keys
         membership = MembershipOptions(
             host=self.place,
-            notes=LeaseNotes(foundation.metrics, keys),
+            extra_annotations=LeaseNotes(foundation.metrics, keys),
             release=catalog.name,
             mode=options.mode,
             lease_seconds=options.lease_seconds,

@@ -16,7 +16,7 @@ async def test_a_refused_encryption_file_is_on_the_lease_and_in_a_scan() -> None
     runtime = Runtime.simulated("refused")
     storage = await open_storage("memory:", runtime)
     keys = ReloadedKeys("/etc/keys.yaml", runtime)
-    options = MembershipOptions(host="here", notes=LeaseNotes(Metrics(), keys))
+    options = MembershipOptions(host="here", extra_annotations=LeaseNotes(Metrics(), keys))
     membership = Membership(storage, runtime, options)
     load = ForegroundLoad(runtime.clock.monotonic)
     scanner = StoreScanner(storage, None, runtime.clock, load)

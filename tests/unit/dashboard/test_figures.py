@@ -67,7 +67,7 @@ async def test_the_lease_carries_them_from_renewal_to_renewal() -> None:
     runtime = Runtime.simulated("figures")
     storage = await open_storage("memory:", runtime)
     metrics = Metrics()
-    options = MembershipOptions(host="here", release="x", notes=LeaseNotes(metrics))
+    options = MembershipOptions(host="here", release="x", extra_annotations=LeaseNotes(metrics))
     membership = Membership(storage, runtime, options)
     await membership.join()
     metrics.count(GET, 0.002)

@@ -64,7 +64,7 @@ async def check_fence(it: Rewriting) -> None:
             await MemoryStorage.commit(it.world.storage, Transaction(writes=(Delete(key),)))
 
     it.line.before = take_away
-    with pytest.raises(Aborted, match="may not be written"):
+    with pytest.raises(Aborted, match="may no longer write"):
         await it.page()
     assert await it.versions() == {V1: 20}
 

@@ -249,7 +249,7 @@ async def test_what_is_defined_and_what_is_not_do_not_mix(tmp_path: Path) -> Non
         await world.clock.advance(SOON_SECONDS)
         resource = next(r for r in servers[0].catalog if r.kind.kind == KIND)
         stranger = await world.started("x+1")
-        with pytest.raises(NotSettled, match="as a CustomResourceDefinition says"):
+        with pytest.raises(NotSettled, match="from a CustomResourceDefinition"):
             await world.run(stranger.coordinator.registrar.register(replace(resource, origin=None)))
         registration = servers[0].coordinator.custom_registration
         assert not registration.hosted_otherwise(GROUP, PLURAL)

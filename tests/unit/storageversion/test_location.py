@@ -102,7 +102,7 @@ async def test_a_server_that_starts_alone_finds_objects_of_the_other_scope(
         await world.run(one.stop())
         two = await refused(world, second, mode)
         why = two.coordinator.pending(two.resource()) or ""
-        assert "has 1 values where this server does not look" in why
+        assert "has 1 values under keys of another scope" in why
         assert KEYS[first] in why
         assert LOCATIONS[second] in why
         await two.kill()

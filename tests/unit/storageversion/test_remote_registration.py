@@ -18,7 +18,7 @@ from restow.storageversion.coordinator_parts import CoordinatorOptions
 from restow.storageversion.errors import ModeRefused, NotReported
 from restow.storageversion.identity import ServerId, server_key
 from restow.storageversion.membership import MembershipOptions
-from restow.storageversion.remote_reconciler import LOOK_SECONDS
+from restow.storageversion.remote_reconciler import RECONCILE_SECONDS
 from restow.storageversion.remote_registration import (
     Remote,
     check_not_reported,
@@ -250,7 +250,7 @@ async def test_a_late_report_changes_nothing(tmp_path: Path) -> None:
         await world.run(starting)
         known = (await world.report()).entries
         met = await way.deliver_late()
-        assert "has said something newer" in str(met[0])
+        assert "has reported a newer entry" in str(met[0])
         assert (await world.report()).entries == known
         await world.run(server.write("a"))
 
@@ -294,7 +294,7 @@ async def test_a_store_is_forgotten_by_name_only(tmp_path: Path) -> None:
         assert await world.said() == {server.id: V1}
         assert await forget_store(way, [NAME], store=world.store_id) == 1
         assert await world.said() == {}
-        await world.clock.advance(LOOK_SECONDS + 10)
+        await world.clock.advance(RECONCILE_SECONDS + 10)
         assert await world.said() == {server.id: V1}
         await server.write("written")
 
@@ -341,7 +341,7 @@ async def test_a_main_server_does_not_host_what_others_report(tmp_path: Path) ->
         await world.clock.advance(10)
         pending = widgets.coordinator.pending(widgets.resource())
         assert pending is not None
-        assert "store of their own" in pending
+        assert "their own store" in pending
         assert set(await world.said()) == {server.id}
         starting.cancel()
 
@@ -352,7 +352,7 @@ async def test_it_coordinates_in_one_mode_only(tmp_path: Path, mode: str) -> Non
     async with open_remote_world(tmp_path) as world:
         membership = MembershipOptions(host="h", mode=mode)  # type: ignore[arg-type]
         remote = Remote(main=world.way(), store=world.store_id)
-        with pytest.raises(ModeRefused, match="the main servers have to be told"):
+        with pytest.raises(ModeRefused, match="must report to the main servers"):
             Coordinator(
                 world.storage,
                 world.own.catalogs["x"],

@@ -1,4 +1,4 @@
-"""How many rewrites are under way at once: alone, and beside others."""
+"""How many rewrites are under way at once: alone, and beside foreground."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from restow.registry.store import ResourceStore
-from restow.storageversion.foreground_load import ALONE_SECONDS, ForegroundLoad
+from restow.storageversion.foreground_load import IDLE_SECONDS, ForegroundLoad
 from restow.storageversion.rewrite_page import (
-    BESIDE_OTHERS_MAX,
-    BESIDE_OTHERS_MIN,
+    FOREGROUND_COMMITS_MAX,
+    FOREGROUND_COMMITS_MIN,
     IN_FLIGHT_FIRST,
     IN_FLIGHT_MAX,
     IN_FLIGHT_MIN,
@@ -57,16 +57,16 @@ async def test_the_number_of_commits_under_way(
         assert pace.note(0.001) == 0
     assert pace.in_flight == IN_FLIGHT_MAX
     is_alone = False
-    assert pace.in_flight == BESIDE_OTHERS_MIN
+    assert pace.in_flight == FOREGROUND_COMMITS_MIN
     assert (pace.note(0.001), pace.note(60)) == (0.001, REST_SECONDS_MAX)
     for _ in range(1000):
         pace.note_late(0.0)
-    assert pace.in_flight == BESIDE_OTHERS_MAX
+    assert pace.in_flight == FOREGROUND_COMMITS_MAX
     for _ in range(1000):
         pace.note_late(1.0)
-    assert pace.in_flight == BESIDE_OTHERS_MIN
+    assert pace.in_flight == FOREGROUND_COMMITS_MIN
     is_alone = True
-    assert pace.in_flight > BESIDE_OTHERS_MAX
+    assert pace.in_flight > FOREGROUND_COMMITS_MAX
 
 
 async def test_beside_others_it_goes_slowly(
@@ -76,8 +76,8 @@ async def test_beside_others_it_goes_slowly(
     async with rewriting(tmp_path) as it:
         await fill(it.world, 200)
         under_way, most = 0, {True: 0, False: 0}
-        commit, others, requests = ResourceStore.rewrite, it.rewriter.others, 0
-        monkeypatch.setattr(others, "_asked", lambda: requests)
+        commit, foreground, requests = ResourceStore.rewrite, it.rewriter.foreground, 0
+        monkeypatch.setattr(foreground, "_request_count", lambda: requests)
 
         async def count(store: ResourceStore, plan: RewritePlan) -> Any:
             nonlocal under_way, requests
@@ -91,30 +91,30 @@ async def test_beside_others_it_goes_slowly(
 
         monkeypatch.setattr(ResourceStore, "rewrite", count)
         requests = 5
-        assert not others.are_none()
+        assert not foreground.is_idle()
         await it.world.clock.advance(10)
         assert (await it.page()).rewritten == 200
         await fill(it.world, 200)
         requests, it.line.lose = 6, "never"
         await it.world.clock.advance(10)
-        assert not others.are_none()
+        assert not foreground.is_idle()
         assert (await it.page()).rewritten == 200
-        assert most == {False: IN_FLIGHT_MAX, True: BESIDE_OTHERS_MAX}
+        assert most == {False: IN_FLIGHT_MAX, True: FOREGROUND_COMMITS_MAX}
 
 
 def test_who_others_are() -> None:
-    """Requests for a rewrite are no others; others are forgotten a moment after the last."""
+    """Requests for a rewrite do not count as foreground load, which soon ends."""
     now, requests = 0.0, 0
-    others = ForegroundLoad(lambda: now, asked=lambda: requests)
-    assert others.are_none()
+    foreground = ForegroundLoad(lambda: now, request_count=lambda: requests)
+    assert foreground.is_idle()
     requests += 1
-    others.note_own()
+    foreground.note_own()
     now += 1
-    assert others.are_none()
+    assert foreground.is_idle()
     requests += 1
     now += 1
-    assert not others.are_none()
-    now += ALONE_SECONDS / 2
-    assert not others.are_none()
-    now += ALONE_SECONDS
-    assert others.are_none()
+    assert not foreground.is_idle()
+    now += IDLE_SECONDS / 2
+    assert not foreground.is_idle()
+    now += IDLE_SECONDS
+    assert foreground.is_idle()

@@ -74,7 +74,7 @@ class RewriteHandler:
         self._rewriter = rewriter
 
     async def __call__(self, server: Server, context: Context) -> HttpResponse:
-        self._rewriter.others.note_own()
+        self._rewriter.foreground.note_own()
         if is_dry_run(context.info):
             raise status.bad_request("a rewrite has no dry run")
         return await self._rewrite(server, context, read_options(context))

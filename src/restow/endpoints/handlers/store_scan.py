@@ -44,7 +44,7 @@ async def scan_store(server: Server, context: Context) -> HttpResponse:
         raise status.method_not_allowed(resource.kind.group_resource, context.info.verb)
     if len(context.request.body) > BODY_BYTES_MAX:
         raise status.body_too_large(BODY_BYTES_MAX)
-    server.scanner.others.note_own()
+    server.scanner.foreground.note_own()
     return await _scan(server, server.scanner, context, read_object(context, resource))
 
 
