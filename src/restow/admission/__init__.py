@@ -1,33 +1,33 @@
-"""The last word on a write: plug-ins that are asked before an object is stored, or goes.
+"""Admission control: plug-ins that review or change an object before it is stored or deleted.
 
-They are asked about every create, update, patch and delete that comes through the API, those of a
-dry run too. Those that may change an object come before it is validated, the others once all else
-has been found to be good. Whoever has nothing against it returns.
+Plug-ins run for every create, update, patch and delete through the API, including dry runs.
+Mutating plug-ins run before the object is validated, validating plug-ins after all other checks
+have passed. A plug-in that accepts a write returns; one that rejects it raises.
 
-Not asked: about reads, about reviews, about what the server does of itself (housekeeping, what
-servers write to agree), and about the rewrite of a migration, which changes nothing about an
-object but the version that it is encoded in.
+Plug-ins do not run for reads, for reviews (such as SubjectAccessReview), for writes of the server
+itself (controllers, coordination between servers), or for the rewrite of a migration, which changes
+only the version in which an object is encoded.
 
 Not here: any plug-in.
 """
 
-from restow.admission.chain import Asked, Chain
+from restow.admission.chain import Chain, RequestAdmission
 from restow.admission.review import (
     Admission,
-    AtOnce,
     Attributes,
     Mutation,
+    ObjectCheck,
     Operation,
     WriteOf,
 )
 
 __all__ = [
     "Admission",
-    "Asked",
-    "AtOnce",
     "Attributes",
     "Chain",
     "Mutation",
+    "ObjectCheck",
     "Operation",
+    "RequestAdmission",
     "WriteOf",
 ]

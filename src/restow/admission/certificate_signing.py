@@ -1,12 +1,14 @@
-"""Requests for certificates: who has made them is told by the server, and who decides about them
-must be allowed to speak for the signer that they name.
+"""Admission of CertificateSigningRequests: the server records the requester, and approving or
+signing a request requires a right on the signer that it names.
 
-    create      the requester is written down; nobody asks to be signed as a master
-    approval    takes the verb `approve` on the signer
-    status      takes the verb `sign` on it, if a certificate or a condition changes
+    create      records the requester; refuses `system:masters` for the client signer
+    approval    requires the verb `approve` on the signer
+    status      requires the verb `sign` on it if a certificate or a condition changes
 
-A right on a signer is one on `signers` of `certificates.k8s.io` by the name of the signer, or by
-its domain: `example.com/*`. Not here: the form of a request (`restow.kinds.validation`).
+A right on a signer is a right on the resource `signers` of `certificates.k8s.io`, by the name of
+the signer or by its domain: `example.com/*`.
+
+Not here: validation of a request (`restow.kinds.validation`).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from restow.request.request_info import RequestInfo, access_question
 GROUP: Final = "certificates.k8s.io"
 REQUESTS: Final = "certificatesigningrequests"
 CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client"
-MASTERS: Final = "system:masters"
+MASTERS_GROUP: Final = "system:masters"
 
 _SIGNERS: Final = "signers"
 _VERBS: Final = {"approval": "approve", "status": "sign"}
@@ -31,8 +33,8 @@ _REQUESTER: Final = frozenset({"username", "uid", "groups", "extra"})
 
 
 class RequesterStamp:
-    """Writes down who has made a request. Satisfies `Mutation`; asked last, so that nobody else
-    says otherwise."""
+    """Record the requester in the spec of a new request. Satisfies `Mutation`. It runs last, so
+    that no other plug-in can change the requester."""
 
     def concerns(self, write: WriteOf) -> bool:
         return _is_ours(write) and write.operation == "CREATE" and not write.subresource
@@ -51,8 +53,9 @@ class RequesterStamp:
         return {**obj, "spec": spec}
 
 
-class SigningRights:
-    """Refuses what somebody may not decide, or nobody may ask for. Satisfies `Admission`."""
+class SignerPermissions:
+    """Refuse approvals, signatures and subjects that the user may not make. Satisfies
+    `Admission`."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
@@ -69,8 +72,8 @@ class SigningRights:
         assert obj is not None
         if old is None:
             _check_subject(attributes, _part(obj, "spec"))
-        elif attributes.subresource == "approval" or _is_decided(obj, old):
-            # By what is stored: a write that names another signer does not change it.
+        elif attributes.subresource == "approval" or _changes_certificate_status(obj, old):
+            # Use the stored signer name: a write of a subresource does not change it.
             self._check_right(attributes, str(_part(old, "spec").get("signerName") or ""))
         return None
 
@@ -92,14 +95,14 @@ def _check_subject(attributes: Attributes, spec: dict[str, Any]) -> None:
         found = parse_request(decoded(spec.get("request")))
     except ValueError as error:
         raise forbidden(attributes, f"failed to parse CSR: {error}") from None
-    if MASTERS in found.organizations:
+    if MASTERS_GROUP in found.organizations:
         raise forbidden(
-            attributes, f"use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed"
+            attributes, f"use of {CLIENT_SIGNER} signer with {MASTERS_GROUP} group is not allowed"
         )
 
 
-def _is_decided(obj: Object, old: Object) -> bool:
-    """Whether a write of the status says something that a signer says."""
+def _changes_certificate_status(obj: Object, old: Object) -> bool:
+    """Return whether a status update changes the certificate or the conditions."""
     now, before = _part(obj, "status"), _part(old, "status")
     return any(
         (now.get(name) or None) != (before.get(name) or None)

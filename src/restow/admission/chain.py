@@ -1,12 +1,12 @@
-"""All plug-ins of a server, asked in turn: first those that change an object, then the last word.
+"""The admission plug-ins of a server, called in order: first mutating, then validating plug-ins.
 
-    for each write    which plug-ins does it concern      -> none: it goes the short way
-    mutate            each in order, on what the one before has made of the object
+    for each write    find the plug-ins that handle it     -> none: admission is skipped
+    mutate            each in order, on the object as the previous one returned it
     review            each in order, on the object as it would be stored
 
-Which plug-ins a write concerns is remembered for all that are alike, so a write that concerns
-nobody costs one look. Nobody is given an old object that somebody else was given before: what one
-plug-in does to its copy is not seen by the next, nor stored.
+The plug-ins for a kind of write are cached by operation, resource, version and subresource, so a
+write that no plug-in handles costs one dictionary lookup. Each plug-in gets its own copy of the old
+object, so its changes to that copy are neither visible to the next plug-in nor stored.
 
 Not here: any plug-in.
 """
@@ -21,9 +21,9 @@ import orjson
 
 from restow.admission.review import (
     Admission,
-    AtOnce,
     Attributes,
     Mutation,
+    ObjectCheck,
     Operation,
     WriteOf,
     renamed,
@@ -38,69 +38,72 @@ from restow.request.bodies import complete
 from restow.request.context import Context
 
 KINDS_OF_WRITES_MAX: Final = 10_000
-"""Of which it is remembered whom they concern."""
+"""Maximum number of cached kinds of writes."""
 
-_Known = tuple[tuple[Mutation, ...], tuple[Admission, ...]] | None
+_Plugins = tuple[tuple[Mutation, ...], tuple[Admission, ...]] | None
 
 
 class Chain:
-    """The plug-ins of one server."""
+    """The admission plug-ins of one server."""
 
-    __slots__ = ("_admissions", "_at_once", "_known", "_mutations")
+    __slots__ = ("_admissions", "_mutations", "_object_checks", "_plugins_by_write")
 
     def __init__(
         self,
         mutations: Sequence[Mutation] = (),
         admissions: Sequence[Admission] = (),
         *,
-        at_once: Sequence[AtOnce] = (),
+        object_checks: Sequence[ObjectCheck] = (),
     ) -> None:
-        """`at_once` are asked about all that is created and updated, by others than masters."""
-        self._at_once = tuple(at_once)
+        """`object_checks` run for each object that is created or updated, except for users in
+        `system:masters`."""
+        self._object_checks = tuple(object_checks)
         self._mutations = tuple(mutations)
         self._admissions = tuple(admissions)
-        self._known: dict[tuple[str, str, str, str, str], _Known] = {}
+        self._plugins_by_write: dict[tuple[str, str, str, str, str], _Plugins] = {}
 
-    def asked(self, context: Context, operation: Operation) -> Asked | None:
-        """Who is asked about the writes of one request; None when it concerns nobody."""
+    def for_request(self, context: Context, operation: Operation) -> RequestAdmission | None:
+        """Return the plug-ins that handle the writes of one request, or None if there are none."""
         info = context.info
         key = (operation, info.resource, info.group, info.version, info.subresource)
         try:
-            known = self._known[key]
+            plugins = self._plugins_by_write[key]
         except KeyError:
-            known = self._find(key, context, operation)
-        return None if known is None else Asked(context, operation, *known)
+            plugins = self._find(key, context, operation)
+        return None if plugins is None else RequestAdmission(context, operation, *plugins)
 
     def check_of(self, context: Context) -> Check | None:
-        """What the store asks about each object of a request at once; None: nothing."""
-        if context.user.is_master or not self._at_once:
+        """Return the synchronous check of each object of a request, or None if there is none."""
+        if context.user.is_master or not self._object_checks:
             return None
         return partial(self._check, context)
 
     def _check(self, context: Context, obj: Object, old: Object | None) -> None:
-        for each in self._at_once:
+        for each in self._object_checks:
             each.check(context, obj, old)
 
-    def forget(self) -> None:
-        """Other writes may concern plug-ins than before."""
-        self._known.clear()
+    def invalidate(self) -> None:
+        """Clear the cache of which plug-ins handle which writes."""
+        self._plugins_by_write.clear()
 
     def _find(
         self, key: tuple[str, str, str, str, str], context: Context, operation: Operation
-    ) -> _Known:
+    ) -> _Plugins:
         assert context.resource is not None
         info = context.info
         write = WriteOf(operation, context.resource, info.version, info.subresource)
         mutations = tuple(each for each in self._mutations if each.concerns(write))
         admissions = tuple(each for each in self._admissions if each.concerns(write))
-        if len(self._known) >= KINDS_OF_WRITES_MAX:
-            self._known.clear()
-        found = self._known[key] = (mutations, admissions) if mutations or admissions else None
+        if len(self._plugins_by_write) >= KINDS_OF_WRITES_MAX:
+            self._plugins_by_write.clear()
+        found = self._plugins_by_write[key] = (
+            (mutations, admissions) if mutations or admissions else None
+        )
         return found
 
 
-class Asked:
-    """The plug-ins that one request concerns. `mutate` and `review` are for the store."""
+class RequestAdmission:
+    """The plug-ins that handle the writes of one request. The store calls `mutate` and `review`."""
 
     __slots__ = ("_admissions", "_context", "_mutations", "_operation")
 
@@ -117,18 +120,19 @@ class Asked:
         self._admissions = admissions
 
     async def mutate(self, obj: Object, old: Object | None, /, *, is_dry_run: bool) -> Object:
-        """The object to write in the place of this one: checked and defaulted like a body."""
+        """Return the object to write, validated and defaulted like a request body."""
         for plugin in self._mutations:
             attributes = self._attributes(obj, _copy(old), is_dry_run=is_dry_run)
             answer = await plugin.mutate(attributes)
             if answer is not None:
-                obj = self._taken_over(obj, answer)
+                obj = self._validated(obj, answer)
         return obj
 
     async def review_delete(
         self, _obj: Object | None, old: Object | None, /, *, is_dry_run: bool
     ) -> None:
-        """A delete has no object to change: who would change one is asked, and may refuse."""
+        """Run all plug-ins for a delete. A delete has no object to change, so a mutating plug-in
+        may only accept or refuse it."""
         for plugin in self._mutations:
             attributes = self._attributes(None, _copy(old), is_dry_run=is_dry_run)
             if await plugin.mutate(attributes) is not None:
@@ -139,20 +143,22 @@ class Asked:
         await self.review(None, old, is_dry_run=is_dry_run)
 
     async def review(self, obj: Object | None, old: Object | None, /, *, is_dry_run: bool) -> None:
-        """Raises what the first plug-in raises that does not want it."""
+        """Raise the error of the first plug-in that refuses the write."""
         for plugin in self._admissions:
             answer = plugin.review(self._attributes(obj, _copy(old), is_dry_run=is_dry_run))
             if answer is not None:
                 await answer
 
-    def _taken_over(self, obj: Object, answer: Object) -> Object:
-        """What a plug-in wants, as the object that the store is given."""
+    def _validated(self, obj: Object, answer: Object) -> Object:
+        """Validate and default the object that a plug-in returned."""
         context, resource = self._context, self._resource
         if context.info.subresource == "scale":
             spec = answer.get("spec")
             replicas = (spec.get("replicas") or 0) if isinstance(spec, dict) else None
             if type(replicas) is not int:
-                raise status.internal("an admission plug-in made spec.replicas no whole number")
+                raise status.internal(
+                    "an admission plug-in set spec.replicas to a value that is not an integer"
+                )
             return with_replicas(resource, context.info.version, obj, replicas)
         if path := renamed(obj, answer):
             raise status.internal(f"an admission plug-in attempted to change {path}")
@@ -162,7 +168,7 @@ class Asked:
         try:
             return complete(context, resource, answer, (), reports=False)
         except (StatusError, MachineryError) as error:
-            # The client is not to blame: it has sent something else.
+            # The client sent a valid object, so this is an internal error.
             raise status.internal(
                 f"an admission plug-in made the object invalid: {error}"
             ) from error

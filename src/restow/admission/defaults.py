@@ -1,12 +1,13 @@
-"""What new pods and claims get from other objects, or from how a cluster is used to work.
+"""Defaults of new pods and persistent volume claims that depend on other objects.
 
-    pods     the priority of their class; how long they stay on a node that is not well
-    claims   the class of volumes that is marked as the default
+    pods     priority and preemption policy of their PriorityClass, and tolerations for nodes
+             that are not ready or unreachable
+    claims   the default StorageClass
 
-It is filled in where a client says nothing. A class that is named must be there. Nothing runs here,
-but whoever reads a pod relies on these fields.
+Only missing fields are set. A PriorityClass that a pod names must exist. restow runs no pods, but
+clients that read a pod rely on these fields.
 
-Not here: what follows from an object alone (`restow.kinds.defaults`).
+Not here: defaults that depend on the object alone (`restow.kinds.defaults`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from restow.registry.resource import Object, Resource
 from restow.registry.store import ResourceStore
 
 TOLERATED_SECONDS: Final = 300
-_TROUBLES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_NODE_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _EVICTING: Final = ("NoExecute", "", None)
 _PREEMPTS: Final = "PreemptLowerPriority"
 _DEFAULT_CLASS: Final = (
@@ -35,7 +36,7 @@ class _Priority(NamedTuple):
 
 
 _NO_CLASS: Final = _Priority("", 0, _PREEMPTS)
-# Clusters have these from their first moment, whether somebody has stored them or not.
+# Built-in classes: they exist in every cluster, even if no object is stored for them.
 _BUILT_IN: Final = {
     "system-cluster-critical": _Priority("system-cluster-critical", 2_000_000_000, _PREEMPTS),
     "system-node-critical": _Priority("system-node-critical", 2_000_001_000, _PREEMPTS),
@@ -43,7 +44,7 @@ _BUILT_IN: Final = {
 
 
 class PodDefaults:
-    """Fills in new pods. Satisfies `Mutation`."""
+    """Set defaults of new pods. Satisfies `Mutation`."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog) -> None:
         self._store = store
@@ -57,7 +58,7 @@ class PodDefaults:
         assert obj is not None
         spec: dict[str, Any] = dict(obj.get("spec") or {})
         found = await self._priority(attributes, spec.get("priorityClassName") or "")
-        _check_said(attributes, spec, found)
+        _check_priority(attributes, spec, found)
         spec |= {"priority": found.value, "preemptionPolicy": found.policy}
         if found.name:
             spec["priorityClassName"] = found.name
@@ -80,7 +81,7 @@ class PodDefaults:
 
 
 class ClaimDefaults:
-    """Fills in new claims of volumes. Satisfies `Mutation`."""
+    """Set the default StorageClass of new persistent volume claims. Satisfies `Mutation`."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog) -> None:
         self._store = store
@@ -94,14 +95,14 @@ class ClaimDefaults:
         assert obj is not None
         spec: dict[str, Any] = obj.get("spec") or {}
         annotations = obj["metadata"].get("annotations") or {}
-        # The empty name is a choice too: no class at all.
+        # The empty name is a choice too: no StorageClass.
         if spec.get("storageClassName") is not None or _OLD_CLASS in annotations:
             return None
         classes = await _objects(self._store, self._catalog.of_kind(_STORAGE, "StorageClass"))
         marked = [each["metadata"] for each in classes if _is_default(each)]
         if not marked:
             return None
-        # The newest one, and of those of one moment the first by name.
+        # Choose the newest class; classes of the same age are ordered by name.
         marked.sort(key=lambda each: each["name"])
         newest = max(marked, key=lambda each: each.get("creationTimestamp") or "")
         return {**obj, "spec": {**spec, "storageClassName": newest["name"]}}
@@ -119,7 +120,7 @@ def _is_create_of(write: WriteOf, plural: str) -> bool:
 
 
 async def _objects(store: ResourceStore, resource: Resource | None) -> list[Object]:
-    """All objects of a kind that has few of them."""
+    """Return all objects of a kind that has few objects."""
     if resource is None:
         return []
     cache = await store.read(resource)
@@ -133,8 +134,8 @@ def _priority_of(obj: Object) -> _Priority:
     )
 
 
-def _check_said(attributes: Attributes, spec: dict[str, Any], found: _Priority) -> None:
-    """What a pod says itself must be what its class says. Raises 403."""
+def _check_priority(attributes: Attributes, spec: dict[str, Any], found: _Priority) -> None:
+    """Check that a pod's own priority and preemption policy match its class. Raises 403."""
     said, policy = spec.get("priority"), spec.get("preemptionPolicy")
     text = "must not be provided in pod spec; priority admission controller computed"
     if said is not None and said != found.value:
@@ -153,15 +154,15 @@ def _check_said(attributes: Attributes, spec: dict[str, Any], found: _Priority) 
 
 def _missing_tolerations(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     missing = []
-    for trouble in _TROUBLES:
+    for taint in _NODE_TAINTS:
         is_tolerated = any(
-            each.get("key") in (trouble, "", None) and each.get("effect") in _EVICTING
+            each.get("key") in (taint, "", None) and each.get("effect") in _EVICTING
             for each in given
         )
         if not is_tolerated:
             missing.append(
                 {
-                    "key": trouble,
+                    "key": taint,
                     "operator": "Exists",
                     "effect": "NoExecute",
                     "tolerationSeconds": TOLERATED_SECONDS,

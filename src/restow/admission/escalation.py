@@ -1,12 +1,15 @@
-"""Nobody gives more than they have: asked about each write of a role or binding.
+"""Privilege escalation check: runs for each write of a role or binding.
 
-Who writes a role must hold all of its rules, or have the right to `escalate`; who writes a binding
-must hold all rules of the role that it names, or have the right to `bind` that role. A cluster role
-that gathers others is for those who hold everything, because it may come to have anything.
+A user who writes a role must hold all of its rules, or have the verb `escalate` on it. A user who
+writes a binding must hold all rules of the role that it references, or have the verb `bind` on that
+role. A cluster role with an aggregation rule requires all rights, because any rule may be
+aggregated into it.
 
-Only masters are not asked. What finalizers and owners say may be changed without it, or nobody
-could clean up. A plug-in of admission, so that it is asked on every way on which an object is
-written, of a dry run too. Not here: what covers what (`restow.apimachinery.rbac`).
+Users in `system:masters` are exempt. Finalizers and owner references may be changed without the
+check, or garbage collection could not work. As an admission plug-in it runs for every write,
+including dry runs.
+
+Not here: which rules cover which (`restow.apimachinery.rbac`).
 """
 
 from __future__ import annotations
@@ -27,15 +30,22 @@ from restow.registry.resource import Object
 from restow.request.request_info import access_question
 
 MISSING_SHOWN_MAX: Final = 100
-"""How many lines of what is missing a refusal shows."""
+"""Maximum number of missing rules that an error message lists."""
 _KINDS: Final = frozenset({ROLES, CLUSTER_ROLES, BINDINGS, CLUSTER_BINDINGS})
 _NEEDS_ALL: Final = "must have cluster-admin privileges to use the aggregationRule"
-# What a write may change of what somebody else has given, besides the version that is compared.
-_UPKEEP: Final = ("ownerReferences", "finalizers", "selfLink", "managedFields", "resourceVersion")
+# Metadata that may change without the check.
+_EXEMPT_METADATA: Final = (
+    "ownerReferences",
+    "finalizers",
+    "selfLink",
+    "managedFields",
+    "resourceVersion",
+)
 
 
 class EscalationCheck:
-    """Refuses to give what is not held. Satisfies `Admission`."""
+    """Refuse roles and bindings that grant rights which the user does not hold. Satisfies
+    `Admission`."""
 
     def __init__(self, rbac: Rbac) -> None:
         self._rbac = rbac
@@ -47,12 +57,13 @@ class EscalationCheck:
     def review(self, attributes: Attributes) -> Awaitable[None] | None:
         if attributes.user.is_master or attributes.obj is None:
             return None
-        if attributes.old is not None and is_upkeep(attributes.obj, attributes.old):
+        if attributes.old is not None and changes_only_metadata(attributes.obj, attributes.old):
             return None
         return self._check(attributes, attributes.obj)
 
     async def _check(self, attributes: Attributes, obj: Object) -> None:
-        # Who has just been given something, or lost it, must not be judged by what they had.
+        # Wait for the latest roles and bindings, so that rights granted or removed just before
+        # count.
         await self._rbac.freshen()
         if attributes.resource.plural in (ROLES, CLUSTER_ROLES):
             self._check_role(attributes, obj)
@@ -61,24 +72,26 @@ class EscalationCheck:
 
     def _check_role(self, attributes: Attributes, obj: Object) -> None:
         info = attributes.context.info
-        if self._may(attributes, "escalate", info.resource, name=info.name):
+        if self._is_allowed(attributes, "escalate", info.resource, name=info.name):
             return
         self._check_held(attributes, rules_of(obj.get("rules")))
-        gathers = _gathers(obj) or (attributes.old is not None and _gathers(attributes.old))
-        if gathers and self._missing(attributes, rbac.EVERYTHING)[0]:
+        aggregates = _has_aggregation_rule(obj) or (
+            attributes.old is not None and _has_aggregation_rule(attributes.old)
+        )
+        if aggregates and self._missing(attributes, rbac.EVERYTHING)[0]:
             raise _forbidden(attributes, _NEEDS_ALL)
 
     def _check_binding(self, attributes: Attributes, obj: Object) -> None:
         role = msgspec.convert(obj.get("roleRef") or {}, RoleRef)
         plural = CLUSTER_ROLES if role.kind == "ClusterRole" else ROLES
-        if self._may(attributes, "bind", plural, name=role.name):
+        if self._is_allowed(attributes, "bind", plural, name=role.name):
             return
         rules = self._rbac.rules_of_role(role, attributes.namespace)
         if rules is None:
             raise status.not_found(GroupResource(GROUP, plural), role.name)
         self._check_held(attributes, rules)
 
-    def _may(self, attributes: Attributes, verb: str, plural: str, *, name: str) -> bool:
+    def _is_allowed(self, attributes: Attributes, verb: str, plural: str, *, name: str) -> bool:
         question = access_question(
             verb, group=GROUP, namespace=attributes.namespace, resource=plural, name=name
         )
@@ -87,11 +100,11 @@ class EscalationCheck:
     def _missing(
         self, attributes: Attributes, rules: tuple[PolicyRule, ...]
     ) -> tuple[list[PolicyRule], str]:
-        held, lack = self._rbac.rules_of(attributes.user, attributes.namespace)
-        return rbac.missing(held, rules), lack
+        held, resolution_errors = self._rbac.rules_of(attributes.user, attributes.namespace)
+        return rbac.missing(held, rules), resolution_errors
 
     def _check_held(self, attributes: Attributes, rules: tuple[PolicyRule, ...]) -> None:
-        missing, lack = self._missing(attributes, rules)
+        missing, resolution_errors = self._missing(attributes, rules)
         if not missing:
             return
         lines = sorted({rbac.description(each) for each in rbac.compact(missing)})
@@ -103,8 +116,8 @@ class EscalationCheck:
             f"user {rbac.quoted(user.name)} (groups={rbac.quoted_list(user.groups)}) is attempting"
             " to grant RBAC permissions not currently held:\n" + "\n".join(lines)
         )
-        if lack:
-            why += f"; resolution errors: [{lack}]"
+        if resolution_errors:
+            why += f"; resolution errors: [{resolution_errors}]"
         raise _forbidden(attributes, why)
 
 
@@ -114,15 +127,17 @@ def _forbidden(attributes: Attributes, why: str) -> status.StatusError:
     )
 
 
-def _gathers(role: Object) -> bool:
+def _has_aggregation_rule(role: Object) -> bool:
     return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
 
 
-def is_upkeep(new: Object, old: Object) -> bool:
-    """Whether a write changes nothing but who owns an object and what holds it."""
-    return bool(_without_upkeep(new) == _without_upkeep(old))
+def changes_only_metadata(new: Object, old: Object) -> bool:
+    """Return whether an update changes only owner references, finalizers and managed fields."""
+    return bool(_without_exempt_metadata(new) == _without_exempt_metadata(old))
 
 
-def _without_upkeep(obj: Object) -> Any:
-    metadata = {name: each for name, each in obj["metadata"].items() if name not in _UPKEEP}
+def _without_exempt_metadata(obj: Object) -> Any:
+    metadata = {
+        name: each for name, each in obj["metadata"].items() if name not in _EXEMPT_METADATA
+    }
     return {**obj, "metadata": metadata}

@@ -1,9 +1,9 @@
-"""Limit ranges: new pods get what those of their namespace say, and who asks too much is refused.
+"""LimitRanger: applies the LimitRanges of a namespace to new pods, resized pods and claims.
 
-Asked about new pods, pods that are resized, and claims of volumes. While there is no limit range at
-all, writes of them are not asked about; in a namespace that has none they cost one look.
+Missing requests and limits of containers are defaulted; objects outside a limit are refused. While
+no LimitRange exists, the plug-in handles no writes; in a namespace without one it costs one lookup.
 
-Not here: what a limit range says of an object (`restow.apimachinery.limit_ranges`).
+Not here: how a LimitRange applies to an object (`restow.apimachinery.limit_ranges`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from restow.registry.store_informer import StoreInformer
 
 
 class LimitRanges:
-    """All limit ranges there are. `start` it, `close` it."""
+    """All LimitRanges of the server. Call `start` before use and `close` at the end."""
 
     def __init__(
         self,
@@ -31,32 +31,33 @@ class LimitRanges:
         *,
         on_changed: Callable[[], None],
     ) -> None:
-        """`on_changed`: there is one now where there was none at all, or the other way round."""
+        """`on_changed` is called when the first LimitRange is created or the last one is
+        deleted."""
         self._on_changed = on_changed
         self._ranges: dict[str, dict[str, LimitRange]] = {}
         """By namespace and path."""
         resource = catalog.named("", "limitranges")
-        self._following: StoreInformer | None = None
+        self._informer: StoreInformer | None = None
         if resource is not None:
-            self._following = StoreInformer(store, resource, runtime, on_object=self._on_range)
+            self._informer = StoreInformer(store, resource, runtime, on_object=self._on_range)
 
     async def start(self) -> None:
-        """Know all that there are. Raises when they cannot be read."""
-        if self._following is not None:
-            await self._following.start()
+        """Read all LimitRanges. Raises when they cannot be read."""
+        if self._informer is not None:
+            await self._informer.start()
 
     async def close(self) -> None:
-        if self._following is not None:
-            await self._following.close()
+        if self._informer is not None:
+            await self._informer.close()
 
     def __bool__(self) -> bool:
         return bool(self._ranges)
 
     def of(self, attributes: Attributes) -> list[LimitRange]:
-        """Those that a write is held against, by name."""
+        """Return the LimitRanges that apply to a write, ordered by name."""
         here = self._ranges.get(attributes.namespace)
         old = attributes.old
-        # What is on its way out may be changed as that needs.
+        # An object that is being deleted may still be updated, for example to remove finalizers.
         if not here or (old is not None and old["metadata"].get("deletionTimestamp")):
             return []
         return [here[path] for path in sorted(here)]
@@ -75,10 +76,10 @@ class LimitRanges:
 
 
 class LimitDefaults:
-    """Gives containers what they do not say. Satisfies `Mutation`."""
+    """Set default requests and limits of containers. Satisfies `Mutation`."""
 
-    def __init__(self, known: LimitRanges) -> None:
-        self._known = known
+    def __init__(self, limit_ranges_here: LimitRanges) -> None:
+        self._known = limit_ranges_here
 
     def concerns(self, write: WriteOf) -> bool:
         return bool(self._known) and _is_of_pods(write)
@@ -91,10 +92,10 @@ class LimitDefaults:
 
 
 class LimitChecks:
-    """Refuses what asks too much, or too little. Satisfies `Admission`."""
+    """Refuse objects outside the limits. Satisfies `Admission`."""
 
-    def __init__(self, known: LimitRanges) -> None:
-        self._known = known
+    def __init__(self, limit_ranges_here: LimitRanges) -> None:
+        self._known = limit_ranges_here
 
     def concerns(self, write: WriteOf) -> bool:
         return bool(self._known) and (_is_of_pods(write) or _is_of_claims(write))

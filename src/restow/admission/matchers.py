@@ -1,10 +1,10 @@
-"""Which writes a webhook or a policy is about: rules of resources, selectors of labels.
+"""Matching of writes by webhooks and policies: resource rules, namespace and object selectors.
 
-A rule names groups, versions, resources and operations. With the match policy `Equivalent` it is
-also about the same objects in other versions, and in other groups that share their store; then
-what matches says in which version the objects are to be shown.
+A rule names groups, versions, resources and operations. With the match policy `Equivalent` it also
+matches the same objects in other versions, and in other groups that share their storage; a match
+returns the version in which the objects are to be sent.
 
-Not here: what is done about a match, and expressions.
+Not here: what follows a match, and CEL expressions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import Entry, WatchCache
 
 ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
-# Nobody is to be kept from taking away what keeps everybody from writing.
+# Exempt, so that a configuration which refuses all writes can still be deleted.
 _EXEMPT: Final = frozenset(
     {
         "mutatingadmissionpolicies",
@@ -38,24 +38,24 @@ _ANY: Final = "*"
 
 
 class Hosted(NamedTuple):
-    """A resource in one of its versions."""
+    """A resource in one of its served versions."""
 
     resource: Resource
     version: str
 
 
 def is_exempt(resource: Resource) -> bool:
-    """Whether neither webhooks nor policies have a say: what they are made of themselves."""
+    """Return whether webhooks and policies do not apply: their own configuration objects."""
     return resource.group == ADMISSION_GROUP and resource.plural in _EXEMPT
 
 
 def is_namespace(resource: Resource) -> bool:
-    """Whether it is the resource of namespaces themselves."""
+    """Return whether this is the Namespace resource."""
     return resource.plural == "namespaces" and not resource.group
 
 
 def equivalents(catalog: Catalog, write: WriteOf) -> tuple[Hosted, ...]:
-    """All ways to write the same part of the same objects, the way that was chosen first."""
+    """Return the equivalent resources and versions of a write, the requested one first."""
     resource = write.resource
     others = [each for each in catalog if each.root == resource.root and each.kind != resource.kind]
     return (
@@ -77,7 +77,7 @@ def _has(hosted: Hosted, subresource: str) -> bool:
 
 
 class CompiledMatchRule:
-    """One rule, compiled."""
+    """One compiled rule."""
 
     __slots__ = ("_groups", "_names", "_operations", "_resources", "_scope", "_versions")
 
@@ -93,7 +93,7 @@ class CompiledMatchRule:
         self._scope = rule.get("scope") or _ANY
 
     def covers(self, write: WriteOf, hosted: Hosted) -> bool:
-        """Whether it may be about such a write, whatever the name and the namespace."""
+        """Return whether the rule matches a kind of write, regardless of name and namespace."""
         if not _is_in(write.operation, self._operations):
             return False
         resource, version = hosted
@@ -107,12 +107,12 @@ class CompiledMatchRule:
         )
 
     def has_name(self, name: str) -> bool:
-        """Whether it is about an object of this name."""
+        """Return whether the rule matches an object name."""
         return not self._names or name in self._names
 
 
 class Matcher:
-    """Rules and selectors that say what a webhook, a policy or a binding is about."""
+    """The rules and selectors of a webhook, a policy or a binding."""
 
     __slots__ = ("_excluded", "_is_exact", "_namespaces", "_objects", "_rules")
 
@@ -125,7 +125,7 @@ class Matcher:
         namespace_selector: Object | None = None,
         object_selector: Object | None = None,
     ) -> None:
-        """No rules at all: it is about everything. Raises a 400 for a selector that is none."""
+        """`rules=None` matches everything. Raises a 400 for an invalid selector."""
         self._rules = None if rules is None else [CompiledMatchRule(each) for each in rules]
         self._excluded = [CompiledMatchRule(each) for each in excluded]
         self._is_exact = match_policy == "Exact"
@@ -134,57 +134,57 @@ class Matcher:
 
     @property
     def has_namespace_selector(self) -> bool:
-        """Whether `matches` must know the namespace."""
+        """Return whether `matches` needs the namespace object."""
         return bool(self._namespaces)
 
-    def may_concern(self, write: WriteOf, ways: Sequence[Hosted]) -> bool:
-        """Whether it may be about such a write; `ways` are its equivalents."""
+    def may_concern(self, write: WriteOf, targets: Sequence[Hosted]) -> bool:
+        """Return whether it may match a kind of write; `targets` are its equivalents."""
         if self._rules is None:
             return True
         return any(
-            rule.covers(write, hosted) for hosted in self._ways(ways) for rule in self._rules
+            rule.covers(write, hosted) for hosted in self._targets(targets) for rule in self._rules
         )
 
     def matches(
-        self, attributes: Attributes, ways: Sequence[Hosted], namespace: Object | None
+        self, attributes: Attributes, targets: Sequence[Hosted], namespace: Object | None
     ) -> Hosted | None:
-        """In which version it is about a write; None if it is not.
+        """Return the resource and version in which a write matches, or None.
 
-        `namespace` is that of the object, as it is stored.
+        `namespace` is the stored namespace of the object.
         """
         if self._namespaces and not self._selects_namespace(attributes, namespace):
             return None
         if self._objects and not self._selects_object(attributes):
             return None
-        if self._excluded and self._found(self._excluded, attributes, ways) is not None:
+        if self._excluded and self._found(self._excluded, attributes, targets) is not None:
             return None
-        return ways[0] if self._rules is None else self._found(self._rules, attributes, ways)
+        return targets[0] if self._rules is None else self._found(self._rules, attributes, targets)
 
-    def _ways(self, ways: Sequence[Hosted]) -> Sequence[Hosted]:
-        return ways[:1] if self._is_exact else ways
+    def _targets(self, targets: Sequence[Hosted]) -> Sequence[Hosted]:
+        return targets[:1] if self._is_exact else targets
 
     def _found(
-        self, rules: list[CompiledMatchRule], attributes: Attributes, ways: Sequence[Hosted]
+        self, rules: list[CompiledMatchRule], attributes: Attributes, targets: Sequence[Hosted]
     ) -> Hosted | None:
         write = attributes.write
         for rule in rules:
-            if rule.covers(write, ways[0]) and rule.has_name(attributes.name):
-                return ways[0]
+            if rule.covers(write, targets[0]) and rule.has_name(attributes.name):
+                return targets[0]
         for rule in rules:
-            for hosted in self._ways(ways)[1:]:
+            for hosted in self._targets(targets)[1:]:
                 if rule.covers(write, hosted) and rule.has_name(attributes.name):
                     return hosted
         return None
 
     def _selects_namespace(self, attributes: Attributes, namespace: Object | None) -> bool:
         if is_namespace(attributes.resource):
-            # A namespace that is just made or changed is asked for the labels that it will have.
+            # For a create or update of a namespace, use the labels that it will have.
             if attributes.obj is not None and not attributes.subresource:
                 namespace = attributes.obj
             else:
                 namespace = attributes.old
         elif not attributes.namespace:
-            return True  # what is in no namespace is not to be told apart by it
+            return True  # a cluster-scoped object matches every namespace selector
         return self._namespaces.matches(labels_of(namespace))
 
     def _selects_object(self, attributes: Attributes) -> bool:
@@ -195,21 +195,21 @@ class Matcher:
 
 
 class Namespaces:
-    """The namespaces of a server, to be looked up by who decides about what is in them."""
+    """Looks up namespaces for webhooks and policies."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog) -> None:
         self._store = store
         self._catalog = catalog
 
-    def known(self, name: str) -> Object | None:
-        """A namespace as it is known here, to look at; None: it is not known yet, or not there."""
+    def cached(self, name: str) -> Object | None:
+        """Return a namespace from the cache, read-only, or None if it is not in the cache."""
         resource = self._catalog.of_kind("", "Namespace")
         cache = None if resource is None else self._store.ready(resource)
         entry = None if cache is None else cache.get(name)
         return None if cache is None or entry is None else _parsed(cache, name, entry)
 
     async def get(self, name: str) -> Object:
-        """A namespace that was there when this was called. Raises 404."""
+        """Return a namespace after a consistent read. Raises 404."""
         resource = self._catalog.of_kind("", "Namespace")
         if resource is None:
             raise status.resource_not_found()
@@ -229,7 +229,7 @@ def _parsed(cache: WatchCache, name: str, entry: Entry) -> Object:
 
 
 def labels_of(obj: Object | None) -> Mapping[str, str]:
-    """The labels of an object."""
+    """Return the labels of an object."""
     metadata: Any = (obj or {}).get("metadata") or {}
     labels = metadata.get("labels")
     return labels if isinstance(labels, dict) else {}

@@ -1,13 +1,13 @@
-"""Expressions that take long: evaluated in threads, so that nobody else waits for them.
+"""Evaluation of expensive expressions in threads, so that they do not block the event loop.
 
-Each expression is first tried on the loop, where it may cost so much and no more: that is all that
-most need. One that costs more is begun anew in a thread. Only so many are in threads at once, one
-of each user, and whoever comes then waits for his turn; a thread is left when its work is done, not
-when nobody wants it any more. So one user's expressions take up some of the time of a server, and
-the loop goes on in between.
+Each expression is first evaluated on the event loop with a cost limit, which is enough for most.
+One that exceeds the limit is restarted in a thread. The number of threads is limited, with one per
+user; further evaluations wait in a queue. A thread keeps its slot until its work is done, even if
+the request has ended. So one user's expressions take a bounded share of the CPU, and the event loop
+stays responsive.
 
-What an expression asks others for while it runs is asked on the loop, where nothing changes in the
-middle of an answer.
+Authorization checks of an expression run on the event loop, where the data does not change while a
+check runs.
 
 Not here: what is evaluated (`policies_evaluation`, `webhooks_conditions`).
 """
@@ -28,36 +28,39 @@ from restow.apimachinery import status
 from restow.request.slots import SlotPool
 
 COST_ON_LOOP_MAX: Final = 10_000
-"""What one expression may cost, some milliseconds, before it is begun anew in a thread."""
-AT_ONCE_MAX: Final = 2
+"""Cost limit on the event loop, some milliseconds; above it an expression restarts in a thread."""
+THREADS_MAX: Final = 2
 WAIT_SECONDS_MAX: Final = 10.0
-"""How long to wait for a turn."""
+"""How long an evaluation waits for a thread."""
 ANSWER_SECONDS_MAX: Final = 5.0
-"""How long a thread waits for what it asks on the loop."""
-_TOO_MANY: Final = "too many requests wait for expressions that take long, please try again later."
+"""How long a thread waits for a call on the event loop."""
+_TOO_MANY: Final = (
+    "too many requests wait for the evaluation of expensive expressions, please try again later."
+)
 
 T = TypeVar("T")
 Q = TypeVar("Q")
 
 
 class OffloadedEvaluations:
-    """The threads of one server. Made when first needed; `close` it."""
+    """The evaluation threads of one server. They are created on first use; call `close` at the
+    end."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._clock = runtime.clock
-        pool = SlotPool(AT_ONCE_MAX, runtime.clock.monotonic, per_user_max=1)
-        self._line = SlotQueue(pool, runtime, refusal=_TOO_MANY)
+        pool = SlotPool(THREADS_MAX, runtime.clock.monotonic, per_user_max=1)
+        self._queue = SlotQueue(pool, runtime, refusal=_TOO_MANY)
         self._threads: ThreadPoolExecutor | None = None
         self._is_closed = False
 
     async def run(self, work: Callable[[], T], attributes: Attributes) -> T:
-        """Do something for a write that takes long. Raises what it raises; a 429 if there is no
-        turn for it, a 503 when the server stops, a 504 when the time of the request is over."""
+        """Evaluate in a thread and return the result. Re-raises its exceptions; raises a 429 if no
+        thread is free in time, a 503 when the server stops, a 504 at the request's deadline."""
         by_seconds = attributes.context.request.answer_by_seconds
-        slot = await self._line.enter(
+        slot = await self._queue.enter(
             attributes.user, seconds_max=WAIT_SECONDS_MAX, by_seconds=by_seconds
         )
-        pending = self._begin(work, slot)
+        pending = self._submit(work, slot)
         try:
             found = await asyncio.wrap_future(pending)
         except asyncio.CancelledError:
@@ -65,56 +68,57 @@ class OffloadedEvaluations:
                 raise _stopping() from None
             raise
         if self._clock.monotonic() >= by_seconds:
-            # The client has been told that nothing came of it.
+            # The client already received a timeout error.
             raise status.timeout(TOO_LATE)
         return found
 
-    def _begin(self, work: Callable[[], T], slot: QueuedSlot) -> Future[T]:
+    def _submit(self, work: Callable[[], T], slot: QueuedSlot) -> Future[T]:
         if self._is_closed:
             slot.leave()
             raise _stopping()
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="restow-expressions")
+            self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="restow-expressions")
         pending = self._threads.submit(work)
         _leave_when_done(slot, pending)
         return pending
 
     def close(self) -> None:
-        """Begin nothing more. What is under way ends by itself, and soon."""
+        """Start no new evaluations. Running ones end by themselves, within their cost limit."""
         self._is_closed = True
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def asked_on_loop(ask: Callable[[Q], T]) -> Callable[[Q], T]:
-    """The same, for whoever may ask from a thread; to be called on the loop."""
-    loop, home = asyncio.get_running_loop(), threading.get_ident()
+def called_on_loop(function: Callable[[Q], T]) -> Callable[[Q], T]:
+    """Return a function that calls `function` on this event loop from any thread. Call it on the
+    loop."""
+    loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
 
-    def asked(question: Q) -> T:
-        if threading.get_ident() == home:
-            return ask(question)
-        answer: Future[T] = Future()
+    def call(argument: Q) -> T:
+        if threading.get_ident() == loop_thread:
+            return function(argument)
+        result: Future[T] = Future()
 
-        def settle() -> None:
+        def run() -> None:
             try:
-                answer.set_result(ask(question))
-            except Exception as error:  # noqa: BLE001  (raised where it was asked)
-                answer.set_exception(error)
+                result.set_result(function(argument))
+            except Exception as error:  # noqa: BLE001  (re-raised in the calling thread)
+                result.set_exception(error)
 
         try:
-            loop.call_soon_threadsafe(settle)
-            return answer.result(ANSWER_SECONDS_MAX)
+            loop.call_soon_threadsafe(run)
+            return result.result(ANSWER_SECONDS_MAX)
         except (RuntimeError, TimeoutError):
             raise _stopping() from None
 
-    return asked
+    return call
 
 
 def _leave_when_done(slot: QueuedSlot, pending: Future[T]) -> None:
     loop = asyncio.get_running_loop()
 
     def leave(_done: Future[T]) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so no request waits for the slot
             loop.call_soon_threadsafe(slot.leave)
 
     pending.add_done_callback(leave)

@@ -1,15 +1,16 @@
-"""Who says that an object has owners must be allowed what the owners' end would do to it.
+"""OwnerReferencesPermissionEnforcement: checks the rights of a user who sets owner references.
 
-An object goes when its owners are gone. So whoever changes what is said of its owners must be
-allowed to delete it; who creates it need not be, as they could have left it. And an owner that is
-deleted in the foreground waits for those who say `blockOwnerDeletion`: whoever says that anew must
-be allowed to set finalizers of the owner, which would hold it as well.
+Garbage collection deletes an object when its owners are deleted. So a user who changes the owner
+references of an existing object must be allowed to delete it; a create needs no such right. The
+foreground deletion of an owner waits for dependents with `blockOwnerDeletion`; a user who sets that
+field must be allowed to update the `finalizers` subresource of the owner, which would block its
+deletion as well.
 
-Asked of each object that is written, on the short way too: so it is no plug-in like others, and
-says at once what it thinks. What leaves owners as they were costs one comparison. Masters are not
-asked, nor what the servers do of themselves.
+The check is synchronous and runs for each object that is written, so it is an `ObjectCheck` and no
+plug-in. If the owner references do not change, it costs one comparison. Users in `system:masters`
+and the server itself are exempt.
 
-Not here: what owners mean for an object (`restow.controllers.garbage_collector`).
+Not here: what owner references mean (`restow.controllers.garbage_collector`).
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from restow.request.request_info import RequestInfo, access_question
 
 _ANY: Final = "*"
 _FINALIZERS: Final = "finalizers"
-# How the reference ends the sentence: the reason of the authorizer, and no error of its own.
+# The end of kube-apiserver's message: the authorizer's reason, then its error, which is nil.
 _ENDING: Final = ", <nil>"
 
 
 class OwnerCheck:
-    """Refuses owners that somebody may not name. Satisfies `AtOnce`."""
+    """Refuse owner references that the user may not set. Satisfies `ObjectCheck`."""
 
     __slots__ = ("_authorizer", "_catalog")
 
@@ -54,7 +55,7 @@ class OwnerCheck:
 
     def _check_delete(self, context: Context, obj: Object) -> None:
         info = context.info
-        options = access_question(
+        access = access_question(
             "delete",
             group=info.group,
             version=info.version,
@@ -63,8 +64,8 @@ class OwnerCheck:
             name=info.name,
             subresource=info.subresource,
         )
-        if not self._authorizer.allows(context.user, options):
-            why = self._authorizer.reason(context.user, options)
+        if not self._authorizer.allows(context.user, access):
+            why = self._authorizer.reason(context.user, access)
             raise _forbidden(
                 context, obj, f"cannot set an ownerRef on a resource you can't delete: {why}"
             )
@@ -82,9 +83,9 @@ class OwnerCheck:
         if self._authorizer.allows(context.user, everything):
             return
         for owner in owners:
-            options = self._options_about(context, obj, owner)
-            if not self._authorizer.allows(context.user, options):
-                why = self._authorizer.reason(context.user, options)
+            access = self._finalizers_access(context, obj, owner)
+            if not self._authorizer.allows(context.user, access):
+                why = self._authorizer.reason(context.user, access)
                 raise _forbidden(
                     context,
                     obj,
@@ -92,8 +93,9 @@ class OwnerCheck:
                     f" can't set finalizers on: {why}",
                 )
 
-    def _options_about(self, context: Context, obj: Object, owner: Object) -> RequestInfo:
-        """The right that it takes to hold an owner. Raises a 403 for a kind that nobody knows."""
+    def _finalizers_access(self, context: Context, obj: Object, owner: Object) -> RequestInfo:
+        """Return the access check for `finalizers` of an owner. Raises a 403 for an unknown
+        kind."""
         api_version, kind = str(owner.get("apiVersion") or ""), str(owner.get("kind") or "")
         try:
             group, version = GroupVersion.parse(api_version)
@@ -108,7 +110,7 @@ class OwnerCheck:
             group=group,
             version=version,
             resource=resource.plural,
-            # An owner in a namespace is in that of its dependent.
+            # A namespaced owner is in the namespace of its dependent.
             namespace=context.info.namespace if resource.kind.namespaced else "",
             name=str(owner.get("name") or ""),
             subresource=_FINALIZERS,
@@ -116,9 +118,13 @@ class OwnerCheck:
 
 
 def _newly_blocking(now: Any, before: Any) -> list[Object]:
-    """Those that hold an owner, and did not before."""
-    held = {each.get("uid") for each in before if each.get("blockOwnerDeletion")}
-    return [each for each in now if each.get("blockOwnerDeletion") and each.get("uid") not in held]
+    """Return the references that set `blockOwnerDeletion` and did not before."""
+    blocking_before = {each.get("uid") for each in before if each.get("blockOwnerDeletion")}
+    return [
+        each
+        for each in now
+        if each.get("blockOwnerDeletion") and each.get("uid") not in blocking_before
+    ]
 
 
 def _forbidden(context: Context, obj: Object, why: str) -> StatusError:

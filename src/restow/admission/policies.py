@@ -1,18 +1,19 @@
-"""ValidatingAdmissionPolicies: rules about writes that are written as expressions.
+"""ValidatingAdmissionPolicies: validation of writes by CEL expressions.
 
-A policy says what must be true; a binding says where it is applied and to what effect: the write
-is refused, or its sender is warned, or it is noted in the audit log. Without a binding a policy
-does nothing. Policies and bindings are kept in mind as they are stored, compiled once.
+A policy contains the validations; a binding selects where it applies and its actions: deny the
+write, warn the client, or record the failure in the audit log. A policy without a binding has no
+effect. Policies and bindings are compiled once and cached.
 
-    concerns    is any policy with a binding about such writes
-    review      match -> parameters -> evaluate -> what the bindings say
-                if something must be waited for first, all of it again afterwards; between
-                expressions others get their turn, and what takes long is done elsewhere
+    concerns    whether any bound policy may match such writes
+    review      match -> parameters -> evaluate -> actions of the binding
+                If data is missing, load it and start again. Long evaluations yield to the
+                event loop between expressions, and expensive ones run in a thread.
 
-Nothing is decided about policies themselves, or nobody could take away one that refuses all.
+Policies do not apply to policies themselves, so that a policy which denies everything can still be
+deleted.
 
-Not here: expressions (`restow.apimachinery.structural.cel`), and whether a policy may be written at
-all (`restow.kinds.validation`).
+Not here: CEL (`restow.apimachinery.structural.cel`), and validation of policy objects
+(`restow.kinds.validation`).
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from restow.admission.policies_compiled import (
     unusable_policy,
 )
 from restow.admission.policies_evaluation import NeedsOffload, Steps, evaluate
-from restow.admission.policies_params import NO_PARAMS, Lack, Params
+from restow.admission.policies_params import NO_PARAMS, DataMissing, Params
 from restow.admission.policies_result import PolicyResult
 from restow.admission.request_values import (
-    is_shown_at_once,
+    in_target_version,
+    in_target_version_async,
+    is_converted_locally,
     request_values,
-    shown,
-    shown_later,
 )
 from restow.admission.review import Attributes, WriteOf
 from restow.aio import Runtime
@@ -63,17 +64,17 @@ from restow.registry.store_informer import StoreInformer
 POLICIES: Final = "validatingadmissionpolicies"
 BINDINGS: Final = "validatingadmissionpolicybindings"
 KINDS_OF_WRITES_MAX: Final = 10_000
-"""Of which it is remembered what is about them."""
+"""Maximum number of cached kinds of writes."""
 COST_AT_ONCE: Final = 20_000
-"""What expressions may cost, some milliseconds, before others get a turn."""
+"""Evaluation cost, some milliseconds, after which a review yields to the event loop."""
 WAITS_MAX: Final = 64
-"""How often one decision may have to wait for something."""
+"""Maximum number of loads for one review."""
 
 logger = logging.getLogger(__name__)
 
 
 class _Hook(NamedTuple):
-    """A policy that is about a kind of writes, with all its bindings."""
+    """A policy that may match a kind of write, with its bindings."""
 
     name: str
     policy: CompiledPolicy
@@ -81,15 +82,15 @@ class _Hook(NamedTuple):
 
 
 class _Hooks(NamedTuple):
-    """What is about a kind of writes."""
+    """The bound policies that may match a kind of write."""
 
     resource: Resource
-    ways: tuple[Hosted, ...]
+    targets: tuple[Hosted, ...]
     hooks: list[_Hook]
 
 
 class Policies:
-    """The plug-in. `start` it before it is asked, `close` it."""
+    """The plug-in. Call `start` before use and `close` at the end."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class Policies:
         offloaded: OffloadedEvaluations,
         on_changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_changed` is called when other writes may concern it than before."""
+        """`on_changed` is called when the set of matching writes may have changed."""
         self._catalog = catalog
         self._clock = runtime.clock
         self._authorizer = authorizer
@@ -111,39 +112,39 @@ class Policies:
         self._params = Params(store, catalog)
         self._policies: dict[str, CompiledPolicy] = {}
         self._states: dict[str, tuple[str, int] | None] = {}
-        """By policy, what it was compiled from."""
+        """By policy: the uid and generation from which it was compiled."""
         self._bindings: dict[str, PolicyBinding] = {}
         self._bound: dict[str, list[PolicyBinding]] = {}
-        """By policy, in the order of their names."""
-        self._known: dict[tuple[str, str, str, str, str], _Hooks] = {}
-        self._following = [
+        """By policy, ordered by binding name."""
+        self._hooks_by_write: dict[tuple[str, str, str, str, str], _Hooks] = {}
+        self._informers = [
             StoreInformer(store, resource, runtime, on_object=on_object, on_changed=self._on_batch)
             for plural, on_object in ((POLICIES, self._on_policy), (BINDINGS, self._on_binding))
             if (resource := catalog.named(ADMISSION_GROUP, plural)) is not None
         ]
-        # Which versions are equivalent depends on what is hosted.
-        catalog.listeners.append(lambda _group: self._forget())
+        # Which versions are equivalent depends on the hosted resources.
+        catalog.listeners.append(lambda _group: self._invalidate())
 
     async def start(self) -> None:
-        """Know all policies that there are. Raises when they cannot be read."""
-        for each in self._following:
+        """Read all policies and bindings. Raises when they cannot be read."""
+        for each in self._informers:
             await each.start()
 
     async def close(self) -> None:
-        for each in self._following:
+        for each in self._informers:
             await each.close()
 
     async def freshen(self) -> None:
-        """Wait until all policies are known that were acknowledged before."""
-        for each in self._following:
+        """Wait until the cache has all policies that were written before this call."""
+        for each in self._informers:
             await each.freshen()
 
-    # What is known.
+    # Cache.
 
     def _on_policy(self, name: str, obj: Object | None) -> None:
         state = _state_of(obj)
         if state is not None and self._states.get(name) == state:
-            return  # only its status has changed
+            return  # only its status changed
         self._states.pop(name, None)
         self._policies.pop(name, None)
         if obj is not None:
@@ -159,61 +160,63 @@ class Policies:
         self._bound = {}
         for each in sorted(self._bindings.values(), key=lambda binding: binding.name):
             self._bound.setdefault(each.policy, []).append(each)
-        self._forget()
+        self._invalidate()
 
-    def _forget(self) -> None:
-        self._known.clear()
+    def _invalidate(self) -> None:
+        self._hooks_by_write.clear()
         self._on_changed()
 
-    # What is asked.
+    # Review.
 
     def concerns(self, write: WriteOf) -> bool:
         return bool(self._hooks(write).hooks)
 
     def review(self, attributes: Attributes) -> Awaitable[None] | None:
-        asked = _Asked(attributes)
-        steps, spent = self._judge(asked), 0
+        reviewed = _ReviewedWrite(attributes)
+        steps, spent = self._evaluate_all(reviewed), 0
         try:
             for step in steps:
                 if isinstance(step, NeedsOffload):
-                    return self._go_on(asked, steps, step)
+                    return self._review_async(reviewed, steps, step)
                 spent += step
                 if spent > COST_AT_ONCE:
-                    return self._go_on(asked, steps, step)
-        except DoAgain as lack:
-            return self._go_on(asked, steps, lack=lack)
+                    return self._review_async(reviewed, steps, step)
+        except DoAgain as missing:
+            return self._review_async(reviewed, steps, missing=missing)
         return None
 
-    async def _go_on(
+    async def _review_async(
         self,
-        asked: _Asked,
+        reviewed: _ReviewedWrite,
         steps: Steps[None],
         step: int | NeedsOffload = 0,
         *,
-        lack: DoAgain | None = None,
+        missing: DoAgain | None = None,
     ) -> None:
         for _ in range(WAITS_MAX):
-            if lack is not None:
-                await lack.settle()
-                steps, step = self._judge(asked), 0
+            if missing is not None:
+                await missing.settle()
+                steps, step = self._evaluate_all(reviewed), 0
             try:
-                await self._in_turns(asked, steps, step)
-            except DoAgain as next_lack:
-                lack = next_lack
+                await self._run_steps(reviewed, steps, step)
+            except DoAgain as next_missing:
+                missing = next_missing
             else:
                 return
         raise status.unavailable(
-            "what policies need to know is changing; try again",
+            "data that the admission policies need keeps changing; try again",
             retry_after_seconds=status.RETRY_AFTER_SECONDS,
         )
 
-    async def _in_turns(self, asked: _Asked, steps: Steps[None], step: int | NeedsOffload) -> None:
-        """All steps after the one that is given, which is still to be looked at."""
+    async def _run_steps(
+        self, reviewed: _ReviewedWrite, steps: Steps[None], step: int | NeedsOffload
+    ) -> None:
+        """Run the given step and all steps after it."""
         spent = 0
         while True:
             outcome = None
             if isinstance(step, NeedsOffload):
-                outcome = await self._offloaded.run(step.run, asked.attributes)
+                outcome = await self._offloaded.run(step.run, reviewed.attributes)
                 spent = 0
             else:
                 spent += step
@@ -228,37 +231,43 @@ class Policies:
     def _hooks(self, write: WriteOf) -> _Hooks:
         resource = write.resource
         key = (write.operation, resource.group, resource.plural, write.version, write.subresource)
-        known = self._known.get(key)
-        if known is None or known.resource is not resource:
-            if len(self._known) >= KINDS_OF_WRITES_MAX:
-                self._known.clear()
-            known = self._known[key] = self._find(write)
-        return known
+        hooks = self._hooks_by_write.get(key)
+        if hooks is None or hooks.resource is not resource:
+            if len(self._hooks_by_write) >= KINDS_OF_WRITES_MAX:
+                self._hooks_by_write.clear()
+            hooks = self._hooks_by_write[key] = self._find_hooks(write)
+        return hooks
 
-    def _find(self, write: WriteOf) -> _Hooks:
+    def _find_hooks(self, write: WriteOf) -> _Hooks:
         if not self._bound or is_exempt(write.resource):
             return _Hooks(write.resource, (), [])
-        ways = equivalents(self._catalog, write)
+        targets = equivalents(self._catalog, write)
         hooks = [
             _Hook(name, policy, self._bound[name])
             for name, policy in sorted(self._policies.items())
-            if name in self._bound and policy.matcher.may_concern(write, ways)
+            if name in self._bound and policy.matcher.may_concern(write, targets)
         ]
-        return _Hooks(write.resource, ways, hooks)
+        return _Hooks(write.resource, targets, hooks)
 
-    def _judge(self, asked: _Asked) -> Steps[None]:
-        """Raise what refuses a write; warn and note what does not."""
-        _, ways, hooks = self._hooks(asked.attributes.write)
-        result = PolicyResult(asked.attributes)
+    def _evaluate_all(self, reviewed: _ReviewedWrite) -> Steps[None]:
+        """Evaluate all matching policies; raise the denial, add warnings and audit annotations."""
+        _, targets, hooks = self._hooks(reviewed.attributes.write)
+        result = PolicyResult(reviewed.attributes)
         for hook in hooks:
-            yield from self._apply(hook, ways, asked, result)
+            yield from self._apply(hook, targets, reviewed, result)
         result.finish()
 
     def _apply(
-        self, hook: _Hook, ways: tuple[Hosted, ...], asked: _Asked, result: PolicyResult
+        self,
+        hook: _Hook,
+        targets: tuple[Hosted, ...],
+        reviewed: _ReviewedWrite,
+        result: PolicyResult,
     ) -> Steps[None]:
         policy = hook.policy
-        hosted = policy.matcher.matches(asked.attributes, ways, self._namespace(asked, policy))
+        hosted = policy.matcher.matches(
+            reviewed.attributes, targets, self._namespace(reviewed, policy)
+        )
         if hosted is None:
             return
         try:
@@ -272,28 +281,28 @@ class Policies:
         for binding in hook.bindings:
             try:
                 yield from self._apply_binding(
-                    policy, binding, hosted, ways, asked=asked, result=result
+                    policy, binding, hosted, targets, reviewed=reviewed, result=result
                 )
             except ConfigurationError as error:
                 result.misconfigured(policy, binding, error)
-        result.note(policy)
+        result.complete_annotations(policy)
 
     def _apply_binding(
         self,
         policy: CompiledPolicy,
         binding: PolicyBinding,
         hosted: Hosted,
-        ways: tuple[Hosted, ...],
+        targets: tuple[Hosted, ...],
         *,
-        asked: _Asked,
+        reviewed: _ReviewedWrite,
         result: PolicyResult,
     ) -> Steps[None]:
         if binding.error:
             raise ConfigurationError(binding.error)
-        attributes = asked.attributes
+        attributes = reviewed.attributes
         if binding.matcher is not None:
-            namespace = self._namespace(asked, binding)
-            if binding.matcher.matches(attributes, ways, namespace) is None:
+            namespace = self._namespace(reviewed, binding)
+            if binding.matcher.matches(attributes, targets, namespace) is None:
                 return
         found = NO_PARAMS
         if policy.param_kind is not None and binding.param_ref is not None:
@@ -301,93 +310,97 @@ class Policies:
                 policy.param_kind,
                 binding.param_ref,
                 attributes.namespace,
-                looked_up=asked.looked_up,
+                looked_up=reviewed.looked_up,
             )
         if not found:
             return
-        values = self._values(policy, hosted, asked)
+        values = self._values(policy, hosted, reviewed)
         for params in found:
             verdict = yield from evaluate(policy, {**values, cel.PARAMS: params})
             result.add(policy, binding, verdict)
 
-    def _values(self, policy: CompiledPolicy, hosted: Hosted, asked: _Asked) -> dict[str, Any]:
-        """The variables that the expressions of a policy read."""
-        attributes, used = asked.attributes, policy.used
-        obj, old = asked.objects(hosted)
+    def _values(
+        self, policy: CompiledPolicy, hosted: Hosted, reviewed: _ReviewedWrite
+    ) -> dict[str, Any]:
+        """Return the CEL variables that the expressions of a policy use."""
+        attributes, used = reviewed.attributes, policy.used
+        obj, old = reviewed.objects(hosted)
         values: dict[str, Any] = {cel.OBJECT: obj, cel.OLD_OBJECT: old}
         if cel.REQUEST in used:
             values[cel.REQUEST] = request_values(attributes, hosted)
         if cel.NAMESPACE in used:
             values[cel.NAMESPACE] = None
             if attributes.namespace and not is_namespace(attributes.resource):
-                values[cel.NAMESPACE] = self._stored_namespace(asked)
+                values[cel.NAMESPACE] = self._stored_namespace(reviewed)
         if cel.ASKED in used or cel.ASKED_RESOURCE in used:
             values |= authorizer_values(self._authorizer, attributes)
         return values
 
-    def _namespace(self, asked: _Asked, matching: CompiledPolicy | PolicyBinding) -> Object | None:
-        """The namespace of an object, if a selector asks for it."""
+    def _namespace(
+        self, reviewed: _ReviewedWrite, matching: CompiledPolicy | PolicyBinding
+    ) -> Object | None:
+        """Return the namespace of an object if a selector needs it."""
         matcher = matching.matcher
         if matcher is None or not matcher.has_namespace_selector:
             return None
-        attributes = asked.attributes
+        attributes = reviewed.attributes
         if not attributes.namespace or is_namespace(attributes.resource):
             return None
-        return self._stored_namespace(asked)
+        return self._stored_namespace(reviewed)
 
-    def _stored_namespace(self, asked: _Asked) -> Object:
-        name = asked.attributes.namespace
-        found = asked.namespace or self._namespaces.known(name)
+    def _stored_namespace(self, reviewed: _ReviewedWrite) -> Object:
+        name = reviewed.attributes.namespace
+        found = reviewed.namespace or self._namespaces.cached(name)
         if found is not None:
             return found
 
         async def look_up() -> None:
-            asked.namespace = await self._namespaces.get(name)
+            reviewed.namespace = await self._namespaces.get(name)
 
-        raise Lack(look_up)
+        raise DataMissing(look_up)
 
 
-class _Asked:
-    """One write, and what had to be waited for to decide about it."""
+class _ReviewedWrite:
+    """One write under review, with the data that was loaded for it."""
 
-    __slots__ = ("_shown", "attributes", "looked_up", "namespace")
+    __slots__ = ("_converted", "attributes", "looked_up", "namespace")
 
     def __init__(self, attributes: Attributes) -> None:
         self.attributes = attributes
         self.namespace: Object | None = None
         self.looked_up: set[str] = set()
-        self._shown: dict[str, tuple[Object | None, Object | None]] = {}
-        """By `apiVersion`: the object and the old one."""
+        self._converted: dict[str, tuple[Object | None, Object | None]] = {}
+        """By `apiVersion`: the object and the old object."""
 
     def objects(self, hosted: Hosted) -> tuple[Object | None, Object | None]:
-        """The objects in a version. Raises a ConfigurationError, or `Lack`."""
+        """Return both objects in a version. Raises a ConfigurationError or `DataMissing`."""
         attributes = self.attributes
         api_version = hosted.resource.api_version(hosted.version)
-        found = self._shown.get(api_version)
+        found = self._converted.get(api_version)
         if found is None:
-            if not is_shown_at_once(hosted, attributes):
-                raise Lack(lambda: self._convert(hosted, api_version))
+            if not is_converted_locally(hosted, attributes):
+                raise DataMissing(lambda: self._convert(hosted, api_version))
             try:
                 found = (
-                    shown(attributes.obj, hosted, attributes),
-                    shown(attributes.old, hosted, attributes),
+                    in_target_version(attributes.obj, hosted, attributes),
+                    in_target_version(attributes.old, hosted, attributes),
                 )
             except StatusError as error:
                 why = f"failed to convert object version: {error.message}"
                 raise ConfigurationError(why) from error
-            self._shown[api_version] = found
+            self._converted[api_version] = found
         return found
 
     async def _convert(self, hosted: Hosted, api_version: str) -> None:
         attributes = self.attributes
-        self._shown[api_version] = (
-            await shown_later(attributes.obj, hosted, attributes),
-            await shown_later(attributes.old, hosted, attributes),
+        self._converted[api_version] = (
+            await in_target_version_async(attributes.obj, hosted, attributes),
+            await in_target_version_async(attributes.old, hosted, attributes),
         )
 
 
 def _state_of(obj: Object | None) -> tuple[str, int] | None:
-    """The uid and the generation of an object."""
+    """Return the uid and the generation of an object."""
     metadata = (obj or {}).get("metadata") or {}
     uid, generation = metadata.get("uid"), metadata.get("generation")
     return (uid, generation) if isinstance(uid, str) and isinstance(generation, int) else None
@@ -397,6 +410,6 @@ def _read(obj: Object) -> CompiledPolicy:
     try:
         return read_policy(obj)
     except Exception:
-        # What was validated can be read. Should it not be, that must not open a door.
-        logger.exception("a policy cannot be read")
-        return unusable_policy(obj, "the policy cannot be read")
+        # A validated policy can be compiled. If that fails anyway, the policy must still deny.
+        logger.exception("cannot compile an admission policy")
+        return unusable_policy(obj, "the policy cannot be compiled")

@@ -1,13 +1,14 @@
-"""Who answers when an expression asks what somebody may do: whoever decides about requests.
+"""The CEL variables `authorizer` and `authorizer.requestResource`, backed by the server's
+authorizer.
 
-Not here: the functions by which expressions ask (`restow.apimachinery.structural.cel`).
+Not here: the CEL functions of the authorizer (`restow.apimachinery.structural.cel`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from restow.admission.offload import asked_on_loop
+from restow.admission.offload import called_on_loop
 from restow.admission.request_values import namespace_of
 from restow.admission.review import Attributes
 from restow.apimachinery.structural.cel.admission import ASKED, ASKED_RESOURCE
@@ -23,18 +24,18 @@ from restow.request.request_info import RequestInfo, access_question
 
 
 def authorizer_values(authorizer: Authorizer, attributes: Attributes) -> dict[str, Any]:
-    """The variables `authorizer` and `authorizer.requestResource` of a write."""
+    """Return the variables `authorizer` and `authorizer.requestResource` of a write."""
 
-    def ask(question: AccessQuestion) -> bool:
+    def is_allowed(question: AccessQuestion) -> bool:
         account = question.account
         user = attributes.user if account is None else account_user(account)
         return authorizer.allows(user, _info(question))
 
-    asked = CelAuthorizer(asked_on_loop(ask))
+    cel_authorizer = CelAuthorizer(called_on_loop(is_allowed))
     return {
-        ASKED: asked,
+        ASKED: cel_authorizer,
         ASKED_RESOURCE: ResourceCheck(
-            authorizer=asked,
+            authorizer=cel_authorizer,
             group=attributes.resource.group,
             resource=attributes.resource.plural,
             subresource=attributes.subresource,
@@ -45,7 +46,7 @@ def authorizer_values(authorizer: Authorizer, attributes: Attributes) -> dict[st
 
 
 def account_user(account: Account) -> User:
-    """A service account as the user that it is."""
+    """Return the user of a service account."""
     return User(
         f"system:serviceaccount:{account.namespace}:{account.name}",
         ("system:serviceaccounts", f"system:serviceaccounts:{account.namespace}"),

@@ -1,9 +1,9 @@
-"""A ValidatingAdmissionPolicy and its bindings, read once: rules, selectors, compiled expressions.
+"""Compiled ValidatingAdmissionPolicies and bindings: rules, selectors and CEL expressions.
 
-What is stored was checked when it was written, but perhaps by another release, or by nobody: what
-cannot be read is kept as an error, and the policy's `failurePolicy` says what that means.
+Stored objects were validated when they were written, but perhaps by another release. What cannot be
+compiled is stored here as an error, and the policy's `failurePolicy` decides its effect.
 
-Not here: evaluation (`policies_evaluation`), and requests (`policies`).
+Not here: evaluation (`policies_evaluation`), and reviews of writes (`policies`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _TEXT_OR_NULL: Final = (types.STRING, types.NULL)
 
 
 class ConfigurationError(Exception):
-    """A policy or binding that cannot be used as it is."""
+    """A policy or binding that cannot be used as configured."""
 
 
 class Compiled(NamedTuple):
-    """An expression, or why there is none."""
+    """A compiled expression, or the error of its compilation."""
 
     source: str
     expression: Expression | None
@@ -37,14 +37,14 @@ class Compiled(NamedTuple):
 
 
 class PolicyMatchCondition(NamedTuple):
-    """One of the conditions under which a policy is about a request at all."""
+    """A match condition: all of them must be true for the policy to apply."""
 
     name: str
     compiled: Compiled
 
 
 class Validation(NamedTuple):
-    """What must be true, and what is said when it is not."""
+    """A validation: an expression that must be true, and the message if it is not."""
 
     compiled: Compiled
     message: str
@@ -53,14 +53,14 @@ class Validation(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """What is noted in the audit log."""
+    """An audit annotation."""
 
     key: str
     compiled: Compiled
 
 
 class ParamKind(NamedTuple):
-    """The kind of the parameters that bindings bring along."""
+    """The kind of a policy's parameters."""
 
     group: str
     version: str
@@ -71,7 +71,7 @@ class ParamKind(NamedTuple):
 
 
 class ParamRef(NamedTuple):
-    """Which parameters a binding brings along: one by its name, or some by their labels."""
+    """The parameters of a binding: one object by name, or several by label selector."""
 
     name: str
     namespace: str
@@ -81,11 +81,11 @@ class ParamRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledPolicy:
-    """A policy, compiled."""
+    """A compiled policy."""
 
     name: str
     fails_open: bool
-    """Whether what goes wrong with it is ignored."""
+    """Whether evaluation errors are ignored (`failurePolicy: Ignore`)."""
     matcher: Matcher
     param_kind: ParamKind | None = None
     conditions: tuple[PolicyMatchCondition, ...] = ()
@@ -93,14 +93,14 @@ class CompiledPolicy:
     validations: tuple[Validation, ...] = ()
     annotations: tuple[Annotation, ...] = ()
     used: frozenset[str] = frozenset()
-    """All variables of requests that some expression reads."""
+    """The request variables that its expressions use."""
     error: str = ""
-    """Why it cannot be used."""
+    """Why the policy cannot be used; empty if it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyBinding:
-    """A binding: to which of the requests a policy is applied, and to what effect."""
+    """A compiled binding: where a policy applies, with which parameters and actions."""
 
     name: str
     policy: str
@@ -108,13 +108,13 @@ class PolicyBinding:
     param_ref: ParamRef | None
     actions: tuple[str, ...]
     error: str = ""
-    """Why it cannot be used."""
+    """Why the binding cannot be used; empty if it can."""
 
 
 def read_policy(obj: Object) -> CompiledPolicy:
-    """A policy as it is stored."""
+    """Compile a stored policy."""
     spec = _part(obj, "spec")
-    matcher, param_kind, error = _about(spec)
+    matcher, param_kind, error = _match_resources(spec)
     has_params = bool(spec.get("paramKind"))
     conditions_scope = Scope(has_params=has_params)
     scope = Scope(has_params=has_params, has_variables=True)
@@ -158,7 +158,7 @@ def read_policy(obj: Object) -> CompiledPolicy:
 
 
 def unusable_policy(obj: Object, why: str) -> CompiledPolicy:
-    """A policy of which nothing can be told but what it is about: better closed than open."""
+    """Return a policy that has only resource rules and an error, so that it denies by default."""
     spec = _part(obj, "spec")
     return CompiledPolicy(
         name=_part(obj, "metadata").get("name") or "",
@@ -168,8 +168,8 @@ def unusable_policy(obj: Object, why: str) -> CompiledPolicy:
     )
 
 
-def _about(spec: Object) -> tuple[Matcher, ParamKind | None, str]:
-    """What a policy is about, the kind of its parameters, and why that cannot be used."""
+def _match_resources(spec: Object) -> tuple[Matcher, ParamKind | None, str]:
+    """Return the matcher and parameter kind of a policy, and why they cannot be used."""
     try:
         return read_matcher(_part(spec, "matchConstraints")), _param_kind(spec), ""
     except ConfigurationError as error:
@@ -181,7 +181,7 @@ def _rules_only(spec: Object) -> Matcher:
 
 
 def read_binding(obj: Object) -> PolicyBinding:
-    """A binding as it is stored."""
+    """Compile a stored binding."""
     spec, error, matcher, reference = _part(obj, "spec"), "", None, None
     try:
         if spec.get("matchResources"):
@@ -201,7 +201,7 @@ def read_binding(obj: Object) -> PolicyBinding:
 
 
 def read_matcher(match: Object) -> Matcher:
-    """What a policy or a binding is about. Raises a ConfigurationError."""
+    """Compile the match resources of a policy or binding. Raises a ConfigurationError."""
     rules = _listed(match, "resourceRules")
     try:
         return Matcher(
@@ -258,32 +258,32 @@ def _compiled(
 
 
 def _param_kind(spec: Object) -> ParamKind | None:
-    said = _part(spec, "paramKind")
-    if not said:
+    given = _part(spec, "paramKind")
+    if not given:
         return None
     try:
-        group, version = GroupVersion.parse(str(said.get("apiVersion") or ""))
+        group, version = GroupVersion.parse(str(given.get("apiVersion") or ""))
     except MachineryError as error:
         raise ConfigurationError(f"failed to parse paramKind APIVersion: {error}") from error
-    return ParamKind(group, version, str(said.get("kind") or ""))
+    return ParamKind(group, version, str(given.get("kind") or ""))
 
 
-def _param_ref(said: Object) -> ParamRef:
-    selector = said.get("selector")
+def _param_ref(given: Object) -> ParamRef:
+    selector = given.get("selector")
     try:
         compiled = None if selector is None else label_selector_of(selector)
     except StatusError as error:
         raise ConfigurationError(error.message) from error
-    name = said.get("name") or ""
+    name = given.get("name") or ""
     if name and compiled is not None:
         raise ConfigurationError("paramRef.name and paramRef.selector are mutually exclusive")
     if not name and compiled is None:
         raise ConfigurationError("one of name or selector must be provided")
     return ParamRef(
         name,
-        said.get("namespace") or "",
+        given.get("namespace") or "",
         compiled,
-        said.get("parameterNotFoundAction") == "Deny",
+        given.get("parameterNotFoundAction") == "Deny",
     )
 
 

@@ -1,12 +1,13 @@
-"""What a policy says of one write, with one set of parameters. Pure: values in, decisions out.
+"""Evaluation of one policy for one write with one set of parameters. It has no side effects.
 
-First the conditions: unless all are true the policy has nothing to say. Then each validation; one
-that is not true is a denial. What fails to evaluate is a denial as well, unless the policy fails
-open. All expressions of a kind share a budget, and each has a limit of its own. After each one it
-is said what it has cost, so that others get their turn; one that is too dear for that is handed
-out, to be run elsewhere, and its outcome taken back.
+Match conditions come first: unless all are true, the policy does not apply. Then each validation is
+evaluated; one that is not true is a denial. An evaluation error is a denial as well, unless the
+failure policy is `Ignore`. All expressions of a kind share a cost budget, and each has its own
+limit. The generator yields the cost of each expression, so that the caller can yield to the event
+loop; it yields an expression that is too expensive for the loop as `NeedsOffload` and receives its
+outcome.
 
-Not here: what becomes of a denial (`policies`), which a binding decides.
+Not here: the effect of a denial (`policies`), which the binding selects.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from restow.apimachinery.structural.cel.values import TrialOver
 from restow.registry.errors import DoAgain
 
 COST_MAX: Final = OBJECT_COST_MAX
-"""Of all validations of a policy, for one write and one set of parameters; of all notes as well."""
+"""Cost budget of all validations of a policy for one write and one set of parameters, and as much
+again for all audit annotations."""
 CONDITIONS_COST_MAX: Final = COST_MAX // 4
 MESSAGE_BYTES_MAX: Final = 5 * 1024
 ANNOTATION_BYTES_MAX: Final = 10 * 1024
@@ -47,45 +49,45 @@ _Result = TypeVar("_Result")
 
 
 class NeedsOffload(NamedTuple):
-    """An expression to be run where it may take long; safe to be run in a thread."""
+    """An expression to evaluate in a thread; `run` is thread-safe."""
 
     run: Callable[[], EvaluationOutcome]
 
 
 Steps = Generator[int | NeedsOffload, EvaluationOutcome | None, _Result]
-"""Something that is done expression by expression, each with what it has cost; or, for its outcome,
-one to be run elsewhere."""
+"""A generator that yields the cost of each evaluated expression, or an expression to evaluate
+elsewhere, whose outcome is sent back."""
 
 
 class Denial(NamedTuple):
-    """Something that a policy does not want."""
+    """A denial by one validation."""
 
     at: int
-    """Which of the validations."""
+    """The index of the validation."""
     message: str
     reason: str = ""
-    """Empty when it could not be evaluated."""
+    """Empty for an evaluation error."""
 
 
 class PolicyVerdict(NamedTuple):
-    """All that a policy says."""
+    """All results of one policy."""
 
     denials: list[Denial]
     annotations: list[tuple[str, str]]
-    """For the audit log."""
+    """Audit annotations: key and value."""
     failures: list[str]
-    """Of what was to be noted: these deny, whatever the binding says."""
+    """Errors of audit annotations; these deny regardless of the binding's actions."""
 
 
 NOTHING: Final = PolicyVerdict([], [], [])
 
 
 class _OutOfBudget(Exception):
-    """No further expression is run."""
+    """The cost budget is used up, so no further expression is evaluated."""
 
 
 class _Evaluation:
-    """Expressions that share values and a budget."""
+    """Expressions that share values and a cost budget."""
 
     def __init__(
         self, variables: Mapping[str, Compiled], values: Mapping[str, Any], cost_max: int
@@ -104,7 +106,7 @@ class _Evaluation:
         self.cost_left = cost_max
 
     def run(self, compiled: Compiled) -> Steps[EvaluationOutcome]:
-        """The value, or the error in the words for a client. Raises `_OutOfBudget`."""
+        """Return the value, or the error message for the client. Raises `_OutOfBudget`."""
         if compiled.expression is None:
             yield 0
             return EvaluationOutcome(None, 0, compiled.error)
@@ -120,25 +122,28 @@ class _Evaluation:
             raise _OutOfBudget
         yield cost
         if outcome.error:
-            told = f"expression '{compiled.source}' resulted in error: {outcome.error}"
-            return EvaluationOutcome(None, cost, told)
+            message = f"expression '{compiled.source}' resulted in error: {outcome.error}"
+            return EvaluationOutcome(None, cost, message)
         return EvaluationOutcome(outcome.value, cost)
 
     def _run(self, expression: Expression, trial: Trial | None) -> EvaluationOutcome:
         self._named.trial = trial
         try:
-            # A copy: one that ends in a loop leaves the variable of that loop behind.
+            # A copy, because an expression that fails inside a loop leaves the loop variable
+            # behind.
             return expression.run(dict(self._values), trial=trial)
         except (DoAgain, StatusError, TrialOver):
             raise
         except Exception as error:
-            # Ours, not the author's: one expression must not turn a request into a 500.
-            logger.exception("an expression of a policy has failed: %s", expression.source[:200])
+            # An internal error: one expression must not turn a request into a 500.
+            logger.exception(
+                "internal error in an admission policy expression: %s", expression.source[:200]
+            )
             return EvaluationOutcome(None, 0, f"internal error: {type(error).__name__}")
 
 
 def evaluate(policy: CompiledPolicy, values: Mapping[str, Any]) -> Steps[PolicyVerdict]:
-    """What a policy says; `values` are those of all variables that it uses. Raises `DoAgain`."""
+    """Evaluate a policy; `values` has the variables that it uses. Raises `DoAgain`."""
     applies, problem = yield from _applies(policy, values)
     if not applies:
         denials = [Denial(0, problem)] if problem and not policy.fails_open else []
@@ -152,7 +157,8 @@ def evaluate(policy: CompiledPolicy, values: Mapping[str, Any]) -> Steps[PolicyV
 
 
 def _applies(policy: CompiledPolicy, values: Mapping[str, Any]) -> Steps[tuple[bool, str]]:
-    """Whether all conditions are true; if one cannot be told and none is false, why."""
+    """Return whether all match conditions are true, and the error if one fails and none is
+    false."""
     if not policy.conditions:
         return True, ""
     evaluation = _Evaluation({}, values, CONDITIONS_COST_MAX)
@@ -198,7 +204,7 @@ def _denials(
     *,
     cost_max: int,
 ) -> Steps[list[Denial]]:
-    # Messages cannot ask what somebody may do.
+    # Message expressions have no access to the authorizer.
     rest = {name: each for name, each in values.items() if name not in (ASKED, ASKED_RESOURCE)}
     evaluation = _Evaluation(policy.variables, rest, cost_max)
     denials = []
@@ -213,8 +219,8 @@ def _denials(
 
 def _message(evaluation: _Evaluation, validation: Validation) -> Steps[str]:
     if validation.message_compiled is not None:
-        said = (yield from evaluation.run(validation.message_compiled)).value
-        text = said.strip() if isinstance(said, str) else ""
+        value = (yield from evaluation.run(validation.message_compiled)).value
+        text = value.strip() if isinstance(value, str) else ""
         if text and "\n" not in text and len(text.encode(errors="replace")) <= MESSAGE_BYTES_MAX:
             return text
     source = validation.compiled.source.strip()

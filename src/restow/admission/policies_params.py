@@ -1,10 +1,9 @@
-"""The parameters of a policy: objects of whatever kind it names, found as a binding says.
+"""Policy parameters: finds the objects that a binding selects, of the kind that the policy names.
 
-They are read from the watch caches, in the version that the policy names. What is not known here is
-looked for once more in a cache that misses nothing, so that a parameter which was made just before
-is found.
+They are read from the watch caches in the version that the policy names. If a named object is not
+in the cache, a consistent read follows, so that a parameter created just before is found.
 
-Not here: what the parameters mean.
+Not here: the use of the parameters.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import Entry, WatchCache
 
 PARAMS_MAX: Final = 1_000
-"""Objects that one binding may bring along."""
+"""Maximum number of objects that one binding may select."""
 
 NO_PARAMS: Final[list[Object | None]] = [None]
 
 
-class Lack(DoAgain):
-    """Something must be waited for before a decision can be made."""
+class DataMissing(DoAgain):
+    """Data must be loaded before the review can continue."""
 
     def __init__(self, wait: Callable[[], Awaitable[Any]]) -> None:
         super().__init__()
@@ -42,14 +41,14 @@ class Lack(DoAgain):
 
 
 class Params:
-    """Finds parameters in what a server stores."""
+    """Finds parameter objects in the store."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog) -> None:
         self._store = store
         self._catalog = catalog
 
     def resource_of(self, kind: ParamKind) -> Resource:
-        """The resource of a kind. Raises a ConfigurationError."""
+        """Return the resource of a kind. Raises a ConfigurationError."""
         resource = self._catalog.of_kind(kind.group, kind.kind)
         if resource is None or kind.version not in resource.served or not resource.kind.persisted:
             raise ConfigurationError(f"failed to find resource referenced by paramKind: '{kind}'")
@@ -58,27 +57,27 @@ class Params:
     def find(
         self, kind: ParamKind, reference: ParamRef, namespace: str, *, looked_up: set[str]
     ) -> list[Object | None]:
-        """The parameters of a binding for a write in a namespace, to look at.
+        """Return the parameters of a binding for a write in a namespace, read-only.
 
-        `looked_up` are the roots of what has been read anew for this write. Raises a
-        ConfigurationError, or `Lack`.
+        `looked_up` has the roots of the resources that were read again for this write. Raises a
+        ConfigurationError or `DataMissing`.
         """
         resource = self.resource_of(kind)
-        place = _place(resource, reference, namespace)
+        params_namespace = _params_namespace(resource, reference, namespace)
         cache = self._store.ready(resource)
         if cache is None:
-            raise Lack(lambda: self._store.loaded(resource))
+            raise DataMissing(lambda: self._store.loaded(resource))
         api_version = resource.api_version(kind.version)
         found: list[Object | None]
         if reference.selector is None:
-            path = resource.path_of(place, reference.name)
+            path = resource.path_of(params_namespace, reference.name)
             entry = cache.get(path)
             if entry is None and resource.root not in looked_up:
                 looked_up.add(resource.root)
-                raise Lack(lambda: self._store.read(resource))
+                raise DataMissing(lambda: self._store.read(resource))
             found = [] if entry is None else [self._parsed(cache, resource, entry, api_version)]
         else:
-            found = self._selected(cache, resource, reference, place, api_version)
+            found = self._selected(cache, resource, reference, params_namespace, api_version)
         if not found and reference.is_denied_without:
             raise ConfigurationError(
                 "no params found for policy binding with `Deny` parameterNotFoundAction"
@@ -90,16 +89,16 @@ class Params:
         cache: WatchCache,
         resource: Resource,
         reference: ParamRef,
-        place: str,
+        params_namespace: str,
         api_version: str,
     ) -> list[Object | None]:
-        key = ("params", api_version, place, str(reference.selector))
+        key = ("params", api_version, params_namespace, str(reference.selector))
         known: list[Object | None] | None = cache.memo.get(key)
         if known is not None:
             return known
-        entries = cache.select(f"{place}/" if place else "").entries
+        entries = cache.select(f"{params_namespace}/" if params_namespace else "").entries
         if any(self._store.known(resource, entry, api_version) is None for entry in entries):
-            raise Lack(lambda: self._store.in_version(resource, entries, api_version))
+            raise DataMissing(lambda: self._store.in_version(resource, entries, api_version))
         assert reference.selector is not None
         matches = reference.selector.matches
         found: list[Object | None] = []
@@ -109,7 +108,7 @@ class Params:
                 found.append(obj)
         if len(found) > PARAMS_MAX:
             raise ConfigurationError(f"more than {PARAMS_MAX} params found for policy binding")
-        # What somebody else converts may be another thing the next time.
+        # A conversion webhook may return another result the next time, so it is not cached.
         if resource.remote is None:
             cache.memo[key] = found
         return found
@@ -126,17 +125,17 @@ class Params:
         return found
 
 
-def _place(resource: Resource, reference: ParamRef, namespace: str) -> str:
-    """The namespace to look in. Raises a ConfigurationError."""
+def _params_namespace(resource: Resource, reference: ParamRef, namespace: str) -> str:
+    """Return the namespace of the parameters. Raises a ConfigurationError."""
     if not resource.kind.namespaced:
         if reference.namespace:
             raise ConfigurationError(
                 "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
             )
         return ""
-    place = reference.namespace or namespace
-    if not place:
+    params_namespace = reference.namespace or namespace
+    if not params_namespace:
         raise ConfigurationError(
             "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
         )
-    return place
+    return params_namespace

@@ -1,6 +1,6 @@
-"""What becomes of what policies say: a refusal, warnings, notes in the audit log.
+"""Applies the results of policies to a request: denial, warnings and audit annotations.
 
-Not here: what they say (`policies_evaluation`).
+Not here: the evaluation of policies (`policies_evaluation`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusCause, StatusError
 from restow.request.context import ANNOTATION_LENGTH_MAX, Context
 
-FAILURES_NOTED_MAX: Final = 50
-MESSAGE_NOTED_MAX: Final = 512
-"""Of a failure whose message is too long for a note: each character may need six."""
+FAILURES_MAX: Final = 50
+MESSAGE_LENGTH_MAX: Final = 512
+"""Limit for a failure message that is too long for an annotation; JSON may escape each character as
+six."""
 _FAILURES: Final = "validation.policy.admission.k8s.io/validation_failure"
 _REASONS: Final[dict[str, type[StatusError]]] = {
     "Forbidden": status.Forbidden,
@@ -28,7 +29,7 @@ _REASONS: Final[dict[str, type[StatusError]]] = {
 
 
 class _Denied(NamedTuple):
-    """A denial by a policy; no binding: the policy itself is no good."""
+    """A denial by a policy; `binding` is empty if the policy itself cannot be used."""
 
     policy: str
     binding: str
@@ -36,20 +37,20 @@ class _Denied(NamedTuple):
 
 
 class PolicyResult:
-    """What all policies say of one write."""
+    """The results of all policies for one write."""
 
     def __init__(self, attributes: Attributes) -> None:
         self._attributes = attributes
         self._denied: list[_Denied] = []
         self._warnings: list[str] = []
         self._failures: list[dict[str, Any]] = []
-        self._notes: dict[str, list[str]] = {}
-        self._noted: dict[str, str] = {}
+        self._pending_annotations: dict[str, list[str]] = {}
+        self._annotations: dict[str, str] = {}
 
     def misconfigured(
         self, policy: CompiledPolicy, binding: PolicyBinding | None, error: ConfigurationError
     ) -> None:
-        """A policy or binding cannot be used."""
+        """Record that a policy or binding cannot be used."""
         if not policy.fails_open:
             what = "policy" if binding is None else "binding"
             denial = Denial(0, f"failed to configure {what}: {error}")
@@ -57,14 +58,14 @@ class PolicyResult:
             self._denied.append(_Denied(policy.name, name, denial))
 
     def add(self, policy: CompiledPolicy, binding: PolicyBinding, verdict: PolicyVerdict) -> None:
-        """What a policy says, to the effect that a binding gives it."""
+        """Apply the actions of a binding to the result of a policy."""
         for denial in verdict.denials:
             for action in binding.actions:
                 self._act(action, policy, binding, denial)
         for failure in verdict.failures:
             self._denied.append(_Denied(policy.name, binding.name, Denial(0, failure)))
         for key, value in verdict.annotations:
-            values = self._notes.setdefault(key, [])
+            values = self._pending_annotations.setdefault(key, [])
             if value not in values:
                 values.append(value)
 
@@ -90,34 +91,34 @@ class PolicyResult:
                     }
                 )
 
-    def note(self, policy: CompiledPolicy) -> None:
-        """All bindings of a policy were asked: its notes are complete."""
-        for key, values in self._notes.items():
-            self._noted[f"{policy.name}/{key}"] = ", ".join(values)
-        self._notes = {}
+    def complete_annotations(self, policy: CompiledPolicy) -> None:
+        """Complete the audit annotations of a policy, once all its bindings are evaluated."""
+        for key, values in self._pending_annotations.items():
+            self._annotations[f"{policy.name}/{key}"] = ", ".join(values)
+        self._pending_annotations = {}
 
     def finish(self) -> None:
-        """Warn, note, and raise the first denial."""
+        """Add warnings and audit annotations, and raise the first denial."""
         context = self._attributes.context
         for text in self._warnings:
             context.warn(text)
-        for key, value in self._noted.items():
+        for key, value in self._annotations.items():
             context.annotate(key, value)
         if self._failures:
-            _note_failures(context, self._failures)
+            _annotate_failures(context, self._failures)
         if self._denied:
             raise _refusal(self._attributes, self._denied[0])
 
 
-def _note_failures(context: Context, failures: list[dict[str, Any]]) -> None:
-    told = failures[:FAILURES_NOTED_MAX]
-    # Cut short, it would be JSON no more.
-    while len(text := orjson.dumps(told).decode()) > ANNOTATION_LENGTH_MAX and len(told) > 1:
-        told = told[: len(told) // 2]
+def _annotate_failures(context: Context, failures: list[dict[str, Any]]) -> None:
+    entries = failures[:FAILURES_MAX]
+    # Drop whole entries: truncated text would be invalid JSON.
+    while len(text := orjson.dumps(entries).decode()) > ANNOTATION_LENGTH_MAX and len(entries) > 1:
+        entries = entries[: len(entries) // 2]
     if len(text) > ANNOTATION_LENGTH_MAX:
-        # One alone is too long: its message is, whatever else it says is short.
-        told = [{**told[0], "message": told[0]["message"][:MESSAGE_NOTED_MAX]}]
-        text = orjson.dumps(told).decode()
+        # A single entry is too long because of its message; its other fields are short.
+        entries = [{**entries[0], "message": entries[0]["message"][:MESSAGE_LENGTH_MAX]}]
+        text = orjson.dumps(entries).decode()
     context.annotate(_FAILURES, text)
 
 
@@ -126,6 +127,6 @@ def _refusal(attributes: Attributes, denied: _Denied) -> StatusError:
     bound = f" with binding '{binding}'" if binding else ""
     why = f"ValidatingAdmissionPolicy '{policy}'{bound} denied request: {denial.message}"
     resource = attributes.resource.kind.group_resource
-    told = status.forbidden(why, resource=resource, name=attributes.name)
+    error = status.forbidden(why, resource=resource, name=attributes.name)
     kind = _REASONS.get(denial.reason, status.Invalid)
-    return kind(told.message, details=told.details, causes=(StatusCause("", why),))
+    return kind(error.message, details=error.details, causes=(StatusCause("", why),))

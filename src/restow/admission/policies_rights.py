@@ -1,10 +1,11 @@
-"""Nobody reads by a policy what they may not read: asked about each write of a policy or binding.
+"""Access check for policy parameters: runs for each write of a policy or binding.
 
-The messages of a policy can show what its parameters hold. So who names a kind of parameters must
-be allowed to read all objects of it, and who names parameters must be allowed to read those.
-Masters are not asked, nor is a write that leaves what is named as it was.
+The messages of a policy can reveal the content of its parameters. So a user who sets `paramKind`
+must be allowed to read all objects of that kind, and a user who sets `paramRef` must be allowed to
+read those objects. Users in `system:masters` are exempt, and so is a write that does not change
+these fields.
 
-Not here: whether a policy is well formed (`restow.kinds.validation`).
+Not here: validation of policies (`restow.kinds.validation`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ANY: Final = "*"
 
 
 class ParamRights:
-    """Refuses parameters that their author may not see. Satisfies `Admission`."""
+    """Refuse parameters that the user may not read. Satisfies `Admission`."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog, authorizer: Authorizer) -> None:
         self._store = store
@@ -56,12 +57,12 @@ class ParamRights:
         return None
 
     def _check_policy(self, attributes: Attributes, kind: dict[str, Any]) -> None:
-        wanted = self._wanted("get", kind, namespace=_ANY, name=_ANY)
-        if not self._authorizer.allows(attributes.user, wanted):
-            told = f"kind={kind.get('kind')}, apiVersion={kind.get('apiVersion')}"
+        required = self._required_access("get", kind, namespace=_ANY, name=_ANY)
+        if not self._authorizer.allows(attributes.user, required):
+            kind_text = f"kind={kind.get('kind')}, apiVersion={kind.get('apiVersion')}"
             why = (
                 f'user {_shown(attributes.user)} must have "get" permission on all objects of the'
-                f" referenced paramKind ({told})"
+                f" referenced paramKind ({kind_text})"
             )
             raise _refusal(attributes, "spec.paramKind", why)
 
@@ -70,13 +71,13 @@ class ParamRights:
         reference = spec["paramRef"]
         name, user = reference.get("name") or "", attributes.user
         verb = "get" if name else "list"
-        wanted = self._wanted(
+        required = self._required_access(
             verb,
             _spec(policy or {}).get("paramKind") or {},
             namespace=reference.get("namespace") or "",
             name=name,
         )
-        if self._authorizer.allows(user, wanted):
+        if self._authorizer.allows(user, required):
             return
         if policy is None:
             why = (
@@ -98,8 +99,10 @@ class ParamRights:
         entry = (await self._store.read(resource)).get(name)
         return None if entry is None else self._store.object_of(resource, entry, entry[1])
 
-    def _wanted(self, verb: str, kind: dict[str, Any], *, namespace: str, name: str) -> RequestInfo:
-        """What must be allowed; all that there is, where it is not known what is meant."""
+    def _required_access(
+        self, verb: str, kind: dict[str, Any], *, namespace: str, name: str
+    ) -> RequestInfo:
+        """Return the required access; everything, where the kind cannot be resolved."""
         group = version = plural = _ANY
         try:
             group, version = GroupVersion.parse(str(kind.get("apiVersion") or ""))

@@ -1,10 +1,10 @@
-"""A write as policies and webhooks are told of it: the fields of an AdmissionRequest, and objects.
+"""The fields of an AdmissionRequest for policies and webhooks, and objects in a target version.
 
-What is empty is left out, as it is on the wire. A rule may match a write in another version than
-the one that was asked for; then `kind` and `resource` name the version of the rule, and the objects
-are shown in it. Most kinds are converted here, at once; for some somebody else has to be asked.
+Empty fields are omitted. A rule may match a write in another version than the requested one; then
+`kind` and `resource` name the version of the rule, and the objects are converted to it. Most kinds
+are converted in this process; some need a conversion webhook.
 
-Not here: sending it to anybody, and expressions.
+Not here: sending the request, and expressions.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _OPTIONS: Final = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE
 
 
 def request_values(attributes: Attributes, hosted: Hosted) -> dict[str, Any]:
-    """An AdmissionRequest without its uid and its objects."""
-    asked = Hosted(attributes.resource, attributes.version)
+    """Return an AdmissionRequest without its uid and objects."""
+    requested = Hosted(attributes.resource, attributes.version)
     subresource = attributes.subresource
     found: dict[str, Any] = {
         "kind": _kind(hosted, subresource),
         "resource": _resource(hosted),
         "subResource": subresource,
-        "requestKind": _kind(asked, subresource),
-        "requestResource": _resource(asked),
+        "requestKind": _kind(requested, subresource),
+        "requestResource": _resource(requested),
         "requestSubResource": subresource,
         "name": attributes.name,
         "namespace": namespace_of(attributes),
@@ -48,12 +48,12 @@ def request_values(attributes: Attributes, hosted: Hosted) -> dict[str, Any]:
 
 
 def namespace_of(attributes: Attributes) -> str:
-    """The namespace of what is written; a namespace is in itself."""
+    """Return the namespace of the object; a Namespace is in itself."""
     return attributes.name if is_namespace(attributes.resource) else attributes.namespace
 
 
 def user_values(user: User) -> dict[str, Any]:
-    """A UserInfo."""
+    """Return a UserInfo."""
     found: dict[str, Any] = {
         "username": user.name,
         "uid": user.uid,
@@ -73,63 +73,65 @@ def _resource(hosted: Hosted) -> dict[str, str]:
 
 
 def _options(attributes: Attributes) -> dict[str, Any]:
-    """The options of a write. Those of a patch are those of the update that it is here."""
+    """Return the options of a write. A patch has UpdateOptions, because it is an update here."""
     info = attributes.context.info
     if attributes.operation == "DELETE":
-        said = read_options(attributes.context)
+        options = read_options(attributes.context)
     else:
         names = ("fieldManager", "fieldValidation")
-        said = {name: value for name in names if (value := info.parameter(name))}
-    found = {**said, "kind": _OPTIONS[attributes.operation], "apiVersion": "meta.k8s.io/v1"}
+        options = {name: value for name in names if (value := info.parameter(name))}
+    found = {**options, "kind": _OPTIONS[attributes.operation], "apiVersion": "meta.k8s.io/v1"}
     if attributes.dry_run:
         found["dryRun"] = ["All"]
     return found
 
 
-def is_shown_at_once(hosted: Hosted, attributes: Attributes) -> bool:
-    """Whether nobody else need be asked to show objects in a version."""
+def is_converted_locally(hosted: Hosted, attributes: Attributes) -> bool:
+    """Return whether conversion to a version needs no conversion webhook."""
     return hosted.resource.remote is None or hosted.version == attributes.version
 
 
-def shown(obj: Object | None, hosted: Hosted, attributes: Attributes) -> Object | None:
-    """An object of a write in a version, its type with it, if nobody else must convert it.
+def in_target_version(obj: Object | None, hosted: Hosted, attributes: Attributes) -> Object | None:
+    """Return an object of a write in a version, with its type, if no webhook must convert it.
 
-    To look at: it may share parts with what it was made of. Raises a StatusError.
+    Read-only: it may share parts with the given object. Raises a StatusError.
     """
     if obj is None or has_own_kind(attributes):
         return obj
     resource, version = hosted
-    asked, wanted = (
+    requested, wanted = (
         attributes.resource.api_version(attributes.version),
         resource.api_version(version),
     )
-    typed = _typed(obj, attributes.resource.kind.kind, asked)
-    if asked == wanted:
+    typed = _typed(obj, attributes.resource.kind.kind, requested)
+    if requested == wanted:
         return typed
     try:
-        return converted_at_once(typed, asked, hosted)
+        return converted_locally(typed, requested, hosted)
     except MachineryError as error:
         raise of_machinery_error(error) from error
 
 
-async def shown_later(obj: Object | None, hosted: Hosted, attributes: Attributes) -> Object | None:
-    """The same, if somebody else converts it. Raises a StatusError."""
-    if obj is None or is_shown_at_once(hosted, attributes) or has_own_kind(attributes):
-        return shown(obj, hosted, attributes)
-    asked = attributes.resource.api_version(attributes.version)
-    typed = _typed(obj, attributes.resource.kind.kind, asked)
+async def in_target_version_async(
+    obj: Object | None, hosted: Hosted, attributes: Attributes
+) -> Object | None:
+    """Return an object in a version, using a conversion webhook if needed. Raises a StatusError."""
+    if obj is None or is_converted_locally(hosted, attributes) or has_own_kind(attributes):
+        return in_target_version(obj, hosted, attributes)
+    requested = attributes.resource.api_version(attributes.version)
+    typed = _typed(obj, attributes.resource.kind.kind, requested)
     [converted] = await convert(
         hosted.resource, [typed], hosted.resource.api_version(hosted.version)
     )
     return converted
 
 
-def converted_at_once(typed: Object, before: str, target: Hosted) -> Object:
-    """An object of one version in another that is converted here, with the defaults of that one.
-    Raises a MachineryError."""
+def converted_locally(typed: Object, before: str, target: Hosted) -> Object:
+    """Convert an object in this process and apply the defaults of the target version. Raises a
+    MachineryError."""
     resource, after = target.resource, target.resource.api_version(target.version)
     converted = resource.converter.convert(typed, before, after)
-    # Defaults change an object, and what was converted shares parts with what is to be stored.
+    # Copy, because defaulting changes the object and it shares parts with the one to store.
     fresh = orjson.loads(orjson.dumps(converted))
     return resource.shape.default(after, {**fresh, "kind": resource.kind.kind})
 

@@ -1,17 +1,16 @@
-"""Resource quota: a namespace may hold only so many objects, and ask for only so much.
+"""ResourceQuota admission: limits the number of objects in a namespace and what they request.
 
-Asked last. Before an object is created, each quota of its namespace that limits it is charged: its
-`status.used` is raised by a guarded update, so that of all servers only so many pass as there is
-room for. What comes at the same time for one namespace is charged in one update, and all
-quotas of it side by side. A create whose name turns out to be taken gives its charge back. One that
-fails otherwise, so that nobody knows whether its object is there, leaves its charge behind, until
-the servers count anew (`restow.controllers.quotas`). A dry run is refused like
-any other, and charges nothing.
+It runs last. Before an object is created, each ResourceQuota of its namespace that limits it is
+charged: its `status.used` is raised by an update with a precondition, so that all servers together
+stay within the limit. Concurrent writes in one namespace are charged in one update, and all its
+quotas in parallel. A create whose name is already taken returns its charge. A create that fails
+with an unknown outcome keeps its charge until the quota controller recalculates usage
+(`restow.controllers.quotas`). A dry run is refused like any other write and charges nothing.
 
-What a quota counts from follows its status: it holds from when it was first counted. While no quota
-limits a kind in any namespace, writes of it are not asked about.
+The limits come from the status of a quota, so a quota takes effect when its usage was first
+calculated. While no quota limits a resource in any namespace, its writes skip this plug-in.
 
-Not here: what objects use, and the words of a refusal (`restow.apimachinery.quotas`).
+Not here: the usage of objects, and the messages of a refusal (`restow.apimachinery.quotas`).
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ from restow.registry.store import ResourceStore
 from restow.registry.store_informer import StoreInformer
 from restow.request.context import Context
 
-AT_ONCE_MAX: Final = 1_000
-"""How many wishes are charged in one update."""
-QUOTAS_AT_ONCE_MAX: Final = 32
-"""How many quotas of a namespace are charged side by side."""
+BATCH_MAX: Final = 1_000
+"""Maximum number of writes charged in one update."""
+PARALLEL_QUOTAS_MAX: Final = 32
+"""Maximum number of quotas of a namespace charged in parallel."""
 NAMESPACES_MAX: Final = 1_000
-"""In how many namespaces something is being charged at one time."""
+"""Maximum number of namespaces charged in parallel."""
 
 logger = logging.getLogger(__name__)
 
 Charges = Mapping[str, Usage]
-"""By the path of a quota: what is to be charged."""
+"""The usage to charge, by the path of a quota."""
 
 
 @dataclass(slots=True)
@@ -57,12 +56,12 @@ class _Charge:
     done: asyncio.Future[None]
     charged: dict[str, Usage] = field(default_factory=dict)
     uids: dict[str, str] = field(default_factory=dict)
-    """By path: which quota was charged, should there be another of its name later."""
+    """By path: the uid of the charged quota, in case it is replaced by another of the same name."""
     refusal: StatusError | None = None
 
 
 class QuotaAdmission:
-    """Charges quotas, and refuses what does not fit. Satisfies `Admission`."""
+    """Charge quotas, and refuse writes that exceed them. Satisfies `Admission`."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class QuotaAdmission:
         *,
         on_changed: Callable[[], None],
     ) -> None:
-        """`on_changed`: other writes are limited than before."""
+        """`on_changed` is called when the set of limited resources changes."""
         self._store = store
         self._resource = resource
         self._version = GroupVersion.parse(resource.storage_api_version).version
@@ -80,23 +79,23 @@ class QuotaAdmission:
         self._tasks = runtime.tasks(
             "quota", tasks_max=NAMESPACES_MAX, on_failure=lambda _failure: None
         )
-        self._following = StoreInformer(store, resource, runtime, on_object=self._on_quota)
+        self._informer = StoreInformer(store, resource, runtime, on_object=self._on_quota)
         self._quotas: dict[str, dict[str, Quota]] = {}
         """By namespace and path."""
         self._limits: dict[str, int] = {}
-        """What is limited, and by how many quotas."""
-        self._waiting: dict[str, list[_Charge]] = {}
-        """By namespace in which something is being charged."""
+        """By quota resource name: the number of quotas that limit it."""
+        self._pending: dict[str, list[_Charge]] = {}
+        """The pending charges, by namespace."""
 
     async def start(self) -> None:
-        """Know all quotas that there are. Raises when they cannot be read."""
-        await self._following.start()
+        """Read all quotas. Raises when they cannot be read."""
+        await self._informer.start()
 
     async def close(self) -> None:
-        await self._following.close()
+        await self._informer.close()
         await self._tasks.close()
 
-    # What is known.
+    # Cache.
 
     def _on_quota(self, path: str, obj: Object | None) -> None:
         namespace = path.partition("/")[0]
@@ -108,7 +107,7 @@ class QuotaAdmission:
             self._quotas.pop(namespace, None)
         was, is_limited = _limited(before), _limited(now)
         if was == is_limited:
-            return  # what was charged has changed, as it does all the time
+            return  # only usage changed, which is frequent
         limited = set(self._limits)
         for names, more in ((was, -1), (is_limited, 1)):
             for name in names:
@@ -118,7 +117,7 @@ class QuotaAdmission:
         if self._limits.keys() != limited:
             self._on_changed()
 
-    # What is asked.
+    # Review.
 
     def concerns(self, write: WriteOf) -> bool:
         group, plural = write.resource.group, write.resource.plural
@@ -135,11 +134,12 @@ class QuotaAdmission:
         if not charges:
             return None
         if attributes.dry_run:
-            return self._look(attributes)
+            return self._check_dry_run(attributes)
         return self._charge(attributes, charges)
 
     def _charges(self, attributes: Attributes) -> Charges:
-        """What is still to be charged for a write. Raises 403 for what cannot be counted."""
+        """Return the usage still to charge for a write. Raises 403 for usage that cannot be
+        computed."""
         here, obj = self._quotas.get(attributes.namespace), attributes.obj
         if not here or obj is None:
             return {}
@@ -149,7 +149,7 @@ class QuotaAdmission:
         if old is not None:
             more = quotas.growth(all_of_it, quotas.usage_of(group, plural, old))
         found = {}
-        # A request that is tried again, as its name was taken, was charged before.
+        # A create that is retried with another generated name was charged before.
         charged = attributes.context.charged or {}
         for path, quota in here.items():
             if quota.is_about(group, plural, obj):
@@ -162,9 +162,9 @@ class QuotaAdmission:
                     found[path] = wanted
         return found
 
-    async def _look(self, attributes: Attributes) -> None:
-        """Refuse what would not be charged."""
-        await self._following.freshen()
+    async def _check_dry_run(self, attributes: Attributes) -> None:
+        """Refuse a dry run that would exceed a quota."""
+        await self._informer.freshen()
         here = self._quotas.get(attributes.namespace, {})
         for path, wanted in sorted(self._charges(attributes).items()):
             if why := here[path].problem(here[path].wanted(wanted)):
@@ -175,17 +175,17 @@ class QuotaAdmission:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         charge = _Charge(attributes, charges, done)
         namespace = attributes.namespace
-        waiting = self._waiting.get(namespace)
-        if waiting is not None:
-            waiting.append(charge)
+        pending = self._pending.get(namespace)
+        if pending is not None:
+            pending.append(charge)
         else:
-            self._waiting[namespace] = [charge]
-            work = self._work(namespace)
+            self._pending[namespace] = [charge]
+            work = self._charge_pending(namespace)
             try:
                 self._tasks.spawn(f"charge-{namespace}", work)
             except (TasksFull, TasksClosed):
                 work.close()
-                del self._waiting[namespace]
+                del self._pending[namespace]
                 raise _unavailable() from None
         await done
         if charge.charged:
@@ -193,70 +193,76 @@ class QuotaAdmission:
             context.charged = _sum(context.charged or {}, charge.charged)
             context.give_back = partial(self._give_back, context, charge)
         if charge.refusal is not None:
-            if charge.charged:  # by one quota, before another had no room
+            if charge.charged:  # one quota was charged before another refused
                 self._give_back(attributes.context, charge)
             raise charge.refusal
 
     async def _refuse_taken(self, attributes: Attributes) -> None:
-        """Charge nothing for a name that is taken: what is in memory may be old, so that is looked
-        up anew before anybody is told. Raises 409."""
+        """Raise 409 for a name that is taken, before charging. The cache may be stale, so a
+        consistent read confirms it."""
         resource, obj = attributes.resource, attributes.obj
         if attributes.operation != "CREATE" or obj is None:
             return
         cache = self._store.ready(resource)
         path = resource.path_of(attributes.namespace, attributes.name)
         if cache is None or cache.get(path) is None or obj["metadata"].get("generateName"):
-            return  # a name that was made up may be tried again with another
+            return  # a generated name is retried with another suffix
         entry = (await self._store.read(resource)).get(path)
         if entry is not None:
             raise self._store.exists(resource, attributes.name, entry)
 
     def _give_back(self, context: Context, charge: _Charge) -> None:
-        """Take off what was charged for a create that has surely not been done."""
+        """Return the charge of a create that was certainly not stored."""
         context.charged = context.give_back = None
-        work = self._take_off(charge)
+        work = self._return_charge(charge)
         try:
             self._tasks.spawn("give-back", work)
         except (TasksFull, TasksClosed):
-            work.close()  # it is found when the servers count anew
+            work.close()  # the quota controller corrects it later
 
-    async def _take_off(self, charge: _Charge) -> None:
-        for path, less in sorted(charge.charged.items()):
-            change = partial(_lowered, less=less, uid=charge.uids[path])
+    async def _return_charge(self, charge: _Charge) -> None:
+        for path, returned in sorted(charge.charged.items()):
+            change = partial(_lowered, returned=returned, uid=charge.uids[path])
             try:
                 await self._store.update(
                     self._resource, self._version, path, change, subresource="status", is_patch=True
                 )
             except StatusError as error:
-                logger.info("the quota %s keeps a charge for nothing: %s", path, error)
+                logger.info(
+                    "cannot lower status.used of ResourceQuota %s, its controller will "
+                    "correct it: %s",
+                    path,
+                    error,
+                )
 
-    async def _work(self, namespace: str) -> None:
-        """Charge all that waits in a namespace, and what comes meanwhile."""
-        waiting = self._waiting[namespace]
+    async def _charge_pending(self, namespace: str) -> None:
+        """Charge all pending writes of a namespace, including those that arrive meanwhile."""
+        pending = self._pending[namespace]
         all_charges: list[_Charge] = []
         try:
-            while waiting:
-                all_charges = waiting[:AT_ONCE_MAX]
-                del waiting[:AT_ONCE_MAX]
+            while pending:
+                all_charges = pending[:BATCH_MAX]
+                del pending[:BATCH_MAX]
                 await self._charge_all(all_charges)
-                _answer(all_charges)
+                _complete(all_charges)
                 all_charges = []
         finally:
-            # Nobody waits for ever, whatever has ended this.
-            del self._waiting[namespace]
-            for charge in (*all_charges, *waiting):
+            # Complete all pending charges whatever ended this task, so that no request waits
+            # forever.
+            del self._pending[namespace]
+            for charge in (*all_charges, *pending):
                 charge.refusal = charge.refusal or _unavailable()
-            _answer([*all_charges, *waiting])
+            _complete([*all_charges, *pending])
 
     async def _charge_all(self, all_charges: list[_Charge]) -> None:
         for charge in all_charges:
-            # Or the first quota would be charged for what the second refuses.
+            # Check all quotas first, so that none is charged for a write that another refuses.
             if len(charge.charges) > 1:
                 self._refuse_early(charge)
         paths = sorted({path for charge in all_charges for path in charge.charges})
-        for first in range(0, len(paths), QUOTAS_AT_ONCE_MAX):
-            at_once = paths[first : first + QUOTAS_AT_ONCE_MAX]
-            await asyncio.gather(*(self._charge_or_refuse(path, all_charges) for path in at_once))
+        for first in range(0, len(paths), PARALLEL_QUOTAS_MAX):
+            batch = paths[first : first + PARALLEL_QUOTAS_MAX]
+            await asyncio.gather(*(self._charge_or_refuse(path, all_charges) for path in batch))
 
     async def _charge_or_refuse(self, path: str, all_charges: list[_Charge]) -> None:
         good = [
@@ -266,12 +272,12 @@ class QuotaAdmission:
         try:
             await self._charge_one(path, good)
         except status.NotFound:
-            return  # it limits nothing any more
+            return  # the quota was deleted
         except StatusError as error:
             refusal = error
         except Exception:
-            logger.exception("the quota %s cannot be charged", path)
-            refusal = status.internal("a quota could not be charged")
+            logger.exception("cannot charge ResourceQuota %s", path)
+            refusal = status.internal("cannot charge the ResourceQuota")
         else:
             return
         for charge in good:
@@ -286,7 +292,7 @@ class QuotaAdmission:
                 return
 
     async def _charge_one(self, path: str, all_charges: list[_Charge]) -> None:
-        """Charge one quota for all for whom it has room, in the order in which they came."""
+        """Charge one quota for all writes that fit, in the order of arrival."""
         if not all_charges:
             return
         problems: list[str] = []
@@ -300,7 +306,8 @@ class QuotaAdmission:
             uid = obj["metadata"].get("uid") or ""
             before = quota = quotas.read_quota(obj)
             for charge in all_charges:
-                wanted = quota.wanted(charge.charges[path])  # what it limits may have changed
+                # the limited resources may have changed
+                wanted = quota.wanted(charge.charges[path])
                 why = quota.problem(wanted)
                 problems.append(why)
                 taken.append({} if why else wanted)
@@ -318,10 +325,10 @@ class QuotaAdmission:
                 charge.uids[path] = uid
 
 
-def _lowered(obj: Object, *, less: Usage, uid: str) -> Object:
-    """A quota without a charge; as it is, if that is none of its own."""
+def _lowered(obj: Object, *, returned: Usage, uid: str) -> Object:
+    """Return a quota without a charge, or unchanged if the charge does not belong to it."""
     used = quotas.read_quota(obj).used
-    lower = {name: used[name] - number for name, number in less.items() if name in used}
+    lower = {name: used[name] - number for name, number in returned.items() if name in used}
     if obj["metadata"].get("uid") != uid or min(lower.values(), default=-1) < 0:
         return obj
     return quotas.with_used(obj, {**used, **lower})
@@ -331,7 +338,7 @@ def _limited(quota: Quota | None) -> frozenset[str]:
     return frozenset() if quota is None else frozenset(quota.hard)
 
 
-def _answer(all_charges: list[_Charge]) -> None:
+def _complete(all_charges: list[_Charge]) -> None:
     for charge in all_charges:
         if not charge.done.done():
             charge.done.set_result(None)
@@ -348,11 +355,11 @@ def _sum(one: Charges, other: Charges) -> dict[str, dict[str, Number]]:
 
 def _unavailable() -> StatusError:
     return status.unavailable(
-        "what this would use cannot be charged just now; try again",
+        "cannot charge the ResourceQuotas of the namespace now; try again",
         retry_after_seconds=status.RETRY_AFTER_SECONDS,
     )
 
 
 def quota_resource(catalog: Catalog) -> Resource | None:
-    """Quotas, if this server hosts them."""
+    """Return the ResourceQuota resource, or None if this server does not host it."""
     return catalog.named("", quotas.PLURAL)

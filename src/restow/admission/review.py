@@ -1,10 +1,10 @@
-"""What a plug-in is asked and may answer.
+"""The interface of admission plug-ins.
 
-    concerns   at once, for each write: does it want to be asked about writes like this?
-    mutate     before the object is validated: may answer with another object
-    review     the last word: the object is as it would be stored
+    concerns   synchronous, for each kind of write: whether the plug-in handles it
+    mutate     before the object is validated: may return another object
+    review     after all other checks, on the object as it would be stored
 
-Not here: where in a write they are asked (`restow.registry.store`), and in which order (`chain`).
+Not here: when a write calls them (`restow.registry.store`), and in which order (`chain`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
 
 class WriteOf(NamedTuple):
-    """What a write is about, known before its body is read."""
+    """The kind of a write, known before its body is read."""
 
     operation: Operation
     resource: Resource
@@ -36,69 +36,69 @@ class Attributes:
     """One write of one object, as it would be done."""
 
     operation: Operation
-    """A patch is an update; so is the update that takes away the last finalizer."""
+    """A patch is an UPDATE; so is the update that removes the last finalizer."""
     resource: Resource
     version: str
-    """The version of the request, in which both objects are."""
+    """The version of the request; both objects are in it."""
     subresource: str
-    """Empty, or the part that is written: `status`, `scale`. The objects are whole anyway, but for
-    `scale`, where they are Scales: `autoscaling/v1`, whatever the version of the request."""
+    """Empty, or the subresource that is written: `status`, `scale`. The objects are complete,
+    except for `scale`, where they are `autoscaling/v1` Scales, whatever the version of the
+    request."""
     namespace: str
     name: str
-    """Empty for a create whose name is not made up yet."""
+    """Empty for a create whose name is not generated yet."""
     obj: Object | None
-    """For `mutate`: as the client wants it, with defaults. For `review`: as it would be stored, its
-    resource version being the old one; None for a delete. To look at: whoever changes something
-    changes a copy."""
+    """For `mutate`: as the client sent it, with defaults. For `review`: as it would be stored, with
+    the old resource version; None for a delete. Read-only: a plug-in changes a copy."""
     old: Object | None
-    """As it is stored: nobody has touched this copy. None for a create."""
+    """The stored object, copied for this plug-in. None for a create."""
     user: User
     dry_run: bool
     context: Context
-    """The request. For `warn`, and for `annotate`: what is noted in the audit log."""
+    """The request, for `warn` and for `annotate`, which adds audit annotations."""
 
     @property
     def write(self) -> WriteOf:
-        """What `concerns` was asked about."""
+        """Return the kind of this write, as `concerns` gets it."""
         return WriteOf(self.operation, self.resource, self.version, self.subresource)
 
 
 class Admission(Protocol):
-    """A plug-in that has a say in writes."""
+    """A validating plug-in."""
 
     def concerns(self, write: WriteOf) -> bool:
-        """Whether it wants to be asked about such writes. Asked once for all that are alike, until
-        `Chain.forget` is called: whoever answers otherwise from now on has it called."""
+        """Return whether the plug-in handles such writes. The answer is cached until
+        `Chain.invalidate`, which a plug-in must trigger when its answer changes."""
 
     def review(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Raise a StatusError, at once or when awaited, to refuse the write.
+        """Raise a StatusError, synchronously or when awaited, to refuse the write.
 
-        It may be asked several times about one request: for each state of the object that the
-        request is tried on.
+        It may run several times for one request, once for each state of the object that the request
+        is retried on.
         """
 
 
 class Mutation(Protocol):
-    """A plug-in that may change what is written."""
+    """A mutating plug-in."""
 
     def concerns(self, write: WriteOf) -> bool:
-        """As in `Admission`."""
+        """Return whether the plug-in handles such writes, as in `Admission`."""
 
     def mutate(self, attributes: Attributes) -> Awaitable[Object | None]:
-        """Another object to write in the place of this one, None to leave it; or raise a
-        StatusError. What it answers is checked and defaulted like a body."""
+        """Return another object to write, or None to leave it unchanged; raise a StatusError to
+        refuse it. The returned object is validated and defaulted like a request body."""
 
 
-class AtOnce(Protocol):
-    """One that has a say in each write, and needs to wait for nothing to say it."""
+class ObjectCheck(Protocol):
+    """A synchronous check of each object that is created or updated."""
 
     def check(self, context: Context, obj: Object, old: Object | None) -> None:
-        """Raise a StatusError to refuse an object as it would be stored; the old one is as it is
-        stored, None for a create. Asked on the short way too, so it must be quick."""
+        """Raise a StatusError to refuse an object as it would be stored; `old` is the stored
+        object, None for a create. It runs for every write, so it must be fast."""
 
 
 def kind_of(resource: Resource, version: str, subresource: str) -> dict[str, str]:
-    """The kind of what is written: that of the resource, or one that its subresource takes."""
+    """Return the kind of the request body: that of the resource or of its subresource."""
     part = resource.subresource(version, subresource) if subresource else None
     sent = "" if part is None else part.body_kind or part.kind
     if part is None or not sent:
@@ -108,14 +108,14 @@ def kind_of(resource: Resource, version: str, subresource: str) -> dict[str, str
 
 
 def has_own_kind(attributes: Attributes) -> bool:
-    """Whether what is written is no object of the resource: a Scale, an Eviction, a token."""
+    """Return whether the body is another kind than the resource: a Scale, an Eviction, a token."""
     resource = attributes.resource
     named = kind_of(resource, attributes.version, attributes.subresource)
     return (named["group"], named["kind"]) != resource.kind.group_kind
 
 
 def forbidden(attributes: Attributes, why: str) -> StatusError:
-    """The 403 of a plug-in. It names the object, or what its name is to be made of."""
+    """Return the 403 of a plug-in, with the object's name or generateName."""
     name = attributes.name
     if not name:
         metadata = (attributes.obj or {}).get("metadata") or {}
@@ -124,15 +124,15 @@ def forbidden(attributes: Attributes, why: str) -> StatusError:
 
 
 def renamed(before: Object, now: Object) -> str | None:
-    """What of an object a plug-in has changed that says which object it is; None if nothing."""
-    was, said = before["metadata"], now.get("metadata")
-    metadata = said if isinstance(said, dict) else {}
+    """Return the path of an identifying field that a plug-in changed, or None."""
+    original, changed = before["metadata"], now.get("metadata")
+    metadata = changed if isinstance(changed, dict) else {}
     for name in ("kind", "apiVersion"):
         if before.get(name) != now.get(name):
             return name
     for name in ("name", "namespace", "uid"):
-        # A name that is still to be made up may be given.
-        is_other = (was.get(name) or "") != (metadata.get(name) or "")
-        if is_other and (was.get(name) or name != "name"):
+        # A plug-in may set a name that is not generated yet.
+        is_other = (original.get(name) or "") != (metadata.get(name) or "")
+        if is_other and (original.get(name) or name != "name"):
             return f"metadata.{name}"
     return None

@@ -1,13 +1,14 @@
-"""Pods run as service accounts: new ones get theirs, and it must be there.
+"""ServiceAccount admission: assigns service accounts to new pods and checks that they exist.
 
-    pods that name none      run as `default`, which the servers make in each namespace. A namespace
-                             that is new may still wait for it, so it is waited for, for a moment
-    pods that name one       are refused where there is no such account
-    all but mirror pods      get the account's token as a volume, and its secrets for images
+    pods without an account    get `default`, which a controller creates in each namespace; in a
+                               new namespace it may not exist yet, so it is retried for a moment
+    pods with an account       are refused if it does not exist
+    all but mirror pods        get the account's token as a volume, and its image pull secrets
 
-A server without tokens of accounts is not asked: it has nothing to mount. Not here: what a pod gets
-of its account (`restow.apimachinery.pod_accounts`), and who makes accounts
-(`restow.controllers.service_accounts`).
+A server that issues no service account tokens does not run this plug-in.
+
+Not here: the fields that a pod gets (`restow.apimachinery.pod_accounts`), and the creation of
+accounts (`restow.controllers.service_accounts`).
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import Entry
 
 ATTEMPTS_MAX: Final = 10
-"""How often the account `default` is looked for. All others are looked for once."""
+"""Number of reads of the account `default`. Other accounts are read once."""
 BACKOFF: Final = Backoff(initial_seconds=0.2, factor=1, max_seconds=0.2, jitter=0.5)
 """Between two reads."""
 
 
 class PodAccounts:
-    """Gives new pods what their accounts have, and refuses those without. Satisfies `Mutation` and
-    `Admission`: a webhook may have changed what was given."""
+    """Apply service accounts to new pods, and refuse pods without one. Satisfies `Mutation` and
+    `Admission`: a webhook may change the pod between the two."""
 
     def __init__(self, store: ResourceStore, accounts: Resource, runtime: Runtime) -> None:
         self._store = store
@@ -72,7 +73,7 @@ class PodAccounts:
             _refuse(attributes, problem(obj, account))
 
     async def _account(self, attributes: Attributes, name: str) -> Object:
-        """The account of a pod. Raises 403."""
+        """Return the service account of a pod. Raises 403."""
         resource = self._accounts
         path = resource.path_of(attributes.namespace, name)
         cache = self._store.ready(resource)

@@ -1,11 +1,11 @@
-"""A line before a room: who finds no seat waits for one, and the next is whose turn it is.
+"""A fair queue for the slots of a pool: a request without a slot waits until one is free.
 
-For what only so many may do at once, and where to be sent away would be wrong: a limit of this
-server is no fault of whoever is asked. The seats are shared between users as those of requests are
-(`restow.request.limits`). Masters are first; then whoever holds the fewest, then who waits longest.
-Who waits too long, or finds the line too long, is told to come again: a 429.
+It serves limits of this server that are no fault of the client, where an immediate 429 would be
+wrong. Slots are shared between users like those of requests (`restow.request.limits`). Users in
+`system:masters` come first, then the user who holds the fewest slots, then the one who waits
+longest. A request that waits too long, or finds the queue full, gets a 429.
 
-Not here: what the seats are for.
+Not here: the work for which the slots are taken.
 """
 
 from __future__ import annotations
@@ -21,33 +21,42 @@ from restow.request.context import User
 from restow.request.slots import Slot, SlotPool
 
 WAITING_MAX: Final = 1_000
-"""Who may wait in one line."""
+"""Maximum number of requests in one queue."""
 TOO_LATE: Final = "request did not complete within requested timeout"
 
 _Waiter = asyncio.Future[None]
 
 
 class SlotQueue:
-    """Those who wait for a seat of a room. All seats of the room are taken through it."""
+    """Requests that wait for a slot of a pool. All slots of the pool are taken through it."""
 
-    __slots__ = ("_clock", "_count", "_masters", "_pool", "_told", "_waiting", "_waiting_max")
+    __slots__ = (
+        "_clock",
+        "_count",
+        "_masters",
+        "_pool",
+        "_refusal_message",
+        "_waiting",
+        "_waiting_max",
+    )
 
     def __init__(
         self, pool: SlotPool, runtime: Runtime, *, refusal: str, waiting_max: int = WAITING_MAX
     ) -> None:
-        """`refusal`: what whoever is sent away is told."""
+        """`refusal` is the message of the 429."""
         self._pool = pool
         self._clock = runtime.clock
-        self._told = refusal
+        self._refusal_message = refusal
         self._waiting_max = waiting_max
         self._waiting: dict[str, deque[_Waiter]] = {}
-        """By user; who was served last is last."""
+        """By user, the one who was served last at the end."""
         self._masters: set[str] = set()
-        """Those of them who are first."""
+        """Waiting users in `system:masters`; they come first."""
         self._count = 0
 
     async def enter(self, user: User, *, seconds_max: float, by_seconds: float) -> QueuedSlot:
-        """A seat, to be left. Raises a 429 after so many seconds, a 504 once it is too late."""
+        """Return a slot; the caller must leave it. Raises a 429 after `seconds_max`, a 504 at the
+        deadline `by_seconds`."""
         name, pool = user.name, self._pool
         if not self._waiting and pool.has_slot_for(name):
             return QueuedSlot(self, pool.take(name))
@@ -55,11 +64,11 @@ class SlotQueue:
             raise self._refusal()
         waiter: _Waiter = asyncio.get_running_loop().create_future()
         self._add(user, waiter)
-        left = by_seconds - self._clock.monotonic()
+        seconds_left = by_seconds - self._clock.monotonic()
         try:
-            # Somebody else may be waiting only because he has had his share.
-            self._call_next()
-            async with self._clock.timeout(max(min(seconds_max, left), 0)):
+            # The users in the queue may be waiting only because they have used up their share.
+            self._serve_next()
+            async with self._clock.timeout(max(min(seconds_max, seconds_left), 0)):
                 await waiter
         except BaseException as error:
             if waiter.done() and not waiter.cancelled():
@@ -67,16 +76,18 @@ class SlotQueue:
             else:
                 self._remove(name, waiter)
             if isinstance(error, TimeoutError):
-                raise status.timeout(TOO_LATE) if left <= seconds_max else self._refusal() from None
+                raise (
+                    status.timeout(TOO_LATE) if seconds_left <= seconds_max else self._refusal()
+                ) from None
             raise
         return QueuedSlot(self, Slot(pool, name))
 
-    def left(self) -> None:
-        """A seat is free: whose turn is it?"""
+    def on_slot_left(self) -> None:
+        """A slot was left: serve the next request in the queue."""
         if self._waiting:
-            self._call_next()
+            self._serve_next()
 
-    def _call_next(self) -> None:
+    def _serve_next(self) -> None:
         held = self._pool.held
         while self._waiting:
             order = sorted(
@@ -92,7 +103,8 @@ class SlotQueue:
                 self._waiting[name] = waiters
             else:
                 self._masters.discard(name)
-            if not waiter.done():  # or it is just being given up, and is counted no more
+            # otherwise it was just cancelled, and is already subtracted from the count
+            if not waiter.done():
                 self._pool.take_for(name)
                 waiter.set_result(None)
 
@@ -113,20 +125,20 @@ class SlotQueue:
             self._masters.discard(name)
 
     def _refusal(self) -> StatusError:
-        return status.too_many_requests(self._told)
+        return status.too_many_requests(self._refusal_message)
 
 
 class QueuedSlot:
-    """A seat for which others may wait. To leave twice is to leave once."""
+    """A slot of a pool with a queue. Leaving it twice is the same as once."""
 
-    __slots__ = ("_line", "_slot")
+    __slots__ = ("_queue", "_slot")
 
-    def __init__(self, line: SlotQueue, slot: Slot) -> None:
-        self._line = line
+    def __init__(self, queue: SlotQueue, slot: Slot) -> None:
+        self._queue = queue
         self._slot: Slot | None = slot
 
     def leave(self) -> None:
         slot, self._slot = self._slot, None
         if slot is not None:
             slot.leave()
-            self._line.left()
+            self._queue.on_slot_left()

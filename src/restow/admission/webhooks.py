@@ -1,16 +1,17 @@
-"""Webhooks as plug-ins: other people's servers that have a say in writes, or change them.
+"""Admission webhooks: external servers that validate or mutate writes.
 
-    mutating      one after the other, in the order of their names, each on what the one before
-                  has made of the object; those that wish it once more when a later one changed it
-    validating    all at once; the first refusal in order counts
+    mutating      called one after the other, ordered by configuration name, each with the object
+                  as the previous one returned it; those with `reinvocationPolicy: IfNeeded` are
+                  called again if a later one changed the object
+    validating    called concurrently; the first refusal in order is returned
 
-A webhook that fails lets the write through or refuses it, as its configuration says. Nothing waits
-for one but the writes that it has a say in, and those no longer than their own deadline.
+The failure policy of a webhook decides whether a failed call allows or refuses the write. Only the
+writes that a webhook matches wait for it, and no longer than the request's deadline.
 
-Not asked: about configurations of webhooks and policies themselves, so that nobody is locked out.
+Webhooks are not called for webhook configurations and policies, so that these can be repaired.
 
-Not here: connections (`webhooks_transport`), what they are told (`request_values`,
-`webhooks_objects`), and what a webhook is about (`matchers`, `webhooks_conditions`).
+Not here: connections (`webhooks_transport`), the content of a review (`request_values`,
+`webhooks_objects`), and matching (`matchers`, `webhooks_conditions`).
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from restow.admission.webhooks_conditions import (
     conditions_hold,
     no_authorizer,
 )
-from restow.admission.webhooks_index import AdmissionWebhook, Concerned, KnownHooks
+from restow.admission.webhooks_index import AdmissionWebhook, MatchingWebhook, WebhookIndex
 from restow.admission.webhooks_metrics import Type, WebhookMetrics
-from restow.admission.webhooks_objects import back_in_version, completed, in_version
+from restow.admission.webhooks_objects import back_in_version, in_version, validated_patch
 from restow.admission.webhooks_transport import HookCalls, WebhookCallFailed
 from restow.aio import Runtime
 from restow.apimachinery import status
@@ -50,16 +51,16 @@ from restow.apimachinery.errors import MachineryError
 from restow.apimachinery.status_error import StatusError
 from restow.registry.resource import Object
 
-AT_ONCE_MAX: Final = 64
-"""Validating webhooks that are asked about one write at the same time."""
+PARALLEL_CALLS_MAX: Final = 64
+"""Maximum number of validating webhooks called concurrently for one write."""
 ROUNDS: Final = 2
-"""How often a mutating webhook is asked about one try of a write, at most."""
+"""Maximum number of calls of a mutating webhook for one attempt of a write."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """What both kinds of webhooks need to be asked."""
+class WebhookDependencies:
+    """The dependencies of both kinds of webhooks."""
 
     calls: HookCalls
     namespaces: Namespaces
@@ -70,109 +71,112 @@ class Asking:
 
 
 class MutatingWebhooks:
-    """Satisfies `Mutation`."""
+    """The mutating webhooks as a plug-in. Satisfies `Mutation`."""
 
-    def __init__(self, known: KnownHooks, asking: Asking) -> None:
-        self._known = known
-        self._asker = _Asker(asking, "admit")
+    def __init__(self, index: WebhookIndex, dependencies: WebhookDependencies) -> None:
+        self._index = index
+        self._caller = _WebhookCaller(dependencies, "admit")
 
     def concerns(self, write: WriteOf) -> bool:
-        return bool(self._known.concerned(write))
+        return bool(self._index.matching(write))
 
     async def mutate(self, attributes: Attributes) -> Object | None:
-        """The object as webhooks want it, None if they leave it."""
+        """Return the object as the webhooks changed it, or None if unchanged."""
         before = attributes.obj
-        concerned = self._known.concerned(attributes.write)
-        asked_before: set[AdmissionWebhook] = set()
+        matching = self._index.matching(attributes.write)
+        called_before: set[AdmissionWebhook] = set()
         again: set[AdmissionWebhook] = set()
         for number in range(ROUNDS):
-            for index, each in enumerate(concerned):
+            for index, each in enumerate(matching):
                 hook = each.hook
                 if number and hook not in again:
                     continue
                 where = f"round_{number}_index_{index}"
-                changed = await self._ask(each, attributes, where)
+                changed = await self._call_one(each, attributes, where)
                 if changed is None:
                     continue
                 if changed is not attributes.obj:
                     attributes = replace(attributes, obj=changed)
-                    # Who was asked before this one has not seen what it did.
-                    again |= asked_before
-                    asked_before.clear()
+                    # Webhooks called before this one have not seen its changes.
+                    again |= called_before
+                    called_before.clear()
                 if hook.is_reinvoked:
-                    asked_before.add(hook)
+                    called_before.add(hook)
             if not again:
                 break
         return None if attributes.obj is before else attributes.obj
 
-    async def _ask(self, each: Concerned, attributes: Attributes, where: str) -> Object | None:
-        """The object as one webhook wants it; None if it was not asked, or is for a delete."""
-        hosted = await self._asker.way(each, attributes)
+    async def _call_one(
+        self, each: MatchingWebhook, attributes: Attributes, where: str
+    ) -> Object | None:
+        """Return the object after one webhook; None for a delete or if the webhook does not
+        match."""
+        hosted = await self._caller.match(each, attributes)
         if hosted is None:
             return None
         context, hook = attributes.context, each.hook
-        verdict = await self._asker.ask(
-            hook, attributes, hosted, failed_open=f"failed-open.mutation.{_NOTES}/{where}"
+        verdict = await self._caller.call(
+            hook, attributes, hosted, failed_open=f"failed-open.mutation.{_ANNOTATIONS}/{where}"
         )
         changed = attributes.obj
         if verdict is not None and verdict.patch is not None:
             changed = await self._patched(hook, attributes, hosted, verdict)
         is_changed = changed is not attributes.obj
-        said = {"configuration": hook.configuration, "webhook": hook.name, "mutated": is_changed}
-        context.annotate(f"mutation.{_NOTES}/{where}", orjson.dumps(said).decode())
+        record = {"configuration": hook.configuration, "webhook": hook.name, "mutated": is_changed}
+        context.annotate(f"mutation.{_ANNOTATIONS}/{where}", orjson.dumps(record).decode())
         return changed
 
     async def _patched(
         self, hook: AdmissionWebhook, attributes: Attributes, hosted: Hosted, verdict: ReviewAnswer
     ) -> Object | None:
-        shown = await in_version(attributes, hosted, attributes.obj)
+        sent = await in_version(attributes, hosted, attributes.obj)
         assert verdict.patch is not None
-        if shown is None:
+        if sent is None:
             raise status.internal(
                 f'admission webhook "{hook.name}" attempted to modify the object, which is not'
                 " supported for this operation"
             )
         try:
-            patched = completed(attributes, hosted, verdict.patch.apply(shown))
+            patched = validated_patch(attributes, hosted, verdict.patch.apply(sent))
         except (StatusError, MachineryError) as error:
-            # Neither the client nor the failure policy has a part in it: it was answered.
+            # The webhook answered, so this is an internal error whatever the failure policy.
             raise status.internal(f'admission webhook "{hook.name}": {error}') from error
-        if path := renamed(shown, patched):
-            told = f'admission webhook "{hook.name}" attempted to change {path}'
-            raise status.internal(told)
-        if patched == shown and orjson.dumps(patched) == orjson.dumps(shown):
+        if path := renamed(sent, patched):
+            message = f'admission webhook "{hook.name}" attempted to change {path}'
+            raise status.internal(message)
+        if patched == sent and orjson.dumps(patched) == orjson.dumps(sent):
             return attributes.obj
         return await back_in_version(attributes, hosted, patched)
 
 
 class ValidatingWebhooks:
-    """Satisfies `Admission`."""
+    """The validating webhooks as a plug-in. Satisfies `Admission`."""
 
-    def __init__(self, known: KnownHooks, asking: Asking) -> None:
-        self._known = known
-        self._asker = _Asker(asking, "validating")
+    def __init__(self, index: WebhookIndex, dependencies: WebhookDependencies) -> None:
+        self._index = index
+        self._caller = _WebhookCaller(dependencies, "validating")
 
     def concerns(self, write: WriteOf) -> bool:
-        return bool(self._known.concerned(write))
+        return bool(self._index.matching(write))
 
     def review(self, attributes: Attributes) -> Awaitable[None] | None:
-        concerned = self._known.concerned(attributes.write)
-        return self._review(concerned, attributes) if concerned else None
+        matching = self._index.matching(attributes.write)
+        return self._review(matching, attributes) if matching else None
 
-    async def _review(self, concerned: Sequence[Concerned], attributes: Attributes) -> None:
-        ways = [(each.hook, await self._asker.way(each, attributes)) for each in concerned]
-        asked = [(hook, hosted) for hook, hosted in ways if hosted is not None]
-        for first in range(0, len(asked), AT_ONCE_MAX):
+    async def _review(self, matching: Sequence[MatchingWebhook], attributes: Attributes) -> None:
+        matches = [(each.hook, await self._caller.match(each, attributes)) for each in matching]
+        calls = [(hook, hosted) for hook, hosted in matches if hosted is not None]
+        for first in range(0, len(calls), PARALLEL_CALLS_MAX):
             outcomes = await asyncio.gather(
                 *(
-                    self._asker.ask(
+                    self._caller.call(
                         hook,
                         attributes,
                         hosted,
-                        failed_open=f"failed-open.validating.{_NOTES}/round_0_index_{index}",
+                        failed_open=f"failed-open.validating.{_ANNOTATIONS}/round_0_index_{index}",
                     )
                     for index, (hook, hosted) in enumerate(
-                        asked[first : first + AT_ONCE_MAX], first
+                        calls[first : first + PARALLEL_CALLS_MAX], first
                     )
                 ),
                 return_exceptions=True,
@@ -182,25 +186,25 @@ class ValidatingWebhooks:
                     raise outcome
 
 
-_NOTES: Final = "webhook.admission.k8s.io"
+_ANNOTATIONS: Final = "webhook.admission.k8s.io"
 
 
-class _Asker:
-    """Asks webhooks of one kind."""
+class _WebhookCaller:
+    """Calls webhooks of one kind."""
 
-    def __init__(self, asking: Asking, type_: Type) -> None:
-        self._asking = asking
+    def __init__(self, dependencies: WebhookDependencies, type_: Type) -> None:
+        self._dependencies = dependencies
         self._type: Type = type_
-        self._clock = asking.runtime.clock
+        self._clock = dependencies.runtime.clock
 
-    async def way(self, each: Concerned, attributes: Attributes) -> Hosted | None:
-        """In which version a webhook is asked about a write; None if it is not."""
-        hook, ways = each
+    async def match(self, each: MatchingWebhook, attributes: Attributes) -> Hosted | None:
+        """Return the resource and version in which a webhook matches a write, or None."""
+        hook, matches = each
         namespace = None
         if hook.matcher.has_namespace_selector and attributes.resource.kind.namespaced:
-            found = self._asking.namespaces.known(attributes.namespace)
-            namespace = found or await self._asking.namespaces.get(attributes.namespace)
-        hosted = hook.matcher.matches(attributes, ways, namespace)
+            found = self._dependencies.namespaces.cached(attributes.namespace)
+            namespace = found or await self._dependencies.namespaces.get(attributes.namespace)
+        hosted = hook.matcher.matches(attributes, matches, namespace)
         if hosted is None or not hook.conditions:
             return hosted
         holds = await conditions_hold(
@@ -209,18 +213,18 @@ class _Asker:
             hosted,
             obj=await in_version(attributes, hosted, attributes.obj),
             old=await in_version(attributes, hosted, attributes.old),
-            authorizer=self._asking.authorizer,
-            offloaded=self._asking.offloaded,
+            authorizer=self._dependencies.authorizer,
+            offloaded=self._dependencies.offloaded,
         )
         if not holds:
-            self._asking.metrics.excluded(hook.name, self._type, attributes.operation)
+            self._dependencies.metrics.excluded(hook.name, self._type, attributes.operation)
         return hosted if holds else None
 
-    async def ask(
+    async def call(
         self, hook: AdmissionWebhook, attributes: Attributes, hosted: Hosted, *, failed_open: str
     ) -> ReviewAnswer | None:
-        """What a webhook says; None: it failed, and that does not matter. Raises a StatusError:
-        a refusal, or a 500 for a webhook that failed."""
+        """Call a webhook and return its verdict, or None if it failed and its failure policy is
+        `Ignore`. Raises a StatusError: the refusal, or a 500 for a failed call."""
         began = self._clock.monotonic()
         try:
             verdict = await self._call(hook, attributes, hosted)
@@ -228,8 +232,8 @@ class _Asker:
             self._failed(hook, attributes, began, failed=failed, failed_open=failed_open)
             return None
         except StatusError as error:
-            told = "apiserver_internal_error"
-            self._count(hook, attributes, began, error=error, error_type=told)
+            message = "apiserver_internal_error"
+            self._count(hook, attributes, began, error=error, error_type=message)
             raise
         if not verdict.is_allowed:
             denied = refusal(hook.name, verdict.result)
@@ -247,10 +251,10 @@ class _Asker:
         failed: WebhookCallFailed,
         failed_open: str,
     ) -> None:
-        operation, metrics = attributes.operation, self._asking.metrics
+        operation, metrics = attributes.operation, self._dependencies.metrics
         seconds = self._clock.monotonic() - began
-        told = f'failed calling webhook "{hook.name}": {failed}'
-        metrics.asked(
+        message = f'failed calling webhook "{hook.name}": {failed}'
+        metrics.called(
             hook.name,
             self._type,
             operation,
@@ -259,7 +263,7 @@ class _Asker:
             seconds=seconds,
         )
         if not hook.fails_open:
-            logger.warning("%s (failing closed)", told)
+            logger.warning("%s (failing closed)", message)
             metrics.rejected(
                 hook.name,
                 self._type,
@@ -267,8 +271,8 @@ class _Asker:
                 error_type="calling_webhook_error",
                 code=failed.code,
             )
-            raise status.internal(told)
-        logger.warning("%s (failing open)", told)
+            raise status.internal(message)
+        logger.warning("%s (failing open)", message)
         metrics.failed_open(hook.name, self._type)
         attributes.context.annotate(failed_open, hook.name)
         if self._seconds_left(attributes) <= 0:
@@ -285,9 +289,9 @@ class _Asker:
     ) -> None:
         code = 200 if error is None else error.code
         seconds = self._clock.monotonic() - began
-        operation, metrics = attributes.operation, self._asking.metrics
+        operation, metrics = attributes.operation, self._dependencies.metrics
         is_rejected = error is not None
-        metrics.asked(
+        metrics.called(
             hook.name, self._type, operation, code=code, rejected=is_rejected, seconds=seconds
         )
         if is_rejected:
@@ -301,11 +305,11 @@ class _Asker:
         if hook.problem:
             raise WebhookCallFailed(hook.problem)
         if not hook.review_version:
-            known = "webhook does not accept known AdmissionReview versions (v1, v1beta1)"
-            raise WebhookCallFailed(f"could not create admission objects: {known}", code=400)
+            index = "webhook does not accept known AdmissionReview versions (v1, v1beta1)"
+            raise WebhookCallFailed(f"could not create admission objects: {index}", code=400)
         if self._seconds_left(attributes) <= 0:
             raise status.timeout(TOO_LATE)
-        uid = self._asking.runtime.ids.uid()
+        uid = self._dependencies.runtime.ids.uid()
         question = write_review(
             {
                 "uid": uid,
@@ -315,7 +319,7 @@ class _Asker:
             },
             version=hook.review_version,
         )
-        body = await self._asking.calls.post(
+        body = await self._dependencies.calls.post(
             hook.client,
             question,
             seconds_max=hook.seconds_max,
@@ -323,7 +327,7 @@ class _Asker:
             by_seconds=attributes.context.request.answer_by_seconds,
         )
         if self._seconds_left(attributes) <= 0:
-            # The client has been told that nothing came of it: a late answer must not store it.
+            # The client already received a timeout error: a late answer must not store the object.
             raise status.timeout(TOO_LATE)
         try:
             verdict = read_review(

@@ -1,7 +1,7 @@
-"""Whether a webhook's own conditions let it be asked about a write.
+"""Match conditions of admission webhooks.
 
-One that is false ends it: the webhook is not asked. If none is, and some cannot be evaluated, it
-is as if the webhook had failed: the write is refused, or the webhook left out.
+If a condition is false, the webhook is not called. If none is false and some cannot be evaluated,
+the failure policy applies: the write is refused, or the webhook skipped.
 
 Not here: rules and selectors (`matchers`).
 """
@@ -32,14 +32,15 @@ from restow.apimachinery.structural.cel.values import TrialOver
 from restow.registry.resource import Object
 
 COST_MAX: Final = 2_500_000
-"""Of all conditions of one webhook for one write."""
+"""Cost budget of all match conditions of one webhook for one write."""
 
 AuthorizerValues = Callable[[Attributes], dict[str, Any]]
-"""What expressions ask who may do what; see `restow.apimachinery.structural.cel.admission`."""
+"""Returns the CEL variables of the authorizer; see
+`restow.apimachinery.structural.cel.admission`."""
 
 
 def no_authorizer(_attributes: Attributes) -> dict[str, Any]:
-    """Nobody can be asked: an expression that asks cannot be evaluated."""
+    """Return no variables: expressions that use the authorizer cannot be evaluated."""
     return {}
 
 
@@ -53,7 +54,8 @@ async def conditions_hold(
     authorizer: AuthorizerValues,
     offloaded: OffloadedEvaluations,
 ) -> bool:
-    """Whether it is asked. Raises a 403 when that cannot be said and it does not fail open."""
+    """Return whether all match conditions are true. Raises a 403 on an evaluation error, unless the
+    failure policy is `Ignore`."""
     if not hook.conditions:
         return True
     values = {
@@ -86,13 +88,13 @@ async def conditions_hold(
         return True
     if hook.fails_open:
         return False
-    told = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+    message = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
     group_resource = attributes.resource.kind.group_resource
-    raise status.forbidden(told, resource=group_resource, name=attributes.name)
+    raise status.forbidden(message, resource=group_resource, name=attributes.name)
 
 
 def _run(
     expression: Expression, values: dict[str, Any], cost_max: int, trial: Trial | None = None
 ) -> EvaluationOutcome:
-    # A copy: one that ends in a loop leaves the variable of that loop behind.
+    # A copy, because an expression that fails inside a loop leaves the loop variable behind.
     return expression.run(dict(values), cost_max=cost_max, trial=trial)

@@ -1,8 +1,8 @@
-"""The webhooks that configurations name: read once, kept in mind, found by what they are about.
+"""An index of the configured admission webhooks: compiled once, found by the writes they match.
 
-Configurations are in the order of their names, the webhooks of one in the order that it has them.
+Configurations are ordered by name, the webhooks of one by their position in it.
 
-Not here: asking them (`webhooks`).
+Not here: calling them (`webhooks`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WITHOUT_SIDE_EFFECTS: Final = frozenset({"None", "NoneOnDryRun"})
 
 
 class WebhookMatchCondition(NamedTuple):
-    """One of the conditions under which a webhook is asked."""
+    """A match condition of a webhook."""
 
     name: str
     expression: Expression | None
@@ -58,23 +58,24 @@ class AdmissionWebhook:
     seconds_max: float
     allows_dry_run: bool
     review_version: str
-    """In which it is asked; empty if it reads none that is known here."""
+    """The AdmissionReview version to send; empty if the webhook accepts no known version."""
     is_reinvoked: bool
-    """Whether it is asked again when somebody has changed the object after it."""
+    """Whether it is called again when a later webhook changed the object."""
     problem: str = ""
-    """Why it cannot be asked at all: then each call fails."""
+    """Why it cannot be called: then each call fails."""
 
 
-class Concerned(NamedTuple):
-    """A webhook that may have a say in a kind of writes."""
+class MatchingWebhook(NamedTuple):
+    """A webhook that may match a kind of write."""
 
     hook: AdmissionWebhook
-    ways: tuple[Hosted, ...]
-    """All ways to do such a write; the first is the one that was chosen."""
+    targets: tuple[Hosted, ...]
+    """The equivalent resources and versions of the write, the requested one first."""
 
 
-class KnownHooks:
-    """The webhooks of all configurations of one kind. `start` it, `close` it."""
+class WebhookIndex:
+    """The webhooks of all configurations of one kind. Call `start` before use and `close` at the
+    end."""
 
     def __init__(
         self,
@@ -88,54 +89,58 @@ class KnownHooks:
         self._catalog = catalog
         self._on_changed = on_changed
         self._by_configuration: dict[str, tuple[AdmissionWebhook, ...]] = {}
-        self._concerned: dict[tuple[str, str, str, str, str], tuple[Concerned, ...]] = {}
+        self._matching: dict[tuple[str, str, str, str, str], tuple[MatchingWebhook, ...]] = {}
         resource = catalog.of_kind(ADMISSION_GROUP, kind)
-        self._following: StoreInformer | None = None
+        self._informer: StoreInformer | None = None
         if resource is not None:
-            self._following = StoreInformer(
-                store, resource, runtime, on_object=self._note, on_changed=self._changed
+            self._informer = StoreInformer(
+                store,
+                resource,
+                runtime,
+                on_object=self._on_configuration,
+                on_changed=self._on_batch,
             )
 
     async def start(self) -> None:
-        """From now on it knows them. Raises when they cannot be read."""
-        if self._following is not None:
-            await self._following.start()
+        """Read all configurations. Raises when they cannot be read."""
+        if self._informer is not None:
+            await self._informer.start()
 
     async def close(self) -> None:
-        if self._following is not None:
-            await self._following.close()
+        if self._informer is not None:
+            await self._informer.close()
 
     def clients(self) -> set[HookClient]:
-        """How all of them are reached."""
+        """Return the endpoints of all webhooks."""
         return {hook.client for hooks in self._by_configuration.values() for hook in hooks}
 
-    def concerned(self, write: WriteOf) -> tuple[Concerned, ...]:
-        """Those that may have a say in such a write, in order."""
+    def matching(self, write: WriteOf) -> tuple[MatchingWebhook, ...]:
+        """Return the webhooks that may match such a write, in order."""
         resource = write.resource
         key = (write.operation, resource.plural, resource.group, write.version, write.subresource)
-        found = self._concerned.get(key)
+        found = self._matching.get(key)
         if found is None:
-            if len(self._concerned) >= KINDS_OF_WRITES_MAX:
-                self._concerned.clear()
-            found = self._concerned[key] = self._find(write)
+            if len(self._matching) >= KINDS_OF_WRITES_MAX:
+                self._matching.clear()
+            found = self._matching[key] = self._find(write)
         return found
 
-    def forget(self) -> None:
-        """What is hosted has changed: other webhooks may be concerned than before."""
-        self._concerned.clear()
+    def invalidate(self) -> None:
+        """Clear the cache, because the hosted resources changed."""
+        self._matching.clear()
 
-    def _find(self, write: WriteOf) -> tuple[Concerned, ...]:
+    def _find(self, write: WriteOf) -> tuple[MatchingWebhook, ...]:
         if not self._by_configuration or is_exempt(write.resource):
             return ()
-        ways = equivalents(self._catalog, write)
+        targets = equivalents(self._catalog, write)
         return tuple(
-            Concerned(hook, ways)
+            MatchingWebhook(hook, targets)
             for _, hooks in sorted(self._by_configuration.items())
             for hook in hooks
-            if hook.matcher.may_concern(write, ways)
+            if hook.matcher.may_concern(write, targets)
         )
 
-    def _note(self, name: str, obj: Object | None) -> None:
+    def _on_configuration(self, name: str, obj: Object | None) -> None:
         if obj is None:
             self._by_configuration.pop(name, None)
             return
@@ -146,13 +151,13 @@ class KnownHooks:
             if isinstance(each, dict)
         )
 
-    def _changed(self) -> None:
-        self._concerned.clear()
+    def _on_batch(self) -> None:
+        self._matching.clear()
         self._on_changed()
 
 
 def read_hook(configuration: str, webhook: Object) -> AdmissionWebhook:
-    """A webhook as its configuration has it. What is no good in it fails when it is asked."""
+    """Compile a webhook of a configuration. An invalid field makes each call fail."""
     problem, client = "", HookClient()
     try:
         client = HookClient.of(webhook.get("clientConfig") or {})
@@ -167,7 +172,7 @@ def read_hook(configuration: str, webhook: Object) -> AdmissionWebhook:
             namespace_selector=webhook.get("namespaceSelector"),
             object_selector=webhook.get("objectSelector"),
         )
-    except StatusError as error:  # then it is about all that its rules name
+    except StatusError as error:  # then it matches all that its rules name
         problem, matcher = error.message, Matcher(rules, match_policy=policy)
     seconds = webhook.get("timeoutSeconds") or SECONDS_DEFAULT
     return AdmissionWebhook(

@@ -1,7 +1,7 @@
-"""What webhooks have come to, counted by the reference's names.
+"""Metrics of admission webhooks, with the names that kube-apiserver uses.
 
-A webhook is called by its name, which whoever may write configurations chooses. So there is a limit
-to how many names are told apart; all others are one.
+Anyone who may write configurations chooses the webhook names, so the number of distinct names is
+limited; all others share one label value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Literal
 from restow.request.metrics import Metrics
 
 NAMES_MAX: Final = 500
-OTHERS: Final = "other"
+OTHER_NAMES: Final = "other"
 CODE_MAX: Final = 600
 _BOUNDS: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0)
 
@@ -24,7 +24,7 @@ ErrorType = Literal["calling_webhook_error", "apiserver_internal_error", "no_err
 
 
 class WebhookMetrics:
-    """Counts for all webhooks of one server."""
+    """The metrics of all webhooks of one server."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -34,13 +34,13 @@ class WebhookMetrics:
         self._excluded: Counter[tuple[str, ...]] = Counter()
         self._durations: dict[tuple[str, ...], tuple[list[int], list[float]]] = {}
 
-    def asked(
+    def called(
         self, name: str, type_: Type, operation: str, *, code: int, rejected: bool, seconds: float
     ) -> None:
-        """A webhook was asked."""
-        name, said = self._known(name), str(rejected).lower()
-        self._requests[name, type_, operation, str(min(code, CODE_MAX)), said] += 1
-        labels = (name, type_, operation, said)
+        """Count a webhook call."""
+        name, is_rejected = self._name_label(name), str(rejected).lower()
+        self._requests[name, type_, operation, str(min(code, CODE_MAX)), is_rejected] += 1
+        labels = (name, type_, operation, is_rejected)
         buckets, total = self._durations.setdefault(labels, ([0] * (len(_BOUNDS) + 1), [0.0]))
         buckets[bisect_left(_BOUNDS, seconds)] += 1
         total[0] += seconds
@@ -48,48 +48,48 @@ class WebhookMetrics:
     def rejected(
         self, name: str, type_: Type, operation: str, *, error_type: ErrorType, code: int
     ) -> None:
-        """A write was refused because of a webhook."""
-        labels = (self._known(name), type_, operation, error_type, str(min(code, CODE_MAX)))
+        """Count a write that was refused because of a webhook."""
+        labels = (self._name_label(name), type_, operation, error_type, str(min(code, CODE_MAX)))
         self._rejections[labels] += 1
 
     def failed_open(self, name: str, type_: Type) -> None:
-        """A webhook could not be asked, and was left out."""
-        self._failed_open[self._known(name), type_] += 1
+        """Count a failed call that the failure policy ignored."""
+        self._failed_open[self._name_label(name), type_] += 1
 
     def excluded(self, name: str, type_: Type, operation: str) -> None:
-        """A webhook's own conditions have kept it from being asked."""
-        self._excluded[self._known(name), "webhook", type_, operation] += 1
+        """Count a webhook that was skipped because of its match conditions."""
+        self._excluded[self._name_label(name), "webhook", type_, operation] += 1
 
     def publish(self, metrics: Metrics) -> None:
-        """Show all of it."""
+        """Register the metrics."""
         prefix, of_hook = "apiserver_admission", ("name", "type")
         metrics.counter(
             f"{prefix}_webhook_request_total",
-            "Admission webhooks asked, by name, kind of webhook, operation and what came of it.",
+            "Admission webhook calls, by name, type, operation, code and rejection of the write.",
             (*of_hook, "operation", "code", "rejected"),
             lambda: list(self._requests.items()),
         )
         metrics.counter(
             f"{prefix}_webhook_rejection_count",
-            "Writes refused because of an admission webhook, by name and reason.",
+            "Writes rejected because of an admission webhook, by name and reason.",
             (*of_hook, "operation", "error_type", "rejection_code"),
             lambda: list(self._rejections.items()),
         )
         metrics.counter(
             f"{prefix}_webhook_fail_open_count",
-            "Admission webhooks that could not be asked and were left out.",
+            "Failed admission webhook calls that the failure policy ignored.",
             of_hook,
             lambda: list(self._failed_open.items()),
         )
         metrics.counter(
             f"{prefix}_match_condition_exclusions_total",
-            "Admission webhooks that were not asked because of their match conditions.",
+            "Admission webhooks skipped because of their match conditions.",
             ("name", "kind", "type", "operation"),
             lambda: list(self._excluded.items()),
         )
         metrics.histogram(
             f"{prefix}_webhook_admission_duration_seconds",
-            "How long admission webhooks took to answer.",
+            "Duration of admission webhook calls.",
             (*of_hook, "operation", "rejected"),
             self._measured,
         )
@@ -100,10 +100,10 @@ class WebhookMetrics:
             bounds = (*map(str, _BOUNDS), "+Inf")
             yield labels, list(zip(bounds, map(float, counts), strict=True)), total[0]
 
-    def _known(self, name: str) -> str:
+    def _name_label(self, name: str) -> str:
         if name in self._names:
             return name
         if len(self._names) >= NAMES_MAX:
-            return OTHERS
+            return OTHER_NAMES
         self._names.add(name)
         return name

@@ -1,15 +1,15 @@
-"""Objects as webhooks are sent them, and how what is made of one comes back.
+"""Conversion of objects to the version that a webhook gets, and back.
 
-A rule may match a write in another version than the one that was asked for; then objects are sent
-in the version of the rule. What cannot be converted is a 500, as it is in the reference.
+A rule may match a write in another version than the requested one; then objects are sent in the
+version of the rule. A failed conversion is a 500, as in kube-apiserver.
 
-Not here: the rest of what they are told (`request_values`), who is told, and what they answer.
+Not here: the other fields of a review (`request_values`), and calls of webhooks.
 """
 
 from __future__ import annotations
 
 from restow.admission.matchers import Hosted
-from restow.admission.request_values import converted_at_once
+from restow.admission.request_values import converted_locally
 from restow.admission.review import Attributes, has_own_kind
 from restow.apimachinery import status
 from restow.apimachinery.errors import MachineryError
@@ -20,17 +20,17 @@ from restow.registry.resource import Object
 
 
 async def in_version(attributes: Attributes, hosted: Hosted, obj: Object | None) -> Object | None:
-    """An object of a write as one sees it who knows that version. Raises a 500."""
-    asked = Hosted(attributes.resource, attributes.version)
+    """Return an object of a write in a version. Raises a 500."""
+    requested = Hosted(attributes.resource, attributes.version)
     if obj is None or has_own_kind(attributes):
         return obj
-    return await _converted(obj, asked, hosted)
+    return await _converted(obj, requested, hosted)
 
 
 async def back_in_version(attributes: Attributes, hosted: Hosted, obj: Object) -> Object:
-    """The same, back in the version of the request. Raises a 500."""
-    asked = Hosted(attributes.resource, attributes.version)
-    return obj if has_own_kind(attributes) else await _converted(obj, hosted, asked)
+    """Convert an object back to the version of the request. Raises a 500."""
+    requested = Hosted(attributes.resource, attributes.version)
+    return obj if has_own_kind(attributes) else await _converted(obj, hosted, requested)
 
 
 async def _converted(obj: Object, source: Hosted, target: Hosted) -> Object:
@@ -44,14 +44,14 @@ async def _converted(obj: Object, source: Hosted, target: Hosted) -> Object:
         if resource.remote is not None:
             [found] = await convert(resource, [typed], after)
             return found
-        return converted_at_once(typed, before, target)
+        return converted_locally(typed, before, target)
     except (StatusError, MachineryError) as error:
         kind = resource.kind.kind
         raise status.internal(f"unable to convert to {after}, Kind={kind}: {error}") from error
 
 
-def completed(attributes: Attributes, hosted: Hosted, patched: Object) -> Object:
-    """What a webhook has made of an object, as that would be had it come from a client."""
+def validated_patch(attributes: Attributes, hosted: Hosted, patched: Object) -> Object:
+    """Validate and default an object that a webhook patched, like a request body."""
     if has_own_kind(attributes):
         return patched
     resource = hosted.resource

@@ -1,19 +1,20 @@
-"""The ways to admission webhooks: by a URL, or by a Service of the cluster.
+"""Connections to admission webhooks, by URL or by a Service of the cluster.
 
-A webhook may be slow, gone, or wrong, and only writes that it has a say in may notice. So each has
-its own connections and its own bound on calls under way, each call has a deadline, and an answer
-that is too long is not read. Redirects are not followed: a configuration names who is asked. What a
-webhook answers is in no error and no log, but for what it says to the client of a write.
+A webhook may be slow, unavailable or wrong, and only the writes that it matches may be affected. So
+each has its own connections and its own limit of calls in flight, each call has a deadline, and the
+length of an answer is limited. Redirects are not followed: the configuration names the server to
+call. Answers of a webhook appear in no error or log, except the message for the client.
 
-What this server cannot do is no failure of a webhook, or who sends enough writes could have some
-pass by one that may be left out. A call for which there is no place waits for one, users have their
-shares of the places, and its own time begins when it has one. If that takes too long it is a 429,
-when the server stops a 503, and what is under way when a configuration changes comes to its end.
+Limits of this server do not count as failures of a webhook; otherwise a client could bypass a
+webhook with `failurePolicy: Ignore` by sending many writes. A call without a free slot waits in a
+queue, users share the slots, and the timeout of the call starts when it gets one. A call that waits
+too long gets a 429, a call while the server stops a 503. Calls in flight when a configuration
+changes are completed.
 
-A Service is looked for as the servers of remote APIs are, and no backend may be where those may
-not. A URL may also name this machine: whoever writes one may write any.
+A Service is resolved like those of aggregated APIs, with the same restrictions on addresses. A URL
+may also name this machine: a user who may write one may write any URL.
 
-Not here: what is asked, and what an answer means (`webhooks`,
+Not here: the content of a review and of its answer (`webhooks`,
 `restow.apimachinery.admission_review`).
 """
 
@@ -43,11 +44,12 @@ from restow.request.context import User
 from restow.request.slots import SlotPool
 
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
-"""A patch of the longest object, in base64, and something besides."""
+"""A patch of the largest object, in base64, with some margin."""
 CALLS_MAX: Final = 128
-"""Questions to one webhook under way, but for those of masters. One more waits."""
+"""Maximum number of calls to one webhook in flight, without those of `system:masters`. Further
+calls wait."""
 MASTERS_MAX: Final = 128
-"""Those of masters. One more is told to come again."""
+"""Maximum number of calls of `system:masters` in flight. Further calls get a 429."""
 PORT_DEFAULT: Final = 443
 UNAVAILABLE: Final = 503
 
@@ -57,27 +59,27 @@ LIMITS: Final = BackendLimits(requests_max=CALLS_MAX + MASTERS_MAX, streams_max=
 
 
 class WebhookCallFailed(Exception):
-    """A webhook has not answered, or nothing that is an answer; why."""
+    """A webhook call failed, or its answer was invalid."""
 
     def __init__(self, why: str, *, code: int = UNAVAILABLE) -> None:
         super().__init__(why)
         self.code = code
-        """For metrics: what the call has come to."""
+        """The status code for metrics."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookClient:
-    """How one webhook is reached. Those that are equal share their connections."""
+    """The endpoint of one webhook. Equal endpoints share their connections."""
 
     url: str = ""
     service: ServiceRef | None = None
     path: str = ""
     ca_bundle: str = field(default="", repr=False)
-    """In base64; empty: what the system trusts."""
+    """In base64; empty: the CAs that the system trusts."""
 
     @classmethod
     def of(cls, config: Object) -> HookClient:
-        """That of a `clientConfig`. Raises CallFailed."""
+        """Read a `clientConfig`. Raises WebhookCallFailed."""
         service, bundle = config.get("service"), str(config.get("caBundle") or "")
         if isinstance(service, dict):
             found = ServiceRef(
@@ -102,15 +104,15 @@ class HookCalls:
         allows_loopback: bool = False,
         limits: BackendLimits = LIMITS,
     ) -> None:
-        """`allows_loopback`: whether the servers of a Service may be on this machine."""
+        """`allows_loopback`: whether the endpoints of a Service may be on this machine."""
         self._services = services
         self._runtime = runtime
         self._clock = runtime.clock
         self._allows_loopback = allows_loopback
         self._limits = limits
-        self._pools: dict[HookClient, _Way] = {}
-        self._replaced: set[_Way] = set()
-        """Those that nobody names any more, and that are still being asked."""
+        self._pools: dict[HookClient, _Backend] = {}
+        self._replaced: set[_Backend] = set()
+        """Backends that no configuration names any more and that still have calls."""
         self._is_closed = False
 
     async def post(
@@ -122,125 +124,133 @@ class HookCalls:
         user: User,
         by_seconds: float = math.inf,
     ) -> bytes:
-        """The body of its answer. Raises CallFailed, or a StatusError: what this server cannot do.
+        """Send a review and return the body of the answer. Raises WebhookCallFailed, or a
+        StatusError for a limit of this server.
 
-        It has so many seconds to answer, and so many may be waited for before it is asked; but no
-        longer than until `by_seconds`.
+        `seconds_max` limits both the time in the queue and the time of the call; `by_seconds` is
+        the deadline of the request.
         """
-        way = self._way(client)
-        way.users_count += 1
+        backend = self._backend(client)
+        backend.users_count += 1
         try:
             if user.is_master:
-                return await self._post(way, body, seconds_max, by_seconds)
-            slot = await way.line.enter(user, seconds_max=seconds_max, by_seconds=by_seconds)
+                return await self._post(backend, body, seconds_max, by_seconds)
+            slot = await backend.queue.enter(user, seconds_max=seconds_max, by_seconds=by_seconds)
             try:
-                return await self._post(way, body, seconds_max, by_seconds)
+                return await self._post(backend, body, seconds_max, by_seconds)
             finally:
                 slot.leave()
         finally:
-            way.users_count -= 1
-            if not way.users_count and way in self._replaced:
-                self._replaced.discard(way)
-                way.pool.close()
+            backend.users_count -= 1
+            if not backend.users_count and backend in self._replaced:
+                self._replaced.discard(backend)
+                backend.pool.close()
 
     def keep(self, clients: Iterable[HookClient]) -> None:
-        """End the connections to all others: nobody names them any more. What is under way, or
-        waits for its turn, is not ended."""
+        """Close the connections to all other endpoints. Calls in flight or in the queue are
+        completed."""
         named = set(clients)
         for client in [each for each in self._pools if each not in named]:
-            way = self._pools.pop(client)
-            if way.users_count:
-                self._replaced.add(way)
+            backend = self._pools.pop(client)
+            if backend.users_count:
+                self._replaced.add(backend)
             else:
-                way.pool.close()
+                backend.pool.close()
 
     async def close(self) -> None:
         self._is_closed = True
-        for way in (*self._pools.values(), *self._replaced):
-            way.pool.abort()
+        for backend in (*self._pools.values(), *self._replaced):
+            backend.pool.abort()
         self._pools.clear()
         self._replaced.clear()
 
-    async def _post(self, way: _Way, body: bytes, seconds_max: float, by_seconds: float) -> bytes:
-        left = by_seconds - self._clock.monotonic()
-        seconds = min(seconds_max, left)
+    async def _post(
+        self, backend: _Backend, body: bytes, seconds_max: float, by_seconds: float
+    ) -> bytes:
+        seconds_left = by_seconds - self._clock.monotonic()
+        seconds = min(seconds_max, seconds_left)
         if self._is_closed:
             raise _stopping()
         if seconds <= 0:
             raise status.timeout(TOO_LATE)
-        # Whole seconds, as others round them: up.
-        target = f"{way.target}?timeout={math.ceil(seconds)}s"
+        # Round up to whole seconds, like kube-apiserver.
+        target = f"{backend.target}?timeout={math.ceil(seconds)}s"
         try:
             async with self._clock.timeout(seconds):
-                return await self._ask(way, target, body)
+                return await self._send(backend, target, body)
         except TimeoutError:
-            if left <= seconds_max:
-                # The client has not given it the time, which is no failure of the webhook's.
+            if seconds_left <= seconds_max:
+                # The deadline of the request was shorter than the timeout, so the webhook did not
+                # fail.
                 raise status.timeout(TOO_LATE) from None
             if self._is_closed:
                 raise _stopping() from None
-            raise way.failed(target, "context deadline exceeded") from None
+            raise backend.failed(target, "context deadline exceeded") from None
         except BackendBusy as error:
             raise status.too_many_requests(_TOO_MANY) from error
         except ConnectionFailed as error:
             if self._is_closed:
                 raise _stopping() from error
-            raise way.failed(target, error.what) from error
-        except ValueError as error:  # what the question would have said is no HTTP
-            raise way.failed(target, str(error)) from error
+            raise backend.failed(target, error.what) from error
+        except ValueError as error:  # the request line would be invalid HTTP
+            raise backend.failed(target, str(error)) from error
 
-    async def _ask(self, way: _Way, target: str, body: bytes) -> bytes:
-        lines = [
-            ("Host", way.authority),
+    async def _send(self, backend: _Backend, target: str, body: bytes) -> bytes:
+        headers = [
+            ("Host", backend.authority),
             ("Content-Type", "application/json"),
             ("Accept", "application/json"),
             ("Accept-Encoding", "identity"),
         ]
-        data = encode_passed_request("POST", target, lines, body)
-        places = await self._places(way, target)
-        exchange = await way.pool.exchange(places, BackendRequest(method="POST", data=data))
+        data = encode_passed_request("POST", target, headers, body)
+        endpoints = await self._endpoints(backend, target)
+        exchange = await backend.pool.exchange(endpoints, BackendRequest(method="POST", data=data))
         try:
             head = exchange.head
             if not 200 <= head.status < 300:
                 raise WebhookCallFailed(_refusal(head.status), code=head.status)
             if head.headers.get("content-encoding", "identity") not in {"", "identity"}:
-                raise way.failed(target, "its answer is compressed, unasked")
+                raise backend.failed(
+                    target, "the answer is compressed, although the request accepts only identity"
+                )
             pieces, length = [], 0
             async for piece in exchange.pieces():
                 length += len(piece)
                 if length > ANSWER_BYTES_MAX:
-                    raise way.failed(target, f"its answer has more than {ANSWER_BYTES_MAX} bytes")
+                    raise backend.failed(
+                        target, f"the answer has more than {ANSWER_BYTES_MAX} bytes"
+                    )
                 pieces.append(piece)
             return b"".join(pieces)
         finally:
             exchange.end()
 
-    async def _places(self, way: _Way, target: str) -> Sequence[ServiceEndpoint]:
-        if way.service is None:
-            return way.places
+    async def _endpoints(self, backend: _Backend, target: str) -> Sequence[ServiceEndpoint]:
+        if backend.service is None:
+            return backend.endpoints
         try:
-            return await self._services.places(way.service)
+            return await self._services.places(backend.service)
         except NoServiceEndpoint as error:
-            raise way.failed(target, error.message) from error
+            raise backend.failed(target, error.message) from error
 
-    def _way(self, client: HookClient) -> _Way:
+    def _backend(self, client: HookClient) -> _Backend:
         if self._is_closed:
             raise _stopping()
         found = self._pools.get(client)
         if found is None:
-            found = self._pools[client] = self._made(client)
+            found = self._pools[client] = self._connect(client)
         return found
 
-    def _made(self, client: HookClient) -> _Way:
-        places: tuple[ServiceEndpoint, ...] = ()
+    def _connect(self, client: HookClient) -> _Backend:
+        endpoints: tuple[ServiceEndpoint, ...] = ()
         if client.service is not None:
             name, port = name_of(client.service), client.service.port
             authority, target = f"{name}:{port}", client.path
             shown = f"https://{authority}"
         else:
-            place, target = _place_of(client.url)
-            places, authority = (place,), str(place)
-            name = f"[{place.host}]" if ":" in place.host else place.host
+            endpoint, target = _endpoint_of(client.url)
+            endpoints, authority = (endpoint,), str(endpoint)
+            name = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
             shown = f"https://{urlsplit(client.url).netloc}"
         try:
             config = ClientConfig(
@@ -254,25 +264,25 @@ class HookCalls:
             )
         except (ConfigInvalid, ValueError) as error:
             raise WebhookCallFailed(f"could not get REST client: {error}", code=500) from error
-        line = SlotQueue(
+        queue = SlotQueue(
             SlotPool(CALLS_MAX, self._clock.monotonic), self._runtime, refusal=_TOO_MANY
         )
-        return _Way(pool, line, authority, target, shown, client.service, places)
+        return _Backend(pool, queue, authority, target, shown, client.service, endpoints)
 
 
 @dataclass(slots=True, eq=False)
-class _Way:
-    """One webhook, ready to be asked."""
+class _Backend:
+    """The connections, queue and address of one webhook."""
 
     pool: Pool
-    line: SlotQueue
+    queue: SlotQueue
     authority: str
     target: str
     shown: str
     service: ServiceRef | None
-    places: Sequence[ServiceEndpoint]
+    endpoints: Sequence[ServiceEndpoint]
     users_count: int = 0
-    """Calls under way, and those that wait for their turn."""
+    """Calls in flight or in the queue."""
 
     def failed(self, target: str, why: str) -> WebhookCallFailed:
         return WebhookCallFailed(f'failed to call webhook: Post "{self.shown}{target}": {why}')
@@ -284,15 +294,15 @@ def _stopping() -> StatusError:
     )
 
 
-def _place_of(url: str) -> tuple[ServiceEndpoint, str]:
-    """Where a URL leads, and the path there."""
+def _endpoint_of(url: str) -> tuple[ServiceEndpoint, str]:
+    """Return the endpoint and the path of a URL."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or PORT_DEFAULT
     except ValueError as error:
         raise WebhookCallFailed(f"Unparsable URL: {error}") from error
     if parts.scheme != "https" or not host:
-        raise WebhookCallFailed("Unparsable URL: it is no https://host[/path]")
+        raise WebhookCallFailed("Unparsable URL: expected https://host[/path]")
     return ServiceEndpoint(host, port), _path(parts.path)
 
 
@@ -301,18 +311,18 @@ def _path(path: str) -> str:
 
 
 def _ca_pem(client: HookClient) -> str | None:
-    """The only certificates that are trusted; None: those that the system trusts."""
+    """Return the only CA certificates to trust; None for those that the system trusts."""
     if not client.ca_bundle:
         return None
     try:
         text = base64.b64decode(client.ca_bundle, validate=False).decode("ascii", errors="replace")
     except binascii.Error as error:
-        raise ConfigInvalid(f"its caBundle is no base64: {error}") from error
+        raise ConfigInvalid(f"caBundle is not valid base64: {error}") from error
     return text if text.strip() else None
 
 
 def _refusal(code: int) -> str:
-    """What an answer means that is no success. Its body is not told: who knows whose it is."""
+    """Return the message for an unsuccessful status code. It omits the body, which is untrusted."""
     if code == 404:
         return "failed to call webhook: the server could not find the requested resource"
     if code >= 500:

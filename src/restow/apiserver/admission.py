@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from restow.admission import Admission, AtOnce, Chain, Mutation
-from restow.admission.certificate_signing import RequesterStamp, SigningRights
+from restow.admission import Admission, Chain, Mutation, ObjectCheck
+from restow.admission.certificate_signing import RequesterStamp, SignerPermissions
 from restow.admission.defaults import ClaimDefaults, PodDefaults
 from restow.admission.limit_ranger import LimitChecks, LimitDefaults, LimitRanges
 from restow.admission.matchers import Namespaces
@@ -21,8 +21,8 @@ from restow.admission.policies_authorizer import authorizer_values
 from restow.admission.policies_rights import ParamRights
 from restow.admission.resource_quota import QuotaAdmission, quota_resource
 from restow.admission.service_account import PodAccounts
-from restow.admission.webhooks import Asking, MutatingWebhooks, ValidatingWebhooks
-from restow.admission.webhooks_index import KnownHooks
+from restow.admission.webhooks import MutatingWebhooks, ValidatingWebhooks, WebhookDependencies
+from restow.admission.webhooks_index import WebhookIndex
 from restow.admission.webhooks_metrics import WebhookMetrics
 from restow.admission.webhooks_transport import HookCalls
 from restow.aggregator.services import StoredServices
@@ -39,7 +39,7 @@ class OwnPlugins:
 
     checks: Sequence[Admission] = ()
     """Asked first: what the server itself will not have, whoever wants it."""
-    at_once: Sequence[AtOnce] = ()
+    object_checks: Sequence[ObjectCheck] = ()
     """The same of each object, also of those that concern no plug-in."""
     own: Sequence[Admission] = ()
     """Those of a program that serves kinds of its own."""
@@ -69,7 +69,7 @@ class AdmissionParts:
         self._offloaded = OffloadedEvaluations(runtime)
         self._metrics = WebhookMetrics()
         mutating, validating = (
-            KnownHooks(kind, store, catalog, runtime, on_changed=self._hooks_changed)
+            WebhookIndex(kind, store, catalog, runtime, on_changed=self._hooks_changed)
             for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
         )
         self._hooks = (mutating, validating)
@@ -87,7 +87,7 @@ class AdmissionParts:
         self._quotas: list[QuotaAdmission] = []
         if (quotas := quota_resource(catalog)) is not None:
             self._quotas.append(QuotaAdmission(store, quotas, runtime, on_changed=self.forget))
-        asking = Asking(
+        asking = WebhookDependencies(
             calls=self._calls,
             namespaces=Namespaces(store, catalog),
             metrics=self._metrics,
@@ -108,14 +108,14 @@ class AdmissionParts:
             LimitChecks(self._limits),
             *pods,
             ParamRights(store, catalog, authorizer),
-            SigningRights(authorizer),
+            SignerPermissions(authorizer),
             *plugins.own,
             self._policies,
             ValidatingWebhooks(validating, asking),
             *plugins.last,
             *self._quotas,
         ]
-        self.chain = Chain(mutations, admissions, at_once=plugins.at_once)
+        self.chain = Chain(mutations, admissions, object_checks=plugins.object_checks)
         # What is equivalent to what depends on what is hosted.
         catalog.listeners.append(lambda _group: self._catalog_changed())
 
@@ -147,13 +147,13 @@ class AdmissionParts:
 
     def forget(self) -> None:
         """Other writes may concern plug-ins than before."""
-        self.chain.forget()
+        self.chain.invalidate()
 
     def _hooks_changed(self) -> None:
         self._calls.keep(client for each in self._hooks for client in each.clients())
-        self.chain.forget()
+        self.chain.invalidate()
 
     def _catalog_changed(self) -> None:
         for each in self._hooks:
-            each.forget()
-        self.chain.forget()
+            each.invalidate()
+        self.chain.invalidate()

@@ -135,7 +135,7 @@ def _plugins(foundation: Foundation, options: AccessOptions, rbac: Rbac | None) 
         return OwnPlugins(own=options.admission)
     return OwnPlugins(
         checks=(EscalationCheck(rbac),),
-        at_once=(OwnerCheck(foundation.catalog, rbac),),
+        object_checks=(OwnerCheck(foundation.catalog, rbac),),
         own=options.admission,
         gives_accounts=options.accounts is not None,
     )

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from restow.admission.resource_quota import QUOTAS_AT_ONCE_MAX
+from restow.admission.resource_quota import PARALLEL_QUOTAS_MAX
 from restow.storage.interface import Outcome, Transaction
 from restow.storage.memory import MemoryStorage
 from tests.conformance.api.servers import CONFIG_MAPS, NS, RunningServer, config_map
 from tests.support.api_client import MERGE_PATCH
 
 QUOTAS = f"{NS}/resourcequotas"
-COUNT = QUOTAS_AT_ONCE_MAX + 3
+COUNT = PARALLEL_QUOTAS_MAX + 3
 OBJECTS = "count/configmaps"
 
 
@@ -43,7 +43,7 @@ async def test_many_quotas(server: RunningServer, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(MemoryStorage, "commit", counting)
     assert (await api.post(CONFIG_MAPS, config_map("a"))).status == 201
-    assert most == QUOTAS_AT_ONCE_MAX
+    assert most == PARALLEL_QUOTAS_MAX
     refused = await api.post(CONFIG_MAPS, config_map("b"))
     assert refused.status == 403
     assert f"exceeded quota: q-{COUNT - 1:03}, requested: {OBJECTS}=1" in refused.message

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from restow.admission import Asked, Attributes, Chain, WriteOf
+from restow.admission import Attributes, Chain, RequestAdmission, WriteOf
 from restow.admission import chain as chain_module
 from restow.apimachinery.status_error import StatusError
 from restow.httpserver.request import HttpRequest
@@ -59,8 +59,8 @@ class Plugin:
             attributes.old["spoilt"] = True
 
 
-def asked(chain: Chain, context: Context | None = None) -> Asked:
-    found = chain.asked(context or context_of(), "CREATE")
+def asked(chain: Chain, context: Context | None = None) -> RequestAdmission:
+    found = chain.for_request(context or context_of(), "CREATE")
     assert found is not None
     return found
 
@@ -73,20 +73,20 @@ def test_a_write_that_concerns_nobody_is_looked_up_once(
     plugin = Plugin()
     chain = Chain([plugin], [plugin])
     for _ in range(3):
-        assert chain.asked(context_of(plural="secrets"), "CREATE") is None
-        assert chain.asked(context_of(), "CREATE") is not None
+        assert chain.for_request(context_of(plural="secrets"), "CREATE") is None
+        assert chain.for_request(context_of(), "CREATE") is not None
     assert plugin.questions == 4
     plugin.is_concerned = False
-    assert chain.asked(context_of(), "CREATE") is not None
-    chain.forget()
-    assert chain.asked(context_of(), "CREATE") is None
+    assert chain.for_request(context_of(), "CREATE") is not None
+    chain.invalidate()
+    assert chain.for_request(context_of(), "CREATE") is None
     monkeypatch.setattr(chain_module, "KINDS_OF_WRITES_MAX", 1)
     before = plugin.questions
     for _ in range(2):
-        assert chain.asked(context_of(plural="secrets"), "CREATE") is None
-        assert chain.asked(context_of(), "CREATE") is None
+        assert chain.for_request(context_of(plural="secrets"), "CREATE") is None
+        assert chain.for_request(context_of(), "CREATE") is None
     assert plugin.questions > before + 2
-    assert Chain().asked(context_of(), "DELETE") is None
+    assert Chain().for_request(context_of(), "DELETE") is None
 
 
 async def test_nobody_sees_what_another_did_to_the_old_object() -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 
-from restow.admission.offload import COST_ON_LOOP_MAX, OffloadedEvaluations, asked_on_loop
+from restow.admission.offload import COST_ON_LOOP_MAX, OffloadedEvaluations, called_on_loop
 from restow.admission.review import Attributes
 from restow.aio import Runtime
 from restow.apimachinery import status
@@ -135,7 +135,7 @@ async def test_questions_are_answered_on_the_loop(dear: OffloadedEvaluations) ->
             raise ValueError("no question")
         return threading.get_ident()
 
-    asked = asked_on_loop(ask)
+    asked = called_on_loop(ask)
     assert asked("a") == here
     assert await dear.run(lambda: asked("a"), BOB) == here
     with pytest.raises(ValueError, match="no question"):

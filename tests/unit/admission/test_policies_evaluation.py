@@ -210,7 +210,7 @@ def test_notes_for_the_audit_log() -> None:
         policy, _binding("b", "Audit"), PolicyVerdict([Denial(2, "no", "x")], [("k", "1")], [])
     )
     result.add(policy, _binding("c", "Audit"), PolicyVerdict([], [("k", "1"), ("k", "2")], []))
-    result.note(policy)
+    result.complete_annotations(policy)
     result.finish()
     notes = context.annotations
     assert notes is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from restow.admission.policies_result import _FAILURES, _note_failures
+from restow.admission.policies_result import _FAILURES, _annotate_failures
 from restow.httpserver.request import Headers, HttpRequest, Peer
 from restow.request.context import ANNOTATION_LENGTH_MAX, Context
 from restow.request.request_info import parse_request
@@ -17,7 +17,7 @@ def test_notes_are_whole(message: str, count: int) -> None:
     """However long messages are and however many, a note is JSON that names a policy."""
     request = HttpRequest("POST", "/api/v1/pods", "", Headers([]), b"", Peer(1), 0.0)
     context = Context(request, parse_request("POST", "/api/v1/pods"))
-    _note_failures(context, [{"message": message, "policy": "p" * 253}] * count)
+    _annotate_failures(context, [{"message": message, "policy": "p" * 253}] * count)
     assert context.annotations is not None
     noted = context.annotations[_FAILURES]
     assert len(noted) <= ANNOTATION_LENGTH_MAX

@@ -48,7 +48,7 @@ async def bind(server: Server, context: Context) -> HttpResponse:
     if context.info.subresource and name != context.info.name:
         raise status.bad_request("name in URL does not match name in Binding object")
     _check_target(obj, name)
-    asked = server.admission.asked(context, "CREATE")
+    asked = server.admission.for_request(context, "CREATE")
     if asked is not None:
         obj = await asked.mutate(obj, None, is_dry_run=dry_run)
         _check_target(obj, name)

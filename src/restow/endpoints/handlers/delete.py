@@ -140,7 +140,7 @@ async def _delete_all(
 
 
 def _write_options(server: Server, context: Context, sent: DeleteOptions) -> ObjectWriteOptions:
-    asked = server.admission.asked(context, "DELETE")
+    asked = server.admission.for_request(context, "DELETE")
     review = None if asked is None else asked.review_delete
     return ObjectWriteOptions(review=review, dry_run=sent.dry_run)
 

@@ -55,7 +55,7 @@ async def evict(server: Server, context: Context) -> HttpResponse:
     if obj["metadata"].get("name") != context.info.name:
         raise status.bad_request("name in URL does not match name in Eviction object")
     options = as_possible(server, context, options_of(context, obj.get("deleteOptions") or {}))
-    asked = server.admission.asked(context, "CREATE")
+    asked = server.admission.for_request(context, "CREATE")
     if asked is not None:
         obj = await asked.mutate(obj, None, is_dry_run=options.dry_run)
         options = as_possible(server, context, options_of(context, obj.get("deleteOptions") or {}))

@@ -80,7 +80,7 @@ class TokenRequestHandler:
         accounts, info = resource_of(context), context.info
         obj = await self._read(server, context)
         await check_namespace(server, accounts, info.namespace, info.name)
-        asked = server.admission.asked(context, "CREATE")
+        asked = server.admission.for_request(context, "CREATE")
         if asked is not None:
             obj = await asked.mutate(obj, None, is_dry_run=dry_run)
         account = await _found(server, accounts, info.namespace, info.name)

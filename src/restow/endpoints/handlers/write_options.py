@@ -14,7 +14,7 @@ def write_options(
     server: Server, context: Context, operation: Operation, *, is_tracked: bool = False
 ) -> ObjectWriteOptions:
     """The options of a create or update. `is_tracked`: the object says itself who manages it."""
-    asked = server.admission.asked(context, operation)
+    asked = server.admission.for_request(context, operation)
     return ObjectWriteOptions(
         manager=None if is_tracked else manager_of(context),
         mutate=None if asked is None else asked.mutate,
