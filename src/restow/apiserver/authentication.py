@@ -40,11 +40,11 @@ from restow.authentication.oidc import OidcAuthenticator
 from restow.authentication.oidc_config import (
     ALGORITHMS,
     AuthenticationConfig,
+    ClaimMapping,
     ClaimMappings,
     ClaimRule,
     IssuerConfiguration,
     JwtAuthenticator,
-    Mapped,
     check_issuers,
     read_config,
 )
@@ -155,7 +155,7 @@ class Authenticators:
             "restow_oidc_issuers_without_fresh_keys",
             "Issuers of tokens whose keys could not be fetched when they were last asked.",
             (),
-            lambda: [((), float(len(list(self.issuers.troubles()))))],
+            lambda: [((), float(len(list(self.issuers.fetch_failures()))))],
         )
 
     def take_clients(self, ca_pem: bytes) -> None:
@@ -226,10 +226,10 @@ def _of_flags(oidc: OidcOptions) -> JwtAuthenticator:
             ClaimRule(claim=name, required_value=value) for name, value in oidc.required_claims
         ),
         claim_mappings=ClaimMappings(
-            username=Mapped(claim=oidc.username_claim, prefix=oidc.prefix_of_names),
-            groups=Mapped(claim=oidc.groups_claim, prefix=oidc.groups_prefix)
+            username=ClaimMapping(claim=oidc.username_claim, prefix=oidc.prefix_of_names),
+            groups=ClaimMapping(claim=oidc.groups_claim, prefix=oidc.groups_prefix)
             if oidc.groups_claim
-            else Mapped(),
+            else ClaimMapping(),
         ),
     )
 

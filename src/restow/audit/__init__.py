@@ -1,12 +1,13 @@
-"""The audit log: who has asked for what, and how it went, one line of JSON for each step.
+"""The audit log: records each request and its outcome, one line of JSON for each stage.
 
-    policy_file -> policy      which requests, and how much of them
-    ids                        one id for each request
-    auditor -> lines, bodies   what is written of a request; `redaction`: what never is
-    sink -> log_file           from lines to files, without holding anybody up
+    policy_file -> policy      which requests are recorded, and at which level
+    ids                        the audit ID of a request
+    auditor -> lines, bodies   the content of an event; `redaction`: what is never recorded
+    sink -> log_file           writes events to files without blocking requests
 
-The form is Kubernetes' audit.k8s.io/v1. Not here: who composes it (`restow.apiserver.audit`), and
-anything that decides about a request.
+The format is audit.k8s.io/v1 of Kubernetes.
+
+Not here: its composition (`restow.apiserver.audit`), and any decision about a request.
 """
 
 from restow.audit.auditor import Auditor, AuditSink

@@ -1,9 +1,9 @@
-"""What requests and answers hold, as it stands in an event: objects, and how it went.
+"""Request and response bodies in audit events, and the responseStatus.
 
-Bodies are written down only where a policy wants them, and only if they can be read without holding
-up others: what is too long is left out, and the event says so.
+Bodies are recorded only if the policy requires it, and only up to a size that is fast to decode;
+longer bodies are omitted, and the event is annotated with `audit.k8s.io/truncated`.
 
-Not here: what is never written down (`redaction`).
+Not here: redaction (`redaction`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from restow.request.context import Context
 
 OBJECT_BYTES_MAX: Final = 256 * 1024
 YAML_BYTES_MAX: Final = 8 * 1024
-"""Reading more of it takes too long."""
+"""Decoding more YAML takes too long."""
 STATUS_BYTES_MAX: Final = 64 * 1024
 NAME_WITHIN_BYTES: Final = 512
 TRUNCATED_NOTE: Final = "audit.k8s.io/truncated"
@@ -32,19 +32,19 @@ _PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _GZIP: Final = b"Content-Encoding: gzip"
 _YAML: Final = b"application/yaml"
 _FAILED: Final = 400
-# Answers that may repeat what was sent.
+# Answers that may repeat the request body.
 _REPEATING: Final = frozenset({400, 422})
 _METADATA: Final = b'"metadata":{'
 _NAME: Final = b'"name":"'
 
 
 class Body(NamedTuple):
-    """An object in an event: its bytes, nothing for none; and what it says of itself."""
+    """An object in an event: its JSON, empty for none, and its metadata."""
 
     text: bytes = b""
     metadata: dict[str, Any] | None = None
     is_cut: bool = False
-    """There was one, and it is left out."""
+    """Whether an object exists and is omitted."""
 
 
 NOTHING: Final = Body()
@@ -52,7 +52,7 @@ _CUT: Final = Body(is_cut=True)
 
 
 def request_body(context: Context, *, omits_managed_fields: bool) -> Body:
-    """What was sent."""
+    """Return the request object."""
     body = context.request.body
     if not body:
         return NOTHING
@@ -60,15 +60,15 @@ def request_body(context: Context, *, omits_managed_fields: bool) -> Body:
     if len(body) > OBJECT_BYTES_MAX:
         return _CUT
     try:
-        return _shown(_decoded(context, body, media), omits_managed_fields)
+        return _body_of(_decoded(context, body, media), omits_managed_fields)
     except _TooLong:
         return _CUT
     except (StatusError, MachineryError, ValueError, RecursionError):
-        return NOTHING  # it was no object, and was refused for it
+        return NOTHING  # an invalid body, which was refused
 
 
 class _TooLong(Exception):
-    """It would take too long to read."""
+    """The body takes too long to decode."""
 
 
 def _decoded(context: Context, body: bytes, media: str) -> Any:
@@ -87,7 +87,7 @@ def _decoded(context: Context, body: bytes, media: str) -> Any:
 
 
 def response_body(answer: HttpResponse, *, omits_managed_fields: bool) -> Body:
-    """What was answered."""
+    """Return the response object."""
     length = _length(answer)
     if not length:
         return NOTHING
@@ -98,13 +98,13 @@ def response_body(answer: HttpResponse, *, omits_managed_fields: bool) -> Body:
         if _YAML in answer.headers:
             if length > YAML_BYTES_MAX:
                 return _CUT
-            return _shown(yaml_codec.decode(body).value, omits_managed_fields)
-        return _shown(_read(body), omits_managed_fields)
+            return _body_of(yaml_codec.decode(body).value, omits_managed_fields)
+        return _body_of(_read(body), omits_managed_fields)
     except (StatusError, ValueError, RecursionError):
-        return NOTHING  # a text
+        return NOTHING  # plain text
 
 
-def _shown(value: Any, omits_managed_fields: bool) -> Body:  # noqa: FBT001
+def _body_of(value: Any, omits_managed_fields: bool) -> Body:  # noqa: FBT001
     if omits_managed_fields:
         value = without_managed_fields(value)
     metadata = value.get("metadata") if isinstance(value, dict) else None
@@ -112,25 +112,25 @@ def _shown(value: Any, omits_managed_fields: bool) -> Body:  # noqa: FBT001
 
 
 STATUS_BEGIN: Final = (b'{"kind":"Status"', protobuf_messages.STATUS_BEGIN)
-"""How a body begins that says how it went."""
+"""The begin of a Status body, in JSON and in protobuf."""
 
 
 def status_part(answer: HttpResponse, *, is_secret: bool) -> bytes:
-    """How it went."""
+    """Return the responseStatus of an answer."""
     code = answer.status
     if code < _FAILED and not (
         isinstance(answer.body, bytes) and answer.body.startswith(STATUS_BEGIN)
     ):
         return b',"responseStatus":{"metadata":{},"code":%d}' % code
     found = _status_of(answer)
-    shown: dict[str, Any] = {"metadata": {}}
+    recorded: dict[str, Any] = {"metadata": {}}
     names: tuple[str, ...] = ("status", "message", "reason", "details")
     if is_secret and code in _REPEATING:
         names = ("status", "reason")
-    shown.update({name: found[name] for name in names if found.get(name)})
-    shown["code"] = code
+    recorded.update({name: found[name] for name in names if found.get(name)})
+    recorded["code"] = code
     try:
-        return b',"responseStatus":%b' % encode(shown)
+        return b',"responseStatus":%b' % encode(recorded)
     except ValueError:
         return b',"responseStatus":{"metadata":{},"code":%d}' % code
 
@@ -158,7 +158,7 @@ def _read(body: bytes) -> Any:
 
 
 def _length(answer: HttpResponse) -> int:
-    """How long a body is; a long list is not put together to find out."""
+    """Return the length of a body without joining the pieces of a long list."""
     body = answer.body
     return len(body) if isinstance(body, bytes) else sum(map(len, body))
 
@@ -168,19 +168,20 @@ def _whole(answer: HttpResponse) -> bytes:
 
 
 def name_in(answer: HttpResponse) -> str:
-    """The name of the object that an answer holds; nothing if it is not easily found."""
+    """Return the name of the object in an answer, or an empty string if it is not easy to find."""
     body = answer.body
     if not isinstance(body, bytes):
         return ""
     if body.startswith(protobuf.MAGIC):
         return protobuf_messages.name_in(body)
-    # As this server writes objects: the type, the metadata, and the name among its first fields.
+    # As this server encodes objects: the type, then the metadata with the name among the first
+    # fields.
     begin = body.find(_METADATA, 0, NAME_WITHIN_BYTES) + len(_METADATA)
     name = body.find(_NAME, begin, begin + NAME_WITHIN_BYTES) + len(_NAME)
     end = body.find(b'"', name, name + NAME_WITHIN_BYTES)
     if begin < len(_METADATA) or name < len(_NAME) or end < 0:
         return ""
     if body.find(b"{", begin, name) >= 0 or body.find(b"[", begin, name) >= 0:
-        return ""  # something within has a name, too
+        return ""  # a nested object may have a name, too
     text = body[name:end]
     return text.decode() if text.isascii() and b"\\" not in text else ""

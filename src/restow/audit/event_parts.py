@@ -1,14 +1,14 @@
-"""The pieces of an event: one line of JSON, put together from parts that are encoded beforehand.
+"""The parts of an event: one line of JSON, joined from parts that are encoded in advance.
 
     kind, level | id | stage, uri, verb | user, addresses, agent | object | status, bodies | times
                                                                                    | annotations
 
-Most events differ in their id and times alone, so nothing else is encoded for them. They are put
-together when they are written, many at once: that costs a third of doing it between two answers.
-What comes from a client is always encoded as JSON, and in ASCII: then no character of it ends a
-line, whoever reads the log.
+Most events differ only in audit ID and times, so nothing else is encoded for them. They are joined
+in batches when they are written, which costs a third of joining them one by one. Values from
+clients are always encoded as ASCII JSON, so that no character of them ends a line for any reader of
+the log.
 
-Not here: which events there are (`auditor`), and what is left out (`redaction`).
+Not here: the stages of a request (`auditor`), and redaction (`redaction`).
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ from restow.request.context import User
 from restow.request.request_info import RequestInfo
 
 Parts: TypeAlias = "tuple[bytes, bytes, bytes]"
-"""What an event may share with others: what stands before the id, between it and the times, and
-behind them."""
+"""The parts that an event may share with others: before the audit ID, between it and the times, and
+after the times."""
 Event: TypeAlias = "tuple[Parts | HasParts, bytes, float, float]"
-"""An event that is still in parts: those, or who makes them; the header line with its id, fit for
-JSON; when its request was received, and when it happened."""
+"""An event before encoding: its parts or their provider; the header line with its audit ID,
+JSON-safe; the monotonic times when its request was received and when it happened."""
 
 AGENT_LENGTH_MAX: Final = 1_024
 ADDRESSES_MAX: Final = 16
-"""Addresses that proxies have noted. The last ones are nearest, and the easiest to believe."""
+"""Maximum number of addresses from X-Forwarded-For. The last ones are kept, because they were added
+by the nearest proxies and are the hardest to forge."""
 
 HEADS: Final = tuple(
     b'{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"%b","auditID":"' % name.encode()
     for name in LEVEL_NAMES
 )
-"""How events begin, by their level."""
+"""The begin of an event, by audit level."""
 ALLOWED: Final = (
     b',"annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}}\n'
 )
@@ -58,37 +59,37 @@ _ENCODE = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
 def parts_of(head: bytes, middle: Iterable[bytes], end: bytes) -> Parts:
-    """The parts of an event: its begin, all between its id and its times in pieces, and its
+    """Build the parts of an event: its head, the pieces between audit ID and times, and its
     annotations."""
     return head, b"".join((*middle, _RECEIVED)), _END + end
 
 
 class HasParts(Protocol):
-    """Knows an event, and makes its parts when they are needed. That never fails."""
+    """Builds the parts of an event on demand, without raising."""
 
     def parts(self) -> Parts: ...
 
 
 def encode(value: Any) -> bytes:
-    """A value as JSON, in ASCII alone. Raises ValueError for what cannot be encoded."""
+    """Encode a value as ASCII JSON. Raises ValueError."""
     try:
         text = orjson.dumps(value)
     except (TypeError, RecursionError) as error:
-        # Half of a character, which no text can hold but an escape can; or nested too deeply.
+        # A lone surrogate, which JSON can escape but UTF-8 cannot encode; or too deep nesting.
         if not isinstance(value, str):
-            raise ValueError("it cannot be encoded") from error  # noqa: TRY004 - as for all bodies
+            raise ValueError("the value cannot be encoded as JSON") from error  # noqa: TRY004 - as for all bodies
         return _ENCODE(value).encode()
     return text if text.isascii() else _ENCODE(value).encode()
 
 
 def encode_text(text: str) -> bytes:
-    """A text as JSON, in short if it has nothing but what is written as it is."""
+    """Encode a string as JSON, on a fast path if nothing must be escaped."""
     is_plain = text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
     return f'"{text}"'.encode() if is_plain else encode(text)
 
 
 def user_part(user: User | None) -> bytes:
-    """Somebody, as an object; None is somebody unknown."""
+    """Encode a user as a UserInfo object; None is encoded as an empty one."""
     if user is None:
         return b"{}"
     found: dict[str, Any] = {"username": user.name}
@@ -102,7 +103,7 @@ def user_part(user: User | None) -> bytes:
 
 
 def origin_part(headers: Headers, peer: Peer) -> bytes:
-    """From where a request has come, and with what."""
+    """Encode the source addresses and the user agent of a request."""
     addresses = encode(source_addresses(headers, peer.address))
     agent = headers.get("user-agent")
     if not agent:
@@ -113,7 +114,8 @@ def origin_part(headers: Headers, peer: Peer) -> bytes:
 
 
 def source_addresses(headers: Headers, address: str) -> list[str]:
-    """Where a request has been: as its proxies say, and last where it has come from."""
+    """Return the addresses of a request: those that its proxies added, then that of the
+    connection."""
     found: list[str] = []
     for line in headers.get_all("x-forwarded-for"):
         found += filter(None, map(_address, line.split(",")))
@@ -135,7 +137,7 @@ def _address(text: str) -> str:
 
 
 class About:
-    """What requests of one kind are about; objects differ in their names."""
+    """The objectRef of requests of one kind; it differs in the name of the object."""
 
     __slots__ = ("_begin", "_end", "_middle")
 
@@ -147,58 +149,61 @@ class About:
         self._end = _fields({"subresource": info.subresource}) + b"}"
 
     def part(self, name: str, uid: str = "", resource_version: str = "") -> bytes:
-        """The part of an event; nothing for what is no object."""
+        """Encode the objectRef; empty for a non-resource request."""
         if not self._begin:
             return b""
-        named = b',"name":' + encode_text(name) if name else b""
+        name_part = b',"name":' + encode_text(name) if name else b""
         if uid or resource_version:
-            known, version = _fields({"uid": uid}), _fields({"resourceVersion": resource_version})
-            return b"".join((self._begin, named, known, self._middle, version, self._end))
-        return b"".join((self._begin, named, self._middle, self._end))
+            uid_part, version = (
+                _fields({"uid": uid}),
+                _fields({"resourceVersion": resource_version}),
+            )
+            return b"".join((self._begin, name_part, uid_part, self._middle, version, self._end))
+        return b"".join((self._begin, name_part, self._middle, self._end))
 
 
 def _fields(values: Mapping[str, str]) -> bytes:
-    """Fields that are not empty, each behind a comma."""
+    """Encode the non-empty fields, each with a leading comma."""
     return b"".join(b",%b:%b" % (encode(key), encode(text)) for key, text in values.items() if text)
 
 
 def annotations_part(
-    *, is_allowed: bool | None, reason: str = "", noted: Mapping[str, str] | None = None
+    *, is_allowed: bool | None, reason: str = "", extra: Mapping[str, str] | None = None
 ) -> bytes:
-    """The end of an event; None: nobody has decided."""
-    if is_allowed and not reason and not noted:
+    """Encode the end of an event; `is_allowed` is None if there was no authorization."""
+    if is_allowed and not reason and not extra:
         return ALLOWED
     found: dict[str, str] = {}
     if is_allowed is not None:
         found = {_DECISION: "allow" if is_allowed else "forbid", _REASON: reason}
-    found.update(noted or {})
+    found.update(extra or {})
     return b',"annotations":%b}\n' % encode(found) if found else NO_ANNOTATIONS
 
 
 class Stamps:
-    """Times of day with microseconds, from the clock that never goes back.
+    """Formats monotonic times as wall-clock times with microseconds.
 
-    Asking for the time of day and writing it out costs more than all the rest of an event, so
-    both are done once a second.
+    Reading and formatting the wall clock costs more than all the rest of an event, so both are done
+    once a second.
     """
 
-    __slots__ = ("_clock", "_offset_seconds", "_second", "_text", "_turn_seconds")
+    __slots__ = ("_clock", "_next_measurement_seconds", "_offset_seconds", "_second", "_text")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._offset_seconds = 0.0
-        self._turn_seconds = float("-inf")
+        self._next_measurement_seconds = float("-inf")
         self._second = -1
         self._text = b""
 
-    def together(self, events: Sequence[Event]) -> bytes:
-        """The lines of some events, at least one, which came one soon after another."""
+    def encode_events(self, events: Sequence[Event]) -> bytes:
+        """Encode the lines of one or more events that happened close together."""
         pieces: list[bytes] = []
         digits, begin, text = _DIGITS, 0, b""
         offset = self._offset(events[-1][3])
         for parts, line, received, now in events:
             head, middle, end = parts if isinstance(parts, tuple) else parts.parts()
-            # Both times in microseconds of the same millisecond, as it is with most.
+            # Most events have both times within the same millisecond: count microseconds from it.
             before = int((received + offset) * 1_000_000) - begin
             micros = int((now + offset) * 1_000_000) - begin
             if not 0 <= micros < 1000:
@@ -215,14 +220,14 @@ class Stamps:
         return b"".join(pieces)
 
     def _offset(self, now_seconds: float) -> float:
-        """What lies between both clocks, measured once a second."""
-        if now_seconds >= self._turn_seconds:
+        """Return the offset between both clocks, measured once a second."""
+        if now_seconds >= self._next_measurement_seconds:
             self._offset_seconds = self._clock.wall().timestamp() - self._clock.monotonic()
-            self._turn_seconds = now_seconds + 1
+            self._next_measurement_seconds = now_seconds + 1
         return self._offset_seconds
 
     def _moment(self, milli: int) -> bytes:
-        """A moment up to its milliseconds."""
+        """Format a time up to its milliseconds."""
         second, digits = milli // 1000, _DIGITS[milli % 1000]
         if second != self._second:
             self._second, self._text = second, _second_text(second)

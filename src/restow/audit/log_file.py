@@ -1,13 +1,13 @@
-"""The file that the audit log is written to, and those that it was written to before.
+"""The audit log file and its rotated files.
 
-    audit.log                                    written now
-    audit-2026-01-02T15-04-05.678.log[.gz]       full, older
+    audit.log                                    the current file
+    audit-2026-01-02T15-04-05.678.log[.gz]       rotated files
 
-Only the owner may read them. Several processes may share a file: each looks whether another one has
-begun a new file, and a full file is never written over. All of it blocks, so it is called in a
-thread, or by who wants to wait.
+Only the owner may read them. Several processes may share a file: each checks whether another one
+has rotated it, and a rotated file is never overwritten. All functions block, so they are called in
+a thread, or where blocking is intended.
 
-Not here: when something is written (`sink`).
+Not here: when events are written (`sink`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STANDARD_OUTPUT: Final = "-"
 MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 PIECE_BYTES: Final = 1024 * 1024
-"""About how much is handed to the system at once."""
+"""Approximate size of one write call."""
 SAME_MOMENT_MAX: Final = 1_000
 _MEGABYTE: Final = 1024 * 1024
 _MOMENT: Final = "%Y-%m-%dT%H-%M-%S"
@@ -42,24 +42,24 @@ _OPEN: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLL
 
 
 class LogRefused(OSError):
-    """A file that cannot be used as a log. Says which, and why."""
+    """A file that cannot be used as an audit log; the message names it and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """When a new file is begun, and how long full ones are kept."""
+    """When a file is rotated, and how long rotated files are kept."""
 
     size_max_megabytes: int = 100
-    """0: one file, however long."""
+    """0: no rotation."""
     age_max_days: int = 0
-    """0: however old."""
+    """0: no limit."""
     backups_max: int = 10
-    """0: however many."""
+    """0: no limit."""
     compress: bool = False
 
 
 class LogFile:
-    """A file to which whole lines are appended."""
+    """An append-only file of complete lines."""
 
     def __init__(self, path: str, clock: Clock, rotation: Rotation | None = None) -> None:
         """`-` is the standard output. Raises LogRefused."""
@@ -68,18 +68,18 @@ class LogFile:
         self._is_stdout = path == STANDARD_OUTPUT
         self._path = Path(path)
         self.rotations = 0
-        """How many full files there were."""
+        """Number of rotations."""
         self.problem = ""
-        """Why it could not be written the last time that it could not."""
+        """The reason of the last failed write."""
         self._fd = sys.stdout.fileno() if self._is_stdout else self._open()
-        self._is_torn = not self._is_stdout and _is_torn(self._fd)
+        self._ends_with_partial_line = not self._is_stdout and _ends_with_partial_line(self._fd)
 
     def __repr__(self) -> str:
         return f"<LogFile {self._path}>"
 
     def write(self, lines: Sequence[bytes]) -> int:
-        """Append lines, or several together; how many of them are not in the file, because it
-        could not be written. `problem` says why."""
+        """Append elements of one or more lines. Return the number of lines that could not be
+        written; `problem` has the reason."""
         done = 0
         while done < len(lines):
             piece, count = self._piece(lines, done)
@@ -90,15 +90,15 @@ class LogFile:
             done += count
         return 0
 
-    def tidy(self) -> None:
-        """Compress full files, and delete those that need not be kept. Raises OSError."""
+    def prune(self) -> None:
+        """Compress rotated files, and delete those beyond the limits. Raises OSError."""
         if self._is_stdout:
             return
         if self._rotation.compress:
             for moment_and_path in self._backups():
                 if moment_and_path[1].suffix != ".gz":
                     _compress(moment_and_path[1])
-        for path in self._superfluous():
+        for path in self._expired():
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class LogFile:
             os.close(self._fd)
 
     def _piece(self, lines: Sequence[bytes], first: int) -> tuple[bytes, int]:
-        """Some lines as one piece, and how many."""
+        """Return the next elements joined for one write, and their number."""
         size, count = 0, 0
         for line in lines[first:]:
             if count and size + len(line) > PIECE_BYTES:
@@ -116,21 +116,22 @@ class LogFile:
         return b"".join(lines[first : first + count]), count
 
     def _append(self, piece: bytes) -> int:
-        """How many bytes of it were taken: all, or up to the last line that was."""
+        """Write a piece and return the number of bytes written: all, or up to the last complete
+        line."""
         taken = 0
         try:
             if not self._is_stdout:
-                self._look(len(piece))
-            if self._is_torn:
-                self._write(b"\n")  # what is broken off must not spoil the next line
-                self._is_torn = False
+                self._rotate_if_needed(len(piece))
+            if self._ends_with_partial_line:
+                self._write(b"\n")  # end a partial line, so that it does not corrupt the next one
+                self._ends_with_partial_line = False
             while taken < len(piece):
                 taken += self._write(memoryview(piece)[taken:])
         except OSError as error:
-            self.problem = _described(error)
+            self.problem = _error_text(error)
             whole = piece.rfind(b"\n", 0, taken) + 1
             if whole < taken:
-                self._is_torn = not self._take_back(taken - whole)
+                self._ends_with_partial_line = not self._take_back(taken - whole)
             return whole
         return taken
 
@@ -138,12 +139,12 @@ class LogFile:
         try:
             return os.write(self._fd, data)
         except BlockingIOError:
-            os.set_blocking(self._fd, True)  # a pipe that somebody reads slowly
+            os.set_blocking(self._fd, True)  # a pipe with a slow reader
             return os.write(self._fd, data)
 
     def _take_back(self, nbytes: int) -> bool:
-        """Cut off what is broken off at the end. Not while others have the file open, too: what
-        they have appended would go with it."""
+        """Truncate a partial line at the end, unless other processes have the file open: their
+        lines could follow it."""
         if self._is_stdout:
             return False
         try:
@@ -159,19 +160,19 @@ class LogFile:
             return False
         return True
 
-    def _look(self, nbytes: int) -> None:
-        """Go on in another file, if this one is full, or is not there any more."""
+    def _rotate_if_needed(self, nbytes: int) -> None:
+        """Rotate the file if it is full, and reopen it if it was rotated or deleted."""
         try:
-            there = self._path.lstat()
-            mine = os.fstat(self._fd)
-            is_mine = (there.st_ino, there.st_dev) == (mine.st_ino, mine.st_dev)
+            current = self._path.lstat()
+            own = os.fstat(self._fd)
+            is_current = (current.st_ino, current.st_dev) == (own.st_ino, own.st_dev)
         except FileNotFoundError:
-            is_mine = False
-        if not is_mine:
+            is_current = False
+        if not is_current:
             self._reopen()
         size, limit = os.fstat(self._fd).st_size, self._rotation.size_max_megabytes * _MEGABYTE
         if limit and size and size + nbytes > limit:
-            self._put_aside()
+            self._rename_full()
             self._reopen()
             self.rotations += 1
 
@@ -179,7 +180,7 @@ class LogFile:
         fresh = self._open()
         os.close(self._fd)
         self._fd = fresh
-        self._is_torn = _is_torn(fresh)
+        self._ends_with_partial_line = _ends_with_partial_line(fresh)
 
     def _open(self) -> int:
         try:
@@ -193,8 +194,10 @@ class LogFile:
                 raise LogRefused(f"audit log {self._path}: not a file")
             if stat.S_IMODE(found.st_mode) & ~MODE:
                 os.fchmod(fd, MODE)
-            with suppress(OSError):  # who has it for himself is cutting something off, or no log
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # says only: it is open
+            # an exclusive lock: another process is truncating a partial line, or it is no audit log
+            with suppress(OSError):
+                # a shared lock only shows that the file is open
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
             os.close(fd)
             if isinstance(error, LogRefused):
@@ -202,8 +205,8 @@ class LogFile:
             raise LogRefused(f"audit log {self._path}: {error.strerror or error}") from error
         return fd
 
-    def _put_aside(self) -> None:
-        """Give the full file another name: one that nothing has."""
+    def _rename_full(self) -> None:
+        """Rename the full file to an unused name."""
         moment = self._clock.wall().astimezone(UTC)
         for _ in range(SAME_MOMENT_MAX):
             try:
@@ -212,17 +215,17 @@ class LogFile:
                 moment += timedelta(milliseconds=1)
                 continue
             except FileNotFoundError:
-                return  # another process was first
+                return  # another process has rotated it
             self._path.unlink(missing_ok=True)
             return
-        raise LogRefused(f"audit log {self._path}: no free name for a full file")
+        raise LogRefused(f"audit log {self._path}: no unused name for a rotated file")
 
     def _backup_path(self, moment: datetime) -> Path:
         text = f"{moment.strftime(_MOMENT)}.{moment.microsecond // 1000:03d}"
         return self._path.with_name(f"{self._path.stem}-{text}{self._path.suffix}")
 
     def _backups(self) -> list[tuple[datetime, Path]]:
-        """The full files, oldest first."""
+        """Return the rotated files, oldest first."""
         stem, suffix = re.escape(self._path.stem), re.escape(self._path.suffix)
         pattern = re.compile(rf"{stem}-{_MOMENT_PATTERN}{suffix}(?:\.gz)?")
         found = []
@@ -232,36 +235,37 @@ class LogFile:
                 try:
                     moment = datetime.strptime(match[1], _MOMENT).replace(tzinfo=UTC)
                 except ValueError:
-                    continue  # looks like a date, and is none
+                    continue  # not a valid date
                 found.append((moment + timedelta(milliseconds=int(match[2])), path))
         return sorted(found)
 
-    def _superfluous(self) -> list[Path]:
+    def _expired(self) -> list[Path]:
         rotation, backups = self._rotation, self._backups()
-        gone: set[Path] = set()
+        expired: set[Path] = set()
         if rotation.backups_max:
-            gone.update(path for _, path in backups[: -rotation.backups_max])
+            expired.update(path for _, path in backups[: -rotation.backups_max])
         if rotation.age_max_days:
             oldest = self._clock.wall() - timedelta(days=rotation.age_max_days)
-            gone.update(path for moment, path in backups if moment < oldest)
-        return sorted(gone)
+            expired.update(path for moment, path in backups if moment < oldest)
+        return sorted(expired)
 
 
-def _is_torn(fd: int) -> bool:
-    """Whether a file ends in the middle of a line."""
+def _ends_with_partial_line(fd: int) -> bool:
+    """Return whether a file ends with a partial line."""
     size = os.fstat(fd).st_size
     return size > 0 and os.pread(fd, 1, size - 1) != b"\n"
 
 
-def _described(error: OSError) -> str:
-    """Which error it is, by the name that one looks for."""
+def _error_text(error: OSError) -> str:
+    """Return the name and the message of an error."""
     if isinstance(error, LogRefused) or error.errno is None:
         return str(error)
     return f"{errno.errorcode.get(error.errno, error.errno)}, {error.strerror}"
 
 
 def _compress(path: Path) -> None:
-    """Put a compressed file in the place of a full one; whoever breaks off leaves the full one."""
+    """Replace a rotated file with a compressed one. If interrupted, the uncompressed file
+    remains."""
     part = path.with_name(f"{path.name}.part-{os.getpid()}")
     target = path.with_name(f"{path.name}.gz")
     try:
@@ -274,4 +278,4 @@ def _compress(path: Path) -> None:
         part.rename(target)
         path.unlink(missing_ok=True)
     except FileNotFoundError:
-        part.unlink(missing_ok=True)  # another process was first
+        part.unlink(missing_ok=True)  # another process has compressed it

@@ -1,14 +1,14 @@
-"""Which requests are written down, and how much of them: rules; the first that fits counts.
+"""Audit policy: rules that select the audit level of a request; the first matching rule applies.
 
     rules:
     - {level: None, nonResourceURLs: ["/healthz*"]}
     - {level: Request, resources: [{group: "", resources: ["configmaps"]}], verbs: ["update"]}
     - {level: Metadata}
 
-Pure. Users are few and rules are fewer, so that what the rules say is found once for all users whom
-the same rules fit (`RuleSet`), and for each kind of request (`records.kind_of`).
+It has no side effects. The rules that match a user are cached for all users with the same matching
+rules (`RuleSet`), and the decision for each kind of request (`records.template_for`).
 
-Not here: how a file becomes rules (`policy_file`), and what is written (`auditor`).
+Not here: parsing of policy files (`policy_file`), and events (`auditor`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from restow.request.context import User
 from restow.request.request_info import RequestInfo
 
 RULE_SETS_MAX: Final = 256
-"""Sets of rules that fit some user. More are worked out anew each time."""
+"""Maximum number of cached rule sets. Further ones are built for each call."""
 
 
 Level: TypeAlias = int
-"""How much of a request is written down. Each has what those before it have. Plain numbers: members
-of an Enum cost more to read than all else that is done with them."""
+"""The audit level. Each level includes the previous ones. Plain integers, because access to Enum
+members costs more than all other work with them."""
 NONE: Final = 0
 METADATA: Final = 1
 REQUEST: Final = 2
@@ -50,17 +50,17 @@ class GroupResources:
     resources: tuple[str, ...] = ()
     names: frozenset[str] = frozenset()
 
-    def fit(self, info: RequestInfo) -> bool:
+    def matches(self, info: RequestInfo) -> bool:
         if self.group not in (info.group, "*"):
             return False
         if not self.resources:
             return True
         if self.names and info.name not in self.names:
             return False
-        return any(_resource_fits(each, info) for each in self.resources)
+        return any(_resource_matches(each, info) for each in self.resources)
 
 
-def _resource_fits(pattern: str, info: RequestInfo) -> bool:
+def _resource_matches(pattern: str, info: RequestInfo) -> bool:
     resource, subresource = info.resource, info.subresource
     if pattern in ("*", f"{resource}/{subresource}" if subresource else resource):
         return True
@@ -71,17 +71,17 @@ def _resource_fits(pattern: str, info: RequestInfo) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditDecision:
-    """What is written down of a request."""
+    """The audit level and omitted stages of a request."""
 
     level: Level
     omitted: frozenset[str] = frozenset()
-    """Stages of which nothing is written."""
+    """Stages that are not recorded."""
     omits_managed_fields: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditPolicyRule:
-    """Which requests, and what of them. What is empty fits everything."""
+    """One rule. An empty field matches everything."""
 
     decision: AuditDecision
     users: frozenset[str] = frozenset()
@@ -91,22 +91,24 @@ class AuditPolicyRule:
     namespaces: frozenset[str] = frozenset()
     paths: tuple[str, ...] = ()
 
-    def fits_user(self, user: User | None) -> bool:
-        """Whether it is about this user; None is somebody who could not show who it is."""
+    def matches_user(self, user: User | None) -> bool:
+        """Return whether the rule matches a user; None is an unauthenticated user."""
         if self.users and (user is None or user.name not in self.users):
             return False
         return not self.groups or (user is not None and not self.groups.isdisjoint(user.groups))
 
-    def fits(self, info: RequestInfo) -> bool:
-        """Whether it is about such a request, of a user whom it fits."""
+    def matches(self, info: RequestInfo) -> bool:
+        """Return whether the rule matches a request, if it matches the user."""
         if self.verbs and info.verb not in self.verbs:
             return False
         if self.namespaces or self.resources:
             if not info.is_resource or (self.namespaces and info.namespace not in self.namespaces):
                 return False
-            return not self.resources or any(each.fit(info) for each in self.resources)
+            return not self.resources or any(each.matches(info) for each in self.resources)
         if self.paths:
-            return not info.is_resource and any(_path_fits(each, info.path) for each in self.paths)
+            return not info.is_resource and any(
+                _path_matches(each, info.path) for each in self.paths
+            )
         return True
 
     @property
@@ -114,44 +116,46 @@ class AuditPolicyRule:
         return any(each.names for each in self.resources)
 
 
-def _path_fits(pattern: str, path: str) -> bool:
+def _path_matches(pattern: str, path: str) -> bool:
     if pattern.endswith("*"):
         return path.startswith(pattern.rstrip("*"))
     return pattern == path
 
 
 class RuleSet:
-    """The rules that fit some users. `kinds` is for what they say of the requests seen so far."""
+    """The rules that match some users. `templates` caches their decisions by kind of request."""
 
-    __slots__ = ("_otherwise", "_rules", "kinds", "names_objects")
+    __slots__ = ("_default", "_rules", "names_objects", "templates")
 
-    def __init__(self, rules: Sequence[AuditPolicyRule], otherwise: AuditDecision) -> None:
+    def __init__(self, rules: Sequence[AuditPolicyRule], default: AuditDecision) -> None:
         self._rules = tuple(rules)
-        self._otherwise = otherwise
+        self._default = default
         self.names_objects = any(rule.names_objects for rule in rules)
-        """Whether requests that differ in the name of an object alone can differ in the rule."""
-        self.kinds: dict[tuple[str, ...], Any] = {}
+        """Whether the decision can depend on the name of an object."""
+        self.templates: dict[tuple[str, ...], Any] = {}
 
     def decide(self, info: RequestInfo) -> AuditDecision:
-        return next((rule.decision for rule in self._rules if rule.fits(info)), self._otherwise)
+        return next((rule.decision for rule in self._rules if rule.matches(info)), self._default)
 
 
 @dataclass(frozen=True, slots=True)
 class AuditPolicy:
-    """All rules, in order. What none of them fits is not written down."""
+    """All rules, in order. A request that matches none is not recorded."""
 
     rules: tuple[AuditPolicyRule, ...]
-    otherwise: AuditDecision = AuditDecision(level=NONE)
+    default: AuditDecision = AuditDecision(level=NONE)
     _sets: dict[tuple[int, ...], RuleSet] = field(default_factory=dict, compare=False, repr=False)
 
     def rules_for(self, user: User | None) -> RuleSet:
-        """The rules that fit a user: one set for all whom the same ones fit."""
-        fitting = tuple(number for number, rule in enumerate(self.rules) if rule.fits_user(user))
-        found = self._sets.get(fitting)
+        """Return the rules that match a user: the same set for all users with the same rules."""
+        matching = tuple(
+            number for number, rule in enumerate(self.rules) if rule.matches_user(user)
+        )
+        found = self._sets.get(matching)
         if found is None:
-            found = RuleSet([self.rules[number] for number in fitting], self.otherwise)
+            found = RuleSet([self.rules[number] for number in matching], self.default)
             if len(self._sets) < RULE_SETS_MAX:
-                self._sets[fitting] = found
+                self._sets[matching] = found
         return found
 
 
@@ -160,7 +164,8 @@ _DEFAULT: Final = AuditDecision(level=METADATA, omitted=frozenset({RECEIVED}))
 
 
 def default_policy() -> AuditPolicy:
-    """Every write, and every look at a secret; no bodies. Once, when it has been answered."""
+    """Return the default policy: metadata of all writes and of reads of secrets, at stage
+    ResponseComplete."""
     secrets = GroupResources(resources=("secrets", "secrets/*"))
     return AuditPolicy(
         (

@@ -1,7 +1,9 @@
-"""Policy files: an audit.k8s.io/v1 Policy, as YAML or JSON, to rules.
+"""Parses policy files: an audit.k8s.io/v1 Policy in YAML or JSON.
 
-Whatever is wrong is refused with the path of its field, so that nobody believes in a rule that does
-nothing. An unknown field is wrong too. Not here: what the rules mean (`policy`).
+Errors name the path of the invalid field. Unknown fields are errors, because a misspelt rule would
+have no effect.
+
+Not here: the matching of rules (`policy`).
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ _RESOURCES_FIELDS: Final = frozenset({"group", "resources", "resourceNames"})
 
 
 class PolicyError(ValueError):
-    """A policy that cannot be followed. Says where and why."""
+    """A policy file is invalid. The message has the field path and the reason."""
 
 
 def read_policy(path: Path) -> AuditPolicy:
-    """The policy in a file. Raises PolicyError, which names the file."""
+    """Read a policy file. Raises PolicyError with the name of the file."""
     try:
         text = read_kept(path, bytes_max=FILE_BYTES_MAX)
     except FileExposed as error:
@@ -58,16 +60,16 @@ def read_policy(path: Path) -> AuditPolicy:
 
 
 def parse_policy(text: bytes) -> AuditPolicy:
-    """The policy that a file says. Raises PolicyError."""
+    """Parse a policy. Raises PolicyError."""
     try:
         decoded = yaml_codec.decode(text, size_max=FILE_BYTES_MAX)
     except StatusError as error:
         raise PolicyError(error.message) from error
     if decoded.duplicates:
-        raise PolicyError(f"{decoded.duplicates[0]}: given twice")
+        raise PolicyError(f"{decoded.duplicates[0]}: duplicate field")
     document = decoded.value
-    said = (document.get("apiVersion"), document.get("kind"))
-    if said != (API_VERSION, "Policy"):
+    given = (document.get("apiVersion"), document.get("kind"))
+    if given != (API_VERSION, "Policy"):
         raise PolicyError(f"apiVersion, kind: must be {API_VERSION}, Policy")
     _check_fields(document, _POLICY_FIELDS, "")
     omitted = _stages(document, "omitStages", "")
@@ -87,13 +89,13 @@ def _rule(rule: Any, where: str, omitted: frozenset[str], omits_managed: bool) -
         raise PolicyError(f"{where}: must be an object")
     _check_fields(rule, _RULE_FIELDS, f"{where}.")
     level = rule.get("level")
-    # In YAML, a bare None is a text; but people write null or leave the value out.
+    # In YAML, a bare None is a string; but people write null or omit the value.
     if not isinstance(level, str) or level not in LEVELS:
         raise PolicyError(f"{where}.level: must be one of {', '.join(LEVELS)}")
-    paths = _texts(rule, "nonResourceURLs", where)
+    paths = _strings(rule, "nonResourceURLs", where)
     for number, path in enumerate(paths):
         _check_path(path, f"{where}.nonResourceURLs[{number}]")
-    namespaces = _texts(rule, "namespaces", where)
+    namespaces = _strings(rule, "namespaces", where)
     resources = _resources(rule, where)
     if paths and (resources or namespaces):
         raise PolicyError(
@@ -107,9 +109,9 @@ def _rule(rule: Any, where: str, omitted: frozenset[str], omits_managed: bool) -
             omitted=omitted | _stages(rule, "omitStages", f"{where}."),
             omits_managed_fields=omits_managed if own is None else own,
         ),
-        users=frozenset(_texts(rule, "users", where)),
-        groups=frozenset(_texts(rule, "userGroups", where)),
-        verbs=frozenset(_texts(rule, "verbs", where)),
+        users=frozenset(_strings(rule, "users", where)),
+        groups=frozenset(_strings(rule, "userGroups", where)),
+        verbs=frozenset(_strings(rule, "verbs", where)),
         resources=resources,
         namespaces=frozenset(namespaces),
         paths=tuple(paths),
@@ -119,17 +121,22 @@ def _rule(rule: Any, where: str, omitted: frozenset[str], omits_managed: bool) -
 def _resources(rule: dict[str, Any], where: str) -> tuple[GroupResources, ...]:
     found = []
     for number, each in enumerate(_list(rule, "resources", where)):
-        place = f"{where}.resources[{number}]"
+        path_prefix = f"{where}.resources[{number}]"
         if not isinstance(each, dict):
-            raise PolicyError(f"{place}: must be an object")
-        _check_fields(each, _RESOURCES_FIELDS, f"{place}.")
+            raise PolicyError(f"{path_prefix}: must be an object")
+        _check_fields(each, _RESOURCES_FIELDS, f"{path_prefix}.")
         group = each.get("group") or ""
         if not isinstance(group, str) or (group not in ("", "*") and subdomain_problem(group)):
-            raise PolicyError(f"{place}.group: must be the name of an API group, without a version")
-        resources, names = _texts(each, "resources", place), _texts(each, "resourceNames", place)
+            raise PolicyError(
+                f"{path_prefix}.group: must be the name of an API group, without a version"
+            )
+        resources, names = (
+            _strings(each, "resources", path_prefix),
+            _strings(each, "resourceNames", path_prefix),
+        )
         if names and not resources:
             raise PolicyError(
-                f"{place}.resourceNames: using resourceNames requires at least one resource"
+                f"{path_prefix}.resourceNames: using resourceNames requires at least one resource"
             )
         found.append(
             GroupResources(group=group, resources=tuple(resources), names=frozenset(names))
@@ -155,7 +162,7 @@ def _check_fields(value: dict[str, Any], known: frozenset[str], prefix: str) -> 
 
 
 def _stages(value: dict[str, Any], name: str, prefix: str) -> frozenset[str]:
-    found = _texts(value, name, prefix.removesuffix("."))
+    found = _strings(value, name, prefix.removesuffix("."))
     for number, stage in enumerate(found):
         if stage not in STAGES:
             raise PolicyError(f"{prefix}{name}[{number}]: allowed stages are {', '.join(STAGES)}")
@@ -169,12 +176,12 @@ def _flag(value: dict[str, Any], name: str, prefix: str) -> bool | None:
     return found
 
 
-def _texts(value: dict[str, Any], name: str, where: str) -> list[str]:
+def _strings(value: dict[str, Any], name: str, where: str) -> list[str]:
     found = _list(value, name, where)
     for number, text in enumerate(found):
         if not isinstance(text, str):
             path = f"{where}.{name}" if where else name
-            raise PolicyError(f"{path}[{number}]: must be a text")
+            raise PolicyError(f"{path}[{number}]: must be a string")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What is kept of a request while it is being written down, and of those that are like it.
+"""The state of a request while it is recorded, and templates for similar requests.
 
 Not here: events (`auditor`) and their parts (`event_parts`).
 """
@@ -24,35 +24,36 @@ from restow.request.context import User
 from restow.request.request_info import RequestInfo
 
 KINDS_MAX: Final = 4_096
-"""Kinds of requests that are remembered, for each set of rules."""
+"""Maximum number of cached templates for each rule set."""
 
 
 class AuditSender(NamedTuple):
-    """What is written of all requests with the same header lines; kept with those lines."""
+    """The parts of events that are the same for all requests with the same headers; cached with
+    them."""
 
     user: User
     impersonator: User | None
     policy: AuditPolicy
     rules: RuleSet
-    asker: bytes
-    """The user who has sent it, before anything was found out about a wish to be another."""
-    full: bytes
-    """The same with whom it is done as."""
+    user_json: bytes
+    """The encoded authenticated user, without impersonation."""
+    users_json: bytes
+    """The same with the impersonated user."""
     origin: bytes
 
 
-class Short(NamedTuple):
-    """What is written of a get that is answered out of memory."""
+class GetTemplate(NamedTuple):
+    """The events of a get from the watch cache, without the user."""
 
     level: Level
-    """None: nothing. More than the metadata: it must go the long way."""
+    """NONE: not recorded. Above METADATA: use the normal path."""
     received: tuple[bytes, bytes, bytes] | None
     complete: tuple[bytes, bytes, bytes] | None
-    """What stands before the id, before the user, and behind the origin."""
+    """The parts before the audit ID, before the user, and after the origin."""
 
 
-class Noted(NamedTuple):
-    """The same for one sender: all that is written of such a get, but for its id and times."""
+class GetEvents(NamedTuple):
+    """The events of a get from the watch cache for one sender, without audit ID and times."""
 
     level: Level
     received: Parts | None
@@ -60,7 +61,7 @@ class Noted(NamedTuple):
 
 
 class RecordTemplate:
-    """What is written of all requests that differ in nothing but the object and its content."""
+    """The parts of events that are the same for all requests that differ only in the object."""
 
     __slots__ = (
         *("about", "head", "is_brief", "is_long", "is_secret", "level"),
@@ -70,7 +71,7 @@ class RecordTemplate:
     def __init__(self, info: RequestInfo, decision: AuditDecision) -> None:
         self.is_secret = holds_secrets(info)
         self.is_long = info.is_long
-        # Of what holds secrets no bodies are written, whatever the policy says.
+        # Bodies with secrets are never recorded, whatever the policy says.
         self.level = min(decision.level, METADATA) if self.is_secret else decision.level
         self.omits_managed_fields = decision.omits_managed_fields
         self.head = HEADS[self.level]
@@ -83,31 +84,40 @@ class RecordTemplate:
         self.is_brief = (
             self.level <= METADATA and not self.is_long and COMPLETE not in decision.omitted
         )
-        """Of those that go well, one event is written at the end, without bodies."""
+        """Whether a successful request has a single event at the end, without bodies."""
         self.verb = b',"verb":%b,"user":' % encode(info.verb)
 
 
-def kind_of(rules: RuleSet, info: RequestInfo) -> RecordTemplate:
-    """What the rules say of a request."""
+def template_for(rules: RuleSet, info: RequestInfo) -> RecordTemplate:
+    """Return the template of a request."""
     key: tuple[str, ...]
     if info.is_resource:
-        place = (info.group, info.version, info.resource, info.subresource, info.namespace)
-        key = (info.verb, *place, info.name if rules.names_objects else "")
+        scope = (info.group, info.version, info.resource, info.subresource, info.namespace)
+        key = (info.verb, *scope, info.name if rules.names_objects else "")
     else:
         key = (info.verb, info.path)
-    found: RecordTemplate | None = rules.kinds.get(key)
+    found: RecordTemplate | None = rules.templates.get(key)
     if found is None:
         found = RecordTemplate(info, rules.decide(info))
-        if len(rules.kinds) >= KINDS_MAX:
-            rules.kinds.clear()
-        rules.kinds[key] = found
+        if len(rules.templates) >= KINDS_MAX:
+            rules.templates.clear()
+        rules.templates[key] = found
     return found
 
 
 class AuditRecord:
-    """One request that is being written down; without a kind it is not."""
+    """A request that is being recorded. Without a template it is not recorded."""
 
-    __slots__ = ("has_panicked", "how", "is_allowed", "kind", "name", "notes", "sender", "uri")
+    __slots__ = (
+        "has_panicked",
+        "is_allowed",
+        "kind",
+        "name",
+        "notes",
+        "response_status",
+        "sender",
+        "uri",
+    )
 
     def __init__(
         self,
@@ -122,26 +132,26 @@ class AuditRecord:
         self.uri = uri
         self.is_allowed = is_allowed
         self.has_panicked = False
-        # Of one that is done, and of which only the lines must still be made.
+        # Set by `complete` on the faster path, where the event is encoded later.
         self.name = ""
-        self.how = self.notes = b""
+        self.response_status = self.notes = b""
 
     def parts(self) -> Parts:
-        """The parts of its last event."""
+        """Build the parts of its last event."""
         kind, sender = self.kind, self.sender
         assert kind is not None
         assert sender is not None
         what = kind.stages[COMPLETE], encode_text(self.uri), kind.verb
-        about = kind.about.part(self.name), self.how
-        return parts_of(kind.head, (*what, sender.full, sender.origin, *about), self.notes)
+        about = kind.about.part(self.name), self.response_status
+        return parts_of(kind.head, (*what, sender.users_json, sender.origin, *about), self.notes)
 
 
 SILENT: Final = AuditRecord(None, None, "", is_allowed=None)
-"""Of a request that is not written down."""
+"""The record of a request that is not recorded."""
 
 
-def when_over(stream: PushStream | Tunnel, ended: Callable[[], None]) -> None:
-    """Have something called once, whoever ends a stream, and also if nobody takes it."""
+def on_stream_end(stream: PushStream | Tunnel, ended: Callable[[], None]) -> None:
+    """Call `ended` exactly once at the end of a stream, even if the stream is never started."""
     start, dropped = stream.start, stream.on_dropped
 
     def begin(end: Any) -> None:
@@ -151,16 +161,16 @@ def when_over(stream: PushStream | Tunnel, ended: Callable[[], None]) -> None:
             ended()
             raise
         if end.closed:
-            ended()  # in the same breath
+            ended()  # it ended during its start
             return
         before = end.on_end
 
-        def over() -> None:
+        def on_end_once() -> None:
             ended()
             if before is not None:
                 before()
 
-        end.on_end = over
+        end.on_end = on_end_once
 
     def drop() -> None:
         ended()

@@ -1,7 +1,7 @@
-"""What must not be written down, whatever a policy says: credentials, and what secrets hold.
+"""Redaction: credentials and the content of secrets, which are never recorded.
 
-A log is read by more people, and kept in more places, than what it tells of. So there is no setting
-for this. Pure.
+An audit log is read by more people and kept in more places than the objects themselves, so this
+cannot be configured.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ REDACTED: Final = "REDACTED"
 URI_LENGTH_MAX: Final = 4_096
 TRUNCATED: Final = "...TRUNCATED"
 
-# Whoever serves them, and in whatever group: the names say what they hold.
+# By name only, whatever the API group.
 _SECRET_RESOURCES: Final = frozenset({"secrets", "tokenreviews", "tokenrequests"})
 _SECRET_SUBRESOURCES: Final = frozenset({("serviceaccounts", "token")})
 _NAMES: Final = (
@@ -25,33 +25,33 @@ _NAMES: Final = (
     "|signature|ticket|token"
 )
 _CREDENTIAL: Final = re.compile(_NAMES)
-# Within a value, such as a path with a query of its own.
+# Within a value, such as a path with its own query.
 _CREDENTIAL_WITHIN: Final = re.compile(rf"[?&;#](?:{_NAMES})=", re.IGNORECASE)
 _UNESCAPES_MAX: Final = 3
 _SEPARATORS: Final = re.compile(r"([&;])")
 
 
 def holds_secrets(info: RequestInfo) -> bool:
-    """Whether the bodies of such requests and their answers may hold secrets."""
+    """Return whether the bodies of such requests and their answers may contain secrets."""
     return (
         info.resource in _SECRET_RESOURCES
         or (info.resource, info.subresource) in _SECRET_SUBRESOURCES
     )
 
 
-def shown_uri(path: str, query: str) -> str:
-    """A path and a query without the credentials in it."""
-    text = f"{path}?{_shown_query(query)}" if query else path
+def redacted_uri(path: str, query: str) -> str:
+    """Return a path and a query without credentials."""
+    text = f"{path}?{_redacted_query(query)}" if query else path
     return text if len(text) <= URI_LENGTH_MAX else text[:URI_LENGTH_MAX] + TRUNCATED
 
 
-def _shown_query(query: str) -> str:
+def _redacted_query(query: str) -> str:
     return "".join(
-        part if part in ("&", ";") else _shown_pair(part) for part in _SEPARATORS.split(query)
+        part if part in ("&", ";") else _redacted_pair(part) for part in _SEPARATORS.split(query)
     )
 
 
-def _shown_pair(pair: str) -> str:
+def _redacted_pair(pair: str) -> str:
     name, equals, value = pair.partition("=")
     plain = _unescaped(name).strip().lower().replace("-", "_")
     if _CREDENTIAL.fullmatch(plain) or _CREDENTIAL_WITHIN.search(_unescaped(value)):
@@ -60,7 +60,7 @@ def _shown_pair(pair: str) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """As whoever reads it last would: escapes may be escaped themselves."""
+    """Unquote repeatedly, because escapes may be escaped themselves."""
     for _ in range(_UNESCAPES_MAX):
         if "%" not in text and "+" not in text:
             break
@@ -69,7 +69,7 @@ def _unescaped(text: str) -> str:
 
 
 def without_managed_fields(value: Any) -> Any:
-    """An object, or a list of objects, without the notes on who manages which field."""
+    """Return an object, or a list of objects, without managedFields."""
     if not isinstance(value, dict):
         return value
     metadata = value.get("metadata")

@@ -1,13 +1,16 @@
-"""From events to a file: together and later, or one by one and at once.
+"""Writes events to a file, in batches or blocking.
 
-In batches the answer does not wait for the disk: events wait in memory, up to a limit, and a task
-hands the lines of many to a thread. What finds no room, or no disk, is lost; it is counted, and
-logged once until it goes well again. A process that is killed loses what waits: a fraction of a
-second.
+In batch mode the answer does not wait for the disk: events wait in memory, up to a limit, and a
+task passes the lines of many events to a thread. Events beyond the limit, and events that the disk
+rejects, are lost; they are counted, and logged once per outage. A killed process loses the waiting
+events: a fraction of a second.
 
-Blocking, each line is with the system before its answer goes out. A slow disk makes a slow server.
+In blocking mode each line is passed to the operating system before the answer is sent. A slow disk
+slows down the server.
 
-Neither ever fails a request. Not here: what is in a line.
+Neither mode fails a request.
+
+Not here: the content of a line.
 """
 
 from __future__ import annotations
@@ -21,50 +24,51 @@ from restow.audit.event_parts import Event, Stamps
 from restow.audit.log_file import LogFile
 
 BATCH_SECONDS: Final = 0.2
-"""How long events wait for others."""
+"""How long events wait to be batched."""
 BATCH_TEXTS: Final = 8
-"""So many need not wait: the memory that they take is used again for the next ones."""
+"""Number of encoded batches that are written without waiting, so that their memory is reused."""
 EVENT_BYTES: Final = 1_024
-"""What an event takes at most, about, besides what was made for it alone: parts that it shares, its
-id and times."""
+"""Approximate memory of an event besides its own parts: shared parts, audit ID and times."""
 TEXT_BYTES: Final = 96 * EVENT_BYTES
-"""Of so much lines are made at once: with memory that need not be asked of the system each time,
-which begins at 128 KiB."""
+"""Events of this size are encoded together: just below 128 KiB, above which the allocator requests
+memory from the operating system each time."""
 WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
 
 
 class _Counting:
-    """What both ways count."""
+    """The counters of both modes."""
 
     def __init__(self, file: LogFile) -> None:
         self._file = file
         self.written = 0
         self.dropped_full = 0
-        """Events that found no room to wait."""
+        """Events dropped because the memory limit was reached."""
         self.dropped_disk = 0
-        """Events that the disk did not take."""
-        self._in_trouble = 0
+        """Events dropped because the disk rejected them."""
+        self._lost_in_outage = 0
 
     def _note(self, taken: int, lost: int) -> None:
-        """Count what has become of some events, and say when that changes."""
+        """Count written and lost events, and log when writing starts to fail or succeeds again."""
         self.written += taken
         self.dropped_disk += lost
         if lost:
-            if not self._in_trouble:
+            if not self._lost_in_outage:
                 logger.error(
-                    "the audit log cannot be written (%s): events are lost until it can be",
+                    "cannot write the audit log (%s): events are lost until it can be written",
                     self._file.problem,
                 )
-            self._in_trouble += lost
-        elif self._in_trouble and taken:
-            logger.warning("the audit log is written again; %d events are lost", self._in_trouble)
-            self._in_trouble = 0
+            self._lost_in_outage += lost
+        elif self._lost_in_outage and taken:
+            logger.warning(
+                "the audit log can be written again; %d events were lost", self._lost_in_outage
+            )
+            self._lost_in_outage = 0
 
 
 class BatchSink(_Counting):
-    """Writes events later, many at once."""
+    """Writes events later, in batches."""
 
     def __init__(
         self,
@@ -76,12 +80,12 @@ class BatchSink(_Counting):
     ) -> None:
         super().__init__(file)
         self._clock = clock
-        self._together = Stamps(clock).together
+        self._encode_events = Stamps(clock).encode_events
         self._events: list[Event] = []
-        """The latest, of which no lines are made yet."""
+        """The latest events, not yet encoded."""
         self._events_bytes = 0
         self._texts: list[bytes] = []
-        """Lines of those before, many in each."""
+        """Encoded earlier events, many lines in each element."""
         self._texts_count = 0
         self._texts_bytes = 0
         self._waiting_bytes_max = waiting_bytes_max
@@ -104,8 +108,8 @@ class BatchSink(_Counting):
             self._timer = self._clock.call_later(BATCH_SECONDS, self._wake.set)
 
     def _make_text(self) -> None:
-        """Make lines of the latest events, while they are at hand."""
-        text = self._together(self._events)
+        """Encode the latest events while they are in the CPU cache."""
+        text = self._encode_events(self._events)
         self._texts.append(text)
         self._texts_count += len(self._events)
         self._texts_bytes += len(text)
@@ -117,10 +121,10 @@ class BatchSink(_Counting):
         self.dropped_full += 1
         if not self._is_overfull:
             self._is_overfull = True
-            logger.error("the audit log is not written as fast as events come: some are lost")
+            logger.error("the audit log is written more slowly than events arrive: events are lost")
 
     async def close(self) -> None:
-        """Write what waits, and close the file. Others stop putting lines before."""
+        """Write the waiting events, and close the file. No events may be added any more."""
         self._is_closed = True
         self._wake.set()
         await self._writer.wait()
@@ -140,38 +144,38 @@ class BatchSink(_Counting):
             count, self._texts_count = self._texts_count, 0
             before = self._file.rotations
             lost = await asyncio.to_thread(self._file.write, texts)
-            # Only now: what is being written is still in memory.
+            # Only now, because events that are being written are still in memory.
             self._texts_bytes -= sum(map(len, texts))
             self._is_overfull = False
             self._note(count - lost, lost)
             if self._file.rotations != before:
-                await asyncio.to_thread(_tidy, self._file)
+                await asyncio.to_thread(_prune, self._file)
 
 
 class BlockingSink(_Counting):
-    """Writes each event at once."""
+    """Writes each event immediately."""
 
     def __init__(self, file: LogFile, clock: Clock, tasks: Tasks) -> None:
         super().__init__(file)
-        self._together = Stamps(clock).together
+        self._encode_events = Stamps(clock).encode_events
         self._tasks = tasks
 
     def put(self, event: Event, own_bytes: int) -> None:
         before = self._file.rotations
-        lost = self._file.write((self._together((event,)),))
+        lost = self._file.write((self._encode_events((event,)),))
         self._note(1 - lost, lost)
         if self._file.rotations != before:
             try:
-                self._tasks.spawn("tidy", asyncio.to_thread(_tidy, self._file))
+                self._tasks.spawn("tidy", asyncio.to_thread(_prune, self._file))
             except (TasksFull, TasksClosed):
-                logger.info("full audit logs are tidied up another time")
+                logger.info("rotated audit logs are pruned at the next rotation")
 
     async def close(self) -> None:
         self._file.close()
 
 
-def _tidy(file: LogFile) -> None:
+def _prune(file: LogFile) -> None:
     try:
-        file.tidy()
+        file.prune()
     except OSError as error:
-        logger.warning("full audit logs cannot be tidied up: %s", error)
+        logger.warning("cannot prune rotated audit logs: %s", error)

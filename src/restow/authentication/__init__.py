@@ -1,8 +1,10 @@
-"""Who sends a request: proxies, tokens, client certificates and sessions, each an `Authenticator`;
-and in whose name it is to be done (`impersonation`).
+"""Authentication of requests: front proxies, client certificates, bearer tokens and sessions, each
+an `Authenticator`; and impersonation (`impersonation`).
 
-An authenticator says who it is, or that it cannot tell; a credential that is wrong is refused and
-never taken for none. Not here: what a user may do.
+An authenticator returns the user, or None if the request has no credential of its kind. An invalid
+credential is rejected with 401 and never treated as anonymous.
+
+Not here: authorization.
 """
 
 from restow.authentication.anonymous import EVERYWHERE, NOWHERE, AnonymousAccess

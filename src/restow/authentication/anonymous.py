@@ -1,6 +1,6 @@
-"""Who may come without a credential: everybody, nobody, or whoever asks for certain paths.
+"""Anonymous access: enabled, disabled, or enabled for some paths.
 
-Not here: what somebody without a name may do.
+Not here: the rights of anonymous users.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnonymousAccess:
-    """Where requests without a credential are let in as `system:anonymous`."""
+    """Where requests without a credential are accepted as `system:anonymous`."""
 
     enabled: bool = True
     paths: frozenset[str] = frozenset()
-    """Only these, letter by letter as they are asked for; none: all."""
+    """Only these exact paths; empty: all paths."""
 
-    def lets_in(self, path: str) -> bool:
+    def allows(self, path: str) -> bool:
         return self.enabled and (not self.paths or path in self.paths)
 
 

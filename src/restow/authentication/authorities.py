@@ -1,7 +1,9 @@
-"""Authorities of client certificates: which of them has signed a certificate.
+"""Certificate authorities (CAs) of client certificates: which of them signed a certificate.
 
-A listener that trusts several sets of authorities says of a certificate only that one of them is
-its root. What a certificate may be used for depends on which. Not here: what that is.
+A listener that trusts several CA bundles reports only that the chain of a certificate ends in one
+of them. The use of a certificate depends on which one.
+
+Not here: the use of a certificate.
 """
 
 from __future__ import annotations
@@ -18,23 +20,25 @@ from restow.apimachinery.certificates import (
 )
 
 KNOWN_MAX: Final = 1_024
-"""Certificates whose signer is remembered; each is looked at once per connection's life or so."""
+"""Maximum number of certificates whose signer is cached; each is checked about once per
+connection."""
 
 
 class Authorities:
-    """The authorities in a bundle.
+    """The CAs in a bundle.
 
-    A certificate counts as theirs if one of them has signed it itself: the certificates between
-    are not known here, so those that sign for an authority stand in the bundle beside it.
+    A certificate matches if a CA of the bundle signed it directly. Intermediate certificates are
+    not available here, so intermediate CAs must be in the bundle themselves.
     """
 
     def __init__(self, pem: bytes) -> None:
-        """Raises ValueError for what holds no certificate."""
+        """Raises ValueError if the bundle contains no certificate."""
         self._certificates = tuple(read_pem(pem))
         self._signers: dict[bytes, tuple[Certificate, Certificate] | None] = {}
 
     def have_signed(self, der: bytes, now: datetime) -> bool:
-        """Whether a client certificate is theirs, and good at a moment."""
+        """Return whether a CA of the bundle signed a client certificate and both are valid at
+        `now`."""
         if der not in self._signers:
             if len(self._signers) >= KNOWN_MAX:
                 self._signers.clear()
@@ -43,7 +47,7 @@ class Authorities:
         return found is not None and all(_is_valid(each, now) for each in found)
 
     def _find(self, der: bytes) -> tuple[Certificate, Certificate] | None:
-        """The certificate with the one that has signed it."""
+        """Return the certificate and the CA certificate that signed it."""
         try:
             certificate = read_der(der)
         except ValueError:
@@ -51,7 +55,7 @@ class Authorities:
         if not is_for_clients(certificate):
             return None
         signers = [each for each in self._certificates if has_signed(each, certificate)]
-        # An authority that was renewed is there twice; the one that lasts longest counts.
+        # A renewed CA is in the bundle twice; use the one that expires last.
         signer = max(signers, key=lambda each: each.not_valid_after_utc, default=None)
         return None if signer is None else (certificate, signer)
 

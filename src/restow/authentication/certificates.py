@@ -9,28 +9,28 @@ from restow.aio import Clock
 from restow.apimachinery import status
 from restow.authentication.authorities import Authorities
 from restow.authentication.credentials import Credential
-from restow.authentication.tokens import shows_token
+from restow.authentication.tokens import has_token
 from restow.httpserver.request import HttpRequest
 from restow.request.context import User
 
 CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
 KEPT_SECONDS: Final = 1.0
-"""A connection outlives a certificate, and an authority may be taken back; this much at most."""
+"""How long a connection is trusted after its certificate expires or its CA is removed."""
 
 
 class CertificateAuthenticator:
-    """Trusts the certificates that the TLS layer has verified."""
+    """Authenticates users by client certificates that the TLS layer verified."""
 
     keeps_seconds: Final = KEPT_SECONDS
 
     def __init__(self, clock: Clock, authorities: Authorities | None = None) -> None:
-        """`authorities`: those of users, where the TLS layer trusts others too, or did when the
-        connection was made. Without them all that it has verified is a user's."""
+        """`authorities`: the CAs of users, where the TLS layer trusts other CAs too, or trusted
+        them when the connection was made. If None, every verified certificate is that of a user."""
         self._clock = clock
         self._authorities = authorities
 
     def take(self, authorities: Authorities) -> None:
-        """Trust the certificates that these authorities have signed, and no others."""
+        """Replace the CAs of users."""
         self._authorities = authorities
 
     def authenticate(self, request: HttpRequest) -> User | None:
@@ -41,13 +41,13 @@ class CertificateAuthenticator:
         if now.timestamp() > certificate.not_after_epoch_seconds or (
             authorities is not None and not authorities.have_signed(certificate.der, now)
         ):
-            # It was good when the connection was made, or is no user's. Whoever shows a token
-            # besides may still be one.
-            if shows_token(request):
+            # The certificate expired since the connection was made, or is not a user's. A bearer
+            # token may still identify the user.
+            if has_token(request):
                 return None
             raise status.unauthorized()
         if not certificate.common_name:
-            return None  # As the reference does: it names nobody, so it is as good as none.
+            return None  # As in kube-apiserver: without a common name the certificate is ignored.
         fingerprint = hashlib.sha256(certificate.der).hexdigest()
         return User(
             certificate.common_name,

@@ -1,9 +1,8 @@
-"""The order in which credentials are looked at.
+"""The chain of authenticators.
 
-First a proxy that is trusted to say who asks, then the certificate of the connection, then the
-bearer token, then nobody. A token that no one knows is a 401 even where anonymous access is
-allowed. What was found out is kept with the header lines for moments; not where somebody wishes to
-be another (`impersonation`), for then it is not the sender who asks.
+The order is: front proxy, client certificate, bearer token, anonymous. An unknown token is a 401
+even where anonymous access is allowed. The user is cached with the headers of the connection for a
+short time; not for impersonation (`impersonation`), where the request has another user.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from restow.authentication.anonymous import EVERYWHERE, AnonymousAccess
 from restow.authentication.credentials import (
     WITHOUT_END,
     Credential,
-    TellsOfCredentials,
+    CredentialSource,
 )
 from restow.authentication.impersonation import is_requested
-from restow.authentication.tokens import shows_token
+from restow.authentication.tokens import has_token
 from restow.httpserver.request import HttpRequest
 from restow.request.context import ANONYMOUS, Sender, User
 from restow.request.negotiation import PLAIN_ACCEPTS, PRETTY_AGENTS
@@ -31,8 +30,8 @@ USERS_MAX: Final = 1_024
 
 
 def _is_plain(request: HttpRequest) -> bool:
-    """Whether answers go out as they are stored: JSON, not for a person to read, and with an id
-    that is the server's."""
+    """Return whether answers can be sent as stored: JSON, not pretty-printed, and with an audit ID
+    chosen by the server."""
     headers = request.headers
     agent = headers.get("user-agent") or ""
     return (
@@ -43,31 +42,31 @@ def _is_plain(request: HttpRequest) -> bool:
 
 
 class Authenticator(Protocol):
-    """One way to tell who it is."""
+    """One kind of authentication."""
 
     @property
     def keeps_seconds(self) -> float:
-        """How long what it says of a request holds for others of the same connection with the
-        same header lines; nothing: it depends on more than these."""
+        """How long the result holds for requests of the same connection with the same headers; 0 if
+        it depends on more than these."""
 
     def authenticate(self, request: HttpRequest) -> User | None:
-        """The user; None when the request carries nothing that this one looks at.
+        """Return the user, or None if the request has no credential of this kind.
 
-        Raises a 401 for a credential that is wrong.
+        Raises a 401 for an invalid credential.
         """
 
 
 @runtime_checkable
 class TokenIdentifier(Protocol):
-    """An authenticator that can also say whose a token is that came in another way."""
+    """An authenticator that can also identify a token from elsewhere, such as a TokenReview."""
 
     def user_of(self, token: str) -> User | None:
-        """The user of a token; None when it is not one of those known here. May raise 401, and
-        `DoAgain` when somebody must be asked first."""
+        """Return the user of a token, or None if the token is unknown. May raise 401, and `DoAgain`
+        when data must be fetched first."""
 
 
 class Authentication:
-    """All ways, in order."""
+    """All authenticators, in order."""
 
     def __init__(
         self,
@@ -78,16 +77,17 @@ class Authentication:
         self._authenticators = tuple((each, each.keeps_seconds) for each in authenticators)
         self._anonymous = anonymous
         self._users: dict[int, tuple[User, User]] = {}
-        """By who was named: that, and as whom it is known. So that it is the same each time."""
+        """By identity of a user object: that user, and the same with `system:authenticated`. So the
+        returned object is the same each time."""
 
     def authenticate(self, request: HttpRequest) -> User:
-        """Who sent a request. Raises 401."""
-        # Requests of one connection usually repeat their header lines byte for byte, and then
-        # share one Headers object: what was found out about them holds for all.
+        """Return the user of a request. Raises 401."""
+        # Requests of one connection usually repeat their header lines byte for byte, and then share
+        # one Headers object, so the result can be cached there.
         headers = request.headers
-        known: Sender | None = headers.memo
-        if known is not None and request.received_seconds <= known.good_until_seconds:
-            return known.user
+        cached: Sender | None = headers.memo
+        if cached is not None and request.received_seconds <= cached.good_until_seconds:
+            return cached.user
         headers.memo = None
         user, keeps_seconds = self._find(request)
         if keeps_seconds > 0 and not is_requested(headers):
@@ -97,8 +97,8 @@ class Authentication:
         return user
 
     def user_of(self, token: str) -> User | None:
-        """Whose a token is, as TokenReview asks; None if nobody's. May raise `DoAgain`, and a 503
-        when it cannot be known now: that is no word about the token."""
+        """Return the user of a token for a TokenReview, or None if it is invalid. May raise
+        `DoAgain`, and a 503 when the token cannot be verified now."""
         for authenticator, _ in self._authenticators:
             if not isinstance(authenticator, TokenIdentifier):
                 continue
@@ -107,15 +107,15 @@ class Authentication:
             except status.Unauthorized:
                 return None
             if user is not None:
-                return _known(user)
+                return _authenticated(user)
         return None
 
     def credential_of(self, request: HttpRequest) -> Credential:
-        """By what the sender of a request is known, whom it may speak for besides. Raises 401, and
-        may raise `DoAgain`."""
+        """Return the credential of a request, without impersonation. Raises 401, and may raise
+        `DoAgain`."""
         for authenticator, _ in self._authenticators:
             if authenticator.authenticate(request) is not None:
-                if isinstance(authenticator, TellsOfCredentials):
+                if isinstance(authenticator, CredentialSource):
                     return authenticator.credential_of(request)
                 return WITHOUT_END
         raise status.unauthorized()
@@ -124,25 +124,25 @@ class Authentication:
         for authenticator, keeps_seconds in self._authenticators:
             user = authenticator.authenticate(request)
             if user is not None:
-                return self._same(user), keeps_seconds
-        if shows_token(request) or not self._anonymous.lets_in(request.path):
+                return self._with_cached_groups(user), keeps_seconds
+        if has_token(request) or not self._anonymous.allows(request.path):
             raise status.unauthorized()
         return ANONYMOUS, 0.0
 
-    def _same(self, user: User) -> User:
-        """The user as it is known. Authenticators that remember users name the same ones again,
-        and others remember what they know of it."""
+    def _with_cached_groups(self, user: User) -> User:
+        """Return the user with `system:authenticated`, as the same object each time, because other
+        caches use its identity."""
         found = self._users.get(id(user))
         if found is None:
             if len(self._users) >= USERS_MAX:
                 self._users.clear()
-            # It is kept as well, or another could have its place in memory.
-            found = self._users[id(user)] = user, _known(user)
+            # Keep the user as well, so that its id is not reused.
+            found = self._users[id(user)] = user, _authenticated(user)
         return found[1]
 
 
-def _known(user: User) -> User:
-    """A user, in the group of all who are one."""
+def _authenticated(user: User) -> User:
+    """Return a user with the group `system:authenticated`."""
     if user.name == ANONYMOUS.name:
         return user
     if AUTHENTICATED in user.groups or UNAUTHENTICATED in user.groups:

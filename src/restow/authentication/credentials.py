@@ -1,9 +1,9 @@
-"""What is known of a credential besides whose it is: when it ends, and how it is known again.
+"""Properties of a credential: when it expires, and the hash of a token.
 
-For those who give out something in its place, which must not be good for longer: sessions. An
-authenticator that says nothing of its credentials gives them no end.
+Sessions need them, because a session must not outlive the credential that it was created with. The
+credentials of an authenticator that provides no properties do not expire.
 
-Not here: who a credential is of (`chain`).
+Not here: the user of a credential (`chain`).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from restow.httpserver.request import HttpRequest
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """One that was found to be good."""
+    """A valid credential."""
 
     ends_epoch_seconds: float | None = None
-    """None: nobody knows of an end."""
+    """None: it does not expire."""
     token_hash: bytes = field(default=b"", repr=False)
-    """Of a token that is good as long as it is in a list; empty for all others."""
+    """The hash of a token that is valid while it is in a list; empty for other credentials."""
 
 
 WITHOUT_END: Final = Credential()
 
 
 @runtime_checkable
-class TellsOfCredentials(Protocol):
-    """An authenticator that knows more of its credentials."""
+class CredentialSource(Protocol):
+    """An authenticator that provides properties of its credentials."""
 
     def credential_of(self, request: HttpRequest) -> Credential:
-        """Of a request that it has just found to be good."""
+        """Return the credential of a request that it has just authenticated."""

@@ -1,14 +1,14 @@
-"""A proxy in front of this server that says, in headers, who has asked it.
+"""Authenticating front proxy: a proxy that sends the user of a request in headers.
 
-It is believed for its client certificate alone: signed by an authority that signs for nothing
-else, with a name among those that are allowed. From anybody else these headers are nothing.
+The proxy is trusted by its client certificate only: signed by a dedicated CA, with an allowed
+common name. The headers of all other clients are ignored.
 
     X-Remote-User: jane
     X-Remote-Uid: 4711
     X-Remote-Group: developers
     X-Remote-Extra-Scopes: view
 
-Not here: the certificates of users (`certificates`), and how a proxy sets these headers.
+Not here: client certificates of users (`certificates`), and how a proxy sets these headers.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ UID_HEADERS: Final = ("X-Remote-Uid",)
 GROUP_HEADERS: Final = ("X-Remote-Group",)
 EXTRA_PREFIXES: Final = ("X-Remote-Extra-",)
 KEPT_SECONDS: Final = 1.0
-"""How long a proxy is believed that is trusted no more."""
+"""How long a connection of a proxy is still trusted after its trust is removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontProxyTrust:
-    """Which proxies are believed, and where they say who has asked."""
+    """The trusted proxies, and the headers in which they send the user."""
 
     ca_pem: str
     allowed_names: tuple[str, ...] = ()
-    """Common names of their certificates; none: whoever has one of these authorities."""
+    """Allowed common names of their certificates; empty: any certificate of these CAs."""
     username_headers: tuple[str, ...] = USERNAME_HEADERS
     uid_headers: tuple[str, ...] = UID_HEADERS
     group_headers: tuple[str, ...] = GROUP_HEADERS
@@ -55,15 +55,15 @@ class FrontProxyTrust:
             self.extra_prefixes,
         ):
             if not all(name.strip() for name in names):
-                raise ValueError("a header that tells who has asked must have a name")
+                raise ValueError("the name of a request header must not be empty")
         if not self.username_headers:
-            raise ValueError("at least one header must tell the name of the user")
+            raise ValueError("at least one username header is required")
 
 
 def read_trust(data: Mapping[str, str]) -> FrontProxyTrust | None:
-    """What the ConfigMap `kube-system/extension-apiserver-authentication` says of proxies.
+    """Read the ConfigMap `kube-system/extension-apiserver-authentication`.
 
-    None when it says nothing. Raises ValueError for what cannot be understood.
+    Return None if it contains no front proxy settings. Raises ValueError for invalid settings.
     """
     ca_pem = data.get("requestheader-client-ca-file") or ""
     if not ca_pem:
@@ -79,13 +79,14 @@ def read_trust(data: Mapping[str, str]) -> FrontProxyTrust | None:
 
 
 class FrontProxyAuthenticator:
-    """Believes a trusted proxy. Comes before all others, as what it says is about someone else."""
+    """Authenticates requests of trusted front proxies. It comes first, because the proxy
+    authenticates other users."""
 
     keeps_seconds: Final = KEPT_SECONDS
 
     def __init__(self, trust: FrontProxyTrust | None, clock: Clock) -> None:
-        """`trust` may come later: until then nobody is believed. Raises ValueError for what holds
-        no certificate."""
+        """`trust` may be set later by `take`; until then no proxy is trusted. Raises ValueError if
+        the bundle contains no certificate."""
         self._clock = clock
         self.take(trust)
 
@@ -94,7 +95,8 @@ class FrontProxyAuthenticator:
         return self._trust
 
     def take(self, trust: FrontProxyTrust | None) -> None:
-        """Trust these proxies from now on. Raises ValueError, with nothing changed."""
+        """Replace the trusted proxies. Raises ValueError and changes nothing if the bundle is
+        invalid."""
         self._authorities = None if trust is None else Authorities(trust.ca_pem.encode())
         self._trust = trust
 
@@ -119,7 +121,7 @@ class FrontProxyAuthenticator:
         )
 
     def credential_of(self, request: HttpRequest) -> Credential:
-        """The proxy's: what it was shown itself is not known here."""
+        """Return the credential of the proxy; that of the user is not available here."""
         certificate = request.peer.certificate
         assert certificate is not None
         return Credential(certificate.not_after_epoch_seconds)
@@ -147,15 +149,15 @@ def _extra(headers: Headers, prefixes: tuple[str, ...]) -> tuple[tuple[str, tupl
         start = prefix.strip().lower()
         for name, value in headers.items():
             if name.startswith(start):
-                # What a name of a header cannot hold was escaped.
+                # Characters that a header name cannot contain are percent-encoded.
                 found.setdefault(unquote(name[len(start) :]), []).append(_decoded(value))
     return tuple((name, tuple(values)) for name, values in found.items())
 
 
 def _decoded(value: str) -> str:
-    """The text of a header's value: proxies send UTF-8, and the listener reads byte by byte.
+    """Return the text of a header value: proxies send UTF-8, the listener decodes Latin-1.
 
-    Raises 401 for other bytes: a name that is guessed could be that of somebody else.
+    Raises 401 for invalid UTF-8, because a guessed name could be that of another user.
     """
     if value.isascii():
         return value
@@ -172,7 +174,7 @@ def _listed(data: Mapping[str, str], name: str) -> tuple[str, ...]:
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"{name} is no JSON: {error}") from error
+        raise ValueError(f"{name} is not valid JSON: {error}") from error
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise ValueError(f"{name} is no list of texts")
+        raise ValueError(f"{name} is not a list of strings")
     return tuple(found)

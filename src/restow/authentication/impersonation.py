@@ -1,5 +1,4 @@
-"""Acting in the name of another: a request says whom it is to be done as, and whether its sender
-may say so is asked first.
+"""User impersonation: a request names another user, and its sender must be authorized for it.
 
     Impersonate-User: jane                     verb impersonate on users jane
     Impersonate-User: system:serviceaccount:a:b              on serviceaccounts b in a
@@ -7,10 +6,11 @@ may say so is asked first.
     Impersonate-Uid: 4711                                    on uids.authentication.k8s.io 4711
     Impersonate-Extra-Scopes: view           on userextras.authentication.k8s.io/scopes view
 
-To overlook such a wish would be to do it with more rights than wished, so what cannot be
-understood is refused. From then on it is the other who asks; who has sent it is kept for the audit.
+An impersonation header that was ignored would run the request with the sender's own, greater
+rights, so invalid headers are refused. The request then runs as the impersonated user; the sender
+is recorded in the audit log.
 
-Not here: who may do so (`authorization`), and headers on their way to other servers.
+Not here: authorization (`authorization`), and headers of requests to other servers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from restow.request.context import ANONYMOUS, User
 from restow.request.request_info import RequestInfo, access_question
 
 OPTIONS_MAX: Final = 1_000
-"""Groups and extras together: each is a question to the authorizer."""
+"""Maximum number of groups and extra values; each is one authorization check."""
 
 _PREFIX: Final = "impersonate-"
 _USER: Final = "impersonate-user"
@@ -42,12 +42,12 @@ _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def is_requested(headers: Headers) -> bool:
-    """Whether a request is to be done in the name of another."""
+    """Return whether a request has impersonation headers."""
     return any(name.startswith(_PREFIX) for name, _ in headers.items())
 
 
-def options_of(headers: Headers) -> User | None:
-    """Whom a request is to be done as, just as it says; None: as its sender. Raises 400."""
+def requested_user(headers: Headers) -> User | None:
+    """Return the user that the headers of a request name, or None. Raises 400."""
     names: list[str] = []
     uids: list[str] = []
     groups: list[str] = []
@@ -64,51 +64,51 @@ def options_of(headers: Headers) -> User | None:
         elif name.startswith(_EXTRA):
             extra.setdefault(_extra_key(name[len(_EXTRA) :]), []).append(_text(value))
         else:
-            raise status.bad_request(f"{name[:64]} is no header of impersonation")
+            raise status.bad_request(f"{name[:64]} is not an impersonation header")
     if len(names) > 1 or len(uids) > 1:
         raise status.bad_request("more than one user or uid to impersonate")
     if len(groups) + sum(map(len, extra.values())) > OPTIONS_MAX:
         raise status.bad_request(f"more than {OPTIONS_MAX} groups and extras to impersonate")
     name, uid = "".join(names), "".join(uids)
     if not name:
-        wished = [("uid", uid), ("groups", groups), ("extra", extra)]
-        if told := ", ".join(what for what, value in wished if value):
-            raise status.bad_request(f"requested {told} without impersonating a user name")
+        given = [("uid", uid), ("groups", groups), ("extra", extra)]
+        if names_given := ", ".join(what for what, value in given if value):
+            raise status.bad_request(f"requested {names_given} without impersonating a user name")
         return None
     return User(name, tuple(groups), uid, tuple((key, tuple(each)) for key, each in extra.items()))
 
 
-def impersonated(options: User, *, by: User, authorizer: Authorizer) -> User:
-    """The user that a request is done as, once its sender may wish so. Raises 403."""
-    groups = list(options.groups)
-    account = account_of(options.name)
+def impersonated(user: User, *, by: User, authorizer: Authorizer) -> User:
+    """Check all parts of an impersonation and return the impersonated user. Raises 403."""
+    groups = list(user.groups)
+    account = account_of(user.name)
     if account is None:
-        questions = [_question("users", options.name)]
+        checks = [_access_check("users", user.name)]
     else:
         namespace, name = account
-        questions = [_question("serviceaccounts", name, namespace=namespace)]
+        checks = [_access_check("serviceaccounts", name, namespace=namespace)]
         groups = groups or [_ACCOUNTS, f"{_ACCOUNTS}:{namespace}"]
-    if options.uid:
-        questions.append(_question("uids", options.uid, is_core=False))
-    questions += [_question("groups", group) for group in options.groups]
-    questions += [
-        _question("userextras", value, subresource=key, is_core=False)
-        for key, values in options.extra
+    if user.uid:
+        checks.append(_access_check("uids", user.uid, is_core=False))
+    checks += [_access_check("groups", group) for group in user.groups]
+    checks += [
+        _access_check("userextras", value, subresource=key, is_core=False)
+        for key, values in user.extra
         for value in values
     ]
-    for question in questions:
-        if not authorizer.allows(by, question):
-            raise refusal(by, question, authorizer.reason(by, question))
-    if options.name == ANONYMOUS.name:
+    for check in checks:
+        if not authorizer.allows(by, check):
+            raise refusal(by, check, authorizer.reason(by, check))
+    if user.name == ANONYMOUS.name:
         if _UNAUTHENTICATED not in groups:
             groups.append(_UNAUTHENTICATED)
     elif _AUTHENTICATED not in groups and _UNAUTHENTICATED not in groups:
         groups.append(_AUTHENTICATED)
-    return User(options.name, tuple(groups), options.uid, options.extra)
+    return User(user.name, tuple(groups), user.uid, user.extra)
 
 
 def account_of(user_name: str) -> tuple[str, str] | None:
-    """The namespace and the name of the service account that a user is; None if it is none."""
+    """Return the namespace and name of a service account user, or None for other users."""
     if not user_name.startswith(_ACCOUNT):
         return None
     parts = user_name[len(_ACCOUNT) :].split(":")
@@ -117,7 +117,7 @@ def account_of(user_name: str) -> tuple[str, str] | None:
     return parts[0], parts[1]
 
 
-def _question(
+def _access_check(
     resource: str, name: str, *, namespace: str = "", subresource: str = "", is_core: bool = True
 ) -> RequestInfo:
     return access_question(
@@ -132,8 +132,8 @@ def _question(
 
 
 def _extra_key(text: str) -> str:
-    """Names of headers cannot hold all that keys can, so keys come escaped. What is no escape is
-    taken as it is, as the reference does."""
+    """Decode the key of an extra. Keys are percent-encoded, as header names allow fewer characters;
+    invalid escapes are kept as they are, as in kube-apiserver."""
     if "%" not in text or _BROKEN_ESCAPE.search(text):
         return text
     try:
@@ -143,10 +143,10 @@ def _extra_key(text: str) -> str:
 
 
 def _text(value: str) -> str:
-    """Clients send UTF-8, and the listener reads byte by byte."""
+    """Return the text of a header value: clients send UTF-8, the listener decodes Latin-1."""
     if value.isascii():
         return value
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:
-        raise status.bad_request("whom to impersonate is not UTF-8") from None
+        raise status.bad_request("the value of an impersonation header is not UTF-8") from None

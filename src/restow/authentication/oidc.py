@@ -1,10 +1,10 @@
-"""Tokens that others sign: those of OpenID Connect issuers that the configuration trusts.
+"""Bearer tokens of trusted OpenID Connect issuers.
 
-A token says who has signed it. If that is one of these issuers, it is theirs to be good or bad:
-signature, audience, times and claims must all be right, or it is a 401. If it is not, others may
-know it. A token whose key is not known waits once for the issuer to be asked.
+The `iss` claim of a token names its issuer. If that issuer is trusted, signature, audience, times
+and claims must all be valid, or the request gets a 401. If not, the next authenticator is tried. A
+token with an unknown key waits once until the keys of the issuer are fetched.
 
-Not here: keys (`oidc_keys`), users (`oidc_claims`), files (`oidc_config`).
+Not here: keys (`oidc_keys`), users (`oidc_claims`), configuration files (`oidc_config`).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from restow.httpserver.request import HttpRequest
 from restow.request.context import User
 
 KEPT_SECONDS: Final = 10.0
-"""How long a token that has run out may still be good on an open connection, as the reference
-keeps tokens it has seen."""
+"""How long an expired token may still be valid on an open connection, like kube-apiserver's token
+cache."""
 NOT_BEFORE_LEEWAY_SECONDS: Final = 300.0
-"""Clocks of issuers may be ahead."""
+"""Allows for clock skew of issuers."""
 
 logger = logging.getLogger(__name__)
 
 
 class OidcIssuer:
-    """One issuer. `start` it, `close` it."""
+    """One issuer. Call `start` before use and `close` at the end."""
 
     def __init__(
         self, config: JwtAuthenticator, runtime: Runtime, *, algorithms: tuple[str, ...]
@@ -46,15 +46,15 @@ class OidcIssuer:
         self._audiences = frozenset(config.issuer.audiences)
 
     def user_of(self, token: Jwt) -> User:
-        """The user of a token that says it is this issuer's. Raises 401, and `DoAgain`."""
+        """Return the user of a token of this issuer. Raises 401, and `DoAgain`."""
         try:
             self._check_times(token)
             if self._audiences.isdisjoint(jwt.audiences(token.claims)):
-                raise JwtInvalid("it is for another audience")
+                raise JwtInvalid("its audience is not accepted")
             self._check_signature(token)
             return user_of_claims(self.config, token.claims)
         except JwtInvalid as error:
-            logger.debug("a token of issuer %s is refused: %s", self.config.issuer.url, error)
+            logger.debug("rejected a token of issuer %s: %s", self.config.issuer.url, error)
             raise status.unauthorized() from None
 
     def _check_signature(self, token: Jwt) -> None:
@@ -68,24 +68,25 @@ class OidcIssuer:
                     raise
             else:
                 return
-        # Before anybody is asked on a stranger's word, all that costs nothing was looked at.
-        lack = self.keys.miss()
-        if lack is not None:
-            raise lack
-        raise JwtInvalid("its key is not known")
+        # Fetch keys for an unauthenticated request only after all checks that cost nothing.
+        pending = self.keys.fetch_for_unknown_key()
+        if pending is not None:
+            raise pending
+        raise JwtInvalid("its key is unknown")
 
     def _check_times(self, token: Jwt) -> None:
         now = self._clock.wall().timestamp()
         expires = jwt.moment(token.claims, "exp")
         if expires is None or now > expires:
-            raise JwtInvalid("it has run out")
+            raise JwtInvalid("it has expired")
         begins = jwt.moment(token.claims, "nbf")
         if begins is not None and now + NOT_BEFORE_LEEWAY_SECONDS < begins:
-            raise JwtInvalid("it is not good yet")
+            raise JwtInvalid("it is not valid yet")
 
 
 class OidcAuthenticator:
-    """All issuers that are trusted now. Satisfies `Authenticator` and `KnowsTokens`."""
+    """Authenticates tokens of all trusted issuers. Satisfies `Authenticator` and
+    `TokenIdentifier`."""
 
     keeps_seconds: Final = KEPT_SECONDS
 
@@ -96,7 +97,7 @@ class OidcAuthenticator:
         self._tasks = runtime.tasks("issuers", on_failure=lambda _: None)
 
     def take(self, configs: Sequence[JwtAuthenticator]) -> None:
-        """Trust these from now on. One that is as it was keeps its keys."""
+        """Replace the trusted issuers. An unchanged issuer keeps its keys."""
         before, after = self._issuers, dict[str, OidcIssuer]()
         for config in configs:
             known = before.get(config.issuer.url)
@@ -124,8 +125,8 @@ class OidcAuthenticator:
         return None if token is None else self.user_of(token)
 
     def user_of(self, token: str) -> User | None:
-        """The user of a token; None if it is of no issuer that is trusted here. Raises 401, and
-        `DoAgain` when the issuer must be asked for its keys."""
+        """Return the user of a token, or None if its issuer is not trusted. Raises 401, and
+        `DoAgain` when the keys of the issuer must be fetched."""
         if token.count(".") != 2:
             return None
         found: Jwt | None = None
@@ -144,8 +145,8 @@ class OidcAuthenticator:
                 return Credential(jwt.moment(jwt.read(token).claims, "exp"))
         return WITHOUT_END
 
-    def troubles(self) -> Iterator[tuple[str, str]]:
-        """Issuers whose keys could not be fetched last, and why."""
+    def fetch_failures(self) -> Iterator[tuple[str, str]]:
+        """Return the issuers whose last fetch of keys failed, and why."""
         for url, issuer in self._issuers.items():
             if issuer.keys.problem is not None:
                 yield url, issuer.keys.problem

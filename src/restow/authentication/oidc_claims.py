@@ -1,7 +1,6 @@
-"""Who a token of an issuer stands for: from its claims to a user, by what the configuration says.
+"""The user of an OpenID Connect token: applies the configured claim mappings and rules.
 
-The token's signature, audience and times were looked at before. A claim that is not what it should
-be makes the token good for nothing; nobody gets a name that was guessed.
+Signature, audience and times are verified before. An invalid claim invalidates the token.
 
 Not here: keys and signatures.
 """
@@ -12,8 +11,8 @@ from typing import Any, Final
 
 from restow.apimachinery.jwt import JwtInvalid
 from restow.authentication.certificates import CREDENTIAL_ID
-from restow.authentication.oidc_config import JwtAuthenticator, Mapped
-from restow.authentication.oidc_expressions import ExpressionFailed, of_claims, of_user
+from restow.authentication.oidc_config import ClaimMapping, JwtAuthenticator
+from restow.authentication.oidc_expressions import ExpressionFailed, evaluate_claims, evaluate_user
 from restow.request.context import User
 
 GROUPS_MAX: Final = 1_000
@@ -22,14 +21,14 @@ Claims = dict[str, Any]
 
 
 def user_of_claims(config: JwtAuthenticator, claims: Claims) -> User:
-    """The user. Raises JwtInvalid, with nothing of the claims in it."""
+    """Return the user. Raises JwtInvalid without the values of claims."""
     mappings = config.claim_mappings
     extra: list[tuple[str, tuple[str, ...]]] = []
     if isinstance(jti := claims.get("jti"), str) and jti:
         extra.append((CREDENTIAL_ID, (f"JTI={jti}",)))
     for each in mappings.extra:
-        place = f"extra {each.key}"
-        if values := _texts(_value(each.value_expression, claims, place), place):
+        field = f"extra {each.key}"
+        if values := _strings(_value(each.value_expression, claims, field), field):
             extra.append((each.key, values))
     user = User(
         _user_name(mappings.username, claims),
@@ -42,7 +41,7 @@ def user_of_claims(config: JwtAuthenticator, claims: Claims) -> User:
     return user
 
 
-def _user_name(mapped: Mapped, claims: Claims) -> str:
+def _user_name(mapped: ClaimMapping, claims: Claims) -> str:
     if mapped.expression:
         name = _value(mapped.expression, claims, "username")
     else:
@@ -50,28 +49,28 @@ def _user_name(mapped: Mapped, claims: Claims) -> str:
         if mapped.claim == "email" and claims.get("email_verified", True) is not True:
             raise JwtInvalid("its email is not verified")
     if not isinstance(name, str) or not name:
-        raise JwtInvalid("what should name its user is no text")
+        raise JwtInvalid("the username is not a non-empty string")
     return (mapped.prefix or "") + name
 
 
-def _groups(mapped: Mapped, claims: Claims) -> tuple[str, ...]:
+def _groups(mapped: ClaimMapping, claims: Claims) -> tuple[str, ...]:
     if mapped.expression:
-        return _texts(_value(mapped.expression, claims, "groups"), "groups")
+        return _strings(_value(mapped.expression, claims, "groups"), "groups")
     prefix = mapped.prefix or ""
     found = claims.get(mapped.claim) if mapped.claim else None
-    # Some issuers tell one group as a text.
-    texts = _texts(found, f"claim {mapped.claim}")
-    return tuple(prefix + each for each in texts)
+    # Some issuers send a single group as a string.
+    strings = _strings(found, f"claim {mapped.claim}")
+    return tuple(prefix + each for each in strings)
 
 
-def _uid(mapped: Mapped, claims: Claims) -> str:
+def _uid(mapped: ClaimMapping, claims: Claims) -> str:
     if not mapped.claim and not mapped.expression:
         return ""
     found = (
         _value(mapped.expression, claims, "uid") if mapped.expression else claims.get(mapped.claim)
     )
     if not isinstance(found, str):
-        raise JwtInvalid("what should be the uid of its user is no text")
+        raise JwtInvalid("the uid is not a string")
     return found
 
 
@@ -98,7 +97,7 @@ def _check_user(config: JwtAuthenticator, user: User) -> None:
     }
     for number, rule in enumerate(config.user_validation_rules):
         try:
-            is_good = of_user(rule.expression, seen)
+            is_good = evaluate_user(rule.expression, seen)
         except ExpressionFailed as error:
             raise JwtInvalid(f"userValidationRules[{number}]: {error}") from None
         if is_good is not True:
@@ -106,21 +105,21 @@ def _check_user(config: JwtAuthenticator, user: User) -> None:
             raise JwtInvalid(f"validation expression failed: {why}")
 
 
-def _value(expression: str, claims: Claims, place: str) -> Any:
+def _value(expression: str, claims: Claims, field: str) -> Any:
     try:
-        return of_claims(expression, claims)
+        return evaluate_claims(expression, claims)
     except ExpressionFailed as error:
-        raise JwtInvalid(f"{place}: {error}") from None
+        raise JwtInvalid(f"{field}: {error}") from None
 
 
-def _texts(value: Any, place: str) -> tuple[str, ...]:
-    """A text, or a list of texts, without empty ones."""
+def _strings(value: Any, field: str) -> tuple[str, ...]:
+    """Return a string or a list of strings as a tuple, without empty ones."""
     if value is None or value == "":
         return ()
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise JwtInvalid(f"{place} is neither a text nor a list of texts")
+        raise JwtInvalid(f"{field} is neither a string nor a list of strings")
     if len(value) > GROUPS_MAX:
-        raise JwtInvalid(f"{place} has more than {GROUPS_MAX} texts")
+        raise JwtInvalid(f"{field} has more than {GROUPS_MAX} values")
     return tuple(each for each in value if each)

@@ -1,5 +1,5 @@
-"""Which issuers of tokens are trusted, and who their tokens stand for: an
-AuthenticationConfiguration (`apiserver.config.k8s.io/v1`), or the flags of old that say the same.
+"""The AuthenticationConfiguration (`apiserver.config.k8s.io/v1`), or the older flags: trusted
+issuers and their claim mappings.
 
     jwt:
     - issuer: {url: https://issuer.example.com, audiences: [restow]}
@@ -8,8 +8,9 @@ AuthenticationConfiguration (`apiserver.config.k8s.io/v1`), or the flags of old 
         groups: {claim: groups, prefix: "oidc:"}
     anonymous: {enabled: true, conditions: [{path: /livez}]}
 
-Refused is what kube-apiserver refuses, each problem with its path in the file. Not here: keys
-(`oidc_keys`), and what claims mean (`oidc_claims`).
+It is validated like in kube-apiserver; each problem is reported with its field path.
+
+Not here: keys (`oidc_keys`), and the evaluation of claims (`oidc_claims`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ PROBLEMS_SHOWN_MAX: Final = 10
 ALGORITHMS: Final = tuple(
     f"{kind}{bits}" for kind in ("RS", "ES", "PS") for bits in (256, 384, 512)
 )
-"""None that is symmetric: a public key is no secret."""
+"""Asymmetric algorithms only, because the keys of issuers are public."""
 
 _NOT_WITH_EXPRESSION: Final = "Invalid value: may not be specified when expression is set"
 _WELL_KNOWN: Final = "/.well-known/openid-configuration"
@@ -47,11 +48,11 @@ _PATH_CHARACTERS: Final = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 
 
 class _Part(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A part of the file; what is not known is refused, for it was meant to say something."""
+    """A part of the file. Unknown fields are refused."""
 
 
-class Mapped(_Part, frozen=True):
-    """Where a part of a user comes from: a claim, or an expression over all of them."""
+class ClaimMapping(_Part, frozen=True):
+    """The source of a user field: a claim, or an expression over all claims."""
 
     claim: str = ""
     prefix: str | None = None
@@ -64,9 +65,9 @@ class ExtraMapping(_Part, frozen=True):
 
 
 class ClaimMappings(_Part, frozen=True):
-    username: Mapped = Mapped()
-    groups: Mapped = Mapped()
-    uid: Mapped = Mapped()
+    username: ClaimMapping = ClaimMapping()
+    groups: ClaimMapping = ClaimMapping()
+    uid: ClaimMapping = ClaimMapping()
     extra: tuple[ExtraMapping, ...] = ()
 
 
@@ -92,7 +93,7 @@ class IssuerConfiguration(_Part, frozen=True):
 
     @property
     def document_url(self) -> str:
-        """Where it says where its keys are."""
+        """The URL of the discovery document."""
         return self.discovery_url or self.url.rstrip("/") + _WELL_KNOWN
 
 
@@ -122,16 +123,16 @@ class _File(_Part, frozen=True):
 
 
 class AuthenticationConfig(Struct, frozen=True, kw_only=True):
-    """What the file says."""
+    """The content of the file."""
 
     issuers: tuple[JwtAuthenticator, ...] = ()
     anonymous: AnonymousAccess | None = None
-    """None: it does not say."""
+    """None if not configured."""
 
 
 def read_config(data: bytes, *, own_issuers: tuple[str, ...] = ()) -> AuthenticationConfig:
-    """The configuration in a file. `own_issuers` sign the cluster's own tokens, and are nobody
-    else's. Raises ValueError with all that is wrong."""
+    """Read a configuration file. `own_issuers` sign the cluster's own tokens and cannot be
+    configured. Raises ValueError with all problems."""
     if len(data) > FILE_BYTES_MAX:
         raise ValueError(f"more than {FILE_BYTES_MAX} bytes")
     try:
@@ -139,43 +140,43 @@ def read_config(data: bytes, *, own_issuers: tuple[str, ...] = ()) -> Authentica
     except StatusError as error:
         raise ValueError(str(error)) from error
     if decoded.duplicates:
-        raise ValueError(f"said twice: {', '.join(map(str, decoded.duplicates[:3]))}")
+        raise ValueError(f"duplicate fields: {', '.join(map(str, decoded.duplicates[:3]))}")
     value = decoded.value
     if value.get("kind") != KIND or value.get("apiVersion") not in API_VERSIONS:
-        raise ValueError(f"no {KIND} of apiserver.config.k8s.io/v1")
+        raise ValueError(f"not an {KIND} of apiserver.config.k8s.io/v1")
     try:
-        said = msgspec.convert(_without_nulls(value), type=_File)
+        given = msgspec.convert(_without_nulls(value), type=_File)
     except msgspec.ValidationError as error:
         raise ValueError(str(error).replace("`$.", "`")) from error
-    check_issuers(said.jwt, own_issuers=own_issuers)
-    return AuthenticationConfig(issuers=said.jwt, anonymous=_anonymous(said.anonymous))
+    check_issuers(given.jwt, own_issuers=own_issuers)
+    return AuthenticationConfig(issuers=given.jwt, anonymous=_anonymous(given.anonymous))
 
 
 def check_issuers(
     issuers: tuple[JwtAuthenticator, ...], *, own_issuers: tuple[str, ...] = ()
 ) -> None:
-    """Raises ValueError with all that is wrong with them."""
+    """Raises ValueError with all problems of the issuers."""
     if len(issuers) > ISSUERS_MAX:
         raise ValueError(f"jwt: Too many: {len(issuers)}: must have at most {ISSUERS_MAX} items")
     problems = list(_problems(issuers, own_issuers))
     if problems:
         more = len(problems) - PROBLEMS_SHOWN_MAX
-        told = problems[:PROBLEMS_SHOWN_MAX] + ([f"and {more} more"] if more > 0 else [])
-        raise ValueError("; ".join(told))
+        shown = problems[:PROBLEMS_SHOWN_MAX] + ([f"and {more} more"] if more > 0 else [])
+        raise ValueError("; ".join(shown))
 
 
-def _anonymous(said: _Anonymous | None) -> AnonymousAccess | None:
-    if said is None:
+def _anonymous(given: _Anonymous | None) -> AnonymousAccess | None:
+    if given is None:
         return None
-    if said.conditions and not said.enabled:
+    if given.conditions and not given.enabled:
         raise ValueError(
             "anonymous.conditions: Invalid value: enabled should be set to true when conditions"
             " are defined"
         )
-    if not all(each.path.startswith("/") for each in said.conditions):
+    if not all(each.path.startswith("/") for each in given.conditions):
         raise ValueError("anonymous.conditions: Invalid value: a path must begin with '/'")
     return AnonymousAccess(
-        enabled=said.enabled, paths=frozenset(each.path for each in said.conditions)
+        enabled=given.enabled, paths=frozenset(each.path for each in given.conditions)
     )
 
 
@@ -223,7 +224,7 @@ def _issuer_problems(
         try:
             read_pem(issuer.certificate_authority.encode())
         except ValueError:
-            yield f"{at}.certificateAuthority: Invalid value: it holds no certificate in PEM form"
+            yield f"{at}.certificateAuthority: Invalid value: it contains no PEM certificate"
 
 
 def _url_problems(url: str, at: str) -> Iterator[str]:
@@ -233,7 +234,7 @@ def _url_problems(url: str, at: str) -> Iterator[str]:
     except ValueError:
         parts, is_whole = urlsplit(""), False
     if not is_whole or not url.isascii() or not url.isprintable() or " " in url:
-        yield f"{at}: Invalid value: it is no URL"
+        yield f"{at}: Invalid value: not a valid URL"
         return
     if parts.scheme != "https":
         yield f"{at}: Invalid value: URL scheme must be https"
@@ -248,7 +249,7 @@ def _url_problems(url: str, at: str) -> Iterator[str]:
 def _mapping_problems(each: JwtAuthenticator, at: str) -> Iterator[str]:
     mappings = each.claim_mappings
     for name in ("username", "groups", "uid"):
-        mapped: Mapped = getattr(mappings, name)
+        mapped: ClaimMapping = getattr(mappings, name)
         if mapped.claim and mapped.expression:
             yield f"{at}.{name}: Invalid value: claim and expression can't both be set"
         elif name == "username" and not mapped.claim and not mapped.expression:
@@ -323,7 +324,7 @@ def _expressions(each: JwtAuthenticator) -> Iterator[str]:
 
 
 def _reads(expression: str, claim: str) -> bool:
-    """Whether an expression reads a claim, by the usual spellings."""
+    """Return whether an expression reads a claim, in the usual notations."""
     return re.search(rf"\bclaims\s*\.\s*\??\s*{claim}\b", expression) is not None
 
 
@@ -346,7 +347,7 @@ def _shown(name: str) -> str:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A field that is null was not given."""
+    """Remove fields that are null."""
     if isinstance(value, dict):
         return {name: _without_nulls(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):

@@ -1,10 +1,12 @@
-"""Expressions about the claims of a token, and about the user that it stands for.
+"""CEL expressions over the claims of a token, and over the resulting user.
 
-    claims.sub                                claims: what the token says
+    claims.sub                                claims: the claims of the token
     user.username.startsWith('system:')       user: a UserInfo of authentication.k8s.io/v1
 
-The language is that of rules in schemas. Claims have whatever type they have, so most is only
-looked at when a token comes. Not here: what follows from a value (`oidc_claims`).
+The language is that of CRD validation rules. Claims are dynamically typed, so most errors appear
+only at evaluation.
+
+Not here: the use of the values (`oidc_claims`).
 """
 
 from __future__ import annotations
@@ -22,19 +24,19 @@ from restow.apimachinery.structural.cel.program import CompileError, Program, ch
 from restow.apimachinery.structural.cel.types import Declared
 
 EXPRESSION_LENGTH_MAX: Final = 16_384
-KEPT_MAX: Final = 1_024
+CACHED_MAX: Final = 1_024
 
-_TEXTS: Final = types.list_of(types.STRING)
+_STRINGS: Final = types.list_of(types.STRING)
 
 
 def _user_type() -> Variable:
     fields = {
         "username": Declared(types.STRING),
         "uid": Declared(types.STRING),
-        "groups": Declared(_TEXTS, item=Declared(types.STRING)),
+        "groups": Declared(_STRINGS, item=Declared(types.STRING)),
         "extra": Declared(
-            types.map_of(types.STRING, _TEXTS),
-            item=Declared(_TEXTS, item=Declared(types.STRING)),
+            types.map_of(types.STRING, _STRINGS),
+            item=Declared(_STRINGS, item=Declared(types.STRING)),
             key=Declared(types.STRING),
         ),
     }
@@ -48,26 +50,26 @@ _USER: Final = {"user": _user_type()}
 
 
 class ExpressionFailed(Exception):
-    """An expression that gave no value for this token; says nothing of the token."""
+    """An expression failed for a token. The message does not contain claims."""
 
 
 def check_claims_rule(source: str, at: str, *, is_bool: bool = False) -> Iterator[str]:
-    """What is wrong with an expression about claims, after its place."""
+    """Return the problems of an expression over claims, with the field path."""
     yield from _check(source, at, _CLAIMS, is_bool=is_bool)
 
 
 def check_user_rule(source: str, at: str) -> Iterator[str]:
-    """What is wrong with an expression about a user."""
+    """Return the problems of an expression over a user."""
     yield from _check(source, at, _USER, is_bool=True)
 
 
-def of_claims(source: str, claims: dict[str, Any]) -> Any:
-    """The value of an expression about claims. Raises ExpressionFailed."""
+def evaluate_claims(source: str, claims: dict[str, Any]) -> Any:
+    """Evaluate an expression over claims. Raises ExpressionFailed."""
     return _run(_compiled(source, is_user=False)[0], {"claims": claims})
 
 
-def of_user(source: str, user: dict[str, Any]) -> Any:
-    """The value of an expression about a user. Raises ExpressionFailed."""
+def evaluate_user(source: str, user: dict[str, Any]) -> Any:
+    """Evaluate an expression over a user. Raises ExpressionFailed."""
     return _run(_compiled(source, is_user=True)[0], {"user": user})
 
 
@@ -82,13 +84,13 @@ def _check(
     except CompileError as error:
         yield f"{at}: Invalid value: compilation failed: {error}"
         return
-    texts = (types.STRING, _TEXTS, types.list_of(types.DYN), types.NULL)
-    wanted = (types.BOOL,) if is_bool else texts
+    strings = (types.STRING, _STRINGS, types.list_of(types.DYN), types.NULL)
+    wanted = (types.BOOL,) if is_bool else strings
     if not found.is_dyn and found not in wanted:
         yield f"{at}: Invalid value: must evaluate to {' or '.join(map(str, wanted[:2]))}"
 
 
-@lru_cache(KEPT_MAX)
+@lru_cache(CACHED_MAX)
 def _compiled(source: str, *, is_user: bool) -> tuple[Program, types.Type]:
     checked = check_expression(source, _USER if is_user else _CLAIMS, RULES)
     program = Program(compile_node(checked.node), uses_old=False, cost_max=CALL_COST_MAX)
@@ -98,5 +100,5 @@ def _compiled(source: str, *, is_user: bool) -> tuple[Program, types.Type]:
 def _run(program: Program, variables: dict[str, Any]) -> Any:
     outcome = program.run(variables)
     if outcome.error:
-        raise ExpressionFailed("it gave no value")
+        raise ExpressionFailed("the evaluation of the expression failed")
     return outcome.value

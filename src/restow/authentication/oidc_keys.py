@@ -1,13 +1,13 @@
-"""The keys of one issuer: fetched from where it says, kept, and fetched again when a token names
-one that is not among them.
+"""The keys of one issuer: fetched from its discovery document, cached, and fetched again when a
+token names an unknown key.
 
     https://issuer/.well-known/openid-configuration -> jwks_uri -> keys
 
-By TLS alone, bounded in size and time, and no redirect is followed: who is asked is who the
-configuration names, and whom that one names. A stranger's token can make an issuer be asked again,
-but not often. What was fetched last stays good while the issuer cannot be reached.
+Requests use TLS, are limited in size and time, and do not follow redirects, so only the configured
+server and the one that it names are contacted. An unauthenticated token can trigger a fetch, but at
+a limited rate. The last keys stay valid while the issuer is unreachable.
 
-Not here: what a token says (`oidc`).
+Not here: the content of a token (`oidc`).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ FETCH_SECONDS_MAX: Final = 10.0
 """For both documents together: requests wait for them."""
 DOCUMENT_BYTES_MAX: Final = 1024 * 1024
 FRESH_SECONDS: Final = 300.0
-"""How often keys are fetched although nobody misses one: a key may have been taken back."""
+"""Interval of periodic fetches, so that revoked keys are removed."""
 REFETCH_SECONDS: Final = 10.0
-ASK_AGAIN_SECONDS: Final = 10.0
-"""Between two fetches for the sake of tokens whose keys are not known."""
+MISS_FETCH_SECONDS_MIN: Final = 10.0
+"""Minimum time between two fetches for tokens with unknown keys."""
 WAITING_MAX: Final = 100
-"""Requests that wait for the keys of one issuer."""
+"""Maximum number of requests that wait for the keys of one issuer."""
 
 _LIMITS: Final = ConnectionLimits(
     requests_max=1, streams_max=1, kept_max=1, connect_seconds_max=FETCH_SECONDS_MAX
@@ -47,11 +47,11 @@ logger = logging.getLogger(__name__)
 
 
 class _FetchFailed(Exception):
-    """Why there are no keys; for people, and without any of the answer."""
+    """Why a fetch failed, for people; it contains nothing of the answer."""
 
 
 class IssuerKeys:
-    """`start` it, `close` it. `current` is what is known."""
+    """The keys of an issuer in `current`. Call `start` before use and `close` at the end."""
 
     def __init__(
         self, issuer: IssuerConfiguration, algorithms: tuple[str, ...], runtime: Runtime
@@ -63,34 +63,34 @@ class IssuerKeys:
             f"issuer {issuer.url[:64]}", tasks_max=2, on_failure=lambda _: None
         )
         self.current: KeySet | None = None
-        self.problem: str | None = "its keys were not fetched yet"
-        """Why the last fetch has failed; None: it has not."""
+        self.problem: str | None = "its keys have not been fetched yet"
+        """Why the last fetch failed; None if it succeeded."""
         self._fetching: TaskHandle | None = None
-        self._asked_seconds = -ASK_AGAIN_SECONDS
+        self._fetched_seconds = -MISS_FETCH_SECONDS_MIN
         self._waiting = 0
 
     def start(self) -> None:
-        self._tasks.spawn_loop("keys", self._keep())
+        self._tasks.spawn_loop("keys", self._fetch_periodically())
 
     async def close(self) -> None:
         await self._tasks.close()
 
-    def miss(self) -> DoAgain | None:
-        """What to wait for before a token is looked at again whose key is not known; None: it
-        need not be. Raises 503 when too many wait."""
+    def fetch_for_unknown_key(self) -> DoAgain | None:
+        """Start a fetch for a token with an unknown key and return what to wait for, or None if the
+        last fetch was too recent. Raises 503 when too many requests wait."""
         now = self._clock.monotonic()
         if self._fetching is None:
-            if now - self._asked_seconds < ASK_AGAIN_SECONDS:
+            if now - self._fetched_seconds < MISS_FETCH_SECONDS_MIN:
                 return None
             self._fetch()
         if self._waiting >= WAITING_MAX:
             raise status.unavailable(
                 "too many requests wait for the keys of an issuer", retry_after_seconds=1
             )
-        return _Missed(self)
+        return _KeysPending(self)
 
     async def wait(self) -> None:
-        """Return when the fetch that is under way has ended, however it did."""
+        """Wait until the current fetch ends, successfully or not."""
         fetching = self._fetching
         if fetching is None:
             return
@@ -100,14 +100,14 @@ class IssuerKeys:
         finally:
             self._waiting -= 1
 
-    async def _keep(self) -> None:
+    async def _fetch_periodically(self) -> None:
         while True:
             await self._fetch().wait()
             seconds = FRESH_SECONDS if self.problem is None else REFETCH_SECONDS
             await self._clock.sleep(seconds)
 
     def _fetch(self) -> TaskHandle:
-        """Begin to fetch, unless somebody has."""
+        """Start a fetch, unless one is running."""
         if self._fetching is None:
             self._fetching = self._tasks.spawn("fetch", self._fetch_once())
         return self._fetching
@@ -119,38 +119,36 @@ class IssuerKeys:
                 self.current = await self._fetch_keys()
             self.problem = None
             if before is not None:
-                logger.info("the keys of issuer %s are there", self._issuer.url)
+                logger.info("fetched the keys of issuer %s", self._issuer.url)
         except TimeoutError:
             self.problem = f"no answer within {FETCH_SECONDS_MAX:g} seconds"
         except (_FetchFailed, ClientError, ValueError) as error:
             self.problem = str(error)
         finally:
             self._fetching = None
-            # From its end: one that takes its time must not make each token wait for the next.
-            self._asked_seconds = self._clock.monotonic()
+            # Measured from the end, so that a slow fetch does not delay each token.
+            self._fetched_seconds = self._clock.monotonic()
         if self.problem is not None and self.problem != before:
-            logger.warning(
-                "the keys of issuer %s cannot be fetched: %s", self._issuer.url, self.problem
-            )
+            logger.warning("cannot fetch the keys of issuer %s: %s", self._issuer.url, self.problem)
 
     async def _fetch_keys(self) -> KeySet:
         document = await self._get(self._issuer.document_url)
         if document.get("issuer") != self._issuer.url:
-            raise _FetchFailed("its discovery document is that of another issuer")
+            raise _FetchFailed("its discovery document names another issuer")
         url = document.get("jwks_uri")
         if not isinstance(url, str) or not url.startswith("https://"):
-            raise _FetchFailed("its discovery document names no jwks_uri that begins with https")
+            raise _FetchFailed("its discovery document has no https jwks_uri")
         listed = (await self._get(url)).get("keys")
         if not isinstance(listed, list):
-            raise _FetchFailed("its jwks_uri holds no list of keys")
+            raise _FetchFailed("the document at its jwks_uri has no list of keys")
         found: list[VerifyingKey] = []
         for each in listed[:KEYS_MAX]:
             try:
                 found.append(read_jwk(each, algorithms=self._algorithms))
             except (ValueError, AttributeError):
-                continue  # Issuers publish keys for other purposes besides.
+                continue  # Issuers also publish keys for other purposes.
         if not found:
-            raise _FetchFailed(f"none of its keys is good for {', '.join(self._algorithms)}")
+            raise _FetchFailed(f"none of its keys can be used with {', '.join(self._algorithms)}")
         return KeySet(found)
 
     async def _get(self, url: str) -> dict[str, Any]:
@@ -173,18 +171,18 @@ class IssuerKeys:
         finally:
             await transport.close()
         if response.status != 200:
-            raise _FetchFailed(f"{parts.netloc} has answered {response.status}")
+            raise _FetchFailed(f"{parts.netloc} returned status {response.status}")
         try:
             document = orjson.loads(body)
         except orjson.JSONDecodeError:
             document = None
         if not isinstance(document, dict):
-            raise _FetchFailed(f"{parts.netloc} has answered no JSON object")
+            raise _FetchFailed(f"{parts.netloc} did not return a JSON object")
         return document
 
 
-class _Missed(DoAgain):
-    """Keys are being fetched."""
+class _KeysPending(DoAgain):
+    """The keys are being fetched."""
 
     def __init__(self, keys: IssuerKeys) -> None:
         super().__init__()

@@ -1,14 +1,14 @@
-"""Service accounts: who they are is told by tokens that the servers of the cluster have signed.
+"""Authentication of service accounts by tokens that the cluster's servers signed.
 
-    signature -> issuer -> audience -> time -> the account is there, by that uid
-        -> so is what the token is bound to
+    signature -> issuer -> audience -> times -> the account exists, with the same uid
+        -> so does the object that the token is bound to
 
-What a token says is found out once and kept by its hash, so one that comes again costs a look-up;
-whether it is still good is asked each time. Who has a token of ours that is not good is refused,
-and not asked for by others.
+The signature and claims of a token are verified once and cached by its hash, so a repeated token
+costs a lookup; times and objects are checked each time. An invalid token of this cluster is
+rejected, without trying other authenticators.
 
-Not here: what a token says (`service_accounts_claims`), how new what is known of objects must be
-(`service_accounts_objects`), and how tokens are asked for (`restow.endpoints.handlers`).
+Not here: claims (`service_accounts_claims`), the freshness of objects (`service_accounts_objects`),
+and TokenRequests (`restow.endpoints.handlers`).
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ from restow.registry.watch_cache import Entry
 from restow.request.context import User
 
 KEEPS_SECONDS: Final = 0.5
-"""With half a second for what is known of objects: who was deleted is out within a second."""
+"""Together with the half second of cached objects, a deleted account is rejected within a
+second."""
 KNOWN_MAX: Final = 10_000
 INVALID_SINCE: Final = "kubernetes.io/legacy-token-invalid-since"
 
 
 class TokenRefused(Exception):
-    """Why a token is not taken, in words that hold nothing of it."""
+    """Why a token is rejected; the message does not contain the token."""
 
 
 class Identified(NamedTuple):
-    """Whose a token is, and for whom of those who were asked for."""
+    """The user of a token, and the requested audiences that it is valid for."""
 
     user: User
     audiences: tuple[str, ...]
@@ -61,41 +62,41 @@ class Identified(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountTrust:
-    """Which tokens are signed, and which are believed."""
+    """The keys that sign and verify tokens."""
 
     signing: SigningKey = field(repr=False)
     keys: KeySet
-    """Those believed; the public half of `signing` is one of them."""
+    """Verification keys, including the public half of `signing`."""
     issuers: tuple[str, ...]
-    """The first signs, all are believed."""
+    """The first one is used for new tokens; all are accepted."""
     audiences: tuple[str, ...]
-    """What this server is called by those who ask for tokens."""
+    """The audiences of this server."""
 
 
-class _Seen(NamedTuple):
-    """What was found of an object that a token needs."""
+class _ObjectState(NamedTuple):
+    """The state of an object that a token depends on."""
 
     revision: int
     uid: str
-    gone_at: float
-    """When its deletion begins to count, in seconds of the epoch."""
+    deleted_at: float
+    """When its deletion takes effect, in seconds since the epoch."""
     token: bytes
-    """What a Secret holds, hashed; empty for all else."""
+    """The hash of a Secret's token; empty for other kinds."""
     is_invalid: bool
 
 
-class _Known:
-    """A token whose signature is good."""
+class _VerifiedToken:
+    """A token with a valid signature."""
 
-    __slots__ = ("claims", "seen")
+    __slots__ = ("claims", "states")
 
     def __init__(self, claims: TokenClaims) -> None:
         self.claims = claims
-        self.seen: dict[BoundObject, _Seen] = {}
+        self.states: dict[BoundObject, _ObjectState] = {}
 
 
 class AccountAuthenticator:
-    """Knows accounts by their tokens. Satisfies `Authenticator`."""
+    """Authenticates service accounts. Satisfies `Authenticator`."""
 
     keeps_seconds: float = KEEPS_SECONDS
 
@@ -103,15 +104,16 @@ class AccountAuthenticator:
         self._trust = trust
         self._objects = objects
         self._clock = clock
-        self._known: dict[bytes, _Known] = {}
-        """By hash of the token; the oldest first."""
+        self._verified: dict[bytes, _VerifiedToken] = {}
+        """By hash of the token, the oldest first."""
 
     def authenticate(self, request: HttpRequest) -> User | None:
         token = bearer_token(request)
         return None if token is None else self.user_of(token)
 
     def user_of(self, token: str) -> User | None:
-        """The account of a token for this server; None: it is no account's. Raises 401."""
+        """Return the service account of a token for this server, or None if it is another token.
+        Raises 401."""
         try:
             found = self.identify(token, self._trust.audiences)
         except TokenRefused as error:
@@ -119,112 +121,116 @@ class AccountAuthenticator:
         return None if found is None else found.user
 
     def identify(self, token: str, audiences: Sequence[str]) -> Identified | None:
-        """The account of a token for one of these; None: it is not signed in our name.
+        """Return the service account of a token for one of the audiences, or None if this cluster
+        did not sign it.
 
-        Raises TokenRefused, `DoAgain` when something must be waited for, or a 503.
+        Raises TokenRefused, `DoAgain` when objects must be loaded, or a 503.
         """
         if len(token) > jwt.TOKEN_LENGTH_MAX:
-            return None  # a review may bring one of any length
+            return None  # a TokenReview may contain one of any length
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         try:
-            known = self._known.get(digest) or self._verify(token, digest)
-            if known is None:
+            verified = self._verified.get(digest) or self._verify(token, digest)
+            if verified is None:
                 return None
-            claims = known.claims
-            good_for = self._good_for(claims, audiences)
+            claims = verified.claims
+            accepted = self._accepted_audiences(claims, audiences)
             now = self._clock.wall().timestamp()
             claims.check_time(now)
-            self._check_objects(known, now, digest)
+            self._check_objects(verified, now, digest)
         except JwtInvalid as error:
             raise TokenRefused(str(error)) from error
-        return Identified(claims.user, good_for)
+        return Identified(claims.user, accepted)
 
-    def _verify(self, token: str, digest: bytes) -> _Known | None:
+    def _verify(self, token: str, digest: bytes) -> _VerifiedToken | None:
         try:
             read = jwt.read(token)
             issuer = jwt.text(read.claims, "iss")
         except JwtInvalid:
-            return None  # no such token at all, or somebody else's
+            return None  # not a service account token, or one of another cluster
         if issuer != LEGACY_ISSUER and issuer not in self._trust.issuers:
             return None
         self._trust.keys.check(read)
         is_legacy = issuer == LEGACY_ISSUER
         reader = account_claims.read_legacy if is_legacy else account_claims.read
-        known = _Known(reader(read.claims))
-        while len(self._known) >= KNOWN_MAX:
-            del self._known[next(iter(self._known))]
-        self._known[digest] = known
-        return known
+        verified = _VerifiedToken(reader(read.claims))
+        while len(self._verified) >= KNOWN_MAX:
+            del self._verified[next(iter(self._verified))]
+        self._verified[digest] = verified
+        return verified
 
-    def _good_for(self, claims: TokenClaims, wanted: Sequence[str]) -> tuple[str, ...]:
+    def _accepted_audiences(self, claims: TokenClaims, wanted: Sequence[str]) -> tuple[str, ...]:
         named = self._trust.audiences if claims.is_legacy else claims.audiences
-        good_for = tuple(each for each in named if each in wanted)
-        if not good_for:
+        accepted = tuple(each for each in named if each in wanted)
+        if not accepted:
             raise TokenRefused(
                 f"token audiences {_listed(named)} is invalid for the target audiences"
                 f" {_listed(wanted)}"
             )
-        return good_for
+        return accepted
 
-    def _check_objects(self, known: _Known, now: float, digest: bytes) -> None:
-        claims = known.claims
+    def _check_objects(self, verified: _VerifiedToken, now: float, digest: bytes) -> None:
+        claims = verified.claims
         account = BoundObject("ServiceAccount", claims.name, claims.uid)
-        seen = self._look(known, account)
-        if seen is None:
+        state = self._object_state(verified, account)
+        if state is None:
             raise TokenRefused(f'serviceaccounts "{claims.name}" not found')
-        if seen.uid != claims.uid:
+        if state.uid != claims.uid:
             raise TokenRefused(
-                f"service account UID ({seen.uid}) does not match claim ({claims.uid})"
+                f"service account UID ({state.uid}) does not match claim ({claims.uid})"
             )
-        if now > seen.gone_at:
-            place = f"{claims.namespace}/{claims.name}"
-            raise TokenRefused(f"service account {place} has been deleted")
+        if now > state.deleted_at:
+            account_text = f"{claims.namespace}/{claims.name}"
+            raise TokenRefused(f"service account {account_text} has been deleted")
         for bound in claims.bound:
-            seen = self._look(known, bound)
-            if seen is None or now > seen.gone_at:
+            state = self._object_state(verified, bound)
+            if state is None or now > state.deleted_at:
                 raise TokenRefused("service account token has been invalidated")
             if claims.is_legacy:
-                _check_held(seen, digest)
-            elif seen.uid != bound.uid:
-                word = bound.kind.lower()
+                _check_held(state, digest)
+            elif state.uid != bound.uid:
+                kind_text = bound.kind.lower()
                 raise TokenRefused(
-                    f"{word} UID ({seen.uid}) does not match service account {word} ref claim"
+                    f"{kind_text} UID ({state.uid}) does not match service account "
+                    f"{kind_text} ref claim"
                     f" ({bound.uid})"
                 )
 
-    def _look(self, known: _Known, bound: BoundObject) -> _Seen | None:
-        """What there is of an object; it is read anew only if it has changed."""
-        namespace = "" if bound.kind == "Node" else known.claims.namespace
+    def _object_state(self, verified: _VerifiedToken, bound: BoundObject) -> _ObjectState | None:
+        """Return the state of an object, parsed only if the object changed."""
+        namespace = "" if bound.kind == "Node" else verified.claims.namespace
         entry = self._objects.find(bound.kind, namespace, bound.name)
         if entry is None:
             return None
-        seen = known.seen.get(bound)
-        if seen is None or seen.revision != entry[0]:
-            seen = known.seen[bound] = _see(entry, bound.kind)
-        return seen
+        state = verified.states.get(bound)
+        if state is None or state.revision != entry[0]:
+            state = verified.states[bound] = _read_state(entry, bound.kind)
+        return state
 
 
-def _see(entry: Entry, kind: str) -> _Seen:
+def _read_state(entry: Entry, kind: str) -> _ObjectState:
     obj: dict[str, Any] = orjson.loads(entry[2])
-    metadata, gone_at, held = obj["metadata"], math.inf, b""
+    metadata, deleted_at, token_hash = obj["metadata"], math.inf, b""
     if deleted := metadata.get("deletionTimestamp"):
-        gone_at = parse_time(deleted).timestamp() + LEEWAY_SECONDS
+        deleted_at = parse_time(deleted).timestamp() + LEEWAY_SECONDS
     if kind == "Secret":
-        # Kept as a hash: a memory that is looked into holds no token.
+        # Only the hash is kept, so that no token can be read from memory.
         with suppress(ValueError):
-            held = hashlib.sha256(b64decode((obj.get("data") or {}).get("token") or "")).digest()
+            token_hash = hashlib.sha256(
+                b64decode((obj.get("data") or {}).get("token") or "")
+            ).digest()
     is_invalid = bool((metadata.get("labels") or {}).get(INVALID_SINCE))
-    return _Seen(entry[0], metadata.get("uid") or "", gone_at, held, is_invalid)
+    return _ObjectState(entry[0], metadata.get("uid") or "", deleted_at, token_hash, is_invalid)
 
 
-def _check_held(secret: _Seen, digest: bytes) -> None:
-    """A token without an end is good as long as its Secret holds it, letter by letter."""
+def _check_held(secret: _ObjectState, digest: bytes) -> None:
+    """Check that the Secret still contains the token. A legacy token has no expiry."""
     if not hmac.compare_digest(secret.token, digest):
         raise TokenRefused("Token does not match server's copy")
     if secret.is_invalid:
         raise TokenRefused("the token has been marked invalid")
 
 
-def _listed(texts: Sequence[str]) -> str:
-    """As Go prints a list of quoted texts."""
-    return f"[{' '.join(orjson.dumps(each).decode() for each in texts)}]"
+def _listed(strings: Sequence[str]) -> str:
+    """Format a list of quoted strings like Go's `%q`."""
+    return f"[{' '.join(orjson.dumps(each).decode() for each in strings)}]"

@@ -1,11 +1,12 @@
-"""What the token of a service account says: made here, and read here. Pure.
+"""Claims of service account tokens: building and parsing. It has no side effects.
 
     {"iss": …, "sub": "system:serviceaccount:NS:NAME", "aud": […], "exp": …, "nbf": …, "iat": …,
      "jti": …, "kubernetes.io": {"namespace": NS, "serviceaccount": {"name": …, "uid": …},
                                  "pod" | "secret" | "node": {"name": …, "uid": …}}}
 
-Tokens that a Secret holds are older: no end, no audience, and other names for the same things.
-Not here: signatures (`restow.apimachinery.jwt_keys`), and whether what a token names is there.
+Legacy tokens, which a Secret contains, have no expiry, no audience, and other claim names.
+
+Not here: signatures (`restow.apimachinery.jwt_keys`), and whether the named objects exist.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from restow.request.context import User
 
 LEGACY_ISSUER: Final = "kubernetes/serviceaccount"
 LEEWAY_SECONDS: Final = 60.0
-"""Clocks of machines differ; as the reference allows for."""
+"""Allows for clock skew, like kube-apiserver."""
 
 USER_PREFIX: Final = "system:serviceaccount:"
 GROUP: Final = "system:serviceaccounts"
 
-_OWN: Final = "kubernetes.io"
+_PRIVATE: Final = "kubernetes.io"
 _LEGACY: Final = "kubernetes.io/serviceaccount"
 _EXTRA: Final = "authentication.kubernetes.io"
 
 
 class BoundObject(NamedTuple):
-    """An object that a token is good as long as."""
+    """An object whose deletion invalidates a token."""
 
     kind: str
     name: str
@@ -40,23 +41,23 @@ class BoundObject(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenClaims:
-    """What a token says, once it is known who has signed it."""
+    """The claims of a token with a verified signature."""
 
     namespace: str
     name: str
     uid: str
     audiences: tuple[str, ...]
-    """None for a token of a Secret: that is for the API server alone."""
+    """Empty for a legacy token, which is valid for the API server only."""
     expires: float | None
     not_before: float | None
     issued: float | None
     bound: tuple[BoundObject, ...]
-    """Objects besides the account that must be there, by these uids."""
+    """Objects besides the account that must exist, with these uids."""
     user: User
     is_legacy: bool = False
 
     def check_time(self, now_epoch_seconds: float) -> None:
-        """Raises JwtInvalid before and after the time that a token is good for."""
+        """Raises JwtInvalid outside the token's validity period."""
         if self.not_before is not None and now_epoch_seconds + LEEWAY_SECONDS < self.not_before:
             raise JwtInvalid("service account token is not valid yet")
         if self.expires is not None and now_epoch_seconds - LEEWAY_SECONDS > self.expires:
@@ -81,12 +82,12 @@ def make(
     expires: int,
     warn_after: int | None = None,
 ) -> dict[str, Any]:
-    """The claims of a new token. `account` is its name and uid; `bound` by what it is called."""
+    """Build the claims of a new token. `account` is a name and uid; `bound` is by claim name."""
     name, uid = account
-    own: dict[str, Any] = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}}
-    own |= bound
+    private: dict[str, Any] = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}}
+    private |= bound
     if warn_after is not None:
-        own["warnafter"] = warn_after
+        private["warnafter"] = warn_after
     return {
         "iss": issuer,
         "sub": user_name(namespace, name),
@@ -95,12 +96,12 @@ def make(
         "iat": now,
         "nbf": now,
         "jti": token_id,
-        _OWN: own,
+        _PRIVATE: private,
     }
 
 
 def make_legacy(*, namespace: str, account: tuple[str, str], secret: str) -> dict[str, Any]:
-    """The claims of a token that a Secret holds."""
+    """Build the claims of a legacy token, which a Secret contains."""
     name, uid = account
     return {
         "iss": LEGACY_ISSUER,
@@ -113,20 +114,20 @@ def make_legacy(*, namespace: str, account: tuple[str, str], secret: str) -> dic
 
 
 def read(claims: dict[str, Any]) -> TokenClaims:
-    """The claims of a token of limited time. Raises JwtInvalid for what lacks one."""
-    own = _section(claims, _OWN)
-    account = _section(own, "serviceaccount")
-    namespace = _needed(own, "namespace")
-    name, uid = _needed(account, "name"), _needed(account, "uid")
+    """Parse the claims of a token with an expiry. Raises JwtInvalid for a missing claim."""
+    private = _section(claims, _PRIVATE)
+    account = _section(private, "serviceaccount")
+    namespace = _required(private, "namespace")
+    name, uid = _required(account, "name"), _required(account, "uid")
     if jwt.text(claims, "sub") != user_name(namespace, name):
         raise JwtInvalid("sub claim is invalid")
     audiences, expires = jwt.audiences(claims), jwt.moment(claims, "exp")
     if not audiences or expires is None:
-        raise JwtInvalid("it does not say for whom and until when")
-    secret, pod, node = (_reference(own, each) for each in ("secret", "pod", "node"))
+        raise JwtInvalid("the aud or exp claim is missing")
+    secret, pod, node = (_reference(private, each) for each in ("secret", "pod", "node"))
     bound = [each for each in (secret, pod) if each is not None]
     if node is not None and pod is None:
-        bound.append(node)  # for that of a pod it is only told where it runs
+        bound.append(node)  # next to a pod, the node is informational
     extra = {}
     if pod is not None:
         extra[f"{_EXTRA}/pod-name"] = pod.name
@@ -151,9 +152,9 @@ def read(claims: dict[str, Any]) -> TokenClaims:
 
 
 def read_legacy(claims: dict[str, Any]) -> TokenClaims:
-    """The same of a token that a Secret holds."""
+    """Parse the claims of a legacy token."""
     namespace, secret, name, uid = (
-        _needed(claims, f"{_LEGACY}/{each}")
+        _required(claims, f"{_LEGACY}/{each}")
         for each in ("namespace", "secret.name", "service-account.name", "service-account.uid")
     )
     if jwt.text(claims, "sub") != user_name(namespace, name):
@@ -173,14 +174,14 @@ def read_legacy(claims: dict[str, Any]) -> TokenClaims:
 
 
 def credential_id(token_id: str) -> str:
-    """What a token is called in the audit log."""
+    """Return the credential ID of a token in the audit log."""
     return f"JTI={token_id}"
 
 
 def account_user(namespace: str, name: str, uid: str, extra: dict[str, str]) -> User:
-    """Who an account is."""
-    told = tuple((key, (extra[key],)) for key in sorted(extra))
-    return User(user_name(namespace, name), (GROUP, f"{GROUP}:{namespace}"), uid, told)
+    """Return the user of a service account."""
+    extra_values = tuple((key, (extra[key],)) for key in sorted(extra))
+    return User(user_name(namespace, name), (GROUP, f"{GROUP}:{namespace}"), uid, extra_values)
 
 
 def _section(claims: dict[str, Any], name: str) -> dict[str, Any]:
@@ -190,18 +191,18 @@ def _section(claims: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-def _needed(claims: dict[str, Any], name: str) -> str:
+def _required(claims: dict[str, Any], name: str) -> str:
     found = claims.get(name)
-    # A name is a part of a path; what is no name leads nowhere, and not elsewhere.
+    # A name becomes a part of a key, so it must not contain a slash.
     if not isinstance(found, str) or not found or "/" in found:
         raise JwtInvalid(f"{name} claim is missing")
     return found
 
 
-def _reference(own: dict[str, Any], name: str) -> BoundObject | None:
-    if name not in own:
+def _reference(private: dict[str, Any], name: str) -> BoundObject | None:
+    if name not in private:
         return None
-    found = _section(own, name)
-    # The node of a pod may be gone when the token is made; then it has no uid.
-    uid = jwt.text(found, "uid") if name == "node" and "pod" in own else _needed(found, "uid")
-    return BoundObject(name.capitalize(), _needed(found, "name"), uid)
+    found = _section(private, name)
+    # The node of a pod may not exist when the token is created; then it has no uid.
+    uid = jwt.text(found, "uid") if name == "node" and "pod" in private else _required(found, "uid")
+    return BoundObject(name.capitalize(), _required(found, "name"), uid)

@@ -1,11 +1,11 @@
-"""The objects that tokens are good as long as: read from memory, and never older than a moment.
+"""Objects that service account tokens depend on: read from the watch cache, with bounded staleness.
 
-Where the store can say at once that memory misses nothing, that is asked each time. Where it must
-be waited for (etcd), it is asked at most every half second, by one for all; a request that comes
-upon it is done again when the answer is there. A store that does not answer is a 503: nobody is let
-in by what may have been true once.
+Where the store can say synchronously that the cache is up to date, this is checked for each
+request. Where it needs a round trip (etcd), it is checked at most every half second, once for all
+requests; a request that finds the cache too old is retried after the check. If the store does not
+answer, the request gets a 503, because a token must not be accepted based on stale objects.
 
-Not here: what of an object is looked at.
+Not here: the fields of an object that matter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FRESH_SECONDS: Final = 0.5
 
 
 class _Stale(DoAgain):
-    """Memory may be older than it may."""
+    """The cache may be too old."""
 
     def __init__(self, objects: AccountObjects, resource: Resource) -> None:
         super().__init__()
@@ -36,23 +36,23 @@ class _Stale(DoAgain):
 
 
 class AccountObjects:
-    """Accounts, and the Secrets, Pods and Nodes that tokens are bound to."""
+    """Service accounts, and the Secrets, Pods and Nodes that tokens are bound to."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog, clock: Clock) -> None:
         self._store = store
         self._catalog = catalog
         self._clock = clock
         self._fresh_until: dict[str, float] = {}
-        """By root of keys."""
+        """By key root."""
 
     def resource(self, kind: str) -> Resource | None:
-        """How a kind is hosted here, if it is."""
+        """Return the resource of a kind, or None if it is not hosted."""
         return self._catalog.of_kind("", kind)
 
     def find(self, kind: str, namespace: str, name: str) -> Entry | None:
-        """An object as it is stored; None: there is none.
+        """Return an object from the cache, or None if it does not exist.
 
-        Raises `DoAgain` when it must be waited for, and a 503 when it cannot be known.
+        Raises `DoAgain` when the cache must be refreshed, and a 503 when it cannot be read.
         """
         resource = self.resource(kind)
         if resource is None:
@@ -65,7 +65,8 @@ class AccountObjects:
         return entry
 
     async def freshen(self, resource: Resource) -> None:
-        """Wait until memory has all that was acknowledged before. Raises a StatusError."""
+        """Wait until the cache has everything that was acknowledged before. Raises a
+        StatusError."""
         await self._store.read(resource)
         self._fresh_until[resource.root] = self._clock.monotonic() + FRESH_SECONDS
 
@@ -76,7 +77,7 @@ class AccountObjects:
             raise translate(error) from error
         now = self._clock.monotonic()
         if cache is not None:
-            # It is so for a moment, even while others write.
+            # The cache counts as fresh for a moment, even while other servers write.
             self._fresh_until[resource.root] = now + FRESH_SECONDS
             return cache
         if now < self._fresh_until.get(resource.root, 0.0):

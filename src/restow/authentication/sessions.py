@@ -1,14 +1,15 @@
-"""Sessions of people at a browser: a ticket, good once and shortly, becomes a cookie.
+"""Browser sessions: a short-lived, single-use ticket is exchanged for a session cookie.
 
     a user with a credential -> ticket (in a link) -> cookie -> the same user, for reading
 
-Both are sealed texts: who it is, until when, and a mark made with a key that the servers of a
-cluster share. So any of them can open what another has sealed, and nothing is kept anywhere but
-the tickets that were used. A cookie is sent by a browser whoever asks it to, so it counts for
-reading only, and only where no other credential is sent; and not for a WebSocket, since what comes
-through one is not kept from the pages of others. Neither is good for longer than the credential
-that they stand for: they end with it, and with a token that is taken out of its list. Not here: how
-a ticket travels.
+Tickets and cookies are signed texts: the user, the expiry, and an HMAC with a key that the servers
+of a cluster share. So any server can verify what another has signed, and the only stored state is
+the set of used tickets. A browser sends a cookie with cross-origin requests too, so a session
+allows reads only, and only without another credential; and no WebSockets, which the same-origin
+policy does not protect. A ticket or session expires with the credential that it was created with,
+and when a token is removed from the token file.
+
+Not here: the transport of a ticket.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from restow.request.context import User
 
 TICKET_SECONDS: Final = 15 * 60.0
 SESSION_SECONDS: Final = 8 * 3600.0
-"""A working day. Longer than that, who it is must be shown again."""
+"""A working day. After that, the user must authenticate again."""
 COOKIE: Final = "__Host-restow-session"
-"""The prefix makes browsers take it from this host only, over TLS, for all paths."""
-SEALED_LENGTH_MAX: Final = 8_192
+"""The `__Host-` prefix restricts the cookie to this host, TLS and all paths."""
+SIGNED_LENGTH_MAX: Final = 8_192
 NONCE_BYTES: Final = 16
 _KEY_PURPOSE: Final = b"restow sessions 2"
 _TOKEN_PURPOSE: Final = b"restow token of a session "
@@ -45,18 +46,18 @@ Purpose = Literal["ticket", "session"]
 
 
 class SessionBinding(NamedTuple):
-    """What a ticket or a session depends on."""
+    """The credential that a ticket or a session depends on."""
 
     ends_epoch_seconds: float | None = None
-    """When the credential ends that was shown."""
+    """When the credential expires."""
     token_mark: str = ""
-    """Tells a token that must still be known, to those who have the key; empty: it was none."""
+    """A keyed hash of a token that must still be valid; empty for other credentials."""
 
 
 UNBOUND: Final = SessionBinding()
 
 
-class _Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class _SignedContent(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     purpose: Purpose
     name: str
     groups: tuple[str, ...]
@@ -68,7 +69,7 @@ class _Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 @dataclass(frozen=True, slots=True)
 class SessionPass:
-    """Who may come in, until when. The nonce tells one from every other."""
+    """The content of a valid ticket or session. The nonce is unique."""
 
     user: User
     expires: datetime
@@ -77,7 +78,7 @@ class SessionPass:
 
 
 class Sessions:
-    """Seals and opens tickets and cookies."""
+    """Signs and verifies tickets and cookies."""
 
     def __init__(
         self,
@@ -86,8 +87,8 @@ class Sessions:
         *,
         token_hashes: Callable[[], Mapping[bytes, object]] = dict,
     ) -> None:
-        """`token_hashes`: those of the tokens that are good now."""
-        # A key of its own, so that nothing sealed for another purpose can be taken for a session.
+        """`token_hashes` returns the hashes of the currently valid tokens."""
+        # A derived key, so that nothing signed for another purpose can be used as a session.
         self._key = hmac.digest(key, _KEY_PURPOSE, hashlib.sha256)
         self._clock = runtime.clock
         self._ids = runtime.ids
@@ -96,39 +97,39 @@ class Sessions:
         self._token_marks: frozenset[str] = frozenset()
 
     def ticket_for(self, user: User, credential: Credential = WITHOUT_END) -> tuple[str, datetime]:
-        """A ticket for a user who has shown a credential, and when it ends."""
+        """Return a ticket for a user with a credential, and its expiry."""
         mark = self._token_mark(credential.token_hash) if credential.token_hash else ""
         bound = SessionBinding(credential.ends_epoch_seconds, mark)
-        return self._seal("ticket", user, TICKET_SECONDS, bound)
+        return self._sign("ticket", user, TICKET_SECONDS, bound)
 
     def session_for(self, user: User, bound: SessionBinding = UNBOUND) -> tuple[str, datetime]:
-        """A cookie's value for the user of a ticket, bound as that is, and when it ends."""
-        return self._seal("session", user, SESSION_SECONDS, bound)
+        """Return a cookie value for the user of a ticket, with the same binding, and its expiry."""
+        return self._sign("session", user, SESSION_SECONDS, bound)
 
     def open_ticket(self, text: str) -> SessionPass | None:
-        """Who a ticket is for; None if it is none, or too late. Whether it was used is not known
-        here."""
+        """Verify a ticket, or return None if it is invalid or expired. It does not check whether
+        the ticket was used."""
         return self._open("ticket", text)
 
     def open_session(self, text: str) -> SessionPass | None:
-        """Who a cookie's value is for; None if it is none, or too late."""
+        """Verify a cookie value, or return None if it is invalid or expired."""
         return self._open("session", text)
 
     def session_of(self, request: HttpRequest) -> SessionPass | None:
-        """The session that a request may use: for reading, and in the absence of anything else."""
+        """Return the session of a request: for reads only, and only without another credential."""
         if request.method not in _SAFE_METHODS or "authorization" in request.headers:
             return None
         value = cookie_of(request)
         return None if value is None else self.open_session(value)
 
-    def _seal(
+    def _sign(
         self, purpose: Purpose, user: User, seconds: float, bound: SessionBinding
     ) -> tuple[str, datetime]:
         expires = self._clock.wall() + timedelta(seconds=seconds)
         ends = bound.ends_epoch_seconds
         if ends is not None and ends < expires.timestamp():
             expires = datetime.fromtimestamp(ends, UTC)
-        sealed = _Sealed(
+        content = _SignedContent(
             purpose=purpose,
             name=user.name,
             groups=user.groups,
@@ -137,29 +138,30 @@ class Sessions:
             nonce=self._ids.nonce(NONCE_BYTES),
             bound=bound,
         )
-        body = _encode(msgspec.json.encode(sealed))
+        body = _encode(msgspec.json.encode(content))
         return f"{body}.{_encode(self._mark(body))}", expires
 
     def _open(self, purpose: Purpose, text: str) -> SessionPass | None:
-        if len(text) > SEALED_LENGTH_MAX or not text.isascii():
+        if len(text) > SIGNED_LENGTH_MAX or not text.isascii():
             return None
         body, _, mark = text.partition(".")
         if not hmac.compare_digest(_encode(self._mark(body)), mark):
             return None
         try:
-            sealed = msgspec.json.decode(_decode(body), type=_Sealed)
+            content = msgspec.json.decode(_decode(body), type=_SignedContent)
         except (msgspec.MsgspecError, binascii.Error, ValueError):
             return None
-        expires = datetime.fromtimestamp(sealed.expires_epoch_seconds, UTC)
-        if sealed.purpose != purpose or self._clock.wall() >= expires:
+        expires = datetime.fromtimestamp(content.expires_epoch_seconds, UTC)
+        if content.purpose != purpose or self._clock.wall() >= expires:
             return None
-        if sealed.bound.token_mark and not self._is_known(sealed.bound.token_mark):
+        if content.bound.token_mark and not self._is_token_valid(content.bound.token_mark):
             return None
-        user = User(sealed.name, sealed.groups, sealed.uid)
-        return SessionPass(user, expires, sealed.nonce, sealed.bound)
+        user = User(content.name, content.groups, content.uid)
+        return SessionPass(user, expires, content.nonce, content.bound)
 
-    def _is_known(self, token_mark: str) -> bool:
-        """Whether the token of a mark is still good. They are marked anew when others are good."""
+    def _is_token_valid(self, token_mark: str) -> bool:
+        """Return whether the token of a mark is still valid. Marks are recomputed when the tokens
+        change."""
         hashes = self._token_hashes()
         if hashes is not self._marked:
             self._token_marks = frozenset(map(self._token_mark, hashes))
@@ -167,7 +169,7 @@ class Sessions:
         return token_mark in self._token_marks
 
     def _token_mark(self, token_hash: bytes) -> str:
-        """With the key: from a cookie that was stolen nobody guesses the token."""
+        """Return a keyed hash, so that a stolen cookie does not help to guess the token."""
         digest = hmac.digest(self._key, _TOKEN_PURPOSE + token_hash, hashlib.sha256)
         return digest[:_TOKEN_MARK_BYTES].hex()
 
@@ -176,14 +178,14 @@ class Sessions:
 
 
 class SessionAuthenticator:
-    """Knows people by their cookie.
+    """Authenticates users by their session cookie.
 
-    One that is not good counts as none. Other credentials are sent on purpose; this one comes by
-    itself, also from a cluster that was at this address yesterday, and the page that asks for a
-    new one must not be refused for it.
+    An invalid cookie is ignored. Browsers send it automatically, perhaps one of another cluster
+    that was at this address before, and the page that requests a new one must not be refused for
+    it.
     """
 
-    keeps_seconds: Final = 0.0  # A cookie counts for some methods only.
+    keeps_seconds: Final = 0.0  # Not cached, because a cookie is valid for some methods only.
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -197,7 +199,7 @@ class SessionAuthenticator:
 
 
 def cookie_of(request: HttpRequest) -> str | None:
-    """The value of the session's cookie, if a request carries one."""
+    """Return the value of the session cookie, or None."""
     for line in request.headers.get_all("cookie"):
         for pair in line.split(";"):
             name, _, value = pair.strip().partition("=")
@@ -207,7 +209,7 @@ def cookie_of(request: HttpRequest) -> str | None:
 
 
 def cookie_line(value: str, *, seconds: float) -> str:
-    """What a Set-Cookie header says; no seconds take the cookie away."""
+    """Return a Set-Cookie header value; zero seconds delete the cookie."""
     return f"{COOKIE}={value}; Path=/; Max-Age={int(seconds)}; Secure; HttpOnly; SameSite=Strict"
 
 

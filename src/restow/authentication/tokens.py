@@ -1,10 +1,11 @@
-"""Bearer tokens: how a request shows one, and those that are known in advance: the
-administrator's, and those of a token file.
+"""Bearer tokens in requests, and static tokens: the administrator's and those of a token file.
 
     Authorization: Bearer TOKEN
     Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.BASE64URL, v4.channel.k8s.io
 
-The second is how a page that opens a WebSocket says who it is. Not here: signed tokens.
+Browsers use the second form for WebSockets, where they cannot set other headers.
+
+Not here: signed tokens.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from restow.storage.private_files import read_kept
 TOKEN_LENGTH_MAX: Final = 16_384
 TOKEN_FILE_BYTES_MAX: Final = 1024 * 1024
 KEPT_SECONDS: Final = 10.0
-"""How long a token that was taken out of its file may still be good on an open connection."""
+"""How long a token removed from its file may still be valid on an open connection."""
 BEARER_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
 
 _SCHEME: Final = "bearer "
@@ -39,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class TokenAuthenticator:
-    """Knows tokens by their hash, so that the time of a look-up tells nothing about a token."""
+    """Authenticates static tokens. They are looked up by hash, so that timing reveals nothing."""
 
     keeps_seconds: Final = KEPT_SECONDS
 
@@ -47,7 +48,7 @@ class TokenAuthenticator:
         self.take(tokens)
 
     def take(self, tokens: Mapping[str, User]) -> None:
-        """Know these from now on."""
+        """Replace the tokens."""
         self._users = {_hash(token): user for token, user in tokens.items()}
 
     def authenticate(self, request: HttpRequest) -> User | None:
@@ -55,7 +56,7 @@ class TokenAuthenticator:
         return None if token is None else self.user_of(token)
 
     def user_of(self, token: str) -> User | None:
-        """The user of a token, or None."""
+        """Return the user of a token, or None."""
         return self._users.get(_hash(token))
 
     def credential_of(self, request: HttpRequest) -> Credential:
@@ -63,12 +64,12 @@ class TokenAuthenticator:
 
     @property
     def hashes(self) -> Mapping[bytes, object]:
-        """Of all tokens that are good now; another object when there are others."""
+        """The hashes of all valid tokens; a new object after each change."""
         return self._users
 
 
 def bearer_token(request: HttpRequest) -> str | None:
-    """The token of a request, if it has one. Raises 401 for one that cannot be read."""
+    """Return the bearer token of a request, or None. Raises 401 for an unreadable one."""
     line = request.headers.get("authorization")
     if line is None:
         return _protocol_token(request)
@@ -78,12 +79,12 @@ def bearer_token(request: HttpRequest) -> str | None:
     return token if 0 < len(token) <= TOKEN_LENGTH_MAX else None
 
 
-def shows_token(request: HttpRequest) -> bool:
-    """Whether a request means to say who it is, well or badly."""
-    return request.headers.get("authorization") is not None or _shows_protocol(request)
+def has_token(request: HttpRequest) -> bool:
+    """Return whether a request contains a bearer token or an invalid Authorization header."""
+    return request.headers.get("authorization") is not None or _has_token_protocol(request)
 
 
-def _shows_protocol(request: HttpRequest) -> bool:
+def _has_token_protocol(request: HttpRequest) -> bool:
     headers = request.headers
     return (headers.get("upgrade") or "").lower() == "websocket" and any(
         BEARER_PROTOCOL in line for line in headers.get_all("sec-websocket-protocol")
@@ -91,14 +92,14 @@ def _shows_protocol(request: HttpRequest) -> bool:
 
 
 def _protocol_token(request: HttpRequest) -> str | None:
-    """The token among the protocols of a WebSocket. There must be another protocol, since the one
-    that is chosen is told back."""
-    if not _shows_protocol(request):
+    """Return the token among the WebSocket protocols. Another protocol is required, because the
+    chosen one is sent back."""
+    if not _has_token_protocol(request):
         return None
     lines = ",".join(request.headers.get_all("sec-websocket-protocol"))
     protocols = [each.strip() for each in lines.split(",")]
-    shown = [each for each in protocols if each.startswith(BEARER_PROTOCOL)]
-    encoded = shown[0][len(BEARER_PROTOCOL) :] if len(shown) == 1 else ""
+    token_protocols = [each for each in protocols if each.startswith(BEARER_PROTOCOL)]
+    encoded = token_protocols[0][len(BEARER_PROTOCOL) :] if len(token_protocols) == 1 else ""
     if len(protocols) < 2 or not 0 < len(encoded) <= 2 * TOKEN_LENGTH_MAX:
         raise status.unauthorized()
     if _BASE64URL.fullmatch(encoded) is None:
@@ -113,10 +114,10 @@ def _protocol_token(request: HttpRequest) -> str | None:
 
 
 def read_token_file(path: Path) -> dict[str, User]:
-    """Tokens from a file of kube-apiserver's form: token,user,uid[,"group,group"] per line.
+    """Read a token file of kube-apiserver's format: token,user,uid[,"group,group"] per line.
 
-    Raises ValueError that names the line, and never a token; OSError, also for a file that is for
-    others to read or to write.
+    Raises ValueError with the line number, never a token; OSError, also for a file that others may
+    read or write.
     """
     data = read_kept(path, bytes_max=TOKEN_FILE_BYTES_MAX, is_secret=True)
     try:
@@ -133,28 +134,31 @@ def read_token_file(path: Path) -> dict[str, User]:
             raise ValueError(f"{path}, line {rows.line_num}: {error}") from None
         if row is None:
             return found
-        _take_row(found, row, place=f"{path}, line {rows.line_num}")
+        _add_row(found, row, location=f"{path}, line {rows.line_num}")
 
 
-def _take_row(found: dict[str, User], row: list[str], *, place: str) -> None:
+def _add_row(found: dict[str, User], row: list[str], *, location: str) -> None:
     if not any(row):
         return
     if len(row) < 3:
         raise ValueError(
-            f"{place}: at least 3 columns (token, user name, user uid) are needed, found {len(row)}"
+            f"{location}: at least 3 columns (token, user name, user uid) are needed, "
+            f"found {len(row)}"
         )
     token, name, uid = row[:3]
     if not token:
-        # As the reference does: a place that is held free is no way in.
-        logger.warning("%s: the token is empty; the line is left out", place)
+        # As in kube-apiserver: an empty token is ignored.
+        logger.warning("%s: ignored a line with an empty token", location)
         return
     if not name:
-        raise ValueError(f"{place}: the user name is empty")
+        raise ValueError(f"{location}: the user name is empty")
     if token != token.strip() or not token.isprintable() or len(token) > TOKEN_LENGTH_MAX:
-        raise ValueError(f"{place}: no header could carry this token")
+        raise ValueError(
+            f"{location}: the token contains spaces or control characters or is too long"
+        )
     if token in found:
-        # Which user it stands for would be a matter of the order of lines.
-        raise ValueError(f"{place}: the token is there twice")
+        # Otherwise the user would depend on the order of lines.
+        raise ValueError(f"{location}: duplicate token")
     groups = tuple(filter(None, row[3].split(","))) if len(row) > 3 else ()
     found[token] = User(name, groups, uid)
 

@@ -1,6 +1,6 @@
-"""What a user may do: the `Authorizer` seam, and RBAC behind it.
+"""Authorization: the `Authorizer` interface, and RBAC.
 
-Not here: who a user is, and how a request is answered.
+Not here: authentication, and the handling of requests.
 """
 
 from restow.authorization.authorizer import Authorizer, MastersOnly

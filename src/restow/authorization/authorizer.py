@@ -1,6 +1,8 @@
-"""The question "may they", what everybody may whatever roles say, and the words of a refusal.
+"""The `Authorizer` interface, the requests that are allowed for everyone, and the 403 error.
 
-Whoever asks builds a `RequestInfo` and asks the server's `Authorizer`. Not here: roles (`rbac`).
+A caller builds a `RequestInfo` and passes it to the server's `Authorizer`.
+
+Not here: roles (`rbac`).
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from restow.request.context import ANONYMOUS, User
 from restow.request.request_info import RequestInfo
 
 _PUBLIC: Final = frozenset({"/healthz", "/livez", "/readyz", "/version"})
-# The page without data, and the way in: a ticket is a credential of its own.
+# The page, which contains no data, and the exchange of tickets: a ticket is a credential itself.
 _DASHBOARD: Final = "/dashboard"
-_WAY_IN: Final = f"{_DASHBOARD}/session"
+_SESSION: Final = f"{_DASHBOARD}/session"
 _TICKETS: Final = f"{_DASHBOARD}/tickets"
-_READING: Final = ("get", "head")
+_READ_VERBS: Final = ("get", "head")
 _DISCOVERY: Final = ("/api", "/apis", "/openapi")
 _SELF_REVIEWS: Final = frozenset(
     {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"}
@@ -26,27 +28,27 @@ _SELF_REVIEWS: Final = frozenset(
 
 
 class Authorizer(Protocol):
-    """Decides whether a request may be done."""
+    """Decides whether a request is allowed."""
 
     def allows(self, user: User, info: RequestInfo) -> bool: ...
 
     def reason(self, user: User, info: RequestInfo) -> str:
-        """Why it is allowed, or what is wrong with the roles of somebody whom it is refused; empty
-        when there is nothing to say. Asked of what has been decided, and not on hot paths."""
+        """Return why a request is allowed, or which roles are missing if it is denied; empty if
+        there is nothing to report. Called after the decision."""
 
 
 @runtime_checkable
-class Lasting(Protocol):
-    """An authorizer whose decisions hold until it says otherwise: they may be kept that long."""
+class CacheableAuthorizer(Protocol):
+    """An authorizer whose decisions may be cached until it calls its listeners."""
 
     @property
     def listeners(self) -> list[Callable[[], None]]:
-        """Called when it may decide otherwise than before."""
+        """Called when decisions may have changed."""
 
 
 class MastersOnly:
-    """The authorizer of a server without roles, for tests: masters may do everything, whoever is
-    known may discover, everyone may ask for health."""
+    """The authorizer of a server without RBAC, for tests: `system:masters` may do everything,
+    authenticated users may use discovery, everyone may read health."""
 
     def allows(self, user: User, info: RequestInfo) -> bool:
         if user.is_master:
@@ -58,11 +60,12 @@ class MastersOnly:
         if always_allowed(user, info):
             return True
         path = info.path.rstrip("/")
-        if info.verb not in _READING:
+        if info.verb not in _READ_VERBS:
             return False
-        known = user.name != ANONYMOUS.name
+        is_authenticated = user.name != ANONYMOUS.name
         return path in _PUBLIC or (
-            known and any(path == each or path.startswith(each + "/") for each in _DISCOVERY)
+            is_authenticated
+            and any(path == each or path.startswith(each + "/") for each in _DISCOVERY)
         )
 
     def reason(self, user: User, info: RequestInfo) -> str:
@@ -70,19 +73,19 @@ class MastersOnly:
 
 
 def always_allowed(user: User, info: RequestInfo) -> bool:
-    """Whether a request that is about no resource is for everybody: the page that shows nothing
-    by itself, and the ways to come in by it. Its data comes from the API, as whoever came in."""
+    """Return whether a non-resource request is allowed for everyone: the dashboard page, and the
+    exchange of tickets. The data of the page comes from the API, with the rights of the user."""
     if not info.path.startswith(_DASHBOARD):
         return False
     path = info.path.rstrip("/")
-    if info.verb not in _READING:
-        # A ticket lets in whoever asked for it as who they are, so that it gives no more.
-        return path == _WAY_IN or (path == _TICKETS and user.name != ANONYMOUS.name)
+    if info.verb not in _READ_VERBS:
+        # A ticket has the identity of the user who requested it, so it grants no more rights.
+        return path == _SESSION or (path == _TICKETS and user.name != ANONYMOUS.name)
     return path == _DASHBOARD or path.startswith(_DASHBOARD + "/")
 
 
 def refusal(user: User, info: RequestInfo, why: str = "") -> status.StatusError:
-    """The 403 for a request that is not allowed."""
+    """Return the 403 for a request that is not allowed."""
     if not info.is_resource:
         return status.cannot_path(user.name, info.verb, path=info.path, why=why)
     return status.cannot(

@@ -1,11 +1,14 @@
-"""RBAC: roles and bindings decide what users may do.
+"""RBAC: authorization by roles and bindings.
 
-What is asked again and again is answered from memory: for a user and a kind of request it is known
-whether all, none or some names are allowed, until a role or binding changes. Roles are followed in
-the watch cache, so a change counts as soon as this server has heard of it.
+Decisions are cached by user and kind of request: all, none or some object names are allowed, until
+a role or binding changes. Roles and bindings come from the watch cache, so a change takes effect
+when this server receives its event.
 
-Masters may do everything, whatever roles say: so that nobody can lock everybody out. Not here: the
-rules themselves (`restow.apimachinery.rbac`), and who may write roles (`escalation`).
+Users in `system:masters` may do everything regardless of roles, so that administrators cannot lock
+themselves out.
+
+Not here: the rules (`restow.apimachinery.rbac`), and who may write roles
+(`restow.admission.escalation`).
 """
 
 from __future__ import annotations
@@ -30,29 +33,30 @@ from restow.request.context import User
 from restow.request.request_info import RequestInfo
 
 DECISIONS_MAX: Final = 10_000
-"""How many are remembered. What is asked for is the client's text: more are worked out anew."""
-ASKED_LENGTH_MAX: Final = 1_024
-"""Of the words of a question that is remembered: in a review they are as long as anybody likes."""
-LACKS_SHOWN_MAX: Final = 5
+"""Maximum number of cached decisions. Clients choose the key, so the cache must be limited."""
+KEY_LENGTH_MAX: Final = 1_024
+"""Maximum length of a cached key; in an access review the values may have any length."""
+ERRORS_SHOWN_MAX: Final = 5
 
 _ALL_NAMES: Final = None
 _Names = frozenset[str] | None
-"""The names that are allowed, or all."""
-_Asked = tuple[str, tuple[str, ...], str, str, str, str, str]
+"""The allowed object names; None: all."""
+_DecisionKey = tuple[str, tuple[str, ...], str, str, str, str, str]
 
 
 class _Decision(NamedTuple):
-    """What is known of all requests that differ in nothing but the object."""
+    """The decision for all requests that differ only in the object name."""
 
     names: _Names
-    grounds: tuple[tuple[_Names, str], ...]
-    """Which names are allowed by what, up to what allows all."""
-    lack: str
-    """What is wrong with the roles of those who are refused."""
+    reasons: tuple[tuple[_Names, str], ...]
+    """Allowed names with the reason, up to the first rule that allows all names."""
+    error: str
+    """Which roles are missing, for denied requests."""
 
 
 class Rbac:
-    """The authorizer of a cluster. `start` it, `close` it. Satisfies `Authorizer`, `Lasting`."""
+    """The authorizer of a cluster. Call `start` before use and `close` at the end. Satisfies
+    `Authorizer` and `CacheableAuthorizer`."""
 
     def __init__(
         self,
@@ -62,43 +66,43 @@ class Rbac:
         *,
         defaults: Iterable[tuple[str, str, Object]] = (),
     ) -> None:
-        self._book = RoleIndex(defaults)
+        self._index = RoleIndex(defaults)
         self.listeners: Final[list[Callable[[], None]]] = []
         """Called when a role or binding has changed."""
-        self._decisions: dict[_Asked, _Decision] = {}
-        self._followings = [
+        self._decisions: dict[_DecisionKey, _Decision] = {}
+        self._informers = [
             StoreInformer(
                 store,
                 resource,
                 runtime,
-                on_object=partial(self._book.put, plural),
-                on_changed=self._forget,
+                on_object=partial(self._index.put, plural),
+                on_changed=self._invalidate,
             )
             for plural in PLURALS
             if (resource := catalog.named(GROUP, plural)) is not None
         ]
 
-    def _forget(self) -> None:
-        """A role or binding has changed."""
+    def _invalidate(self) -> None:
+        """Clear the cache after a change of a role or binding."""
         self._decisions.clear()
-        for tell in self.listeners:
-            tell()
+        for notify in self.listeners:
+            notify()
 
     async def start(self) -> None:
-        """Know all roles and bindings. Raises a StatusError when they cannot be read."""
-        for each in self._followings:
+        """Read all roles and bindings. Raises a StatusError when they cannot be read."""
+        for each in self._informers:
             await each.start()
 
     async def close(self) -> None:
-        for each in self._followings:
+        for each in self._informers:
             await each.close()
 
     async def freshen(self) -> None:
-        """Wait until all is known that was acknowledged before. Raises a StatusError."""
-        for each in self._followings:
+        """Wait until the cache has all changes acknowledged before. Raises a StatusError."""
+        for each in self._informers:
             await each.freshen()
 
-    # What is asked for each request.
+    # Decisions.
 
     def allows(self, user: User, info: RequestInfo) -> bool:
         if user.is_master:
@@ -111,7 +115,7 @@ class Rbac:
         return bool(names) and name_of(info) in names
 
     def _decision(self, user: User, info: RequestInfo) -> _Decision:
-        asked = (
+        key = (
             user.name,
             user.groups,
             info.namespace,
@@ -120,80 +124,80 @@ class Rbac:
             info.resource,
             info.subresource,
         )
-        found = self._decisions.get(asked)
+        found = self._decisions.get(key)
         if found is None:
             found = self._decide(user, info)
-            if sum(map(len, asked[2:])) <= ASKED_LENGTH_MAX:
+            if sum(map(len, key[2:])) <= KEY_LENGTH_MAX:
                 if len(self._decisions) >= DECISIONS_MAX:
                     self._decisions.clear()
-                self._decisions[asked] = found
+                self._decisions[key] = found
         return found
 
     def _decide(self, user: User, info: RequestInfo) -> _Decision:
         found: set[str] = set()
-        grounds: list[tuple[_Names, str]] = []
-        lacks: list[str] = []
-        for grant in self._book.grants(user, info.namespace):
-            if grant.lack and grant.lack not in lacks:
-                lacks.append(grant.lack)
+        reasons: list[tuple[_Names, str]] = []
+        errors: list[str] = []
+        for grant in self._index.grants(user, info.namespace):
+            if grant.error and grant.error not in errors:
+                errors.append(grant.error)
             names = _names_in(grant.rules, info)
             if names is _ALL_NAMES or names:
-                grounds.append((names, f"RBAC: allowed by {grant.source}"))
+                reasons.append((names, f"RBAC: allowed by {grant.source}"))
             if names is _ALL_NAMES:
-                return _Decision(_ALL_NAMES, tuple(grounds), "")
+                return _Decision(_ALL_NAMES, tuple(reasons), "")
             found |= names
-        lack = f"RBAC: {_together(lacks)}" if lacks else ""
-        return _Decision(frozenset(found), tuple(grounds), lack)
+        error = f"RBAC: {_joined(errors)}" if errors else ""
+        return _Decision(frozenset(found), tuple(reasons), error)
 
     def _allows_path(self, user: User, info: RequestInfo) -> bool:
         return any(
             rule.allows_path(info.verb, info.path)
-            for grant in self._book.grants(user, "")
+            for grant in self._index.grants(user, "")
             for rule in grant.rules
         )
 
-    # What people and reviews ask.
+    # Reasons and rules.
 
     def reason(self, user: User, info: RequestInfo) -> str:
-        """Why a request is allowed, or what stands in the way of it; often there is nothing to
-        say."""
+        """Return why a request is allowed, or which roles are missing if it is denied; often
+        empty."""
         if user.is_master or (not info.is_resource and always_allowed(user, info)):
             return ""
         if not info.is_resource:
             return self._reason_of_path(user, info)
-        # The audit log asks for each request.
+        # The audit log calls this for each request, so use the cached decision.
         decision = self._decision(user, info)
-        for names, ground in decision.grounds:
+        for names, reason in decision.reasons:
             if names is _ALL_NAMES or name_of(info) in names:
-                return ground
-        return decision.lack
+                return reason
+        return decision.error
 
     def _reason_of_path(self, user: User, info: RequestInfo) -> str:
-        lacks: list[str] = []
-        for grant in self._book.grants(user, ""):
+        errors: list[str] = []
+        for grant in self._index.grants(user, ""):
             if any(rule.allows_path(info.verb, info.path) for rule in grant.rules):
                 return f"RBAC: allowed by {grant.source}"
-            if grant.lack and grant.lack not in lacks:
-                lacks.append(grant.lack)
-        return f"RBAC: {_together(lacks)}" if lacks else ""
+            if grant.error and grant.error not in errors:
+                errors.append(grant.error)
+        return f"RBAC: {_joined(errors)}" if errors else ""
 
     def rules_of(self, user: User, namespace: str) -> tuple[list[PolicyRule], str]:
-        """All rules that a user has in a namespace, and what else there should be."""
+        """Return all rules of a user in a namespace, and which roles are missing."""
         rules: list[PolicyRule] = []
-        lacks: list[str] = []
-        for grant in self._book.grants(user, namespace):
+        errors: list[str] = []
+        for grant in self._index.grants(user, namespace):
             rules += grant.rules
-            if grant.lack and grant.lack not in lacks:
-                lacks.append(grant.lack)
-        return rules, _together(lacks) if lacks else ""
+            if grant.error and grant.error not in errors:
+                errors.append(grant.error)
+        return rules, _joined(errors) if errors else ""
 
     def rules_of_role(self, role: RoleRef, namespace: str) -> tuple[PolicyRule, ...] | None:
-        """The rules of the role that a binding names; None: there is no such role."""
-        return self._book.rules_of(role, namespace)
+        """Return the rules of the role that a binding references, or None if it does not exist."""
+        return self._index.rules_of(role, namespace)
 
 
 def _names_in(rules: tuple[PolicyRule, ...], info: RequestInfo) -> _Names:
-    """The names of which rules allow what a request is about."""
+    """Return the object names for which the rules allow a request."""
     found: set[str] = set()
     for rule in rules:
         if rule.matches(info.verb, info.group, info.resource, info.subresource):
@@ -204,17 +208,17 @@ def _names_in(rules: tuple[PolicyRule, ...], info: RequestInfo) -> _Names:
 
 
 def name_of(info: RequestInfo) -> str:
-    """The one object that a request is about: a list or watch may ask for one by its name."""
+    """Return the object name of a request: a list or watch may select one by `metadata.name`."""
     if info.name or info.verb not in ("list", "watch") or "fieldSelector" not in info.query:
         return info.name
     try:
         name = parse_field_selector(info.parameter("fieldSelector")).requires("metadata.name")
     except StatusError:
-        return ""  # it will be told what is wrong with it, once it is allowed
+        return ""  # an allowed request gets the error from the handler
     return "" if name is None or path_segment_problem(name) else name
 
 
-def _together(texts: list[str]) -> str:
-    """Several errors, as the reference writes them in one line."""
-    shown = texts[:LACKS_SHOWN_MAX]
+def _joined(texts: list[str]) -> str:
+    """Join several errors like kube-apiserver."""
+    shown = texts[:ERRORS_SHOWN_MAX]
     return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"

@@ -1,10 +1,12 @@
-"""All roles and bindings, by whom they are for: who has which rules, and from where.
+"""An index of all roles and bindings by subject: which rules a user has, and from which binding.
 
-It is told of objects one by one and keeps no more than what decides. Objects that cannot be read
-give nothing, and neither does a binding whose role is missing, which is said in the reason.
+It is updated object by object and keeps only what decisions need. Invalid objects grant nothing,
+and neither does a binding whose role is missing, which the reason reports.
 
-Default roles count until the store has shown an object of the same name, so that a cluster that
-has just begun works like any other. Not here: decisions that are remembered (`rbac`).
+Default roles apply until the store delivers an object of the same name, so that a new cluster works
+immediately.
+
+Not here: cached decisions (`rbac`).
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ BINDINGS: Final = "rolebindings"
 CLUSTER_BINDINGS: Final = "clusterrolebindings"
 PLURALS: Final = (CLUSTER_ROLES, ROLES, CLUSTER_BINDINGS, BINDINGS)
 
-Place = tuple[str, bool, str]
-"""A namespace or none, whether it is a group, and the name of who has something there."""
+SubjectKey = tuple[str, bool, str]
+"""A namespace or empty, whether the subject is a group, and the name of the subject."""
 
 
 class RuleSource(NamedTuple):
-    """Where rules come from."""
+    """The binding and subject that rules come from."""
 
     binding: RbacBinding
     subject: Subject
@@ -45,29 +47,30 @@ class RuleSource(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """What one binding gives somebody."""
+    """The rules that one binding grants to a user."""
 
     source: RuleSource
     rules: tuple[PolicyRule, ...]
-    lack: str = ""
-    """Why it gives nothing."""
+    error: str = ""
+    """Why it grants nothing."""
 
 
 class RoleIndex:
-    """Roles and bindings of a cluster."""
+    """The roles and bindings of a cluster."""
 
     def __init__(self, defaults: Iterable[tuple[str, str, Object]] = ()) -> None:
-        """`defaults`: kinds by their plurals, paths and objects that count until they are seen."""
+        """`defaults`: plural, path and object of each default, valid until the store delivers
+        one."""
         self._rules: dict[tuple[str, str], tuple[PolicyRule, ...]] = {}
         """By plural and path of a role."""
         self._bindings: dict[tuple[str, str], RbacBinding] = {}
-        self._given: dict[Place, dict[str, RuleSource]] = {}
-        """By who has something where: the bindings, by path."""
+        self._bindings_by_subject: dict[SubjectKey, dict[str, RuleSource]] = {}
+        """By namespace and subject: the bindings, by path."""
         for plural, path, obj in defaults:
             self.put(plural, path, obj)
 
     def put(self, plural: str, path: str, obj: Object | None) -> None:
-        """What is at a path now; None: nothing."""
+        """Set the object at a path; None: it was deleted."""
         if plural in (ROLES, CLUSTER_ROLES):
             role = None if obj is None else read_role(obj)
             if role is None:
@@ -77,28 +80,28 @@ class RoleIndex:
             return
         before = self._bindings.pop((plural, path), None)
         if before is not None:
-            for place in _places(before):
+            for place in _subject_keys(before):
                 self._withdraw(place, path)
         binding = None if obj is None else read_binding(obj)
         if binding is None or bool(binding.namespace) is not (plural == BINDINGS):
             return
         self._bindings[plural, path] = binding
-        for place, subject in _places(binding).items():
-            self._given.setdefault(place, {})[path] = RuleSource(binding, subject)
+        for place, subject in _subject_keys(binding).items():
+            self._bindings_by_subject.setdefault(place, {})[path] = RuleSource(binding, subject)
 
-    def _withdraw(self, place: Place, path: str) -> None:
-        given = self._given[place]
-        del given[path]
-        if not given:
-            del self._given[place]
+    def _withdraw(self, place: SubjectKey, path: str) -> None:
+        bindings = self._bindings_by_subject[place]
+        del bindings[path]
+        if not bindings:
+            del self._bindings_by_subject[place]
 
     def grants(self, user: User, namespace: str) -> Iterator[Grant]:
-        """What a user has: in the whole cluster, then in a namespace; each binding once."""
+        """Return the grants of a user: cluster-wide, then in a namespace; each binding once."""
         for place in ("", namespace) if namespace else ("",):
             found: dict[str, RuleSource] = {}
             for group in reversed(user.groups):
-                found |= self._given.get((place, True, group), {})
-            found |= self._given.get((place, False, user.name), {})
+                found |= self._bindings_by_subject.get((place, True, group), {})
+            found |= self._bindings_by_subject.get((place, False, user.name), {})
             for path in sorted(found):
                 yield self._grant(found[path])
 
@@ -110,15 +113,15 @@ class RoleIndex:
         return Grant(source, (), f"{role.kind.lower()}.{GROUP} {quoted(role.name)} not found")
 
     def rules_of(self, role: RoleRef, namespace: str) -> tuple[PolicyRule, ...] | None:
-        """The rules of the role that a binding in a namespace names; None: there is no such."""
+        """Return the rules of the role that a binding in a namespace references, or None."""
         if role.kind == "ClusterRole":
             return self._rules.get((CLUSTER_ROLES, role.name))
         return self._rules.get((ROLES, f"{namespace}/{role.name}")) if namespace else None
 
 
-def _places(binding: RbacBinding) -> dict[Place, Subject]:
-    """Who has something by a binding, each by the subject that is named first."""
-    found: dict[Place, Subject] = {}
+def _subject_keys(binding: RbacBinding) -> dict[SubjectKey, Subject]:
+    """Return the subjects of a binding by namespace and name, each with its first mention."""
+    found: dict[SubjectKey, Subject] = {}
     for subject in binding.subjects:
         key = subject.key(binding.namespace)
         if key is not None:

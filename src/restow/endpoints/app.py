@@ -22,7 +22,7 @@ from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
 from restow.audit import AuditIds, Auditor
 from restow.authentication import Authentication
-from restow.authentication.impersonation import impersonated, options_of
+from restow.authentication.impersonation import impersonated, requested_user
 from restow.authorization.authorizer import Authorizer, refusal
 from restow.endpoints.actions import ACTIONS, UNSTORED, VERBS, WRITTEN_TO, Action
 from restow.endpoints.handlers.reviews import review
@@ -138,7 +138,7 @@ class App:
                     answer, slot_is_held = hold_slot(answer, slot), True
         except (asyncio.CancelledError, GeneratorExit):
             if self._audit is not None:
-                self._audit.given_up(context)
+                self._audit.abandoned(context)
             raise
         except Exception as error:  # noqa: BLE001 - the edge: whatever it is, it is answered
             answer = self._failed(context, error)
@@ -226,7 +226,7 @@ class App:
 
     def _impersonate(self, context: Context) -> None:
         """Do it as another, if that is wished for. Raises 400 or 403."""
-        options = options_of(context.request.headers)
+        options = requested_user(context.request.headers)
         if options is None:
             context.impersonator = None
             return

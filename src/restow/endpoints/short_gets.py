@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from restow.audit import AuditIds, Auditor
-from restow.audit.records import Noted
-from restow.authorization.authorizer import Authorizer, Lasting
+from restow.audit.records import GetEvents
+from restow.authorization.authorizer import Authorizer, CacheableAuthorizer
 from restow.endpoints.handlers.server import Server
 from restow.httpserver import Headers, RequestLine
 from restow.request.context import Sender
@@ -25,7 +25,7 @@ from restow.request.routes import Routes, ShortGet
 KNOWN_GETS_MAX: Final = 32
 """Of each connection. Who reads more objects again and again is asked for more often."""
 
-KnownGet: TypeAlias = "tuple[object, Noted | None]"
+KnownGet: TypeAlias = "tuple[object, GetEvents | None]"
 """In which epoch a get was found to be allowed, and what is written down of it."""
 
 
@@ -54,8 +54,8 @@ class ShortGets:
         self._caches = server.store.caches
         self._new_audit_line = audit_ids.line
         self._epoch = object()
-        self._is_lasting = isinstance(authorizer, Lasting)
-        if isinstance(authorizer, Lasting):
+        self._is_lasting = isinstance(authorizer, CacheableAuthorizer)
+        if isinstance(authorizer, CacheableAuthorizer):
             authorizer.listeners.append(self._forget)
         if audit is not None:
             audit.listeners.append(self._forget)
@@ -90,7 +90,7 @@ class ShortGets:
         short.tally.add(now - received_seconds)
         noted = known[1]
         if noted is not None and (audit := self._audit) is not None:
-            # As `Auditor.note_short` does, written out.
+            # As `Auditor.write_get` does, written out.
             level, received, complete = noted
             audit.levels[level] += 1
             if received is not None:
@@ -106,7 +106,7 @@ class ShortGets:
             return None
         noted = None
         if self._audit is not None:
-            noted = self._audit.short(short, headers, sender.user)
+            noted = self._audit.events_of_get(short, headers, sender.user)
             if noted is None:
                 return None  # there is more to write down than the short way knows
         known = self._epoch, noted

@@ -37,7 +37,7 @@ class Lines:
         self._stamps = Stamps(clock)
 
     def put(self, event: Event, own_bytes: int) -> None:
-        self.lines.append(self._stamps.together([event]))
+        self.lines.append(self._stamps.encode_events([event]))
 
     def events(self) -> list[dict[str, Any]]:
         assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in self.lines)
@@ -84,7 +84,7 @@ async def test_given_up() -> None:
     bench = Bench()
     context = bench.context("GET", f"{PODS}?watch=1")
     bench.auditor.begin(context)
-    bench.auditor.given_up(context)
+    bench.auditor.abandoned(context)
     events = bench.sink.events()
     assert [each["stage"] for each in events] == ["ResponseStarted", "ResponseComplete"]
     assert events[0]["responseStatus"]["message"] == "Connection closed early"
@@ -92,7 +92,7 @@ async def test_given_up() -> None:
     late.request.answer_by_seconds = 5.0
     bench.auditor.begin(late)
     await bench.clock.advance(5)
-    bench.auditor.given_up(late)
+    bench.auditor.abandoned(late)
     assert bench.sink.summary() == [("ResponseComplete", 504)]
 
 
@@ -213,4 +213,4 @@ def test_failure_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     bench.auditor.begin(context)
     bench.auditor.complete(context, HttpResponse(200))
     assert (bench.auditor.failures, bench.sink.lines) == (1, [])
-    assert "could not be written" in caplog.text
+    assert "cannot create the audit event" in caplog.text

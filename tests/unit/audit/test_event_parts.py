@@ -26,7 +26,7 @@ from restow.audit.event_parts import (
 from restow.audit.redaction import (
     URI_LENGTH_MAX,
     holds_secrets,
-    shown_uri,
+    redacted_uri,
     without_managed_fields,
 )
 from restow.httpserver import Headers, HttpRequest, Peer
@@ -167,7 +167,7 @@ def test_object() -> None:
 def test_annotations() -> None:
     """The end of an event has the decision and what others noted, or nothing."""
     assert annotations_part(is_allowed=None) == b"}\n"
-    found = annotations_part(is_allowed=False, reason="no", noted={"a/b": "c\n"})
+    found = annotations_part(is_allowed=False, reason="no", extra={"a/b": "c\n"})
     assert found.endswith(b"}\n")
     assert orjson.loads(found[len(b',"annotations":') : -2]) == {
         "authorization.k8s.io/decision": "forbid",
@@ -183,7 +183,7 @@ async def test_stamps() -> None:
 
     def found(received: float, now: float) -> list[str]:
         event = (parts_of(b"{", (b'"a":', b"1"), b"}"), b"", received, now)
-        return list(orjson.loads(stamps.together([event])).values())[1:]
+        return list(orjson.loads(stamps.encode_events([event])).values())[1:]
 
     assert found(0.0, 0.5) == ["2026-01-02T03:04:05.250000Z", "2026-01-02T03:04:05.750000Z"]
     assert found(0.5, 1.0) == ["2026-01-02T03:04:05.750000Z", "2026-01-02T03:04:06.250000Z"]
@@ -215,12 +215,12 @@ URIS = [
 @pytest.mark.parametrize(("path", "query", "shown"), URIS)
 def test_uri(path: str, query: str, shown: str) -> None:
     """Credentials in a query are not written, however they are hidden; the rest is."""
-    assert shown_uri(path, query) == shown
+    assert redacted_uri(path, query) == shown
 
 
 def test_long_uri() -> None:
     """A long path is cut."""
-    assert shown_uri("/" + "x" * 10_000, "") == "/" + "x" * (URI_LENGTH_MAX - 1) + "...TRUNCATED"
+    assert redacted_uri("/" + "x" * 10_000, "") == "/" + "x" * (URI_LENGTH_MAX - 1) + "...TRUNCATED"
 
 
 SECRETS = [

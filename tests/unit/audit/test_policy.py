@@ -23,7 +23,7 @@ from restow.audit.policy_file import (
     parse_policy,
     read_policy,
 )
-from restow.audit.records import KINDS_MAX, kind_of
+from restow.audit.records import KINDS_MAX, template_for
 from restow.request.context import ANONYMOUS, User
 from restow.request.request_info import parse_request
 
@@ -38,7 +38,7 @@ def policy_of(*rules: dict[str, Any], **fields: Any) -> AuditPolicy:
 
 def level_of(policy: AuditPolicy, method: str, target: str, user: User | None = JANE) -> str:
     info = parse_request(method, target)
-    return LEVEL_NAMES[kind_of(policy.rules_for(user), info).level]
+    return LEVEL_NAMES[template_for(policy.rules_for(user), info).level]
 
 
 # rule (without its level), method, target, whether it fits jane's request
@@ -197,7 +197,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"rules": [{"level": ["None"]}]}, "rules[0].level: "),
     ({"rules": [{**RULE, "user": ["x"]}]}, "rules[0].user: unknown field"),
     ({"rules": [{**RULE, "users": "x"}]}, "rules[0].users: must be a list"),
-    ({"rules": [{**RULE, "users": ["x", 1]}]}, "rules[0].users[1]: must be a text"),
+    ({"rules": [{**RULE, "users": ["x", 1]}]}, "rules[0].users[1]: must be a string"),
     ({"rules": [{**RULE, "omitStages": ["Nope"]}]}, "rules[0].omitStages[0]: allowed stages"),
     ({"rules": [RULE], "omitStages": ["Nope"]}, "omitStages[0]: allowed stages"),
     ({"rules": [RULE], "omitStages": "Panic"}, "omitStages: must be a list"),
@@ -260,5 +260,5 @@ def test_file(tmp_path: Path) -> None:
     file.write_text(text + "- level: Request\n")
     assert level_of(read_policy(file), "GET", PODS) == "None"
     file.write_text(text + "- level: Request\n  level: None\n")
-    with pytest.raises(PolicyError, match="given twice"):
+    with pytest.raises(PolicyError, match="duplicate field"):
         read_policy(file)

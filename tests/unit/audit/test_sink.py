@@ -108,7 +108,7 @@ def test_tidies(tmp_path: Path, rotation: Rotation, kept: list[str]) -> None:
     """Old files go by number and age; what is not the log's own stays."""
     make_backups(tmp_path)
     file = LogFile(str(tmp_path / "audit.log"), SimulatedClock(START), rotation)
-    file.tidy()
+    file.prune()
     file.close()
     names = [f"audit-{day}T00-00-00.000.log" for day in kept]
     others = ["audit-2026-13-99T00-00-00.000.log", "audit-mine.log", "audit.log"]
@@ -120,8 +120,8 @@ def test_compresses(tmp_path: Path) -> None:
     make_backups(tmp_path)
     rotation = Rotation(compress=True, backups_max=2)
     file = LogFile(str(tmp_path / "audit.log"), SimulatedClock(START), rotation)
-    file.tidy()
-    file.tidy()
+    file.prune()
+    file.prune()
     file.close()
     packed = tmp_path / "audit-2026-01-02T00-00-00.000.log.gz"
     assert gzip.decompress(packed.read_bytes()) == b"2026-01-02"
@@ -225,7 +225,7 @@ async def test_full_buffer(caplog: pytest.LogCaptureFixture) -> None:
     assert disk.lines == [b"1", b"2"]
     assert sink.written == 2
     assert [r.message for r in caplog.records if r.levelno >= logging.ERROR] == [
-        "the audit log is not written as fast as events come: some are lost"
+        "the audit log is written more slowly than events arrive: events are lost"
     ]
 
 
@@ -246,10 +246,10 @@ async def test_disk_refuses(caplog: pytest.LogCaptureFixture) -> None:
     assert (sink.written, sink.dropped_disk, disk.lines) == (2, 3, [b"2", b"3"])
     said = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
     assert said[0] == (
-        "the audit log cannot be written (ENOSPC, No space left on device): events are lost until"
-        " it can be"
+        "cannot write the audit log (ENOSPC, No space left on device): events are lost until it"
+        " can be written"
     )
-    assert said[1] == "the audit log is written again; 3 events are lost"
+    assert said[1] == "the audit log can be written again; 3 events were lost"
 
 
 def full_after(nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,7 +220,7 @@ def test_what_a_cluster_publishes_is_read(proxy: CertificateFiles) -> None:
     for broken in ("{", "{}", "[1]"):
         with pytest.raises(ValueError, match="requestheader-allowed-names"):
             read_trust({**data, "requestheader-allowed-names": broken})
-    with pytest.raises(ValueError, match="at least one header"):
+    with pytest.raises(ValueError, match="at least one username header"):
         read_trust({**data, "requestheader-username-headers": "[]"})
 
 

@@ -10,7 +10,7 @@ from restow.authentication.impersonation import (
     account_of,
     impersonated,
     is_requested,
-    options_of,
+    requested_user,
 )
 from restow.httpserver.request import Headers
 from restow.request.context import User
@@ -120,7 +120,7 @@ WISHES = {
 def test_each_part_of_a_wish_is_asked_for_by_itself(case: str) -> None:
     """All parts are asked in order, and the user has what was wished for and what follows."""
     lines, questions, user = WISHES[case]
-    requested = options_of(headers(*lines))
+    requested = requested_user(headers(*lines))
     assert requested is not None
     asked = Asked()
     assert impersonated(requested, by=ADMIN, authorizer=asked) == user
@@ -167,15 +167,15 @@ BAD_WISHES = {
 def test_what_cannot_be_understood_is_refused(case: str) -> None:
     """It is a 400, and never overlooked."""
     with pytest.raises(StatusError) as refused:
-        options_of(headers(*BAD_WISHES[case]))
+        requested_user(headers(*BAD_WISHES[case]))
     assert refused.value.code == 400
 
 
 def test_no_wish_is_none() -> None:
     """Without such headers, or with an empty name alone, it is the sender who asks."""
-    assert options_of(Headers([("accept", "*/*")])) is None
+    assert requested_user(Headers([("accept", "*/*")])) is None
     assert not is_requested(Headers([("accept", "*/*")]))
-    assert options_of(headers(("user", ""))) is None
+    assert requested_user(headers(("user", ""))) is None
     assert is_requested(headers(("user", "")))
 
 

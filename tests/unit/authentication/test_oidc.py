@@ -19,19 +19,19 @@ from restow.apimachinery.status_error import StatusError
 from restow.authentication import Authentication, TokenAuthenticator
 from restow.authentication.oidc import OidcAuthenticator
 from restow.authentication.oidc_config import (
+    ClaimMapping,
     ClaimMappings,
     ClaimRule,
     ExtraMapping,
     IssuerConfiguration,
     JwtAuthenticator,
-    Mapped,
     UserRule,
 )
 from restow.authentication.oidc_keys import (
-    ASK_AGAIN_SECONDS,
     DOCUMENT_BYTES_MAX,
     FETCH_SECONDS_MAX,
     FRESH_SECONDS,
+    MISS_FETCH_SECONDS_MIN,
     REFETCH_SECONDS,
 )
 from restow.httpserver.request import Headers, HttpRequest, Peer
@@ -52,7 +52,8 @@ from tests.unit.authentication.issuers import (
 
 AGAIN_MAX = 4
 NAMES = ClaimMappings(
-    username=Mapped(claim="sub", prefix="oidc:"), groups=Mapped(claim="groups", prefix="oidc:")
+    username=ClaimMapping(claim="sub", prefix="oidc:"),
+    groups=ClaimMapping(claim="groups", prefix="oidc:"),
 )
 
 
@@ -193,7 +194,7 @@ async def test_a_key_that_is_not_known_is_asked_for_but_not_often(world: World) 
     await world.user(world.token())
     world.issuer.rotate()
     assert await world.refused(world.token())  # too soon after the first
-    await world.clock.advance(ASK_AGAIN_SECONDS)
+    await world.clock.advance(MISS_FETCH_SECONDS_MIN)
     assert (await world.user(world.token())).name == "oidc:jane"
     assert world.issuer.asked == [DISCOVERY, JWKS] * 2
     for name in ("../../x", "k" * 200, "other"):
@@ -213,29 +214,29 @@ async def test_a_key_that_is_taken_back_is_good_for_nothing_after_a_while(world:
     while len(world.issuer.asked) < 4:
         await world.clock.settle()
     assert (await world.user(world.token())).name == "oidc:jane"
-    await world.clock.advance(ASK_AGAIN_SECONDS)
+    await world.clock.advance(MISS_FETCH_SECONDS_MIN)
     assert await world.refused(old)
 
 
 BAD_ISSUERS: dict[str, tuple[str, Callable[[FakeIssuer], Any], str]] = {
     "a redirect of the document": (
-        DISCOVERY, lambda it: redirect(f"{it.url}/else"), "has answered 302"),
-    "a redirect of the keys": (JWKS, lambda it: redirect(f"{it.url}/else"), "has answered 302"),
-    "an error": (JWKS, lambda _: json({}, code=500), "has answered 500"),
+        DISCOVERY, lambda it: redirect(f"{it.url}/else"), "returned status 302"),
+    "a redirect of the keys": (JWKS, lambda it: redirect(f"{it.url}/else"), "returned status 302"),
+    "an error": (JWKS, lambda _: json({}, code=500), "returned status 500"),
     "another issuer": (
         DISCOVERY, lambda it: json({"issuer": f"{it.url}/", "jwks_uri": f"{it.url}{JWKS}"}),
-        "that of another issuer"),
+        "names another issuer"),
     "keys without TLS": (
         DISCOVERY, lambda it: json({"issuer": it.url, "jwks_uri": "http://localhost/keys"}),
-        "names no jwks_uri"),
+        "has no https jwks_uri"),
     "a document too large": (
         DISCOVERY, lambda _: HttpResponse(200, b" " * (DOCUMENT_BYTES_MAX + 1)), "more than"),
-    "no JSON": (JWKS, lambda _: HttpResponse(200, b"{"), "no JSON object"),
-    "a list": (JWKS, lambda _: json([]), "no JSON object"),
-    "no keys": (JWKS, lambda _: json({"keys": []}), "none of its keys is good"),
+    "no JSON": (JWKS, lambda _: HttpResponse(200, b"{"), "did not return a JSON object"),
+    "a list": (JWKS, lambda _: json([]), "did not return a JSON object"),
+    "no keys": (JWKS, lambda _: json({"keys": []}), "none of its keys can be used"),
     "keys that are none": (JWKS, lambda _: json({"keys": [7, {}, {"kty": "oct", "k": "AA"}]}),
-        "none of its keys is good"),
-    "keys that are no list": (JWKS, lambda _: json({"keys": {}}), "holds no list of keys"),
+        "none of its keys can be used"),
+    "keys that are no list": (JWKS, lambda _: json({"keys": {}}), "has no list of keys"),
 }  # fmt: skip
 
 
@@ -254,7 +255,7 @@ async def test_an_issuer_that_misbehaves_is_told_and_its_tokens_are_401(
     with caplog.at_level(logging.DEBUG):
         assert await world.refused(token)
     assert "/else" not in world.issuer.asked
-    (trouble,) = world.issuers.troubles()
+    (trouble,) = world.issuers.fetch_failures()
     assert why in trouble[1]
     assert why in caplog.text
     assert token not in caplog.text
@@ -263,7 +264,7 @@ async def test_an_issuer_that_misbehaves_is_told_and_its_tokens_are_401(
     world.issuer.answers[path] = well
     await world.clock.advance(REFETCH_SECONDS)
     assert (await world.user(token)).name == "oidc:jane"
-    assert not list(world.issuers.troubles())
+    assert not list(world.issuers.fetch_failures())
 
 
 async def test_an_issuer_that_does_not_answer_holds_nobody_up_for_long(world: World) -> None:
@@ -300,9 +301,9 @@ async def test_tokens_of_others_are_not_looked_at(world: World) -> None:
 async def test_rules_and_expressions_decide(world: World) -> None:
     """Claims that are demanded, users that are not wanted, and names that are made."""
     mappings = ClaimMappings(
-        username=Mapped(expression="'x:' + claims.sub"),
-        groups=Mapped(expression="claims.?roles.orValue([]).map(each, 'r:' + each)"),
-        uid=Mapped(claim="sub"),
+        username=ClaimMapping(expression="'x:' + claims.sub"),
+        groups=ClaimMapping(expression="claims.?roles.orValue([]).map(each, 'r:' + each)"),
+        uid=ClaimMapping(claim="sub"),
         extra=(ExtraMapping(key="acme.io/big", value_expression="claims.n > 3 ? 'yes' : ''"),),
     )
     world.trust(
@@ -331,7 +332,7 @@ async def test_rules_and_expressions_decide(world: World) -> None:
 
 async def test_an_address_must_be_verified(world: World) -> None:
     """An email that its issuer does not vouch for names nobody."""
-    world.trust(ClaimMappings(username=Mapped(claim="email", prefix="")))
+    world.trust(ClaimMappings(username=ClaimMapping(claim="email", prefix="")))
     address = "jane@example.com"
     assert (await world.user(world.token(email=address))).name == address
     assert (await world.user(world.token(email=address, email_verified=True))).name == address
@@ -349,7 +350,7 @@ async def test_issuers_can_come_change_and_go(world: World) -> None:
     world.trust()
     assert (await world.user(token)).name == "oidc:jane"
     assert world.issuer.asked == [DISCOVERY, JWKS]
-    world.trust(ClaimMappings(username=Mapped(claim="sub", prefix="other:")))
+    world.trust(ClaimMappings(username=ClaimMapping(claim="sub", prefix="other:")))
     assert (await world.user(token)).name == "other:jane"
     world.issuers.take([])
     assert await world.refused(token)

@@ -79,13 +79,13 @@ def test_a_file_need_not_say_much() -> None:
 
 BAD: dict[str, tuple[bytes, str]] = {
     "no YAML": (b"a: [", "."),
-    "another kind": (b"{}", "no AuthenticationConfiguration"),
+    "another kind": (b"{}", "not an AuthenticationConfiguration"),
     "a key twice": (
-        config()[:-1] + b',"jwt":[]}', "said twice"),
+        config()[:-1] + b',"jwt":[]}', "duplicate fields"),
     "an unknown field": (config(jwt(foo=1)), r"unknown field `foo` - at `jwt\[0\]`"),
     "another type": (config(jwt(issuer=issuer(url=1))), r"at `jwt\[0\].issuer.url`"),
     "no issuer": (config({}), r"jwt\[0\].issuer.url: Required value"),
-    "no URL": (config(jwt(issuer=issuer(url="https://[x"))), "it is no URL"),
+    "no URL": (config(jwt(issuer=issuer(url="https://[x"))), "not a valid URL"),
     "a URL without TLS": (config(jwt(issuer=issuer(url="http://a"))), "scheme must be https"),
     "a URL with a password": (
         config(jwt(issuer=issuer(url="https://u:p@a"))), "must not contain a username"),
@@ -105,7 +105,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "another policy": (
         config(jwt(issuer=issuer(audienceMatchPolicy="All"))), "must be empty or MatchAny"),
     "no certificate": (
-        config(jwt(issuer=issuer(certificateAuthority="x"))), "holds no certificate"),
+        config(jwt(issuer=issuer(certificateAuthority="x"))), "contains no PEM certificate"),
     "an egress selector": (
         config(jwt(issuer=issuer(egressSelectorType="cluster"))), "egress selection"),
     "no name": (config(jwt(claimMappings={})), "username: Required value"),

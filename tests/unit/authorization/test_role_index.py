@@ -92,7 +92,7 @@ async def test_long_questions_are_not_remembered() -> None:
             defaults=[("clusterroles", "r", role()), ("clusterrolebindings", "b", binding())],
         )
         await found.start()
-        long = "x" * (decisions.ASKED_LENGTH_MAX + 1)
+        long = "x" * (decisions.KEY_LENGTH_MAX + 1)
         pods = RequestInfo(method="", path="", verb="get", is_resource=True, resource="pods")
         asked = [
             replace(pods, verb=long),
