@@ -166,7 +166,7 @@ class BlockingSink(_Counting):
         self._note(1 - lost, lost)
         if self._file.rotations != before:
             try:
-                self._tasks.spawn("tidy", asyncio.to_thread(_prune, self._file))
+                self._tasks.spawn("prune", asyncio.to_thread(_prune, self._file))
             except (TasksFull, TasksClosed):
                 logger.info("rotated audit logs are pruned at the next rotation")
 

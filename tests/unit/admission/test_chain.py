@@ -1,4 +1,4 @@
-"""Which plug-ins a write concerns is found once, and what one does to its copy stays with it."""
+"""The plug-ins that handle a write are cached, and each plug-in gets its own copy of the object."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def context_of(method: str = "POST", plural: str = "configmaps") -> Context:
 
 
 class Plugin:
-    """Is concerned with config maps, counts how often it was asked that, and spoils its copies."""
+    """Handles config maps, counts calls of `concerns`, and modifies its copies."""
 
     def __init__(self, answer: Object | None = None) -> None:
         self.questions = 0
@@ -59,17 +59,16 @@ class Plugin:
             attributes.old["spoilt"] = True
 
 
-def asked(chain: Chain, context: Context | None = None) -> RequestAdmission:
+def plugins_of(chain: Chain, context: Context | None = None) -> RequestAdmission:
     found = chain.for_request(context or context_of(), "CREATE")
     assert found is not None
     return found
 
 
-def test_a_write_that_concerns_nobody_is_looked_up_once(
+def test_plugins_are_cached_by_kind_of_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Plug-ins are asked again only when they say that something has changed, and what is
-    remembered has a limit."""
+    """`concerns` is called again only after `invalidate`, and the cache has a limit."""
     plugin = Plugin()
     chain = Chain([plugin], [plugin])
     for _ in range(3):
@@ -89,12 +88,12 @@ def test_a_write_that_concerns_nobody_is_looked_up_once(
     assert Chain().for_request(context_of(), "DELETE") is None
 
 
-async def test_nobody_sees_what_another_did_to_the_old_object() -> None:
-    """Each plug-in is given a copy of its own, in each of the two rounds."""
+async def test_each_plugin_gets_its_own_copy_of_the_old_object() -> None:
+    """Each plug-in gets its own copy of the old object, in both phases."""
     plugins = [Plugin(), Plugin()]
     chain = Chain(plugins, plugins)
     old = {**CONFIG_MAP, "data": {"x": "0"}}
-    found = asked(chain)
+    found = plugins_of(chain)
     obj = await found.mutate(CONFIG_MAP, old, is_dry_run=False)
     await found.review(obj, old, is_dry_run=True)
     assert obj is CONFIG_MAP
@@ -103,27 +102,29 @@ async def test_nobody_sees_what_another_did_to_the_old_object() -> None:
     assert [each.dry_run for each in plugins[0].seen] == [False, True]
 
 
-async def test_what_a_plug_in_makes_is_complete() -> None:
-    """The next one sees what the one before has made, without what its kind does not know."""
+async def test_the_object_of_a_plugin_is_validated() -> None:
+    """The next plug-in gets the validated object of the previous one, without unknown fields."""
     first = Plugin({**CONFIG_MAP, "data": {"x": "2"}, "unknown": 1})
     second = Plugin()
-    obj = await asked(Chain([first, second], [])).mutate(CONFIG_MAP, None, is_dry_run=False)
+    obj = await plugins_of(Chain([first, second], [])).mutate(CONFIG_MAP, None, is_dry_run=False)
     assert obj == {**CONFIG_MAP, "data": {"x": "2"}}
     assert second.seen[0].obj == obj
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         ({**CONFIG_MAP, "metadata": {"name": "b", "namespace": "default"}}, "metadata.name"),
         ({**CONFIG_MAP, "kind": "Secret"}, "kind"),
         ({**CONFIG_MAP, "data": 7}, "made the object invalid"),
     ],
 )
-async def test_what_a_plug_in_may_not_make(answer: Object, told: str) -> None:
-    """Another object, or one that is no good: the server is at fault, not the client."""
-    found = asked(Chain([Plugin(answer)], []))
-    with pytest.raises(StatusError, match=told) as caught:
+async def test_an_invalid_object_of_a_plugin_is_an_internal_error(
+    answer: Object, message: str
+) -> None:
+    """Returning another object or an invalid one is an internal error, not one of the client."""
+    found = plugins_of(Chain([Plugin(answer)], []))
+    with pytest.raises(StatusError, match=message) as caught:
         await found.mutate(CONFIG_MAP, None, is_dry_run=False)
     assert caught.value.code == 500
     with pytest.raises(StatusError, match="not supported"):

@@ -1,4 +1,4 @@
-"""Expressions that take long: they wait for their turn, and nobody waits for them."""
+"""Expensive expressions are evaluated in threads, with a fair queue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAIT_SECONDS = 10.0
 
 
 @pytest_asyncio.fixture
-async def dear() -> AsyncIterator[OffloadedEvaluations]:
+async def offloaded() -> AsyncIterator[OffloadedEvaluations]:
     made = OffloadedEvaluations(Runtime.system())
     yield made
     made.close()
@@ -58,7 +58,7 @@ ROOT = write_of("root", "system:masters")
 
 
 class Work:
-    """Some work in a thread that is done when it is told to be."""
+    """Work in a thread that blocks until `end` is called."""
 
     def __init__(self, log: list[str], name: str) -> None:
         self._log = log
@@ -80,16 +80,16 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_turns(dear: OffloadedEvaluations) -> None:
-    """Two at once, one of each user; masters first, then who has waited longest. A turn lasts until
-    the work is done, also when nobody waits for it any more."""
+async def test_slots_are_shared_fairly(offloaded: OffloadedEvaluations) -> None:
+    """Two evaluations run at once, one per user; `system:masters` come first, then the longest
+    waiting. A slot is held until the work is done, even if the request is cancelled."""
     log: list[str] = []
     names = ["alice", "alice-2", "bob", "carol", "root"]
     works = {name: Work(log, name) for name in names}
     writes = dict(zip(names, (ALICE, ALICE, BOB, CAROL, ROOT), strict=True))
     tasks = {}
     for name in names:
-        tasks[name] = asyncio.ensure_future(dear.run(works[name], writes[name]))
+        tasks[name] = asyncio.ensure_future(offloaded.run(works[name], writes[name]))
         await asyncio.sleep(0)
     await until(lambda: len(log) == 2)
     assert log == ["alice", "bob"]
@@ -106,40 +106,41 @@ async def test_turns(dear: OffloadedEvaluations) -> None:
         assert await tasks[name] == name
 
 
-async def test_time_is_over(dear: OffloadedEvaluations) -> None:
-    """Whoever waits longer than his request may last is told so, and so is who is served late; when
-    the server stops nothing is begun."""
+async def test_evaluations_end_at_the_deadline(offloaded: OffloadedEvaluations) -> None:
+    """A request past its deadline gets a timeout, also if the evaluation has succeeded; nothing
+    starts after `close`."""
     log: list[str] = []
     held, monotonic = Work(log, "held"), Runtime.system().clock.monotonic
     late = write_of("alice")
     by = late.context.request.answer_by_seconds = monotonic() + 0.05
-    first = asyncio.ensure_future(dear.run(held, late))
+    first = asyncio.ensure_future(offloaded.run(held, late))
     await until(lambda: bool(log))
     with pytest.raises(status.Timeout):
-        await dear.run(lambda: "never", late)
+        await offloaded.run(lambda: "never", late)
     await until(lambda: monotonic() > by)
     held.end()
     with pytest.raises(status.Timeout):
         await first
-    dear.close()
+    offloaded.close()
     with pytest.raises(status.ServiceUnavailable):
-        await dear.run(lambda: "never", BOB)
+        await offloaded.run(lambda: "never", BOB)
 
 
-async def test_questions_are_answered_on_the_loop(dear: OffloadedEvaluations) -> None:
-    """Whoever is asked from a thread answers on the loop; what it raises, the thread raises."""
+async def test_calls_from_a_thread_run_on_the_loop(offloaded: OffloadedEvaluations) -> None:
+    """A function called from a thread runs on the event loop, and its exception is raised in the
+    thread."""
     here = threading.get_ident()
 
-    def ask(question: str) -> int:
+    def thread_of(question: str) -> int:
         if not question:
             raise ValueError("no question")
         return threading.get_ident()
 
-    asked = called_on_loop(ask)
-    assert asked("a") == here
-    assert await dear.run(lambda: asked("a"), BOB) == here
+    call = called_on_loop(thread_of)
+    assert call("a") == here
+    assert await offloaded.run(lambda: call("a"), BOB) == here
     with pytest.raises(ValueError, match="no question"):
-        await dear.run(lambda: asked(""), BOB)
+        await offloaded.run(lambda: call(""), BOB)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +155,8 @@ async def test_questions_are_answered_on_the_loop(dear: OffloadedEvaluations) ->
     ],
 )
 def test_a_trial_changes_nothing(source: str, *, is_cheap: bool) -> None:
-    """What is tried, and perhaps begun anew, has the same outcome and cost as if it were not; to
-    ask for rights, which is dear by decree alone, ends no trial."""
+    """A trial on the loop changes neither outcome nor cost; authorization checks, whose cost is
+    only nominal, do not end a trial."""
     expression = Scope().compile(source)
     values = {"object": list(range(60)), "authorizer": AuthorizerValue(lambda _question: True)}
     cost_max = CALL_COST_MAX if "check" in source else 100_000

@@ -1,4 +1,4 @@
-"""What a policy says of a write, and what becomes of it, without a server."""
+"""Evaluation of policies and the effect of their results, without a server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from restow.registry.catalog import builtin_catalog
 from restow.request.context import ANONYMOUS, Context
 from restow.request.request_info import RequestInfo
 
-# To ask for rights is dear by decree, and takes no time.
+# Authorization checks have a high nominal cost, and take no time.
 DEAR = "[1, 2, 3].all(x, authorizer.path('/x').check('get').allowed())"
 VALUES: dict[str, Any] = {
     "object": {"data": {"x": "1"}},
@@ -44,8 +44,8 @@ def must(expression: str, **more: Any) -> dict[str, Any]:
     return {"expression": expression, **more}
 
 
-def said(policy: CompiledPolicy, **values: Any) -> PolicyVerdict:
-    """What a policy says in the end."""
+def verdict_of(policy: CompiledPolicy, **values: Any) -> PolicyVerdict:
+    """Evaluate a policy and return the verdict."""
     steps = evaluate(policy, {**VALUES, **values})
     outcome: EvaluationOutcome | None = None
     while True:
@@ -56,16 +56,16 @@ def said(policy: CompiledPolicy, **values: Any) -> PolicyVerdict:
             return end.value  # type: ignore[no-any-return]
 
 
-def test_true_says_nothing() -> None:
-    """A policy whose validations hold denies nothing and notes what it was told to."""
+def test_true_validations_deny_nothing() -> None:
+    """A policy whose validations are true denies nothing and returns its audit annotations."""
     note = {"key": "k", "valueExpression": "' x is ' + object.data.x"}
     empty = {"key": "e", "valueExpression": "''"}
     policy = made(validations=[must("object.data.x == '1'")], auditAnnotations=[note, empty])
-    assert said(policy) == ([], [("k", "x is 1")], [])
+    assert verdict_of(policy) == ([], [("k", "x is 1")], [])
 
 
 def test_denials_keep_the_order_of_validations() -> None:
-    """What fails to evaluate and what is not true stand in the order they were written in."""
+    """Denials and evaluation errors are in the order of the validations."""
     policy = made(
         validations=[
             must("object.data.x == '2'", message="a", reason="Forbidden"),
@@ -74,21 +74,22 @@ def test_denials_keep_the_order_of_validations() -> None:
             must("object.data.x == '3'", messageExpression="'is ' + object.data.x"),
         ]
     )
-    assert said(policy).denials == [
+    assert verdict_of(policy).denials == [
         Denial(0, "a", "Forbidden"),
         Denial(1, "expression 'object.nope == 1' resulted in error: no such key: nope"),
         Denial(3, "is 1", "Invalid"),
     ]
 
 
-def test_failing_open_forgives_errors_alone() -> None:
-    """What is not true is a denial all the same; an error is none, nor is a dear expression."""
+def test_failure_policy_ignore_applies_to_errors_only() -> None:
+    """With failurePolicy Ignore a false validation is a denial; an error or an exceeded budget is
+    not."""
     policy = made(
         failurePolicy="Ignore",
         validations=[must("object.nope == 1"), must("false", message="no"), must(DEAR)],
         auditAnnotations=[{"key": "k", "valueExpression": "object.nope + ''"}],
     )
-    assert said(policy) == ([Denial(1, "no", "Invalid")], [], [])
+    assert verdict_of(policy) == ([Denial(1, "no", "Invalid")], [], [])
 
 
 @pytest.mark.parametrize(
@@ -103,27 +104,27 @@ def test_failing_open_forgives_errors_alone() -> None:
     ],
 )
 def test_messages(expression: str, message: str) -> None:
-    """A message that is none gives way to the text; messages cannot ask for rights."""
+    """An invalid messageExpression falls back to `message`; it cannot use the authorizer."""
     asked = {"name": "asked", "expression": "authorizer.path('/x').check('get').allowed()"}
     policy = made(
         variables=[asked],
         validations=[must("!variables.asked", message="fallback", messageExpression=expression)],
     )
-    assert said(policy).denials == [Denial(0, message, "Invalid")]
+    assert verdict_of(policy).denials == [Denial(0, message, "Invalid")]
 
 
 def test_the_budget_of_a_policy() -> None:
-    """When all is spent no further expression is run, and that is a denial."""
+    """When the budget is used up no further expression is evaluated, and the write is denied."""
     policy = made(validations=[must(DEAR) for _ in range(12)])
-    [denial] = said(policy).denials
+    [denial] = verdict_of(policy).denials
     assert "running out of cost budget" in denial.message
     conditions = [{"name": f"c{n}", "expression": DEAR} for n in range(4)]
-    [denial] = said(made(matchConditions=conditions, validations=[must("false")])).denials
+    [denial] = verdict_of(made(matchConditions=conditions, validations=[must("false")])).denials
     assert "running out of cost budget" in denial.message
 
 
-def test_dear_expressions_are_told_of_one_by_one() -> None:
-    """Between two of them others can get their turn."""
+def test_steps_are_yielded_after_each_expression() -> None:
+    """The generator yields after each expensive expression."""
     policy = made(validations=[must(DEAR), must("true"), must(DEAR)])
     costs = list(evaluate(policy, VALUES))
     assert [not isinstance(cost, NeedsOffload) and cost >= CALL_COST_MAX for cost in costs] == [
@@ -133,8 +134,8 @@ def test_dear_expressions_are_told_of_one_by_one() -> None:
     ]
 
 
-def test_variables_are_made_once_and_never_from_themselves() -> None:
-    """A variable counts once in the cost; one that names itself is an error, and no endless one."""
+def test_variables_are_evaluated_once() -> None:
+    """The cost of a variable counts once; one that refers to itself is an error."""
     policy = made(
         variables=[
             {"name": "a", "expression": "object.data.x"},
@@ -142,27 +143,27 @@ def test_variables_are_made_once_and_never_from_themselves() -> None:
         ],
         validations=[must("variables.a == '12'")],
     )
-    [denial] = said(policy).denials
+    [denial] = verdict_of(policy).denials
     assert "is made from itself" in denial.message
 
 
 class _Bug:
-    """A value that no JSON has."""
+    """A value that is not JSON."""
 
     def __getitem__(self, name: str) -> Any:
         raise RuntimeError(name)
 
 
-def test_a_bug_of_ours_is_an_error_of_the_expression() -> None:
-    """Whatever goes wrong inside is judged by the failure policy, and is no 500."""
-    [denial] = said(made(validations=[must("object.x == 1")]), object=_Bug()).denials
+def test_an_internal_error_follows_the_failure_policy() -> None:
+    """An internal error during evaluation follows the failure policy and is not a 500."""
+    [denial] = verdict_of(made(validations=[must("object.x == 1")]), object=_Bug()).denials
     assert denial.message.endswith("resulted in error: internal error: RuntimeError")
     ignoring = made(validations=[must("object.x == 1")], failurePolicy="Ignore")
-    assert said(ignoring, object=_Bug()).denials == []
+    assert verdict_of(ignoring, object=_Bug()).denials == []
 
 
-def test_what_cannot_be_read_is_kept_as_an_error() -> None:
-    """Selectors and references that are none make a policy or binding unusable, not absent."""
+def test_an_invalid_policy_or_binding_is_an_error() -> None:
+    """An invalid selector or paramRef makes a policy or binding unusable instead of ignored."""
     bad = {"matchLabels": {"a": 1}}
     policy = made(matchConstraints={"objectSelector": bad}, paramKind={"apiVersion": "a/b/c"})
     assert policy.error
@@ -202,8 +203,8 @@ def _binding(name: str, *actions: str) -> PolicyBinding:
     return read_binding({"metadata": {"name": name}, "spec": spec})
 
 
-def test_notes_for_the_audit_log() -> None:
-    """Failures are noted as JSON, and what bindings say of one key is put together."""
+def test_audit_annotations() -> None:
+    """Audit failures are annotated as JSON, and annotations of all bindings are joined by key."""
     context = _context()
     result, policy = PolicyResult(_attributes(context)), made()
     result.add(
@@ -226,7 +227,7 @@ def test_notes_for_the_audit_log() -> None:
 
 
 def test_many_failures_are_still_json() -> None:
-    """What does not fit into a note is left out whole."""
+    """Failures that exceed the limit of an annotation are omitted as a whole."""
     context = _context()
     result, policy = PolicyResult(_attributes(context)), made()
     for number in range(100):
@@ -238,8 +239,8 @@ def test_many_failures_are_still_json() -> None:
     assert 0 < len(orjson.loads(text)) < 100
 
 
-def test_a_note_that_fails_denies_whatever_the_binding_says() -> None:
-    """What was to be noted and cannot be is a refusal, even where denials only warn."""
+def test_a_failed_audit_annotation_denies_the_write() -> None:
+    """A failed audit annotation denies the write, even if the bindings only warn."""
     result = PolicyResult(_attributes(_context()))
     result.add(made(), _binding("b", "Warn"), PolicyVerdict([], [], ["broken"]))
     with pytest.raises(StatusError) as caught:

@@ -1,4 +1,4 @@
-"""What is noted in the audit log of policies that were not kept to."""
+"""Audit annotations of failed validations."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from restow.request.request_info import parse_request
 
 @pytest.mark.parametrize("message", ["short", "x" * 5_000, "\x01" * 5_000, "é" * 5_000])
 @pytest.mark.parametrize("count", [1, 60])
-def test_notes_are_whole(message: str, count: int) -> None:
-    """However long messages are and however many, a note is JSON that names a policy."""
+def test_annotations_are_valid_json(message: str, count: int) -> None:
+    """However many and long the failures are, the annotation is valid JSON and names a policy."""
     request = HttpRequest("POST", "/api/v1/pods", "", Headers([]), b"", Peer(1), 0.0)
     context = Context(request, parse_request("POST", "/api/v1/pods"))
     _annotate_failures(context, [{"message": message, "policy": "p" * 253}] * count)

@@ -1,5 +1,4 @@
-"""Ways to webhooks: by a URL and by a Service, within a deadline, and no more bytes than there may
-be."""
+"""Connections to webhooks: by URL and by Service, with deadlines and a limit on answers."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ QUESTION = b'{"apiVersion":"admission.k8s.io/v1","request":{"uid":"u"}}'
 
 
 class Places:
-    """A Service, if it has a port."""
+    """A Service with one endpoint, or without endpoints for port 0."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -57,8 +56,8 @@ def service_of(webhook: AdmissionWebhook) -> HookClient:
     return HookClient.of({**webhook.client_config(), "url": None, "service": service})
 
 
-async def test_both_ways(webhook: AdmissionWebhook, calls: HookCalls) -> None:
-    """Connections are kept; a Service is known by its name, wherever it is."""
+async def test_url_and_service(webhook: AdmissionWebhook, calls: HookCalls) -> None:
+    """Connections are reused; a Service is addressed by its DNS name."""
     by_url = HookClient.of(webhook.client_config("/by/url"))
     for client in (by_url, by_url, service_of(webhook), service_of(webhook)):
         body = await calls.post(client, QUESTION, seconds_max=5, user=ALICE)
@@ -75,8 +74,8 @@ async def test_both_ways(webhook: AdmissionWebhook, calls: HookCalls) -> None:
 async def test_what_fails(
     webhook: AdmissionWebhook, calls: HookCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer that is too long or too late, a Service that is not there, a URL that is none: all
-    of it is a failed call with a reason, and none says what the webhook said."""
+    """An answer that is too long or late, a missing Service and an invalid URL are failed calls,
+    whose messages do not contain the answer."""
     client = HookClient.of(webhook.client_config())
     hanging = asyncio.Event()
 
@@ -106,14 +105,14 @@ async def test_what_fails(
 
 
 async def test_link_local_addresses_are_refused(calls: HookCalls) -> None:
-    """Where a cloud keeps the credentials of a machine there is no webhook."""
+    """Link-local addresses, which serve credentials in clouds, are refused."""
     client = HookClient.of({"url": "https://169.254.169.254/latest"})
     with pytest.raises(WebhookCallFailed, match="where no backend may be"):
         await calls.post(client, QUESTION, seconds_max=5, user=ALICE)
 
 
 class Held:
-    """A webhook that answers when it is told to."""
+    """A webhook whose answers are held until `let_go`."""
 
     def __init__(self, webhook: AdmissionWebhook) -> None:
         self._webhook = webhook
@@ -128,8 +127,8 @@ class Held:
         for _ in range(count):
             self._turns.put_nowait(None)
 
-    async def asked(self, count: int) -> None:
-        """Wait until it was asked so often."""
+    async def wait_for_calls(self, count: int) -> None:
+        """Wait until the webhook has received so many calls."""
         async with asyncio.timeout(10):
             while len(self._webhook.requests) < count:  # noqa: ASYNC110  (there is no event)
                 await asyncio.sleep(0.002)
@@ -137,7 +136,7 @@ class Held:
 
 @pytest_asyncio.fixture
 async def few(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HookCalls]:
-    """Ways on which two calls may be under way, and one of masters besides."""
+    """Connections with a limit of two calls, and one more for `system:masters`."""
     monkeypatch.setattr(webhooks_transport, "CALLS_MAX", 2)
     made = HookCalls(Places(0), Runtime.system(), limits=BackendLimits(requests_max=3))
     yield made
@@ -149,13 +148,15 @@ def ask(calls: HookCalls, client: HookClient, user: User, **times: float) -> asy
     return asyncio.ensure_future(posted)
 
 
-async def test_our_own_limit_is_no_failure(webhook: AdmissionWebhook, few: HookCalls) -> None:
-    """A call too many waits its turn and is then asked; one that waits too long is a 429, and one
-    whose client wants no longer a 504: none is a failed call, which some webhooks may be."""
+async def test_the_own_limit_is_not_a_webhook_failure(
+    webhook: AdmissionWebhook, few: HookCalls
+) -> None:
+    """A call over the limit waits for a slot; one that waits too long gets a 429, one past the
+    request's deadline a 504: neither counts as a failure of the webhook."""
     held = Held(webhook)
     client = HookClient.of(webhook.client_config())
     first = [ask(few, client, ALICE) for _ in range(2)]
-    await held.asked(2)
+    await held.wait_for_calls(2)
     with pytest.raises(status.TooManyRequests) as refused:
         await ask(few, client, ALICE, seconds_max=0.02)
     assert refused.value.retry_after_seconds == 1
@@ -172,56 +173,56 @@ async def test_our_own_limit_is_no_failure(webhook: AdmissionWebhook, few: HookC
     assert len(webhook.requests) == 3
 
 
-async def test_users_take_turns(webhook: AdmissionWebhook, few: HookCalls) -> None:
-    """Who holds nothing comes before who was there first and holds all; masters do not wait, but
-    for them too there is an end."""
+async def test_slots_are_shared_between_users(webhook: AdmissionWebhook, few: HookCalls) -> None:
+    """A user without a slot comes before a user who holds all slots; `system:masters` have their
+    own limit."""
     held = Held(webhook)
     client = HookClient.of(webhook.client_config())
     flood = [ask(few, client, ALICE) for _ in range(6)]
-    await held.asked(2)
+    await held.wait_for_calls(2)
     good = ask(few, client, BOB)
     master = ask(few, client, MASTER)
-    await held.asked(3)
+    await held.wait_for_calls(3)
     with pytest.raises(status.TooManyRequests):
         await ask(few, client, MASTER)
     held.let_go(3)
     await master
-    await held.asked(5)
-    held.let_go(2)  # one of the flood, and the good one
+    await held.wait_for_calls(5)
+    held.let_go(2)  # one call of alice, and that of bob
     await good
     assert sum(each.done() for each in flood) <= 3
     held.let_go(3)
     await asyncio.gather(*flood)
 
 
-async def test_calls_outlive_their_configuration(webhook: AdmissionWebhook, few: HookCalls) -> None:
-    """Who was asked, or waits to ask, when a configuration is taken away gets his answer."""
+async def test_calls_complete_after_their_configuration_is_deleted(
+    webhook: AdmissionWebhook, few: HookCalls
+) -> None:
+    """Calls in flight and queued calls complete after their configuration is deleted."""
     held = Held(webhook)
     client = HookClient.of(webhook.client_config())
-    asked = [ask(few, client, ALICE) for _ in range(3)]
-    await held.asked(2)
+    wait_for_calls = [ask(few, client, ALICE) for _ in range(3)]
+    await held.wait_for_calls(2)
     few.keep([])
     held.let_go(3)
-    for each in asked:
+    for each in wait_for_calls:
         assert b"true" in await each
-    assert webhook.connections == 2  # also the last one was on a connection of before
+    assert webhook.connections == 2  # the last call reused a connection
     again = ask(few, client, ALICE)
     held.let_go()
     await again
     assert webhook.connections == 3
 
 
-async def test_a_stopping_server_fails_no_webhook(
-    webhook: AdmissionWebhook, few: HookCalls
-) -> None:
-    """What is under way, or waits, when the server stops is a 503: no webhook is left out."""
+async def test_stopping_is_not_a_webhook_failure(webhook: AdmissionWebhook, few: HookCalls) -> None:
+    """Calls in flight or queued when the server stops get a 503, and the webhook is not skipped."""
     held = Held(webhook)
     client = HookClient.of(webhook.client_config())
-    asked = [ask(few, client, ALICE) for _ in range(3)]
-    await held.asked(2)
+    wait_for_calls = [ask(few, client, ALICE) for _ in range(3)]
+    await held.wait_for_calls(2)
     await few.close()
     await webhook.stop()
-    for each in asked:
+    for each in wait_for_calls:
         with pytest.raises(status.ServiceUnavailable) as refused:
             await each
         assert refused.value.retry_after_seconds == 1

@@ -1,4 +1,4 @@
-"""Events of requests that do not go as usual: unforeseen errors, clients that leave, notes."""
+"""Audit events of unusual requests: internal errors, disconnected clients, annotations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PODS = "/api/v1/namespaces/a/pods"
 
 
 class Lines:
-    """A sink that keeps what it gets."""
+    """A sink that keeps its events."""
 
     def __init__(self, clock: Clock) -> None:
         self.lines: list[bytes] = []
@@ -49,7 +49,7 @@ class Lines:
 
 
 class Bench:
-    """An auditor, its clock, and what it has written."""
+    """An auditor, its clock, and the events it has written."""
 
     def __init__(self, level: str = "Metadata") -> None:
         rules = [{"level": level, "omitStages": ["RequestReceived"]}]
@@ -69,7 +69,7 @@ class Bench:
 
 
 def test_panic() -> None:
-    """An error that nobody expected is a stage of its own."""
+    """An internal error has the stage Panic."""
     bench = Bench()
     context = bench.context("GET", PODS)
     bench.auditor.begin(context)
@@ -79,8 +79,8 @@ def test_panic() -> None:
     assert (event["stage"], event["responseStatus"]["code"]) == ("Panic", 500)
 
 
-async def test_given_up() -> None:
-    """Who leaves early, and what takes too long, is noted as Kubernetes does."""
+async def test_abandoned_requests() -> None:
+    """A disconnected client and a timeout are recorded as in Kubernetes."""
     bench = Bench()
     context = bench.context("GET", f"{PODS}?watch=1")
     bench.auditor.begin(context)
@@ -96,8 +96,8 @@ async def test_given_up() -> None:
     assert bench.sink.summary() == [("ResponseComplete", 504)]
 
 
-def test_notes() -> None:
-    """What others note of a request stands beside the decision and its reason."""
+def test_annotations() -> None:
+    """Annotations of other components are beside the authorization decision and its reason."""
     bench = Bench()
 
     def reason(user: User, _info: RequestInfo) -> str:
@@ -117,7 +117,7 @@ def test_notes() -> None:
 
 
 class Channel:
-    """A connection, as a stream sees it."""
+    """The end of a connection, as a stream uses it."""
 
     def stream_overfull(self) -> bool:
         return False
@@ -132,8 +132,8 @@ def writer_of() -> StreamWriter:
 
 
 def test_streams() -> None:
-    """The end of a stream is noted once: by its producer, by its client, at once, or never taken;
-    and others who wait for the end are told, too."""
+    """The end of a stream is recorded once, whether the producer or the client ends it, it ends
+    immediately, or is never started; other end callbacks are called too."""
     bench = Bench()
 
     def begun(stream: PushStream) -> None:
@@ -177,7 +177,7 @@ def test_streams() -> None:
 
 
 def test_long_list() -> None:
-    """A list that is sent in pieces is complete when it begins; its content is left out."""
+    """A list that is sent in pieces is recorded when it begins, without its content."""
     bench = Bench("RequestResponse")
     context = bench.context("GET", PODS)
     bench.auditor.begin(context)
@@ -191,7 +191,7 @@ def test_long_list() -> None:
     "body", [b"{", b"\xff", b"[" * 5000, b'"\\ud800"', b'{"a":1e999}', b'{"a":\n1}', b"null"]
 )
 def test_odd_bodies(body: bytes) -> None:
-    """A body that is no object makes no event worse than without it, and never two lines."""
+    """An invalid body does not break the event or add a line."""
     bench = Bench("RequestResponse")
     context = bench.context("POST", PODS, body)
     bench.auditor.begin(context)
@@ -202,7 +202,7 @@ def test_odd_bodies(body: bytes) -> None:
 
 
 def test_failure_is_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """An event that cannot be made is counted and logged, and the request knows nothing of it."""
+    """An event that cannot be created is counted and logged; the request is not affected."""
     bench = Bench()
 
     def broken(_user: User, _info: RequestInfo) -> str:

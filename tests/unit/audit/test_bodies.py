@@ -1,4 +1,4 @@
-"""What of requests and answers is put into an event."""
+"""Bodies of requests and answers in events."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from restow.request.responses import JSON_HEADERS
 PIECE = b"x" * OBJECT_BYTES_MAX
 
 
-def test_a_long_list_is_left_out_without_a_copy() -> None:
-    """An answer in many pieces is left out by its length: nobody waits until it is put together."""
+def test_a_long_list_is_omitted_without_a_copy() -> None:
+    """An answer in many pieces is omitted based on its length, without joining the pieces."""
     answer = HttpResponse(200, [PIECE] * 64, JSON_HEADERS)
     tracemalloc.start()
     try:
@@ -28,7 +28,7 @@ def test_a_long_list_is_left_out_without_a_copy() -> None:
 
 
 def test_an_answer_in_pieces() -> None:
-    """A short answer in pieces is written down whole, and so is the status of a refusal."""
+    """A short answer in pieces is recorded completely, and so is the status of an error."""
     sent = {"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}
     text = orjson.dumps(sent)
     answer = HttpResponse(409, [text[:9], text[9:]], JSON_HEADERS)

@@ -1,4 +1,4 @@
-"""The parts of events: ids, addresses, times, and what is never written."""
+"""The parts of events: audit IDs, addresses, times, and redaction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def request_of(*lines: tuple[str, str]) -> HttpRequest:
 
 
 def test_own_ids() -> None:
-    """Ids are UUIDs, each another one, and those of two servers have nothing in common."""
+    """Audit IDs are unique UUIDs, also across servers."""
     made = [AuditIds(Runtime.simulated(seed).ids) for seed in (1, 2)]
     lines = [ids.line() for ids in made for _ in range(5000)]
     assert len(set(lines)) == 10_000
@@ -54,7 +54,7 @@ def test_own_ids() -> None:
 
 @pytest.mark.parametrize("said", ["a", "0" * 64, 'a"b\\c', "!~"])
 def test_echoed(said: str) -> None:
-    """An id that a client brings is kept as it is, and is one text in the log."""
+    """An audit ID from the client is kept, and is one JSON string in the log."""
     line = AuditIds(Runtime.simulated(1).ids).line_for(request_of(("audit-id", said)))
     assert line == b"Audit-Id: %b\r\n" % said.encode()
     assert orjson.loads(b'"%b"' % id_in(quoted_line(line))) == said
@@ -62,20 +62,20 @@ def test_echoed(said: str) -> None:
 
 @pytest.mark.parametrize("said", ["", "a b", "a\tb", "\x01", "ä", "\x7f", "a\r\nX: y"])
 def test_not_echoed(said: str) -> None:
-    """What could be more than an id is not echoed: the request gets one of the server's."""
+    """A client value that is not a plain ID is replaced by an ID of the server."""
     line = AuditIds(Runtime.simulated(1).ids).line_for(request_of(("audit-id", said)))
     assert UUID.fullmatch(id_in(line).decode())
 
 
-def test_long_id_is_cut() -> None:
-    """An id has at most 64 characters."""
+def test_a_long_id_is_truncated() -> None:
+    """An audit ID has at most 64 characters."""
     line = AuditIds(Runtime.simulated(1).ids).line_for(request_of(("audit-id", "x" * 65)))
     assert id_in(line) == b"x" * 64
 
 
 @given(st.text(st.characters(codec=None)) | st.dictionaries(st.text(), st.text()))
 def test_encoded_in_one_line(value: Any) -> None:
-    """Whatever a text holds, it is ASCII without a control character, and comes back the same."""
+    """Any string is encoded as ASCII without control characters, and decodes to the same value."""
     found = encode(value)
     assert re.fullmatch(rb"[ -\x7f]*", found)
     if not isinstance(value, str) or not re.search("[\ud800-\udfff]", value):
@@ -83,7 +83,7 @@ def test_encoded_in_one_line(value: Any) -> None:
 
 
 def test_too_deep_to_encode() -> None:
-    """A value that is nested too deeply is refused, not an end of the process."""
+    """Too deep nesting raises an error."""
     value: Any = []
     for _ in range(500):
         value = [value]
@@ -110,12 +110,12 @@ ADDRESSES = [
 
 @pytest.mark.parametrize(("lines", "wanted"), ADDRESSES)
 def test_addresses(lines: tuple[tuple[str, str], ...], wanted: list[str]) -> None:
-    """Addresses come from the proxies' headers and end with the one that was seen."""
+    """Addresses come from the proxy headers and end with that of the connection."""
     assert source_addresses(Headers(lines), "10.0.0.1") == wanted
 
 
 def test_addresses_are_bounded() -> None:
-    """A client cannot fill the log with addresses; the nearest ones are kept."""
+    """The number of addresses is limited; the nearest ones are kept."""
     said = ", ".join(f"1.1.{n // 250}.{n % 250}" for n in range(1000))
     found = source_addresses(Headers([("x-forwarded-for", said)]), "10.0.0.1")
     assert len(found) == 17
@@ -123,7 +123,7 @@ def test_addresses_are_bounded() -> None:
 
 
 def test_agent() -> None:
-    """A long agent is cut, as in Kubernetes; none is left out."""
+    """A long user agent is truncated, as in Kubernetes; a missing one is omitted."""
     long = origin_part(Headers([("user-agent", "x" * 2000)]), Peer(1, address="::1"))
     found = orjson.loads(b"{%b}" % long[1:])
     assert found == {
@@ -134,7 +134,7 @@ def test_agent() -> None:
 
 
 def test_user() -> None:
-    """A user is written with what is known of it, and nobody as nothing."""
+    """A user is encoded with the fields that are set; an unknown user is empty."""
     user = User("jane", ("a", "b"), "u1", (("k", ("v", "w")),))
     assert orjson.loads(user_part(user)) == {
         "username": "jane",
@@ -147,7 +147,7 @@ def test_user() -> None:
 
 
 def test_object() -> None:
-    """An object is named by what the path and the body say of it, without empty fields."""
+    """The objectRef has the fields of path and body, without empty ones."""
     info = parse_request("PUT", "/apis/apps/v1/namespaces/a/deployments/d/scale")
     assert orjson.loads(About(info).part(info.name, "u", "7")[13:]) == {
         "resource": "deployments",
@@ -165,7 +165,7 @@ def test_object() -> None:
 
 
 def test_annotations() -> None:
-    """The end of an event has the decision and what others noted, or nothing."""
+    """Annotations contain the decision and additional ones, or are omitted."""
     assert annotations_part(is_allowed=None) == b"}\n"
     found = annotations_part(is_allowed=False, reason="no", extra={"a/b": "c\n"})
     assert found.endswith(b"}\n")
@@ -177,7 +177,7 @@ def test_annotations() -> None:
 
 
 async def test_stamps() -> None:
-    """Times have microseconds, also across seconds, and follow the time of day."""
+    """Times have microseconds, also across seconds, and follow the wall clock."""
     clock = SimulatedClock(datetime(2026, 1, 2, 3, 4, 5, 250_000, tzinfo=UTC))
     stamps = Stamps(clock)
 
@@ -214,12 +214,12 @@ URIS = [
 
 @pytest.mark.parametrize(("path", "query", "shown"), URIS)
 def test_uri(path: str, query: str, shown: str) -> None:
-    """Credentials in a query are not written, however they are hidden; the rest is."""
+    """Credentials in a query are redacted, also if they are escaped; the rest is kept."""
     assert redacted_uri(path, query) == shown
 
 
 def test_long_uri() -> None:
-    """A long path is cut."""
+    """A long path is truncated."""
     assert redacted_uri("/" + "x" * 10_000, "") == "/" + "x" * (URI_LENGTH_MAX - 1) + "...TRUNCATED"
 
 
@@ -236,12 +236,12 @@ SECRETS = [
 
 @pytest.mark.parametrize(("path", "wanted"), SECRETS)
 def test_secret(path: str, wanted: bool) -> None:
-    """Secrets, token reviews and token requests hold what is not for a log."""
+    """Secrets, token reviews and token requests count as secret."""
     assert holds_secrets(parse_request("POST", path)) is wanted
 
 
 def test_managed_fields() -> None:
-    """Managed fields are left out of objects, lists and tables; what was given is not changed."""
+    """Managed fields are removed from objects, lists and tables, without changing the input."""
     obj: dict[str, Any] = {"metadata": {"name": "x", "managedFields": [1]}, "data": {"a": "b"}}
     plain = {"metadata": {"name": "x"}, "data": {"a": "b"}}
     before = orjson.dumps(obj)

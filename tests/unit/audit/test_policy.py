@@ -1,4 +1,4 @@
-"""Policies: which rule fits which request, and which files are refused."""
+"""Audit policies: matching of rules, and invalid files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def level_of(policy: AuditPolicy, method: str, target: str, user: User | None = 
     return LEVEL_NAMES[template_for(policy.rules_for(user), info).level]
 
 
-# rule (without its level), method, target, whether it fits jane's request
+# rule (without its level), method, target, whether it matches jane's request
 MATCHES: list[tuple[dict[str, Any], str, str, bool]] = [
     ({}, "GET", PODS, True),
     ({}, "GET", "/version", True),
@@ -88,17 +88,17 @@ MATCHES: list[tuple[dict[str, Any], str, str, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "method", "target", "fits"), MATCHES)
-def test_rule(rule: dict[str, Any], method: str, target: str, fits: bool) -> None:
-    """A rule fits the requests that all of its fields fit, as in Kubernetes."""
+@pytest.mark.parametrize(("rule", "method", "target", "matches"), MATCHES)
+def test_rule(rule: dict[str, Any], method: str, target: str, matches: bool) -> None:
+    """A rule matches requests that match all of its fields, as in Kubernetes."""
     policy = policy_of({"level": "Request", **rule})
-    wanted = "Request" if fits else "None"
+    wanted = "Request" if matches else "None"
     assert level_of(policy, method, target) == wanted
-    assert level_of(policy, method, target) == wanted  # from memory
+    assert level_of(policy, method, target) == wanted  # from the cache
 
 
-def test_first_rule_counts() -> None:
-    """Of several rules that fit, the first one decides; of none, nothing is written."""
+def test_the_first_matching_rule_applies() -> None:
+    """The first matching rule applies; without one, nothing is recorded."""
     policy = policy_of(
         {"level": "None", "users": ["jane"]},
         {"level": "RequestResponse", "verbs": ["list"]},
@@ -111,8 +111,8 @@ def test_first_rule_counts() -> None:
     assert level_of(policy, "DELETE", f"{PODS}/x", john) == "None"
 
 
-def test_nobody() -> None:
-    """Rules for users do not fit those who could not show who they are."""
+def test_unauthenticated_requests() -> None:
+    """Rules for users do not match unauthenticated requests."""
     policy = policy_of(
         {"level": "Request", "users": ["system:anonymous"]},
         {"level": "Request", "userGroups": ["system:unauthenticated"]},
@@ -123,7 +123,7 @@ def test_nobody() -> None:
 
 
 def test_stages_and_managed_fields() -> None:
-    """What a rule leaves out is added to what the policy does; managed fields follow the rule."""
+    """Omitted stages of policy and rule are combined; managed fields follow the rule."""
     policy = policy_of(
         {"level": "Metadata", "verbs": ["get"], "omitStages": ["Panic"]},
         {"level": "Metadata", "omitManagedFields": False},
@@ -141,7 +141,7 @@ def test_stages_and_managed_fields() -> None:
 
 
 def test_users_share_rules() -> None:
-    """Users whom the same rules fit share one set of them, and the sets are bounded."""
+    """Users with the same matching rules share a rule set, and the number of sets is limited."""
     policy = policy_of(
         *({"level": "None", "users": [f"u{n}"]} for n in range(RULE_SETS_MAX + 10)),
         {"level": "Metadata"},
@@ -154,7 +154,7 @@ def test_users_share_rules() -> None:
 
 
 def test_kinds_are_bounded() -> None:
-    """Many different requests do not fill the memory, and are still decided right."""
+    """The number of cached templates is limited, and decisions stay correct."""
     policy = policy_of({"level": "Metadata", "nonResourceURLs": ["/x*"]})
     for number in range(KINDS_MAX + 10):
         assert level_of(policy, "GET", f"/x{number}") == "Metadata"
@@ -175,14 +175,14 @@ DEFAULTS = [
 
 @pytest.mark.parametrize(("method", "target", "level"), DEFAULTS)
 def test_default(method: str, target: str, level: int) -> None:
-    """Without a file, writes and looks at secrets are written down, once and without bodies."""
+    """The default policy records writes and reads of secrets, once and without bodies."""
     found = default_policy().rules_for(JANE).decide(parse_request(method, target))
     assert found.level == level
     assert level == NONE or "RequestReceived" in found.omitted
 
 
 RULE = {"level": "Metadata"}
-# field of the policy, or a rule; what is said of it
+# field of the policy, or a rule; the error
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"apiVersion": "audit.k8s.io/v1beta1"}, "apiVersion, kind: "),
     ({"kind": "Event"}, "apiVersion, kind: "),
@@ -228,7 +228,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("fields", "said"), BAD)
 def test_refused(fields: dict[str, Any], said: str) -> None:
-    """A policy that cannot be followed is refused, with the path of what is wrong."""
+    """An invalid policy is refused with the path of the field."""
     document = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", **fields}
     with pytest.raises(PolicyError) as caught:
         parse_policy(orjson.dumps(document))
@@ -240,13 +240,13 @@ def test_refused(fields: dict[str, Any], said: str) -> None:
     [b"", b"[]", b"\xff", b"a: &x [*x]", b"a: b: c", b"{" * 1000],
 )
 def test_not_a_policy(text: bytes) -> None:
-    """What is no object is refused, however broken it is."""
+    """A file that is not an object is refused."""
     with pytest.raises(PolicyError):
         parse_policy(text)
 
 
 def test_file(tmp_path: Path) -> None:
-    """A file's name is said with what is wrong in it; YAML and its bare None are understood."""
+    """An error names the file; YAML and its bare None are supported."""
     file = tmp_path / "policy.yaml"
     with pytest.raises(PolicyError, match=r"policy.yaml: No such file"):
         read_policy(file)

@@ -1,4 +1,4 @@
-"""Files and sinks: rotation, full buffers, disks that refuse, and who may read the log."""
+"""Files and sinks: rotation, full buffers, disk errors, and file permissions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def test_appends(tmp_path: Path) -> None:
-    """Lines are appended to what is there, in a file and directory that only the owner reads."""
+    """Lines are appended to a file and directory that only the owner can read."""
     path = tmp_path / "a" / "audit.log"
     for line in (b"1\n", b"2\n"):
         file = LogFile(str(path), SystemClock())
@@ -41,8 +41,8 @@ def test_appends(tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_mode_is_mended(tmp_path: Path) -> None:
-    """A log that others could read is closed to them."""
+def test_mode_is_corrected(tmp_path: Path) -> None:
+    """The mode of a log that others can read is corrected."""
     path = tmp_path / "audit.log"
     path.write_bytes(b"")
     path.chmod(0o644)
@@ -51,7 +51,7 @@ def test_mode_is_mended(tmp_path: Path) -> None:
 
 
 def test_refused(tmp_path: Path) -> None:
-    """What is no file of its own is refused, with its name: a directory, a pipe, a link."""
+    """A directory, a pipe or a link is refused with its name."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "file").write_bytes(b"")
@@ -61,7 +61,7 @@ def test_refused(tmp_path: Path) -> None:
 
 
 async def test_rotates(tmp_path: Path) -> None:
-    """A full file gets the time into its name, and a new one is begun; no line is lost or cut."""
+    """A full file is renamed with the time, and a new one is created; no line is lost or cut."""
     clock = SimulatedClock(START)
     file = LogFile(str(tmp_path / "audit.log"), clock, Rotation(size_max_megabytes=1))
     assert file.write(MEGABYTE) == 0
@@ -80,7 +80,7 @@ async def test_rotates(tmp_path: Path) -> None:
 
 
 def test_no_rotation(tmp_path: Path) -> None:
-    """With no size there is one file."""
+    """With size 0 there is one file."""
     file = LogFile(str(tmp_path / "log"), SystemClock(), Rotation(size_max_megabytes=0))
     file.write(MEGABYTE)
     file.write(MEGABYTE)
@@ -95,7 +95,7 @@ def make_backups(directory: Path) -> None:
     (directory / "audit-mine.log").write_bytes(b"somebody's")
 
 
-TIDIED = [
+PRUNED = [
     (Rotation(backups_max=2), ["2026-01-01", "2026-01-02"]),
     (Rotation(backups_max=0, age_max_days=2), ["2026-01-01", "2026-01-02"]),
     (Rotation(backups_max=1, age_max_days=10), ["2026-01-02"]),
@@ -103,9 +103,9 @@ TIDIED = [
 ]
 
 
-@pytest.mark.parametrize(("rotation", "kept"), TIDIED)
-def test_tidies(tmp_path: Path, rotation: Rotation, kept: list[str]) -> None:
-    """Old files go by number and age; what is not the log's own stays."""
+@pytest.mark.parametrize(("rotation", "kept"), PRUNED)
+def test_prunes(tmp_path: Path, rotation: Rotation, kept: list[str]) -> None:
+    """Old files are deleted by number and age; other files are kept."""
     make_backups(tmp_path)
     file = LogFile(str(tmp_path / "audit.log"), SimulatedClock(START), rotation)
     file.prune()
@@ -116,7 +116,7 @@ def test_tidies(tmp_path: Path, rotation: Rotation, kept: list[str]) -> None:
 
 
 def test_compresses(tmp_path: Path) -> None:
-    """Full files are compressed, for the owner alone, and count as before."""
+    """Rotated files are compressed, readable for the owner only, and count as before."""
     make_backups(tmp_path)
     rotation = Rotation(compress=True, backups_max=2)
     file = LogFile(str(tmp_path / "audit.log"), SimulatedClock(START), rotation)
@@ -131,7 +131,7 @@ def test_compresses(tmp_path: Path) -> None:
 
 
 def test_shared_file(tmp_path: Path) -> None:
-    """Processes that share a file go on in the new one when another has begun it."""
+    """Processes that share a file continue in the new one after another has rotated it."""
     clock = SimulatedClock(START)
     path, rotation = str(tmp_path / "audit.log"), Rotation(size_max_megabytes=1)
     one, other = LogFile(path, clock, rotation), LogFile(path, clock, rotation)
@@ -147,16 +147,16 @@ def test_shared_file(tmp_path: Path) -> None:
 
 
 def event(name: str) -> Event:
-    """An event whose line begins with a name."""
+    """Return an event whose line begins with a name."""
     return (parts_of(name.encode(), (b" ",), b"\n"), b"", 0.0, 0.0)
 
 
 class Disk:
-    """A log file whose disk can refuse, or take its time."""
+    """A log file whose disk can fail or be slow."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
-        """The names that they begin with."""
+        """The names at the begin of the lines."""
         self.pieces = 0
         self.refuses = False
         self.go_on = threading.Event()
@@ -176,7 +176,7 @@ class Disk:
             self.pieces += 1
         return 0
 
-    def tidy(self) -> None:
+    def prune(self) -> None:
         raise OSError("no")
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ async def reach(condition: threading.Event) -> None:
 
 
 async def test_batches() -> None:
-    """Events are written in order, some at a time, and all of them before the sink is closed."""
+    """Events are written in order, in batches, and all of them before the sink is closed."""
     runtime, disk = Runtime.system(), Disk()
     tasks = runtime.tasks("test")
     sink = BatchSink(disk, runtime.clock, tasks)  # type: ignore[arg-type]
@@ -206,8 +206,8 @@ async def test_batches() -> None:
 
 
 async def test_full_buffer(caplog: pytest.LogCaptureFixture) -> None:
-    """When the disk is too slow, lines beyond the limit are counted and dropped at once; the loop
-    goes on, and so does the log afterwards."""
+    """When the disk is too slow, events beyond the limit are counted and dropped immediately,
+    without blocking the loop; later events are written."""
     runtime, disk = Runtime.system(), Disk()
     tasks = runtime.tasks("test")
     room = 2 * EVENT_BYTES
@@ -217,7 +217,7 @@ async def test_full_buffer(caplog: pytest.LogCaptureFixture) -> None:
     await reach(disk.begun)
     sink.put(event("2"), 0)
     for _ in range(5):
-        sink.put(event("3"), 0)  # what is being written counts, too
+        sink.put(event("3"), 0)  # events that are being written count too
     assert sink.dropped_full == 5
     disk.go_on.set()
     await sink.close()
@@ -230,7 +230,7 @@ async def test_full_buffer(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_disk_refuses(caplog: pytest.LogCaptureFixture) -> None:
-    """Lines that the disk refuses are counted, and said once; so is that it goes well again."""
+    """Lines that the disk rejects are counted, and logged once; so is the recovery."""
     runtime, disk = Runtime.system(), Disk()
     tasks = runtime.tasks("test")
     sink = BlockingSink(disk, runtime.clock, tasks)  # type: ignore[arg-type]
@@ -253,7 +253,7 @@ async def test_disk_refuses(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def full_after(nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk takes so many bytes and no more."""
+    """Let the disk accept so many bytes and no more."""
     room = [nbytes]
 
     def write(fd: int, data: bytes | memoryview) -> int:
@@ -267,7 +267,7 @@ def full_after(nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_full_disk_tears_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What broke off is taken back to the last whole line, which counts; then it goes on."""
+    """A partial line is truncated to the last complete line, then writing continues."""
     path = tmp_path / "audit.log"
     file = LogFile(str(path), SystemClock())
     lines = [b'{"a":1}\n', b'{"b":2}\n{"c":3}\n', b'{"d":4}\n']
@@ -282,8 +282,8 @@ def test_full_disk_tears_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_shared_file_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While others have the log open, what broke off stays, on a line of its own; for whoever
-    opens such a log, too."""
+    """While other processes have the log open, a partial line is kept and terminated, also when it
+    is opened."""
     path = tmp_path / "audit.log"
     file, other = LogFile(str(path), SystemClock()), LogFile(str(path), SystemClock())
     full_after(3, monkeypatch)

@@ -1,4 +1,4 @@
-"""An OpenID Connect issuer in this process, over TLS, that answers as a test tells it to."""
+"""An in-process OpenID Connect issuer over TLS with configurable answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def redirect(to: str) -> HttpResponse:
 
 
 class FakeIssuer:
-    """`start` it, `stop` it. `answers` has what it says, by path."""
+    """Call `start` before use and `stop` at the end. `answers` has the responses by path."""
 
     def __init__(self, files: CertificateFiles) -> None:
         self._files = files
@@ -72,7 +72,7 @@ class FakeIssuer:
         await self._listener.stop(grace_seconds=0)
 
     def rotate(self) -> None:
-        """Sign with another key from now on."""
+        """Replace the signing key."""
         self.key = SigningKey(ec.generate_private_key(ec.SECP256R1()))
 
     def _answer(self, request: HttpRequest) -> AppResult:
@@ -83,7 +83,7 @@ class FakeIssuer:
 
 
 def never() -> AppResult:
-    """An answer that does not come."""
+    """A response that never arrives."""
     return asyncio.get_running_loop().create_future()
 
 

@@ -1,4 +1,4 @@
-"""The order of credentials, how long what they say is kept, and what is no credential."""
+"""The order of authenticators, the caching of users, and invalid credentials."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_credential_is_a_401(case: str) -> None:
-    """It is never taken for none, although nobody would be let in here."""
+    """An invalid credential is rejected even where anonymous access is disabled."""
     asked = request(BAD[case])
     with pytest.raises(StatusError) as refused:
         chain().authenticate(asked)
@@ -84,14 +84,15 @@ BAD_PROTOCOLS = {
 
 @pytest.mark.parametrize("case", BAD_PROTOCOLS)
 def test_a_bad_token_among_protocols_is_a_401(case: str) -> None:
-    """A page that opens a WebSocket and shows it badly is not nobody."""
+    """An invalid token among the WebSocket protocols is not treated as anonymous."""
     with pytest.raises(StatusError) as refused:
         chain().authenticate(websocket(*BAD_PROTOCOLS[case]))
     assert refused.value.code == 401
 
 
-def test_a_page_shows_its_token_among_protocols() -> None:
-    """It counts where a WebSocket is opened, in one line or in several, and nowhere else."""
+def test_websocket_tokens_among_protocols() -> None:
+    """A token among the protocols counts for WebSocket requests only, in one header line or
+    several."""
     for asked in (
         websocket(f"{encoded(GOOD)}, v4.channel.k8s.io"),
         websocket("v4.channel.k8s.io", encoded(GOOD)),
@@ -101,8 +102,8 @@ def test_a_page_shows_its_token_among_protocols() -> None:
     assert chain().authenticate(no_upgrade).name == "system:anonymous"
 
 
-def test_nobody_is_let_in_where_that_is_allowed() -> None:
-    """Everywhere, nowhere, or at certain paths alone."""
+def test_anonymous_access() -> None:
+    """Anonymous access is enabled, disabled, or limited to some paths."""
     some = AnonymousAccess(paths=frozenset({"/livez"}))
     for access, path, is_in in (
         (AnonymousAccess(), "/api", True),
@@ -121,8 +122,8 @@ def test_nobody_is_let_in_where_that_is_allowed() -> None:
             assert refused.value.code == 401
 
 
-def test_what_is_known_is_kept_for_moments() -> None:
-    """A token that is taken back is good for nothing soon, also on an open connection."""
+def test_users_are_cached_for_a_short_time() -> None:
+    """A removed token is rejected after a short time, also on an open connection."""
     tokens = TokenAuthenticator({GOOD: User("bob")})
     authentication = Authentication([tokens])
     asked = request(("authorization", f"Bearer {GOOD}"), at=100.0)
@@ -141,7 +142,7 @@ def test_what_is_known_is_kept_for_moments() -> None:
 
 
 class _Silent:
-    """Knows tokens, and cannot say so now."""
+    """An authenticator of tokens that is unavailable."""
 
     keeps_seconds = 0.0
 
@@ -155,23 +156,24 @@ class _Silent:
         raise self._error
 
 
-def test_what_cannot_be_known_is_not_denied() -> None:
-    """A review says of a bad token that it is nobody's, and of one that cannot be looked at now
-    nothing at all."""
+def test_an_unavailable_authenticator_does_not_deny() -> None:
+    """A TokenReview reports an invalid token as unauthenticated, and fails if it cannot be
+    verified."""
     assert Authentication([_Silent(status.unauthorized())]).user_of(GOOD) is None
     with pytest.raises(status.ServiceUnavailable):
         Authentication([_Silent(status.unavailable("later"))]).user_of(GOOD)
 
 
-def test_whoever_wishes_to_be_another_is_not_kept() -> None:
-    """The short ways look at what is kept alone, and would do it as the sender."""
+def test_impersonation_is_not_cached() -> None:
+    """A request with impersonation headers is not cached, because fast paths would run it as the
+    sender."""
     asked = request(("authorization", f"Bearer {GOOD}"), ("impersonate-user", "jane"))
     assert chain().authenticate(asked).name == "bob"
     assert asked.headers.memo is None
 
 
 def test_a_certificate_counts_until_its_end() -> None:
-    """A connection outlives it; then it is a 401, unless a token is shown besides."""
+    """An expired certificate on an open connection is a 401, unless the request has a token."""
     clock = SimulatedClock()
     end = clock.wall() + timedelta(seconds=10)
     peer = Peer(1, certificate=certificate("ann", not_after=end.timestamp()))
@@ -187,8 +189,8 @@ def test_a_certificate_counts_until_its_end() -> None:
     assert authentication.authenticate(with_token).name == "bob"
 
 
-def test_a_certificate_without_a_name_is_as_good_as_none() -> None:
-    """As with the reference: nobody, or whoever the token says."""
+def test_a_certificate_without_a_common_name_is_ignored() -> None:
+    """As in kube-apiserver: the request is anonymous, or has the user of its token."""
     clock = SimulatedClock()
     peer = Peer(1, certificate=certificate("", not_after=clock.wall().timestamp() + 10))
     authentication = Authentication(
@@ -199,8 +201,8 @@ def test_a_certificate_without_a_name_is_as_good_as_none() -> None:
     assert authentication.authenticate(with_token).name == "bob"
 
 
-def test_the_group_of_all_who_are_known_is_added_once() -> None:
-    """Not to those who are in it, nor to those in its opposite."""
+def test_system_authenticated_is_added_once() -> None:
+    """`system:authenticated` is added unless the user has it or `system:unauthenticated`."""
     users = {
         "a": User("a", ("x",)),
         "b": User("b", ("system:authenticated",)),

@@ -1,4 +1,4 @@
-"""Who is believed to say who asks: a proxy with the right certificate, and nobody else."""
+"""Authenticating front proxies are trusted by their client certificate only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ JANE = (
 
 
 def signed(directory: Path, authority: str) -> CertificateFiles:
-    """A client certificate that says `front`, whoever has signed it."""
+    """Return a client certificate with the common name `front`, signed by the given CA."""
     now = datetime.now(UTC)
     ca_key, key = (
         certificates.load_key(directory / "key", certificates.make_key()) for _ in range(2)
@@ -71,7 +71,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
 
 @pytest.fixture(scope="module")
 def person(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
-    """A certificate of a user who is called like the proxy, of another authority."""
+    """A user's certificate with the common name of the proxy, from another CA."""
     return signed(tmp_path_factory.mktemp("person"), "people")
 
 
@@ -84,7 +84,7 @@ Connect = Callable[[CertificateFiles], Peer]
 
 @pytest.fixture(scope="module")
 def connect(server: CertificateFiles, proxy: CertificateFiles, person: CertificateFiles) -> Connect:
-    """What a listener that trusts both authorities knows of a client."""
+    """Return a request as a listener that trusts both CAs receives it."""
     return lambda client: after_handshake(client, server, (proxy, person))
 
 
@@ -119,7 +119,8 @@ def request(peer: Peer, *lines: tuple[str, str]) -> HttpRequest:
 
 
 def chain(proxy: CertificateFiles, person: CertificateFiles, *names: str) -> Authentication:
-    """As a server behind a proxy has it: both kinds of certificates, and tokens."""
+    """Return the authenticators of a server behind a proxy: both kinds of certificates, and
+    tokens."""
     clock = SystemClock()
     return Authentication(
         [
@@ -131,10 +132,10 @@ def chain(proxy: CertificateFiles, person: CertificateFiles, *names: str) -> Aut
 
 
 @pytest.mark.parametrize("names", [("front",), ()], ids=["by name", "any name"])
-def test_a_trusted_proxy_is_believed(
+def test_a_trusted_proxy_authenticates_users(
     connect: Connect, proxy: CertificateFiles, person: CertificateFiles, names: tuple[str, ...]
 ) -> None:
-    """Name, uid, groups and everything else are the user's whom it names."""
+    """Name, uid, groups and extra are those of the user in the headers."""
     peer = connect(proxy)
     user = chain(proxy, person, *names).authenticate(request(peer, *JANE))
     assert user == User(
@@ -149,22 +150,23 @@ def test_a_trusted_proxy_is_believed(
 def test_headers_of_all_others_are_nothing(
     connect: Connect, proxy: CertificateFiles, person: CertificateFiles
 ) -> None:
-    """A user's certificate with the proxy's name, a token, or nobody: the headers are not read."""
+    """The headers of other clients are ignored: with a user's certificate of the same name, with a
+    token, without credentials."""
     authentication = chain(proxy, person, "front")
     by_certificate = authentication.authenticate(request(connect(person), *JANE))
     assert (by_certificate.name, by_certificate.groups) == ("front", ("system:authenticated",))
     token = ("authorization", "Bearer good")
     by_token = authentication.authenticate(request(Peer(2), token, *JANE))
     assert by_token == User("bob", ("system:authenticated",))
-    nobody = authentication.authenticate(request(Peer(3), *JANE))
-    assert nobody.name == "system:anonymous"
+    anonymous = authentication.authenticate(request(Peer(3), *JANE))
+    assert anonymous.name == "system:anonymous"
 
 
 def test_a_proxy_is_no_user(
     connect: Connect, proxy: CertificateFiles, person: CertificateFiles
 ) -> None:
-    """Its certificate without the headers, or with a name that is not allowed, is refused; with a
-    token besides, the token counts."""
+    """A proxy without the headers, or with a name that is not allowed, is refused; a token in the
+    request counts."""
     peer = connect(proxy)
     for names, lines in ((("front",), ()), (("another",), JANE)):
         authentication = chain(proxy, person, *names)
@@ -175,10 +177,10 @@ def test_a_proxy_is_no_user(
         assert authentication.authenticate(request(peer, token, *lines)).name == "bob"
 
 
-def test_a_proxy_is_believed_only_while_its_certificate_is_good(
+def test_an_expired_proxy_certificate_is_rejected(
     connect: Connect, proxy: CertificateFiles
 ) -> None:
-    """A connection outlives a certificate; what is said on it afterwards does not count."""
+    """Requests on an open connection are refused once the certificate has expired."""
     clock = SimulatedClock(datetime.now(UTC))
     authenticator = FrontProxyAuthenticator(trust_in(proxy), clock)
     asked = request(connect(proxy), *JANE)
@@ -190,7 +192,7 @@ def test_a_proxy_is_believed_only_while_its_certificate_is_good(
 def test_trust_can_come_change_and_go(
     connect: Connect, proxy: CertificateFiles, person: CertificateFiles
 ) -> None:
-    """From one request to the next those are believed who are trusted then."""
+    """Replacing the trust takes effect with the next request."""
     authenticator = FrontProxyAuthenticator(None, SystemClock())
     asked = request(connect(proxy), *JANE)
     assert authenticator.authenticate(asked) is None
@@ -203,8 +205,8 @@ def test_trust_can_come_change_and_go(
     assert authenticator.trust == trust_in(person)
 
 
-def test_what_a_cluster_publishes_is_read(proxy: CertificateFiles) -> None:
-    """The ConfigMap says who is trusted, or nothing, or what cannot be understood."""
+def test_the_published_trust_is_read(proxy: CertificateFiles) -> None:
+    """The ConfigMap contains the trust, or nothing, or is invalid."""
     data = {
         "requestheader-client-ca-file": proxy.ca_file.read_text(),
         "requestheader-allowed-names": '["front"]',
@@ -227,7 +229,7 @@ def test_what_a_cluster_publishes_is_read(proxy: CertificateFiles) -> None:
 def test_names_are_utf_8(
     connect: Connect, proxy: CertificateFiles, person: CertificateFiles
 ) -> None:
-    """What a proxy says beyond ASCII arrives as it was meant, in names, groups and extras."""
+    """UTF-8 in names, groups and extra values is decoded."""
     told = User("jörg", ("Büro", "営業"), "ü-1", (("scopes", ("größe",)),))
     lines = [(name.lower(), value) for name, value in user_lines(told)]
     found = chain(proxy, person).authenticate(request(connect(proxy), *lines))
@@ -238,7 +240,7 @@ def test_names_are_utf_8(
 def test_other_bytes_are_nobodys_name(
     connect: Connect, proxy: CertificateFiles, person: CertificateFiles, header: str
 ) -> None:
-    """Bytes that are no UTF-8 are a 401, never a name that was guessed."""
+    """Invalid UTF-8 is a 401."""
     lines = (("x-remote-user", "jane"),) if header != "x-remote-user" else ()
     with pytest.raises(StatusError) as refused:
         chain(proxy, person).authenticate(request(connect(proxy), *lines, (header, "j\xf6rg")))

@@ -1,4 +1,4 @@
-"""Acting in the name of another: what is wished for, what is asked first, and who it is then."""
+"""Impersonation: parsing of headers, authorization checks, and the resulting user."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ KNOWN = "system:authenticated"
 UNKNOWN = "system:unauthenticated"
 
 
-class Asked:
-    """Allows all that is not forbidden, and remembers what it was asked."""
+class RecordingAuthorizer:
+    """Allows everything that is not forbidden, and records the checks."""
 
     def __init__(self, *forbidden: str) -> None:
         self.forbidden = forbidden
@@ -43,7 +43,7 @@ def headers(*lines: tuple[str, str]) -> Headers:
     return Headers([(f"impersonate-{name}", value) for name, value in lines])
 
 
-WISHES = {
+CASES = {
     "a user": ([("user", "jane")], ["//users//jane"], User("jane", (KNOWN,))),
     "a user with groups": (
         [("user", "jane"), ("group", "a"), ("group", "b")],
@@ -116,39 +116,39 @@ WISHES = {
 }
 
 
-@pytest.mark.parametrize("case", WISHES)
-def test_each_part_of_a_wish_is_asked_for_by_itself(case: str) -> None:
-    """All parts are asked in order, and the user has what was wished for and what follows."""
-    lines, questions, user = WISHES[case]
+@pytest.mark.parametrize("case", CASES)
+def test_each_part_is_authorized_separately(case: str) -> None:
+    """All parts are checked in order, and the user has the requested and the implied groups."""
+    lines, questions, user = CASES[case]
     requested = requested_user(headers(*lines))
     assert requested is not None
-    asked = Asked()
+    asked = RecordingAuthorizer()
     assert impersonated(requested, by=ADMIN, authorizer=asked) == user
     assert asked.questions == questions
     for forbidden in questions:
         with pytest.raises(StatusError) as refused:
-            impersonated(requested, by=ADMIN, authorizer=Asked(forbidden))
+            impersonated(requested, by=ADMIN, authorizer=RecordingAuthorizer(forbidden))
         assert refused.value.code == 403
 
 
-def test_a_refusal_names_what_is_not_allowed() -> None:
-    """The words are the reference's."""
+def test_the_error_names_the_denied_part() -> None:
+    """The message is that of kube-apiserver."""
     with pytest.raises(StatusError) as refused:
-        impersonated(User("jane"), by=ADMIN, authorizer=Asked("//users//jane"))
+        impersonated(User("jane"), by=ADMIN, authorizer=RecordingAuthorizer("//users//jane"))
     assert str(refused.value) == (
         'users "jane" is forbidden: User "admin" cannot impersonate resource "users" in API group'
         ' "" at the cluster scope'
     )
     account = User("system:serviceaccount:ns:sa")
     with pytest.raises(StatusError) as refused:
-        impersonated(account, by=ADMIN, authorizer=Asked("/ns/serviceaccounts//sa"))
+        impersonated(account, by=ADMIN, authorizer=RecordingAuthorizer("/ns/serviceaccounts//sa"))
     assert str(refused.value) == (
         'serviceaccounts "sa" is forbidden: User "admin" cannot impersonate resource'
         ' "serviceaccounts" in API group "" in the namespace "ns"'
     )
 
 
-BAD_WISHES = {
+INVALID_CASES = {
     "a group without a user": [("group", "a")],
     "an empty user": [("user", ""), ("group", "a")],
     "a uid without a user": [("uid", "7")],
@@ -163,16 +163,16 @@ BAD_WISHES = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_WISHES)
-def test_what_cannot_be_understood_is_refused(case: str) -> None:
-    """It is a 400, and never overlooked."""
+@pytest.mark.parametrize("case", INVALID_CASES)
+def test_invalid_headers_are_refused(case: str) -> None:
+    """Invalid headers are a 400, never ignored."""
     with pytest.raises(StatusError) as refused:
-        requested_user(headers(*BAD_WISHES[case]))
+        requested_user(headers(*INVALID_CASES[case]))
     assert refused.value.code == 400
 
 
-def test_no_wish_is_none() -> None:
-    """Without such headers, or with an empty name alone, it is the sender who asks."""
+def test_requests_without_impersonation() -> None:
+    """Without such headers, or with an empty name only, the request runs as its sender."""
     assert requested_user(Headers([("accept", "*/*")])) is None
     assert not is_requested(Headers([("accept", "*/*")]))
     assert requested_user(headers(("user", ""))) is None
@@ -184,6 +184,6 @@ def test_no_wish_is_none() -> None:
     ["jane", "system:serviceaccount:", "system:serviceaccount:a", "system:serviceaccount:A:b",
      "system:serviceaccount:a:", "system:serviceaccount::b", "system:serviceaccount:a:b:c"],
 )  # fmt: skip
-def test_other_names_are_no_accounts(name: str) -> None:
-    """Only a namespace and a name that could be there are an account's."""
+def test_other_user_names_are_not_service_accounts(name: str) -> None:
+    """Only valid names of a namespace and an account are treated as a service account."""
     assert account_of(name) is None

@@ -1,4 +1,4 @@
-"""Tokens of issuers: good ones, bad ones, and issuers that do not behave."""
+"""Tokens of OpenID Connect issuers: valid and invalid ones, and issuers that fail."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ NAMES = ClaimMappings(
 
 
 class World:
-    """An issuer, a server that trusts it, and time that moves when told to."""
+    """An issuer, a server that trusts it, and a simulated clock."""
 
     def __init__(self, issuer: FakeIssuer) -> None:
         self.issuer = issuer
@@ -79,14 +79,14 @@ class World:
 
     def claims(self, **more: Any) -> dict[str, Any]:
         now = int(self.clock.wall().timestamp())
-        told = {"iss": self.issuer.url, "aud": AUDIENCE, "sub": "jane", "exp": now + 3600, **more}
-        return {name: value for name, value in told.items() if value is not None}
+        claims = {"iss": self.issuer.url, "aud": AUDIENCE, "sub": "jane", "exp": now + 3600, **more}
+        return {name: value for name, value in claims.items() if value is not None}
 
     def token(self, **more: Any) -> str:
         return self.issuer.key.sign(self.claims(**more))
 
     async def user(self, token: str) -> User:
-        """As a request has it: done again while something is lacking."""
+        """Authenticate like a request: retry after `DoAgain`."""
         for _ in range(AGAIN_MAX):
             try:
                 return self.chain.authenticate(_request(token))
@@ -115,8 +115,8 @@ async def world(files: CertificateFiles) -> AsyncIterator[World]:
     await issuer.stop()
 
 
-async def test_a_token_stands_for_its_user(world: World) -> None:
-    """Its keys are fetched once, and the request that came first has waited for them."""
+async def test_a_valid_token(world: World) -> None:
+    """The keys are fetched once, and the first request waits for them."""
     world.trust()
     user = await world.user(world.token(groups=["a", "b"], jti="7"))
     assert user == User(
@@ -150,7 +150,7 @@ BAD_CLAIMS: dict[str, Claims] = {
 
 
 async def test_a_token_with_bad_claims_is_a_401(world: World) -> None:
-    """Each by itself makes it good for nothing."""
+    """Each invalid claim alone invalidates the token."""
     world.trust()
     now = int(world.clock.wall().timestamp())
     await world.user(world.token())
@@ -158,8 +158,8 @@ async def test_a_token_with_bad_claims_is_a_401(world: World) -> None:
         assert await world.refused(world.token(**claims(now))), case
 
 
-async def test_a_token_that_is_not_signed_by_the_issuer_is_a_401(world: World) -> None:
-    """Whatever it says of how it is signed, and by which key. Nobody is asked for such a word."""
+async def test_a_token_with_an_invalid_signature_is_a_401(world: World) -> None:
+    """The algorithm and key that the header names make no difference, and trigger no fetch."""
     world.trust()
     good = world.token()
     await world.user(good)
@@ -188,12 +188,12 @@ async def test_a_token_that_is_not_signed_by_the_issuer_is_a_401(world: World) -
     assert world.issuer.asked == [DISCOVERY, JWKS]
 
 
-async def test_a_key_that_is_not_known_is_asked_for_but_not_often(world: World) -> None:
-    """An issuer that signs with another key is asked again; for strangers' words not each time."""
+async def test_an_unknown_key_is_fetched_at_a_limited_rate(world: World) -> None:
+    """Keys are fetched again for an unknown key, at a limited rate."""
     world.trust()
     await world.user(world.token())
     world.issuer.rotate()
-    assert await world.refused(world.token())  # too soon after the first
+    assert await world.refused(world.token())  # too soon after the first fetch
     await world.clock.advance(MISS_FETCH_SECONDS_MIN)
     assert (await world.user(world.token())).name == "oidc:jane"
     assert world.issuer.asked == [DISCOVERY, JWKS] * 2
@@ -202,8 +202,8 @@ async def test_a_key_that_is_not_known_is_asked_for_but_not_often(world: World) 
     assert world.issuer.asked == [DISCOVERY, JWKS] * 2
 
 
-async def test_a_key_that_is_taken_back_is_good_for_nothing_after_a_while(world: World) -> None:
-    """Keys are fetched now and then although nobody misses one."""
+async def test_a_revoked_key_is_removed(world: World) -> None:
+    """Keys are fetched periodically, so that a revoked key is removed."""
     world.trust()
     old = world.token()
     await world.user(old)
@@ -241,11 +241,11 @@ BAD_ISSUERS: dict[str, tuple[str, Callable[[FakeIssuer], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_ISSUERS)
-async def test_an_issuer_that_misbehaves_is_told_and_its_tokens_are_401(
+async def test_a_failing_issuer_is_reported_and_its_tokens_are_401(
     world: World, case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is followed or guessed; others are let in as before; when it is well again, so are
-    its tokens."""
+    """No redirects are followed; other tokens still work; after recovery the tokens of the issuer
+    are valid again."""
     path, answer, why = BAD_ISSUERS[case]
     well = world.issuer.answers[path]
     world.issuer.answers["/else"] = well
@@ -267,8 +267,8 @@ async def test_an_issuer_that_misbehaves_is_told_and_its_tokens_are_401(
     assert not list(world.issuers.fetch_failures())
 
 
-async def test_an_issuer_that_does_not_answer_holds_nobody_up_for_long(world: World) -> None:
-    """Its tokens are a 401 when the time is over, and others did not wait at all."""
+async def test_an_unresponsive_issuer_delays_requests_only_until_the_timeout(world: World) -> None:
+    """Its tokens get a 401 after the timeout, and other tokens do not wait."""
     world.issuer.answers[DISCOVERY] = never
     world.trust()
     with pytest.raises(DoAgain) as lack:
@@ -280,16 +280,16 @@ async def test_an_issuer_that_does_not_answer_holds_nobody_up_for_long(world: Wo
     assert await world.refused(world.token())
 
 
-async def test_an_issuer_is_known_by_its_authority(world: World, tmp_path: Path) -> None:
-    """Whoever answers in its place with a certificate of another authority is not asked."""
+async def test_an_issuer_is_verified_by_its_ca(world: World, tmp_path: Path) -> None:
+    """A server with a certificate of another CA is not trusted as the issuer."""
     other = make_certificate(tmp_path, name="other")
     world.trust(ca_pem=other.ca_file.read_text())
     assert await world.refused(world.token())
     assert world.issuer.asked == []
 
 
-async def test_tokens_of_others_are_not_looked_at(world: World) -> None:
-    """They are for others to know, and no reason to ask anybody."""
+async def test_tokens_of_other_issuers_are_ignored(world: World) -> None:
+    """Tokens of other issuers are passed on to the next authenticator without a fetch."""
     world.trust()
     await world.user(world.token())
     for token in (world.token(iss="https://other"), world.token(iss=None), "a.b.c", "x"):
@@ -299,7 +299,7 @@ async def test_tokens_of_others_are_not_looked_at(world: World) -> None:
 
 
 async def test_rules_and_expressions_decide(world: World) -> None:
-    """Claims that are demanded, users that are not wanted, and names that are made."""
+    """Required claims, rejected users, and mapped names."""
     mappings = ClaimMappings(
         username=ClaimMapping(expression="'x:' + claims.sub"),
         groups=ClaimMapping(expression="claims.?roles.orValue([]).map(each, 'r:' + each)"),
@@ -330,8 +330,8 @@ async def test_rules_and_expressions_decide(world: World) -> None:
         assert await world.refused(world.token(**bad)), bad
 
 
-async def test_an_address_must_be_verified(world: World) -> None:
-    """An email that its issuer does not vouch for names nobody."""
+async def test_an_email_must_be_verified(world: World) -> None:
+    """An unverified email is rejected as a username."""
     world.trust(ClaimMappings(username=ClaimMapping(claim="email", prefix="")))
     address = "jane@example.com"
     assert (await world.user(world.token(email=address))).name == address
@@ -340,9 +340,9 @@ async def test_an_address_must_be_verified(world: World) -> None:
         assert await world.refused(world.token(email=address, email_verified=said))
 
 
-async def test_issuers_can_come_change_and_go(world: World) -> None:
-    """From one request to the next those are trusted who are named then; one that stays as it was
-    is not asked again."""
+async def test_issuers_can_be_added_changed_and_removed(world: World) -> None:
+    """Replacing the issuers takes effect with the next request; an unchanged issuer keeps its
+    keys."""
     token = world.token()
     assert await world.refused(token)
     world.trust()

@@ -1,4 +1,4 @@
-"""The AuthenticationConfiguration: what it may say, and what is refused with its place."""
+"""The AuthenticationConfiguration file: parsing, and errors with their field path."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def config(*issuers: Any, **more: Any) -> bytes:
 
 
 def test_a_file_in_yaml_is_read(tmp_path: Path) -> None:
-    """Everything that it can say is there, and a field that is null was not given."""
+    """All fields are parsed, and a null field counts as missing."""
     ca_pem = make_certificate(tmp_path, name="issuer").ca_file.read_text()
     indented = ca_pem.replace("\n", "\n        ")
     found = read_config(
@@ -70,8 +70,8 @@ anonymous:
     assert plain.issuer.document_url == f"{URL}/.well-known/openid-configuration"
 
 
-def test_a_file_need_not_say_much() -> None:
-    """Without issuers, and without a word on anonymous requests."""
+def test_all_fields_are_optional() -> None:
+    """Issuers and anonymous access are optional."""
     found = read_config(config())
     assert found.issuers == ()
     assert found.anonymous is None
@@ -158,8 +158,8 @@ BAD: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_wrong_is_refused_with_its_place(case: str) -> None:
-    """The text says where and why."""
+def test_an_invalid_file_is_refused_with_the_field_path(case: str) -> None:
+    """The message has the field path and the reason."""
     data, why = BAD[case]
     with pytest.raises(ValueError, match=why):
         read_config(data, own_issuers=("https://own",))

@@ -1,4 +1,4 @@
-"""The file of tokens: what it may say, and what is refused without showing a token."""
+"""The token file: parsing, and errors that do not reveal a token."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from restow.request.context import User
 SECRET = "s3cr3t-t0ken"
 
 
-def test_tokens_are_read_as_the_reference_does(tmp_path: Path) -> None:
-    """Token, name, uid, and groups in one column; empty tokens and lines are left out."""
+def test_tokens_are_read_like_in_kube_apiserver(tmp_path: Path) -> None:
+    """Token, name, uid, and groups in one column; empty tokens and lines are ignored."""
     path = tmp_path / "tokens.csv"
     path.touch(mode=0o600)
     path.write_text(
@@ -48,7 +48,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
 def test_a_bad_file_is_refused_by_its_line(
     case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The text names the place, and no token is shown in it nor logged."""
+    """The message has the line number; neither it nor the log contains a token."""
     content, why = BAD[case]
     path = tmp_path / "tokens.csv"
     path.touch(mode=0o600)

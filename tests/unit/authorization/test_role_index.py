@@ -1,4 +1,4 @@
-"""Who has which rules, whatever is found in the store."""
+"""The index of roles and bindings, also with invalid objects in the store."""
 
 from __future__ import annotations
 
@@ -28,62 +28,63 @@ def binding(name: str = "b", **fields: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, "roleRef": REF, "subjects": [SUBJECT], **fields}
 
 
-def held(book: RoleIndex, namespace: str = "") -> list[str]:
-    """The bindings from which jane has something."""
-    return [each.source.binding.name for each in book.grants(JANE, namespace) if each.rules]
+def held(index: RoleIndex, namespace: str = "") -> list[str]:
+    """Return the bindings that grant something to jane."""
+    return [each.source.binding.name for each in index.grants(JANE, namespace) if each.rules]
 
 
-def test_what_cannot_be_read_gives_nothing() -> None:
-    """An object that is broken is as if it were not there; a later one counts."""
-    book = RoleIndex([("clusterroles", "r", role())])
+def test_invalid_objects_grant_nothing() -> None:
+    """An invalid object is treated as missing; a later valid one counts."""
+    index = RoleIndex([("clusterroles", "r", role())])
     for broken in (
         binding(subjects="jane"),
         binding(subjects=[{"kind": "User", "name": 1}]),
         binding(roleRef=[]),
         binding(subjects=[{"kind": "Robot", "name": "jane"}]),
         binding(subjects=[{"kind": "ServiceAccount", "name": "jane"}]),
-        # Of one kind at a path of the other.
+        # A role and a cluster role at each other's path.
         {**binding(), "metadata": {"name": "b", "namespace": "n"}},
     ):
-        book.put("clusterrolebindings", "b", broken)
-        assert held(book, "n") == [], broken
-    book.put("clusterrolebindings", "b", binding())
-    assert held(book) == ["b"]
-    book.put("clusterroles", "r", {"metadata": {"name": "r"}, "rules": [{"verbs": 1}]})
-    assert held(book) == []
-    book.put("clusterroles", "r", role())
-    book.put("clusterrolebindings", "b", None)
-    assert held(book) == []
-    book.put("clusterrolebindings", "b", None)
+        index.put("clusterrolebindings", "b", broken)
+        assert held(index, "n") == [], broken
+    index.put("clusterrolebindings", "b", binding())
+    assert held(index) == ["b"]
+    index.put("clusterroles", "r", {"metadata": {"name": "r"}, "rules": [{"verbs": 1}]})
+    assert held(index) == []
+    index.put("clusterroles", "r", role())
+    index.put("clusterrolebindings", "b", None)
+    assert held(index) == []
+    index.put("clusterrolebindings", "b", None)
 
 
 def test_each_binding_once() -> None:
-    """Who is meant several times over has a binding once, as the one who is named first by it."""
-    book = RoleIndex([("clusterroles", "r", role())])
+    """A user who is several subjects of a binding gets it once, as its first subject."""
+    index = RoleIndex([("clusterroles", "r", role())])
     group = {"kind": "Group", "name": "developers"}
-    book.put("clusterrolebindings", "b", binding(subjects=[group, SUBJECT, SUBJECT]))
+    index.put("clusterrolebindings", "b", binding(subjects=[group, SUBJECT, SUBJECT]))
     local = binding("a", metadata={"name": "a", "namespace": "n"}, subjects=[group])
-    book.put("rolebindings", "n/a", local)
-    assert held(book, "n") == ["b", "a"], "those of the cluster first"
-    assert held(book, "m") == ["b"]
-    book.put("clusterrolebindings", "b", binding(subjects=[group]))
-    assert held(book) == ["b"]
-    assert list(book.grants(ANONYMOUS, "n")) == []
+    index.put("rolebindings", "n/a", local)
+    assert held(index, "n") == ["b", "a"], "those of the cluster first"
+    assert held(index, "m") == ["b"]
+    index.put("clusterrolebindings", "b", binding(subjects=[group]))
+    assert held(index) == ["b"]
+    assert list(index.grants(ANONYMOUS, "n")) == []
 
 
 def test_a_binding_counts_by_its_path() -> None:
-    """An object that says it has the name of another is one of its own, and can go."""
-    book = RoleIndex([("clusterroles", "r", role())])
-    book.put("clusterrolebindings", "b", binding())
-    book.put("clusterrolebindings", "c", binding())
-    assert held(book) == ["b", "b"]
-    book.put("clusterrolebindings", "b", None)
-    book.put("clusterrolebindings", "c", None)
-    assert held(book) == []
+    """A binding whose metadata names another object is indexed by its own path and can be
+    deleted."""
+    index = RoleIndex([("clusterroles", "r", role())])
+    index.put("clusterrolebindings", "b", binding())
+    index.put("clusterrolebindings", "c", binding())
+    assert held(index) == ["b", "b"]
+    index.put("clusterrolebindings", "b", None)
+    index.put("clusterrolebindings", "c", None)
+    assert held(index) == []
 
 
-async def test_long_questions_are_not_remembered() -> None:
-    """A review asks in words of any length: they are answered, and take no room."""
+async def test_long_keys_are_not_cached() -> None:
+    """Access checks with long values are answered, but not cached."""
     async with open_world() as world:
         found = Rbac(
             world.store,
@@ -105,12 +106,12 @@ async def test_long_questions_are_not_remembered() -> None:
         assert [bool(found.reason(JANE, each)) for each in asked] == [False, True, *[False] * 3]
         assert found.reason(JANE, replace(pods, name=long))
         assert found.reason(JANE, RequestInfo(method="", path=f"/{long}", verb="get")) == ""
-        assert len(found._decisions) == 1  # of a long name: names are no part of it
+        assert len(found._decisions) == 1  # with a long object name, which is not part of the key
         await found.close()
 
 
 async def test_decisions_are_bounded() -> None:
-    """However many different things are asked for, no more is remembered than there is room for."""
+    """The number of cached decisions has a limit."""
     async with open_world() as world:
         found = Rbac(
             world.store,
@@ -126,7 +127,7 @@ async def test_decisions_are_bounded() -> None:
             assert not found.allows(JANE, parse_request("GET", path))
         assert len(found._decisions) <= decisions.DECISIONS_MAX
         assert found.allows(JANE, asked)
-        # Names are no part of what is remembered.
+        # Object names are not part of the key.
         before = len(found._decisions)
         for number in range(100):
             assert found.allows(JANE, parse_request("GET", f"/api/v1/namespaces/n/pods/p{number}"))
