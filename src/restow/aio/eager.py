@@ -1,27 +1,28 @@
-"""Runs a coroutine until it first has to wait, before there is a task for it.
+"""Runs a coroutine until its first suspension, before a task is created for it.
 
-Most requests are answered without waiting for anything, and a task costs about as much as a small
-request. So a coroutine is started in the call that made it: if it finishes, its result is there
-at once; if not, a task takes over the `Suspended` coroutine. (Python 3.12 has eager tasks.)
+Most requests are answered without suspending, and a task costs about as much as a small request.
+So a coroutine is started in the call that created it: if it finishes, its result is available at
+once; if not, either a task takes over the `Suspended` coroutine, or it is resumed without a task
+when the future that it awaits is done. (Python 3.12 has eager tasks.)
 
-Before that there is no task of its own. What needs one (a timeout, a task group) awaits `in_task`
-first.
+Until a task takes over, the coroutine has no task of its own. Code that needs one (a timeout, a
+task group) awaits `in_task` first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import coroutine as generator_coroutine
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 _is_eager = False
-"""Whether the running code was started by `run_eagerly` and has not waited yet."""
+"""Whether the running code has no task of its own: `run_eagerly` or `Suspended.resume` runs it."""
 
 
 class Suspended(Generic[T]):
-    """A coroutine that was started and waits. Await it in a task, or close it."""
+    """A started coroutine that is suspended. Await it in a task, resume it, or close it."""
 
     __slots__ = ("_coroutine", "_yielded")
 
@@ -48,13 +49,30 @@ class Suspended(Generic[T]):
             result: T = finished.value
             return result
 
+    def when_done(self, resume: Callable[[Any], object]) -> bool:
+        """Have `resume` called when the future that the coroutine awaits is done; False if it
+        awaits none, since it needs a task."""
+        if self._yielded is None:
+            return False
+        self._yielded.add_done_callback(resume)
+        return True
+
+    def resume(self) -> T | Suspended[T]:
+        """Run the coroutine until its next suspension, once its future is done."""
+        return run_eagerly(self._coroutine)
+
+    def cancel(self) -> None:
+        """Cancel the future that the coroutine awaits, which resumes it with CancelledError."""
+        if self._yielded is not None:
+            self._yielded.cancel()
+
     def close(self) -> None:
-        """End the coroutine where it waits: no task will await it."""
+        """End the coroutine where it is suspended: no task will await it."""
         self._coroutine.close()
 
 
 def run_eagerly(coroutine: Coroutine[Any, Any, T]) -> T | Suspended[T]:
-    """The result of a coroutine that waits for nothing; otherwise what is left of it."""
+    """Return the result of a coroutine that finishes without suspending, or the rest of it."""
     global _is_eager  # noqa: PLW0603 - there is one event loop in a process
     before, _is_eager = _is_eager, True
     try:
@@ -65,7 +83,7 @@ def run_eagerly(coroutine: Coroutine[Any, Any, T]) -> T | Suspended[T]:
     finally:
         _is_eager = before
     if yielded is not None:
-        # A future that is awaited and has no task yet: another coroutine may await it, too.
+        # The future is awaited without a task; this allows other coroutines to await it as well.
         yielded._asyncio_future_blocking = False  # noqa: SLF001 - as a task does
     return Suspended(coroutine, yielded)
 

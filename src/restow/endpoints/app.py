@@ -129,9 +129,15 @@ class App:
 
     async def _answer(self, context: Context, route: Route) -> Answer:
         """The answer to a request, counted and audited; nothing but its cancellation is raised."""
+        answer: Answer | None = None
         slot_is_held = False
         try:
-            answer = await self._answer_or_retry(context, route)
+            while answer is None:
+                try:
+                    answer = await self._chain(context, route)
+                except DoAgain as lack:
+                    await self._settle(context, lack)
+                    route = self._routes.of(context.request)
             if not isinstance(answer, HttpResponse) and context.info.is_long:
                 slot = self.in_flight.take(context)  # if it did not have to wait before
                 if slot is not None:
@@ -151,24 +157,19 @@ class App:
             self._audit.stream(context, answer)
         return answer
 
-    async def _answer_or_retry(self, context: Context, route: Route) -> Answer:
-        """Go through the chain, and again from its first step when a request lacks something
-        (`DoAgain`): keys of an issuer, a conversion, the CRD that took the place of another."""
-        while True:
-            try:
-                return await self._chain(context, route)
-            except DoAgain as lack:
-                if not context.retries.take():
-                    raise status.unavailable(
-                        f"what {context.info.path} means is changing; try again",
-                        retry_after_seconds=status.RETRY_AFTER_SECONDS,
-                    ) from lack
-                self.in_flight.check(context)  # it has to wait
-                await lack.settle()
-            context.resource = None
-            context.warnings.clear()
-            context.annotations = None
-            route = self._routes.of(context.request)
+    async def _settle(self, context: Context, lack: DoAgain) -> None:
+        """Wait for what a request lacks, before it goes through the chain again: keys of an issuer,
+        a conversion, the CRD that replaced another."""
+        if not context.retries.take():
+            raise status.unavailable(
+                f"what {context.info.path} means is changing; try again",
+                retry_after_seconds=status.RETRY_AFTER_SECONDS,
+            ) from lack
+        self.in_flight.check(context)  # it has to wait
+        await lack.settle()
+        context.resource = None
+        context.warnings.clear()
+        context.annotations = None
 
     def gate(self, request: HttpRequest) -> HttpResponse | None:
         """The refusal of a request whose body is still to come, so that nobody reads it for

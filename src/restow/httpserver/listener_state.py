@@ -10,12 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from restow.aio import Clock, InvariantViolation, Tasks
+from restow.aio import Clock, InvariantViolation, Suspended, Tasks
 from restow.httpserver.connection_states import ANSWERING, STREAMING, ConnectionState
 from restow.httpserver.limits import Budgets, Limits
 from restow.httpserver.reader import RequestLineCache
 from restow.httpserver.request import Peer
-from restow.httpserver.response import STATUS_LINES, App, ErrorBody, Gate, GivenUp, Quick
+from restow.httpserver.response import (
+    STATUS_LINES,
+    Answer,
+    App,
+    ErrorBody,
+    Gate,
+    GivenUp,
+    Quick,
+)
 from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
 
 ROOM_LOOKS_MAX: Final = 16
@@ -139,6 +147,8 @@ class ListenerState:
     tasks: Tasks
     given_up: GivenUp | None = None
     quick: Quick | None = None
+    suspended_writes: dict[Suspended[Answer], None] = field(default_factory=dict)
+    """Writes that wait for one future, and have no task."""
     quick_head: bytes = b""
     """Status, date and headers of quick answers; empty while there are none."""
     date_line: bytes = b""

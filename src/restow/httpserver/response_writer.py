@@ -11,9 +11,17 @@ import inspect
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
-from restow.aio import Suspended, TaskHandle, TasksClosed, TasksFull, Timer
+from restow.aio import (
+    InvariantViolation,
+    Suspended,
+    TaskHandle,
+    TasksClosed,
+    TasksFull,
+    Timer,
+)
 from restow.httpserver.connection_states import (
     ANSWERING,
     READING,
@@ -169,18 +177,68 @@ class ResponseWriter(ConnectionWriter):
 
     def _await_task(self, awaitable: Awaitable[Answer], request: HttpRequest) -> None:
         ticket = self._begin_wait(request)
+        if request.is_shielded and isinstance(awaitable, Suspended):
+            self._await_write(awaitable, request, ticket)
+        else:
+            self._start_task(awaitable, request, ticket)
+
+    def _await_write(self, suspended: Suspended[Answer], request: HttpRequest, ticket: int) -> None:
+        """Resume a write when what it awaits is done: the cache, then the commit.
+
+        A write is not cancelled when its client disconnects, so it needs no task of its own, and a
+        task takes 10 % of the CPU of an update on SQLite.
+        """
+        if suspended.when_done(partial(self._resume, suspended, request, ticket)):
+            self._shared.suspended_writes[suspended] = None
+        else:
+            self._start_task(suspended, request, ticket)
+
+    def _resume(
+        self,
+        suspended: Suspended[Answer],
+        request: HttpRequest,
+        ticket: int,
+        _future: asyncio.Future[object],
+    ) -> None:
+        """Run a write until its next suspension, or deliver its answer."""
+        shared = self._shared
+        is_stopped = suspended not in shared.suspended_writes
+        shared.suspended_writes.pop(suspended, None)
+        answer: Answer | Suspended[Answer]
+        try:
+            answer = suspended.resume()
+        except asyncio.CancelledError as error:
+            answer = self._stopped() if is_stopped else self._internal_error(request, error)
+        except Exception as error:  # noqa: BLE001  (the edge of a task: logged inside)
+            answer = self._internal_error(request, error)
+        except InvariantViolation as violation:
+            shared.fatal(violation)
+            raise
+        if not isinstance(answer, Suspended):
+            self._deliver(answer, ticket)
+        elif is_stopped:
+            self._start_task(answer, request, ticket)
+        else:
+            self._await_write(answer, request, ticket)
+
+    def _start_task(self, awaitable: Awaitable[Answer], request: HttpRequest, ticket: int) -> None:
         name = f"{request.method}-{self.peer.connection_id}"
         try:
             # A write has begun by now. There are as many as connections, and those left by clients.
-            self._waiting_for = self._shared.tasks.spawn(
+            task = self._shared.tasks.spawn(
                 name, self._run(awaitable, request, ticket), has_begun=request.is_shielded
             )
+            if ticket == self._ticket:
+                self._waiting_for = task
         except (TasksFull, TasksClosed):
             self._call_back(lambda: _close(awaitable))
             why = "too many requests wait, please try again"
-            if request.is_shielded:
-                why = "the server is shutting down; whether this request was done is not known"
-            self._deliver(self._error(503, why), ticket)
+            self._deliver(self._stopped() if request.is_shielded else self._error(503, why), ticket)
+
+    def _stopped(self) -> HttpResponse:
+        """Return the answer to a write that the end of the server interrupts."""
+        why = "the server is shutting down; whether this request was done is not known"
+        return self._error(503, why)
 
     async def _run(self, awaitable: Awaitable[Answer], request: HttpRequest, ticket: int) -> None:
         answer: Answer

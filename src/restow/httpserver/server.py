@@ -175,6 +175,11 @@ class Listener:
         await self._wait_while(lambda: bool(shared.connections), seconds_max=FLUSH_SECONDS)
         for connection in list(shared.connections):
             connection.abort()
+        writes = list(shared.suspended_writes)
+        shared.suspended_writes.clear()
+        for write in writes:
+            write.cancel()
+        await shared.clock.sleep(0)  # they end in the next iteration of the event loop
         await shared.tasks.close()
         await self._wait_while(lambda: bool(shared.connections), seconds_max=FLUSH_SECONDS)
         self._stop_sweeping()

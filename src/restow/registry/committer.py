@@ -99,10 +99,9 @@ class ObjectCommitter:
     async def commit(self, plan: WritePlan) -> Written:
         """Commit one write under its own guards and the fence, once. Raises `Moved` when a guard
         does not hold, and a StatusError."""
-        encoding, write = await self._encode(plan)
-        if write is None:
+        encoding, write, outcome = await self._transact(plan)
+        if write is None or outcome is None:
             return plan.unchanged()
-        outcome = await self._submit(plan, encoding, write)
         match outcome:
             case Done(revision):
                 cached = self._cached(plan, encoding, revision)
@@ -125,14 +124,14 @@ class ObjectCommitter:
 
         None when that is done; otherwise what kept it from being done.
         """
-        encoding, write = await self._encode(plan)
-        if write is None:
-            return None
-        outcome = await self._submit(plan, encoding, write, is_rewrite=True)
+        _, _, outcome = await self._transact(plan, is_rewrite=True)
         return None if isinstance(outcome, Done) else outcome
 
-    async def _encode(self, plan: WritePlan) -> tuple[Encoding, Write | None]:
-        """How to write now, and what; None when it is stored like that already."""
+    async def _transact(
+        self, plan: WritePlan, *, is_rewrite: bool = False
+    ) -> tuple[Encoding, Write | None, Outcome | None]:
+        """Encode the object and commit it. Return the encoding, what was written, and the outcome;
+        the last two are None if the object is stored like that already."""
         resource = plan.resource
         encoding = self._encoding(resource)
         if resource.remote is not None and plan.must_prepare(encoding):
@@ -142,16 +141,12 @@ class ObjectCommitter:
         write = plan.write(encoding)
         if write is None:
             write = await self._still_to_write(plan, encoding)
-        return encoding, write
-
-    async def _submit(
-        self, plan: WritePlan, encoding: Encoding, write: Write, *, is_rewrite: bool = False
-    ) -> Outcome:
+            if write is None:
+                return encoding, None, None
         sealed = self._seal(plan, encoding, write, is_rewrite=is_rewrite)
+        transaction = _transaction(plan, encoding, sealed, in_background=is_rewrite)
         try:
-            return await self._storage.commit(
-                _transaction(plan, encoding, sealed, in_background=is_rewrite)
-            )
+            return encoding, write, await self._storage.commit(transaction)
         except StorageError as error:
             raise translate(error) from error
 

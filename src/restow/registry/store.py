@@ -98,7 +98,8 @@ class ResourceStore(ObjectReader):
         async def plan(moved: Moved | None) -> CreatePlan:
             if isinstance(moved, StateMoved) and name:
                 raise self.exists(resource, name, self._entry(resource, moved.current))
-            await self.heavy_objects.enter(resource)
+            if resource.kind.is_heavy:
+                await self.heavy_objects.enter()
             guard = None
             if place is not None:
                 guard = await place(must_be_fresh=isinstance(moved, PlaceMoved))
@@ -153,7 +154,8 @@ class ResourceStore(ObjectReader):
             if entry is None:
                 raise self.missing(resource, path, cache)
             api_version = resource.api_version(version) if version else entry[1]
-            await self.heavy_objects.enter(resource)
+            if resource.kind.is_heavy:
+                await self.heavy_objects.enter()
             seen = await self._seen(resource, entry, api_version)
             facts = Facts(
                 resource, api_version, path, entry, subresource, is_patch, converting, manager
@@ -239,7 +241,11 @@ class ResourceStore(ObjectReader):
                         made, is_planned = await plan(moved), True
                     if options.dry_run:
                         return made.preview()
-                    return await self._commit(made, may_forget=may_forget)
+                    return await self._committer.commit(made)
+                except status.RequestEntityTooLarge:
+                    if not (made and is_planned and may_forget and _drop_managers(made)):
+                        raise
+                    continue
                 except (StateMoved, PlaceMoved) as error:
                     moved, is_planned = error, False
                 except FenceMoved as error:  # the same plan, in another version
@@ -252,18 +258,6 @@ class ResourceStore(ObjectReader):
         finally:
             if turn is not None:
                 turn.leave()
-
-    async def _commit(self, plan: ObjectPlan, *, may_forget: bool) -> Written:
-        """Commit a plan. An object that is too large is stored without its managed fields, if that
-        helps: they may be large, and only server-side apply needs them."""
-        try:
-            return await self._committer.commit(plan)
-        except status.RequestEntityTooLarge:
-            is_remote = plan.resource.remote is not None
-            metadata = plan.obj["metadata"]
-            if not may_forget or is_remote or not metadata.pop("managedFields", None):
-                raise
-        return await self._committer.commit(plan)
 
     def _newest(self, resource: Resource, path: str, moved: StateMoved) -> Entry | None:
         """The newest state of an object that was changed while a write of it was planned."""
@@ -287,6 +281,11 @@ class ResourceStore(ObjectReader):
         None when that is done; otherwise what kept it from being done.
         """
         return await self._committer.rewrite(plan)
+
+
+def _drop_managers(plan: ObjectPlan) -> bool:
+    """Remove the managed fields, which only server-side apply needs; False if there are none."""
+    return plan.resource.remote is None and bool(plan.obj["metadata"].pop("managedFields", None))
 
 
 __all__ = [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+from msgspec import Struct, field
 
 from restow.apimachinery.apply.entries import Manager
 from restow.registry.field_management import SERVER
@@ -60,8 +61,7 @@ Check = Callable[[Object, Object | None], None]
 StatusError to refuse it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectWriteOptions:
+class ObjectWriteOptions(Struct, frozen=True, kw_only=True):
     """How one write is done. The default is for the server's own controllers."""
 
     manager: Manager | None = SERVER

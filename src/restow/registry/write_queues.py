@@ -19,7 +19,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from restow.aio import Clock
-from restow.registry.resource import Resource
 
 TURN_SECONDS_MAX: Final = 2.0
 """Then a write goes on without its turn: those before it may wait for it."""
@@ -77,9 +76,8 @@ class HeavyObjects:
         self._clock = clock
         self._lock = asyncio.Lock()
 
-    async def enter(self, resource: Resource) -> None:
-        """Wait before an object is read or planned, if its kind is heavy."""
-        if resource.kind.is_heavy:
-            async with self._lock:
-                for _ in range(HEAVY_ITERATIONS):
-                    await self._clock.sleep(0)
+    async def enter(self) -> None:
+        """Wait before an object of a heavy kind is read or planned."""
+        async with self._lock:
+            for _ in range(HEAVY_ITERATIONS):
+                await self._clock.sleep(0)

@@ -193,7 +193,8 @@ async def read_body(
     one at a time."""
     if needs_thread(context):
         return await asyncio.to_thread(read_object, context, resource)
-    await store.heavy_objects.enter(resource)
+    if resource.kind.is_heavy:
+        await store.heavy_objects.enter()
     return read_object(context, resource, known=known)
 
 

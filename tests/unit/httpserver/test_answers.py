@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from restow.aio import run_eagerly
+from restow.aio import SystemClock, run_eagerly
 from restow.httpserver import Answer, HttpRequest, HttpResponse, PushStream, Tunnel
 from tests.unit.httpserver.conftest import (
     Harness,
@@ -247,6 +247,47 @@ async def test_what_was_started_is_cancelled_with_its_client(harness: Harness) -
         client.get(path)
         assert await client.rest() == b""
     await until(lambda: ended == ["/task cancelled", "/shielded done"])
+
+
+async def test_a_write_that_awaits_futures_has_no_task(harness: Harness) -> None:
+    """A shielded coroutine is resumed when what it awaits is done, as often as it waits; it gets a
+    task when something in it asks for one, and its errors are answered."""
+    await harness.start()
+    tasks: list[object] = []
+    futures: list[asyncio.Future[None]] = []
+
+    async def wait() -> None:
+        futures.append(asyncio.get_running_loop().create_future())
+        asyncio.get_running_loop().call_later(0.01, futures[-1].set_result, None)
+        await futures[-1]
+        tasks.append(asyncio.current_task())
+
+    async def work(path: str) -> HttpResponse:
+        await wait()
+        await wait()
+        if path == "/task":
+            async with SystemClock().timeout(5):
+                await wait()
+        if path == "/error":
+            raise LookupError("after the second wait")
+        return HttpResponse(200, path.encode())
+
+    def begin(request: HttpRequest) -> object:
+        request.is_shielded = True
+        return run_eagerly(work(request.path))
+
+    client = await harness.connect()
+    for path, has_task, status in (
+        ("/write", [False] * 2, 200),
+        ("/task", [False, False, True], 200),
+        ("/error", [False] * 2, 500),
+        ("/write", [False] * 2, 200),
+    ):
+        tasks.clear()
+        harness.app.paths[path] = begin
+        client.get(path)
+        assert (await client.answer()).status == status
+        assert [each is not None for each in tasks] == has_task
 
 
 @pytest.mark.parametrize(

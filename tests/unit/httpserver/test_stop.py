@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from restow.aio import run_eagerly
 from restow.httpserver import (
     HttpRequest,
     HttpResponse,
@@ -80,6 +81,43 @@ async def test_a_stop_does_not_wait_for_ever(harness: Harness) -> None:
     assert sorted(ended) == ["deferred", "shield", "task"]
     for client in clients:
         assert await client.rest() == b""
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+async def test_a_stop_cancels_writes_without_a_task(
+    harness: Harness, caplog: pytest.LogCaptureFixture, *, is_left: bool
+) -> None:
+    """A write that waits for a future cleans up before the stop returns, whether its client still
+    waits or has left; what it starts while it cleans up is cancelled as well."""
+    listener = await harness.start()
+    ended: list[str] = []
+
+    async def write() -> HttpResponse:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            await asyncio.Event().wait()
+        finally:
+            ended.append("closed")
+        return HttpResponse(200)
+
+    def begin(request: HttpRequest) -> object:
+        request.is_shielded = True
+        return run_eagerly(write())
+
+    harness.app.paths["/"] = begin
+    client = await harness.connect()
+    client.get()
+    await until(lambda: listener.counters.answers_pending == 1)
+    if is_left:
+        client.writer.close()
+        await until(lambda: listener.counters.answers_pending == 0)
+    assert ended == []
+    async with asyncio.timeout(5):
+        await listener.stop(grace_seconds=0.1)
+    assert ended == ["cancelled", "closed"]
+    assert "no answer" not in caplog.text
 
 
 async def test_streams_can_be_ended_before_the_stop(harness: Harness) -> None:

@@ -139,8 +139,9 @@ class SqliteWriter:
         if not self._busy:
             self._busy = True
             self._idle.clear()
-            # All that this turn of the loop still submits shall share the sync.
-            self._loop.call_soon(self._next)
+            # What this iteration of the event loop and the next one submit shares the sync: a write
+            # that waited for the cache is resumed one iteration later than one that did not wait.
+            self._loop.call_soon(self._loop.call_soon, self._next)
 
     def _next(self) -> None:
         if self._log_pages > CHECKPOINT_PAGES:

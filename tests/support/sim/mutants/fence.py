@@ -40,21 +40,23 @@ def _fence_on_updates(patch: Patch) -> None:
 def _checks_before_it_writes(patch: Patch) -> None:
     """The server looks whether it may, and then writes."""
     fenced = committer._transaction
-    encode = ObjectCommitter._encode
+    transact = ObjectCommitter._transact
 
-    async def check_and_encode(self: ObjectCommitter, plan: Any) -> Any:
+    async def check_and_transact(
+        self: ObjectCommitter, plan: Any, *, is_rewrite: bool = False
+    ) -> Any:
         encoding = self._encoding(plan.resource)
         for guard in encoding.guards:
             item = await self._storage.get(guard.key)
             if not holds(guard, item):
                 await self._policy.refresh(plan.resource)
-        return await encode(self, plan)
+        return await transact(self, plan, is_rewrite=is_rewrite)
 
     def transaction(plan: Any, encoding: Any, write: Any, *, in_background: bool = False) -> Any:
         whole = fenced(plan, encoding, write, in_background=in_background)
         return Transaction(whole.guards[:1], whole.writes, in_background)
 
-    patch(ObjectCommitter, "_encode", check_and_encode)
+    patch(ObjectCommitter, "_transact", check_and_transact)
     patch(committer, "_transaction", transaction)
 
 
