@@ -1,7 +1,7 @@
-"""Types that the tables do not hold: old versions, and restow's own kinds.
+"""Types that are not in the tables: old versions, and restow's own kinds.
 
-An old version that is gone from the tables is written as another type with a few fields changed. A
-kind of ours is written out in full. Both are found under names of the usual form, with their lists.
+An old version that is no longer in the tables is defined as another type with a few changed fields.
+Kinds of restow are defined in full. Both have names of the usual form, and lists.
 
 Not here: the tables themselves (`restow.kinds.types`).
 """
@@ -39,7 +39,7 @@ _HPA: Final = "HorizontalPodAutoscaler"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Another type, under a new name, with some fields gone or of another type."""
+    """Another type under a new name, with some fields removed or of another type."""
 
     base: str
     changed: Mapping[str, Type] = field(default_factory=dict)
@@ -55,7 +55,7 @@ _V2BETA1: Final = f"{_AUTOSCALING}.v2beta1"
 _VARIANTS: Final[dict[str, Variant]] = {
     f"{_BATCH}.v2alpha1.CronJob": Variant(f"{_BATCH}.v1beta1.CronJob"),
     f"{_AUTOSCALING}.v2beta2.{_HPA}": Variant(f"{_V2}.{_HPA}"),
-    # Its metrics have the form that the annotations of v1 still have.
+    # Its metrics have the form that is still used in the annotations of v1.
     f"{_V2BETA1}.{_HPA}": Variant(
         f"{_V2}.{_HPA}",
         {"spec": _ref(_V2BETA1, f"{_HPA}Spec"), "status": _ref(_V2BETA1, f"{_HPA}Status")},
@@ -94,7 +94,7 @@ def _part(json: str, name: str) -> Field:
 
 
 def _rewrite_types(package: str) -> dict[str, tuple[Field, ...]]:
-    """Of the subresource `rewrite`, which migrations of both groups have in every version."""
+    """The types of the subresource `rewrite`, which migrations have in every group and version."""
     result = (
         _part("resource", "GroupResource"),
         _text("target"),
@@ -224,7 +224,7 @@ _OWN: Final[dict[str, tuple[Field, ...]]] = {
     ),
     f"{_MIGRATION}.MigrationProgress": (
         *(_number(name) for name in ("pass", "scanned", "rewritten", "unchanged", "failed")),
-        # Without these two: nobody knows.
+        # These two are absent if they are not known.
         _number("remaining", pointer=True),
         Field(json="objectsPerSecond", type=Scalar.FLOAT64, omitempty=True),
         _number("secondsLeft", pointer=True),
@@ -253,7 +253,7 @@ _OWN: Final[dict[str, tuple[Field, ...]]] = {
         ),
     ),
     f"{_VOTE}.VersionCandidate": (_text("apiServerID"), _text("preferredVersion")),
-    # Of the subresource `report`, by which a server with a store of its own says how it writes.
+    # The subresource `report`, where a server with its own store reports its storage version.
     f"{_INTERNAL}.StorageVersionReport": (
         _OBJECT_META,
         *(_text(name) for name in ("serverID", "store")),
@@ -275,14 +275,14 @@ _TYPE_META: Final = (_text("kind"), _text("apiVersion"))
 
 
 class DerivedTypes:
-    """The tables, and on top of them the types of this module."""
+    """The tables, and the types of this module."""
 
     def __init__(self, tables: Types) -> None:
         self._tables = tables
         self._structs: dict[str, Struct] = {}
 
     def struct(self, name: str) -> Struct:
-        """The struct of an OpenAPI definition name; UnknownType if there is none."""
+        """Return the struct of an OpenAPI definition name; raises UnknownType if there is none."""
         found = self._structs.get(name)
         if found is None:
             found = self._derive(name)
@@ -292,7 +292,7 @@ class DerivedTypes:
         return found
 
     def of_kind(self, group: str, version: str, kind: str) -> Struct | None:
-        """The struct of a kind in one version, of its list, or of its options."""
+        """Return the struct of a kind in one version, of its list, or of its options."""
         found = self._tables.of_kind(group, version, kind)
         if found is not None:
             return found
@@ -337,5 +337,5 @@ class DerivedTypes:
 
 @cache
 def all_types() -> DerivedTypes:
-    """The types of every built-in kind in every version."""
+    """Return the types of every built-in kind in every version."""
     return DerivedTypes(load_types())

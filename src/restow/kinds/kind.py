@@ -1,10 +1,10 @@
-"""What there is to say about a built-in kind: one frozen value for each group and kind.
+"""The properties of a built-in kind: one frozen value for each group and kind.
 
-`Kind` says how a kind behaves in discovery, in storage and under each verb. All who treat kinds
-alike read it, so that a new kind is one line in a table.
+`Kind` describes the behaviour of a kind in discovery, in storage and under each verb. All generic
+code reads it, so that a new kind is one line in a table.
 
 Not here: the kinds themselves (`restow.kinds.builtin`), the fields of their types
-(`restow.kinds.types`), which versions a server hosts (`restow.kinds.releases`).
+(`restow.kinds.types`), the versions that a server hosts (`restow.kinds.releases`).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ VERBS_ALL: Final = (
     "update",
     "watch",
 )
-# A review is asked and answered; there is nothing to read later.
+# The server answers a review; nothing is stored.
 VERBS_REVIEW: Final = ("create",)
 VERBS_STATUS: Final = ("get", "patch", "update")
 
-# Where the package of a group's types is not called like the first part of the group.
+# The packages of types that are not named after the first part of the group.
 _TYPE_PACKAGES: Final = {
     "": "io.k8s.api.core",
     "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
@@ -56,7 +56,7 @@ _TYPE_PACKAGES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subresource:
-    """A part of an object with a path of its own."""
+    """A subresource."""
 
     name: str
     verbs: tuple[str, ...]
@@ -64,11 +64,11 @@ class Subresource:
     """The kind that is read and written there; empty if it is the object's own."""
     group: str = ""
     version: str = ""
-    """Set, with the group, if that kind lives in another group version."""
+    """Set, with the group, if that kind is in another group version."""
     body_kind: str = ""
-    """The kind that is sent there, if it is another than the one that is answered."""
+    """The kind of the request body, if it is not that of the response."""
     takes_path: bool = False
-    """Whether a path of somebody else's may follow its own, as in `/proxy/some/path`."""
+    """Whether a path of the backend may follow its own, as in `/proxy/some/path`."""
 
 
 STATUS: Final = Subresource(name="status", verbs=VERBS_STATUS)
@@ -79,21 +79,21 @@ SCALE: Final = Subresource(
 
 @dataclass(frozen=True, slots=True)
 class SelectableField:
-    """A field that a field selector may name, and where it is in the kind's hub version.
+    """A field that a field selector may name, and its path in the kind's hub version.
 
-    The hub, because it is what selectors are matched on: `events.k8s.io` calls the field
-    `regarding.kind`, and it is found at `involvedObject.kind`.
+    Selectors are matched on the hub version: `regarding.kind` of `events.k8s.io` is found at
+    `involvedObject.kind`.
     """
 
     label: str
     path: tuple[str, ...]
     fallback: tuple[str, ...] = ()
-    """Where to look if there is nothing at the path."""
+    """The path to use if there is no value at the first one."""
     absent: str = ""
-    """What an object without the field counts as."""
+    """The value of an object without the field."""
 
     def value_of(self, obj: dict[str, Any]) -> str:
-        """The value as the selector compares it, which is always text."""
+        """Return the value as text, as a selector compares it."""
         found = _text_at(obj, self.path)
         if not found and self.fallback:
             found = _text_at(obj, self.fallback)
@@ -109,69 +109,69 @@ class Kind:
     plural: str
     singular: str
     list_kind: str = ""
-    """What a list of them is called, if not `<kind>List`."""
+    """The kind of a list, if not `<kind>List`."""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     namespaced: bool = True
 
     versions: tuple[str, ...]
-    """Every version that can be decoded, the one to prefer first."""
+    """Every version that can be decoded, the preferred one first."""
     served_versions: tuple[str, ...]
-    """Those that a server offers when no release says otherwise."""
+    """The versions that a server serves unless a release says otherwise."""
     storage_version: str
-    """The one that is written when no release says otherwise."""
+    """The version that is written unless a release says otherwise."""
 
     verbs: tuple[str, ...] = VERBS_ALL
     subresources: tuple[Subresource, ...] = ()
     key_prefix: str
     """Keys are `/registry/<prefix>/[<namespace>/]<name>`."""
     persisted: bool = True
-    """False for reviews, which are answered and forgotten."""
+    """False for reviews, which are answered and not stored."""
     cohabits_with: GroupKind | None = None
-    """The kind in whose store, and in whose versions, objects of this one are kept."""
+    """The kind whose store and versions objects of this one share."""
 
     tracks_generation: bool = False
     generation_first: int = 1
-    """What a new object begins with. With 0 it has none until something of it changes."""
+    """The first generation. With 0 an object has none until its spec changes."""
     generation_is_fixed: bool = False
-    """Whether it stays at the first, whatever changes."""
+    """Whether the generation never changes."""
     generation_metadata: str = ""
-    """A field of the metadata whose change makes another generation, as that of a spec does."""
+    """A field of the metadata whose change increments the generation, as one of the spec does."""
     unconditional_update: bool = True
-    """Whether an update without a resource version overwrites whatever is there."""
+    """Whether an update without a resource version is unconditional."""
     create_on_update: bool = False
-    """Whether an update of what is not there creates it."""
+    """Whether an update creates an object that does not exist."""
     create_keeps_status: bool = False
-    """Whether a new object has the status that it was sent with."""
+    """Whether a create keeps the status of the request."""
     status_keeps_metadata: bool = False
-    """Whether labels and the like stay as they are when the status is written."""
+    """Whether an update of the status keeps labels, annotations and the like unchanged."""
     status_keeps: tuple[str, ...] = ()
-    """Those of them that do, where not all do."""
+    """The fields of the metadata that it keeps, if not all."""
     is_graceful: bool = False
-    """Whether a delete gives it time to end: it stays, marked, until somebody says it is over."""
+    """Whether a delete has a grace period, until which the object stays with deletionTimestamp."""
     orphans_by_default: bool = False
-    """Whether what it owns stays when it is deleted by someone who does not say what is to be."""
+    """Whether dependents are orphaned by a delete without propagationPolicy."""
     follows_owners: bool = True
-    """Whether it goes when its owners do; if not, no policy of a delete is of concern to it."""
+    """Whether the garbage collector deletes it with its owners; if not, it ignores them."""
     returns_deleted: bool = False
-    """Whether a delete answers with the object instead of a Status."""
+    """Whether a delete returns the object instead of a Status."""
     name_rule: NameRuleName = "subdomain"
     selectable_fields: tuple[SelectableField, ...] = ()
-    """Besides `metadata.name` and `metadata.namespace`, which every kind has."""
+    """In addition to `metadata.name` and `metadata.namespace`, which every kind has."""
 
     pinned: bool = False
-    """Stored in one version in every release, because agreement itself stands on it."""
+    """Stored in one version in every release, because servers agree on versions through it."""
     required: bool = False
-    """Hosted in every release, because the server or its clients cannot do without."""
+    """Hosted in every release, because the server or its clients depend on it."""
     is_heavy: bool = False
-    """Checking one takes some milliseconds: they take turns, and others get theirs in between."""
+    """Validation takes some milliseconds, so only one runs at a time."""
     behaviour_missing: bool = False
-    """It can be stored, but nothing acts on it yet: creating it gives a warning."""
+    """It can be stored, but has no effect yet: creating it returns a warning."""
     deprecation: str = ""
-    """What whoever uses it is told: there is something better by now."""
+    """The warning to clients that use it, if it is deprecated."""
 
     has_status: bool = field(init=False, repr=False, compare=False)
-    """Whether `status` is written through a path of its own, and only there."""
+    """Whether it has the subresource `status`, through which alone the status is written."""
 
     def __post_init__(self) -> None:
         has_status = any(each.name == "status" for each in self.subresources)
@@ -188,7 +188,7 @@ class Kind:
 
     @property
     def name_problem(self) -> NameRule:
-        """The function that says what is wrong with a name."""
+        """The function that validates a name."""
         return _NAME_RULES[self.name_rule]
 
     @property
@@ -198,15 +198,15 @@ class Kind:
 
     @property
     def storage_api_version(self) -> str:
-        """The `apiVersion` in stored bytes when no release says otherwise."""
+        """The `apiVersion` in stored bytes unless a release says otherwise."""
         return api_version(self.store.group, self.storage_version)
 
     def api_version(self, version: str) -> str:
-        """The `apiVersion` of objects in one of the versions."""
+        """Return the `apiVersion` of objects in one of the versions."""
         return api_version(self.group, version)
 
     def type_name(self, version: str) -> str:
-        """The OpenAPI definition name of the type in one version."""
+        """Return the OpenAPI definition name of the type in one version."""
         return type_name(self.group, version, self.kind)
 
 
@@ -226,8 +226,8 @@ def declare(
     selectable: tuple[SelectableField, ...] = (),
     **rest: Any,
 ) -> Kind:
-    """A row of the tables. Lists are words in one text, and what is usual is left out: a plural
-    that ends in s, and that the stable versions are served, or all if there are none."""
+    """Return a row of the tables. Lists are space-separated. Defaults: the plural adds an s, and
+    the stable versions are served, or all if there are none."""
     names = tuple(versions.split())
     stable = tuple(name for name in names if "alpha" not in name and "beta" not in name)
     plural = plural or f"{kind.lower()}s"
@@ -250,17 +250,17 @@ def declare(
 
 
 def selectable(*labels: str) -> tuple[SelectableField, ...]:
-    """Fields whose label is their path."""
+    """Return fields whose label is their path."""
     return tuple(SelectableField(label, tuple(label.split("."))) for label in labels)
 
 
 def api_version(group: str, version: str) -> str:
-    """A group and a version as objects carry them."""
+    """Return the `apiVersion` of a group and version."""
     return f"{group}/{version}" if group else version
 
 
 def type_name(group: str, version: str, kind: str) -> str:
-    """The OpenAPI definition name of a built-in type."""
+    """Return the OpenAPI definition name of a built-in type."""
     package = _TYPE_PACKAGES.get(group) or f"io.k8s.api.{group.partition('.')[0]}"
     return f"{package}.{version}.{kind}"
 

@@ -1,14 +1,14 @@
-"""Real Kubernetes releases: in which version each stored what, and which versions it could read.
+"""Kubernetes releases: the storage version and the readable versions of each resource.
 
-The table comes with the package, made by `tools/build_kubernetes_releases.py` from each release's
-own test of its storage. It knows the versions that a release serves when every API is switched on.
-A release may be able to read more than that: what is unreadable here is so as far as is known.
+The table is shipped with the package. `tools/build_kubernetes_releases.py` builds it from the
+storage test of each release. It has the versions that a release serves with all APIs enabled. A
+release may be able to read more versions than those.
 
     {"releases": ["1.14", ...],
      "resources": {"apps/deployments": ["Deployment", [[0, "v1beta1 v1", "apps/v1"], ...]]}}
 
-Each row holds from the release with its number on, until the next one; empty: there is no such
-resource. Not here: releases that a restow server can run (`releases`).
+Each row applies from the release with its number until the next row; an empty row: the resource
+does not exist. Not here: releases that a restow server can run (`releases`).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _NAME: Final = re.compile(r"(?:kubernetes-)?v?1\.([0-9]{1,3})(?:\..*)?", flags=r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResource:
-    """How a release has a resource."""
+    """A resource in a release."""
 
     resource: GroupResource
     kind: str
     versions: tuple[str, ...]
-    """`apiVersion`s that it reads, as far as is known; of all groups that share the objects."""
+    """The known `apiVersion`s that it reads; of all groups that share the objects."""
     storage: str
-    """The `apiVersion` that it writes."""
+    """The storage version, as `apiVersion`."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesRelease:
-    """One release."""
+    """A Kubernetes release and its resources."""
 
     minor: int
     resources: dict[GroupResource, StoredResource]
@@ -54,19 +54,19 @@ class KubernetesRelease:
 
 
 def minor_of(text: str) -> int | None:
-    """The number behind `1.` in `1.29`, `v1.29.3` or `kubernetes-1.29`; None for other texts."""
+    """Return 29 for `1.29`, `v1.29.3` or `kubernetes-1.29`; None for other texts."""
     found = _NAME.fullmatch(text.strip())
     return int(found[1]) if found else None
 
 
 def known_minors() -> tuple[int, ...]:
-    """Of the releases in the table, in order."""
+    """Return the minor versions of the releases in the table, in order."""
     return tuple(int(name.partition(".")[2]) for name in _table()["releases"])
 
 
 @cache
 def kubernetes_release(minor: int) -> KubernetesRelease:
-    """A release of the table; raises ReleaseError when it is not there."""
+    """Return a release of the table; raises ReleaseError if it is not there."""
     minors = known_minors()
     if minor not in minors:
         raise ReleaseError(
@@ -83,7 +83,7 @@ def kubernetes_release(minor: int) -> KubernetesRelease:
         resource = _resource(name)
         versions = [api_version(resource.group, each) for each in served.split()]
         rows[resource] = kind, versions, storage
-        # Groups that store the same objects in one version share them, and read each other's.
+        # Groups with the same storage version share the objects, and read each other's versions.
         place = (GroupVersion.parse(storage).group, resource.resource)
         shared.setdefault(place, []).extend((*versions, storage))
     found: dict[GroupResource, StoredResource] = {}
@@ -104,7 +104,7 @@ def is_known(resource: GroupResource) -> bool:
 
 
 def stored_before(resource: GroupResource, minor: int) -> tuple[str, ...]:
-    """Every `apiVersion` that any release of the table up to this one has written."""
+    """Return every storage version of the resource in the releases up to this one."""
     entry = _table()["resources"].get(_name(resource))
     if entry is None:
         return ()

@@ -1,9 +1,9 @@
-"""Reads the YAML of a release, and refuses what cannot be right, with its line.
+"""Parses the YAML of a release, and rejects invalid ones with the line of the error.
 
-It is read from nodes that know their lines, and no values are built that are not wanted: so five
-hundred kinds take a few hundredths of a second, and a key that stands twice is seen.
+It reads YAML nodes, which have line numbers, and builds only the values that are needed: so five
+hundred kinds take a few hundredths of a second, and duplicate keys are detected.
 
-Not here: what a release is (`release_values`), and the file it comes from.
+Not here: the values of a release (`release_values`), and the file it comes from.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TRUTHS: Final = {"true": True, "false": False}
 
 
 def read_release(data: bytes, source: str) -> Release:
-    """The release in the bytes of a file."""
+    """Parse the bytes of a file."""
     try:
         root = compose(data)
     except YamlProblem as problem:
@@ -61,7 +61,7 @@ def read_release(data: bytes, source: str) -> Release:
 
 
 class _Reader:
-    """Reads nodes; knows the file for its errors and nothing else."""
+    """Reads nodes; it has the name of the file for error messages."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -70,7 +70,7 @@ class _Reader:
         fields = self._fields(root, "a release", _RELEASE_KEYS)
         name = self._text(self._needed(fields, "release", root), "release")
         if not _RELEASE_NAME.fullmatch(name):
-            why = f"`release: {name[:64]}` is no name: letters, digits and `-._+`, at most "
+            why = f"`release: {name[:64]}` is no valid name: letters, digits and `-._+`, at most "
             raise self._error(fields["release"], f"{why}{NAME_LENGTH_MAX}")
         builtins = self._choice(fields, "builtins", ("all", "required"), default="all")
         node = self._needed(fields, "kinds", root)
@@ -127,7 +127,7 @@ class _Reader:
         )
 
     def _definition(self, node: Node, fields: dict[str, Node], schema: SchemaName) -> Kind:
-        """The built-in kind, or one made up for a kind that is data only."""
+        """Return the built-in kind, or a new one for an open kind."""
         group = self._text(self._needed(fields, "group", node), "group")
         kind = self._text(self._needed(fields, "kind", node), "kind")
         plural = self._text(self._needed(fields, "plural", node), "plural")
@@ -137,7 +137,7 @@ class _Reader:
             raise self._error(fields["group"], f"group {group[:64]!r}: {problem}")
         if not _KIND_NAME.fullmatch(kind):
             raise self._error(
-                fields["kind"], f"{kind[:64]!r} is no kind: it is written like `CronJob`"
+                fields["kind"], f"{kind[:64]!r} is not a valid kind: use a name like `CronJob`"
             )
         problem = dns_1035_label_problem(plural)
         if problem is not None:
@@ -146,7 +146,7 @@ class _Reader:
         if builtin is None and schema == "builtin":
             raise self._error(
                 fields["kind"],
-                f"unknown kind {kind} in group {group!r}; a kind that is data only says "
+                f"unknown kind {kind} in group {group!r}; a kind without a built-in type needs "
                 "`schema: open`",
             )
         if builtin is None:
@@ -175,7 +175,7 @@ class _Reader:
             if problem is not None:
                 raise self._error(members["name"], f"version {name[:64]!r}: {problem}")
             if any(version.name == name for version in versions):
-                raise self._error(members["name"], f"version {name} stands here twice")
+                raise self._error(members["name"], f"duplicate version {name}")
             served = self._truth(members, "served")
             decodable = self._truth(members, "decodable")
             if served and not decodable:
@@ -183,7 +183,7 @@ class _Reader:
                 raise self._error(members["name"], why)
             versions.append(ReleaseVersion(name, served, decodable))
         if not any(version.served for version in versions):
-            raise self._error(fields["versions"], "no version is served; leave the kind out")
+            raise self._error(fields["versions"], "no version is served; remove the kind")
         return tuple(versions)
 
     def _storage(
@@ -196,7 +196,7 @@ class _Reader:
         storage = self._text(self._needed(fields, "storage", node), "storage")
         where = fields["storage"]
         if definition.cohabits_with is not None:
-            # Its objects are kept in the versions of another kind.
+            # Its objects are stored in the versions of another kind.
             store = find_kind(*definition.cohabits_with)
             if store is None or storage != store.storage_version:
                 wanted = store.storage_version if store is not None else ""
@@ -224,11 +224,11 @@ class _Reader:
         versions: tuple[ReleaseVersion, ...],
     ) -> None:
         if schema == "open" and conversion == "builtin":
-            raise self._error(node, "an open kind has no built-in conversion; say `rename`")
+            raise self._error(node, "an open kind has no built-in conversion; use `rename`")
         if schema == "builtin" and conversion == "rename":
-            raise self._error(node, "a built-in kind has its own conversion; say `builtin`")
+            raise self._error(node, "a built-in kind has its own conversion; use `builtin`")
         if conversion == "none" and len(versions) > 1:
-            raise self._error(node, "without a conversion there can be one version only")
+            raise self._error(node, "without a conversion only one version is allowed")
 
     def _check_builtin_versions(
         self, node: Node, definition: Kind, versions: tuple[ReleaseVersion, ...]
@@ -244,7 +244,7 @@ class _Reader:
 
     def _fields(self, node: Node, what: str, known: tuple[str, ...]) -> dict[str, Node]:
         if not isinstance(node, Pairs):
-            raise self._error(node, f"{what} is a mapping with the keys {', '.join(known)}")
+            raise self._error(node, f"{what} must be a mapping with the keys {', '.join(known)}")
         fields: dict[str, Node] = {}
         for key, value in zip(node.nodes[::2], node.nodes[1::2], strict=True):
             name = key.value if isinstance(key, Text) else ""
@@ -252,7 +252,7 @@ class _Reader:
                 why = f"unknown key `{name[:64]}`; {what} has {', '.join(known)}"
                 raise self._error(key, why)
             if name in fields:
-                raise self._error(key, f"the key `{name}` stands here twice")
+                raise self._error(key, f"duplicate key `{name}`")
             fields[name] = value
         return fields
 
@@ -264,14 +264,14 @@ class _Reader:
 
     def _items(self, node: Node, name: str, count_max: int) -> list[Node]:
         if not isinstance(node, Items):
-            raise self._error(node, f"`{name}` is a list")
+            raise self._error(node, f"`{name}` must be a list")
         if len(node.nodes) > count_max:
             raise self._error(node, f"`{name}` has more than {count_max} items")
         return node.nodes
 
     def _text(self, node: Node, name: str) -> str:
         if not isinstance(node, Text):
-            raise self._error(node, f"`{name}` is a text")
+            raise self._error(node, f"`{name}` must be a string")
         return node.value
 
     def _truth(self, fields: dict[str, Node], name: str) -> bool:
@@ -280,7 +280,7 @@ class _Reader:
             return True
         found = _TRUTHS.get(self._text(node, name))
         if found is None:
-            raise self._error(node, f"`{name}` is true or false")
+            raise self._error(node, f"`{name}` must be true or false")
         return found
 
     def _choice(
@@ -293,7 +293,8 @@ class _Reader:
             raise self._missing(fields, name)
         text = self._text(node, name)
         if text not in values:
-            raise self._error(node, f"`{name}` is one of {', '.join(values)}, not {text[:64]!r}")
+            wanted = ", ".join(values)
+            raise self._error(node, f"`{name}` must be one of {wanted}, not {text[:64]!r}")
         return text
 
     def _missing(self, fields: dict[str, Node], name: str) -> ReleaseError:
@@ -306,7 +307,7 @@ class _Reader:
 
 
 class _Taken:
-    """Names and keys that kinds of the release have, so that no two share one."""
+    """Names and key prefixes of the kinds of a release, to detect duplicates."""
 
     def __init__(self) -> None:
         self._kinds: set[tuple[str, str]] = set()
@@ -315,9 +316,9 @@ class _Taken:
         self._parents: set[str] = set()
 
     def add(self, kind: Kind) -> str | None:
-        """Why a kind cannot be added; None if it was."""
+        """Add a kind; return why it cannot be added, or None."""
         if kind.group_kind in self._kinds:
-            return f"{kind.group_kind} stands here twice"
+            return f"duplicate kind {kind.group_kind}"
         if kind.group_resource in self._plurals:
             return f"two kinds have the plural {kind.group_resource}"
         if kind.persisted and kind.cohabits_with is None:
@@ -328,7 +329,7 @@ class _Taken:
                 or not self._prefixes.isdisjoint(parents)
             )
             if shared:
-                return f"the keys of {kind.group_kind} would lie among those of another kind"
+                return f"the key prefix of {kind.group_kind} overlaps with that of another kind"
             self._prefixes.add(kind.key_prefix)
             self._parents.update(parents)
         self._kinds.add(kind.group_kind)
@@ -348,7 +349,7 @@ def _parents(prefix: str) -> list[str]:
 
 
 def _open_kind(group: str, kind: str, plural: str, *, is_namespaced: bool) -> Kind:
-    """A kind of which nothing is known but its names. It behaves as a custom resource does."""
+    """A kind without a built-in type. It behaves like a custom resource."""
     return Kind(
         group=group,
         kind=kind,

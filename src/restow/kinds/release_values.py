@@ -1,6 +1,6 @@
-"""Releases: named catalogues of which kinds exist, in which versions, and which one is stored.
+"""Releases: named catalogues of kinds, with their versions and storage versions.
 
-Not here: reading one from a file (`release_reader`), and those that are shipped (`releases`).
+Not here: parsing one (`release_reader`), and the shipped ones (`releases`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SchemaName = Literal["builtin", "open"]
 
 
 class ReleaseError(Exception):
-    """A release that cannot be used; the text says where it is wrong and why."""
+    """A release that cannot be used; the text names the place and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class ReleaseVersion:
 
     name: str
     served: bool = True
-    """Clients may use it."""
+    """Whether clients may use it."""
     decodable: bool = True
-    """What is stored in it can be read."""
+    """Whether objects that are stored in it can be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +37,11 @@ class ReleaseKind:
     """One kind in a release."""
 
     definition: Kind
-    """How it behaves, whatever its versions."""
+    """Its properties, independent of versions."""
     versions: tuple[ReleaseVersion, ...]
-    """The one to prefer first."""
+    """The preferred one first."""
     storage: str
-    """The version that is written. Of a kind that shares a store: that store's version."""
+    """The storage version. For a kind that shares a store: that store's version."""
     conversion: ConversionName = "builtin"
     schema: SchemaName = "builtin"
 
@@ -59,7 +59,7 @@ class ReleaseKind:
         return api_version(self.definition.store.group, self.storage)
 
     def converter(self) -> Converter:
-        """What converts objects between the versions."""
+        """Return the converter between the versions."""
         definition = self.definition
         if self.conversion == "builtin":
             return converter_of(definition.group, definition.kind)
@@ -69,24 +69,24 @@ class ReleaseKind:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A catalogue with a name."""
+    """A named catalogue of kinds."""
 
     name: str
     kinds: tuple[ReleaseKind, ...]
 
     def kind(self, group: str, kind: str) -> ReleaseKind | None:
-        """One of its kinds, by group and kind."""
+        """Find one of its kinds, by group and kind."""
         wanted = GroupKind(group, kind)
         return next((each for each in self.kinds if each.definition.group_kind == wanted), None)
 
     def resource(self, group: str, plural: str) -> ReleaseKind | None:
-        """One of its kinds, by group and plural."""
+        """Find one of its kinds, by group and plural."""
         wanted = GroupResource(group, plural)
         return next((each for each in self.kinds if each.definition.group_resource == wanted), None)
 
 
 def builtin_release_kind(kind: Kind) -> ReleaseKind:
-    """A built-in kind as it is when no release says otherwise."""
+    """Return a built-in kind with its default versions."""
     return ReleaseKind(
         definition=kind,
         versions=tuple(

@@ -1,9 +1,9 @@
-"""Releases: those that are shipped, and those in files.
+"""Releases: the shipped ones, and those in files.
 
-A release is a YAML file. Reading it checks everything that can be known without a server, and each
-error names the file, the line, and what to do. docs/reference/releases.md describes the format.
+A release is a YAML file. Parsing checks everything that does not depend on a server, and each error
+has the file, the line, and what to do. docs/reference/releases.md describes the format.
 
-Not here: what a release is (`release_values`), and what a server makes of one (`restow.registry`).
+Not here: the values of a release (`release_values`), and their use in a server (`restow.registry`).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _SUFFIX: Final = ".yaml"
 
 @cache
 def default_release() -> Release:
-    """All built-in kinds."""
+    """Return the release with all built-in kinds."""
     return Release(DEFAULT_NAME, tuple(builtin_release_kind(kind) for kind in all_kinds()))
 
 
 def load_release(path: str | Path) -> Release:
-    """Reads a release from a file."""
+    """Load a release from a file."""
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -56,8 +56,8 @@ def load_release(path: str | Path) -> Release:
 
 
 def parse_release(data: bytes, source: str) -> Release:
-    """Reads a release from the bytes of a file; `source` is what errors call it."""
-    # YAML is read only by those who have a file, and its library takes longer to load than this.
+    """Parse a release from the bytes of a file; `source` is its name in errors."""
+    # Only files need YAML, whose library takes longer to load than this module.
     from restow.kinds.release_reader import read_release  # noqa: PLC0415
 
     if len(data) > FILE_SIZE_MAX:
@@ -66,7 +66,7 @@ def parse_release(data: bytes, source: str) -> Release:
 
 
 def shipped_releases() -> tuple[str, ...]:
-    """Names of the releases that come with the package, in order."""
+    """Return the names of the shipped releases, in order."""
     folder = resources.files("restow.kinds") / "releases"
     return tuple(
         sorted(
@@ -76,12 +76,12 @@ def shipped_releases() -> tuple[str, ...]:
 
 
 def shipped_release(name: str) -> Release:
-    """One of the releases that come with the package, or the default one."""
+    """Return one of the shipped releases, or the default one."""
     if name == DEFAULT_NAME:
         return default_release()
     if name not in shipped_releases():
         known = ", ".join((DEFAULT_NAME, *shipped_releases()))
-        raise ReleaseError(f"no release {name!r} comes with restow; there are: {known}")
+        raise ReleaseError(f"unknown release {name!r}; shipped releases: {known}")
     file = resources.files("restow.kinds") / "releases" / f"{name}{_SUFFIX}"
     return parse_release(file.read_bytes(), f"{name}{_SUFFIX}")
 

@@ -1,11 +1,12 @@
-"""What the schemas of the built-in types say beyond names and types.
+"""Facts about the schemas of the built-in types, beyond names and types.
 
-Which fields must be sent although Go leaves them out when empty, and the reverse; which fields take
-one of a few words; what an absent field counts as; of which structs one field is set. A field is
+Fields that clients must send although Go omits them when empty, and the reverse; fields with
+enumerated values; default values of absent fields; structs of which one field is set. A field is
 named `Struct.field` and means it in every version; where two groups differ, the name begins with
 group and version (`core.v1.Event.reason`).
 
-Not here: the tables of the types, how they merge (`restow.apimachinery.apply`), and whether an
+Not here: the tables of the types, their merge rules (`restow.apimachinery.apply`), and validation,
+which checks more than a schema.
 object is valid: a schema says less than that.
 """
 
@@ -22,7 +23,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Go always writes these, clients may leave them out.
+# Go always writes these fields; clients may omit them.
 _OPTIONAL: Final = _names("""
     AllocatedDeviceStatus.conditions AzureFilePersistentVolumeSource.secretNamespace
     CSINodeDriver.topologyKeys CapacityRequestPolicy.default ClusterRole.rules
@@ -47,7 +48,7 @@ _OPTIONAL: Final = _names("""
     core.v1.Event.reportingInstance events.v1.Event.metadata
     """)
 
-# Go leaves these out when they are empty, clients must send them.
+# Go omits these fields when they are empty; clients must send them.
 _REQUIRED: Final = _names("""
     CapacityRequestPolicyRange.min ContainerRestartRule.action
     ContainerRestartRuleOnExitCodes.operator CounterSet.counters CronJob.spec
@@ -63,7 +64,7 @@ _REQUIRED: Final = _names("""
     ValidatingAdmissionPolicyBindingSpec.validationActions
     """)
 
-# The words that a field takes, or each value in a list or a map of them.
+# The enumerated values of a field, or of each value in a list or map.
 _WORDS: Final[dict[str, str]] = {
     "AppArmorProfile.type SeccompProfile.type": "Localhost|RuntimeDefault|Unconfined",
     "AzureDiskVolumeSource.cachingMode": "None|ReadOnly|ReadWrite",
@@ -167,7 +168,7 @@ _WORDS: Final[dict[str, str]] = {
     "VolumeMount.mountPropagation": "Bidirectional|HostToContainer|None",
 }
 
-# Structs of which one field is set: the field that says which, and the word for each.
+# Structs of which one field is set: the discriminator, and the fields.
 _UNIONS: Final[dict[str, tuple[str, str]]] = {
     "AppArmorProfile": ("type", "localhostProfile"),
     "LimitResponse": ("type", "queuing"),
@@ -185,7 +186,7 @@ _SIGNALS: Final = """
 """
 _SIGNAL_FIELDS: Final = ("ContainerStatus.stopSignal", "Lifecycle.stopSignal")
 
-# What an absent field counts as, where it is not the zero of a field that Go always writes.
+# Default values in the schema, except for the zero of a field that Go always writes.
 _DEFAULTS: Final[dict[str, str | int | bool]] = {
     "AzureDiskVolumeSource.cachingMode": "ReadWrite",
     "AzureDiskVolumeSource.fsType": "ext4",
@@ -239,28 +240,28 @@ def is_required(struct: Struct, field: Field) -> bool:
 
 
 def words_of(struct: Struct, field: Field) -> tuple[str, ...]:
-    """The words that a field takes, or each value in it; none if any text may be one."""
+    """Return the enumerated values of a field, or of each item of it; empty if none."""
     return _words().get(f"{struct.short_name}.{field.json}", ())
 
 
 def union_of(struct: Struct) -> tuple[str, dict[str, str]] | None:
-    """The field that says which of the others is set, and its word for each of them."""
-    said = _UNIONS.get(struct.short_name) or _UNIONS.get(struct.name.removeprefix(_API))
-    if said is None:
+    """Return the discriminator of a union, and its value for each of the other fields."""
+    union = _UNIONS.get(struct.short_name) or _UNIONS.get(struct.name.removeprefix(_API))
+    if union is None:
         return None
-    return said[0], {name: name[0].upper() + name[1:] for name in said[1].split()}
+    return union[0], {name: name[0].upper() + name[1:] for name in union[1].split()}
 
 
 def default_of(struct: Struct, field: Field) -> str | int | bool | None:
-    """The plain value that an absent field counts as, if it counts as one."""
-    said = _DEFAULTS.get(f"{struct.short_name}.{field.json}")
-    if said is not None or field.omitempty or field.pointer:
-        return said
+    """Return the default of an absent field in the schema, if it has one."""
+    default = _DEFAULTS.get(f"{struct.short_name}.{field.json}")
+    if default is not None or field.omitempty or field.pointer:
+        return default
     return zero_of(field.type)
 
 
 def zero_of(type_: Type) -> str | int | bool | None:
-    """The zero of a plain value; bytes and the types with a form of their own have none."""
+    """Return the zero of a scalar; other types have none."""
     return _ZEROS.get(type_) if isinstance(type_, Scalar) else None
 
 
@@ -272,7 +273,7 @@ def _is_named(names: frozenset[str], struct: Struct, field: Field) -> bool:
 
 @cache
 def _words() -> Mapping[str, tuple[str, ...]]:
-    """The words by field. Signals of the real-time range are numbered from both of its ends."""
+    """The enumerated values by field. Real-time signals are numbered from both ends."""
     by_field = {
         name: tuple(words.split("|")) for names, words in _WORDS.items() for name in names.split()
     }

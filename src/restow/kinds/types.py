@@ -1,11 +1,11 @@
-"""The type tables of the built-in kinds: where a struct is found, by name or by kind.
+"""The type tables of the built-in kinds: lookup of structs by name or by kind.
 
-`data/types.bin` holds them: four bytes with the length of the index, the index, then one part per
-Go package. Index and parts are compressed by themselves, and a struct is parsed when it is first
-asked for, so that a server pays only for the kinds that it meets. `tools/build_types.py` makes the
-file and describes the notation of a field.
+`data/types.bin` has the tables: four bytes with the length of the index, the index, then one part
+per Go package. Index and parts are compressed separately, and a struct is parsed on first use, so
+that a server loads only the kinds that it needs. `tools/build_types.py` creates the file and
+describes the notation of a field.
 
-Not here: which kinds a server hosts, and what is done with a struct.
+Not here: the kinds that a server hosts, and the use of a struct.
 """
 
 import json
@@ -32,7 +32,7 @@ from restow.apimachinery.types import (
 DATA: Final = Path(__file__).parent / "data" / "types.bin"
 META_PREFIX: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
-# Kinds of meta/v1 that clients name with the group version of the resource they are about.
+# Kinds of meta/v1 that clients name with the group version of the resource of the request.
 KINDS_EVERYWHERE: Final = frozenset(
     (
         "CreateOptions",
@@ -68,7 +68,7 @@ _TYPE_META: Final = (
 
 @dataclass(slots=True)
 class _Package:
-    """One part of the file: where it is, what it holds, and its texts once they were read."""
+    """One part of the file: its position, its kinds, and its texts once they were read."""
 
     offset: int
     length: int
@@ -79,7 +79,7 @@ class _Package:
 
 
 class Types:
-    """All structs of the built-in kinds, each parsed when first asked for."""
+    """All structs of the built-in kinds, each parsed on first use."""
 
     def __init__(self, data: bytes) -> None:
         index_end = _INDEX_LENGTH_BYTES + int.from_bytes(data[:_INDEX_LENGTH_BYTES], "big")
@@ -95,14 +95,14 @@ class Types:
         self._structs: dict[str, Struct] = {}
 
     def struct(self, name: str) -> Struct:
-        """The struct of an OpenAPI definition name; UnknownType if there is none."""
+        """Return the struct of an OpenAPI definition name; raises UnknownType if there is none."""
         found = self._structs.get(name)
         if found is None:
             found = self._structs[name] = self._parse(name)
         return found
 
     def of_kind(self, group: str, version: str, kind: str) -> Struct | None:
-        """The struct of a kind; options and other meta kinds are found where clients name them."""
+        """Return the struct of a kind; meta kinds such as options are in many groups."""
         prefix = self._prefixes.get((group, version))
         if prefix is not None and kind in self._packages[prefix].kinds:
             return self.struct(f"{prefix}.{kind}")
@@ -112,16 +112,16 @@ class Types:
         return None
 
     def group_versions(self) -> tuple[tuple[str, str], ...]:
-        """All (group, version) pairs; meta types stand under `meta.k8s.io`."""
+        """Return all (group, version) pairs; meta types are in `meta.k8s.io`."""
         return tuple(self._prefixes)
 
     def kinds(self, group: str, version: str) -> tuple[str, ...]:
-        """The kinds of a group version, lists and reviews among them; none if it is unknown."""
+        """Return the kinds of a group version, including lists and reviews; none if unknown."""
         prefix = self._prefixes.get((group, version))
         return () if prefix is None else self._packages[prefix].kinds
 
     def structs(self, group: str, version: str) -> Iterator[Struct]:
-        """All structs of a group version, those inside of kinds too. Parses them all."""
+        """Yield all structs of a group version, including nested ones. Parses them all."""
         prefix = self._prefixes.get((group, version))
         if prefix is not None:
             for name in self._texts(self._packages[prefix]):
@@ -161,7 +161,7 @@ class Types:
 
 @cache
 def load_types() -> Types:
-    """The tables that come with the package; the file is read once."""
+    """Load the tables of the package; the file is read once."""
     return Types(DATA.read_bytes())
 
 

@@ -216,31 +216,35 @@ EVENT = (
             "the storage version v2 is not decodable",
         ),
         (WIDGET.replace("served: true, decodable: true", "decodable: false"), 8, "impossible"),
-        (WIDGET.replace("name: v2", "name: v1"), 9, "version v1 stands here twice"),
-        (WIDGET + WIDGET.partition("kinds:\n")[2], 13, "Widget.example.com stands here twice"),
+        (WIDGET.replace("name: v2", "name: v1"), 9, "duplicate version v1"),
+        (WIDGET + WIDGET.partition("kinds:\n")[2], 13, "duplicate kind Widget.example.com"),
         (
             WIDGET + WIDGET.partition("kinds:\n")[2].replace("Widget", "Gadget"),
             13,
             "two kinds have the plural widgets.example.com",
         ),
         (WIDGET + "    colour: red\n", 13, "unknown key `colour`; a kind has group, kind,"),
-        (WIDGET + "    storage: v1\n", 13, "the key `storage` stands here twice"),
+        (WIDGET + "    storage: v1\n", 13, "duplicate key `storage`"),
         (WIDGET.replace("    storage: v1\n", ""), 3, "`storage` is missing"),
-        (WIDGET.replace("served: true", "served: maybe"), 8, "`served` is true or false"),
-        (WIDGET.replace("Namespaced", "Everywhere"), 6, "`scope` is one of Cluster, Namespaced"),
+        (WIDGET.replace("served: true", "served: maybe"), 8, "`served` must be true or false"),
+        (
+            WIDGET.replace("Namespaced", "Everywhere"),
+            6,
+            "`scope` must be one of Cluster, Namespaced",
+        ),
         (WIDGET.replace("    scope: Namespaced\n", ""), 3, "`scope` is missing"),
         (WIDGET.replace("rename", "builtin"), 11, "an open kind has no built-in conversion"),
-        (WIDGET.replace("rename", "none"), 11, "without a conversion there can be one version"),
+        (WIDGET.replace("rename", "none"), 11, "without a conversion only one version is allowed"),
         (WIDGET.replace("group: example.com", "group: Example"), 3, "group 'Example'"),
-        (WIDGET.replace("kind: Widget", "kind: widget"), 4, "'widget' is no kind"),
+        (WIDGET.replace("kind: Widget", "kind: widget"), 4, "'widget' is not a valid kind"),
         (WIDGET.replace("plural: widgets", "plural: w_s"), 5, "plural 'w_s'"),
         (WIDGET.replace("name: v2", "name: V2"), 9, "version 'V2'"),
-        (WIDGET.replace("x+1", "a b"), 1, "`release: a b` is no name"),
+        (WIDGET.replace("x+1", "a b"), 1, "`release: a b` is no valid name"),
         (WIDGET.replace("release: x+1\n", ""), 1, "`release` is missing"),
-        (WIDGET.replace("Widget", "[a]"), 4, "`kind` is a text"),
+        (WIDGET.replace("Widget", "[a]"), 4, "`kind` must be a string"),
         (CRONJOB.replace("plural: cronjobs", "plural: jobs"), 3, "the plural of CronJob is cronj"),
         (CRONJOB.replace("Namespaced", "Cluster"), 3, "the scope of CronJob is Namespaced"),
-        (CRONJOB.replace("storage: v1", "storage: v1, conversion: rename"), 5, "say `builtin`"),
+        (CRONJOB.replace("storage: v1", "storage: v1, conversion: rename"), 5, "use `builtin`"),
         (CRONJOB.replace("name: v1", "name: v1, served: false"), 4, "no version is served"),
         (LEASE, 5, "Lease is stored as v1 in every release"),
         (
@@ -248,7 +252,7 @@ EVENT = (
             5,
             "cannot be open: the servers agree",
         ),
-        (SPECS, 3, "would lie among those of another kind"),
+        (SPECS, 3, "overlaps with that of another kind"),
         (
             CRONJOB.replace("kind: CronJob", "kind: Clock").replace(
                 "storage: v1", "storage: v1, schema: open"
@@ -258,9 +262,9 @@ EVENT = (
         ),
         (EVENT, 4, "Event is stored as v1 of another group"),
         (EVENT.replace("v1beta1}\n", "v1, schema: open}\n"), 4, "another group shares its store"),
-        ("- a\n", 1, "a release is a mapping"),
-        ("release: a\nkinds: 1\n", 2, "`kinds` is a list"),
-        ("release: a\nkinds:\n  - 1\n", 3, "a kind is a mapping"),
+        ("- a\n", 1, "a release must be a mapping"),
+        ("release: a\nkinds: 1\n", 2, "`kinds` must be a list"),
+        ("release: a\nkinds:\n  - 1\n", 3, "a kind must be a mapping"),
         ("release: a\nkinds: &k [*k]\n", 2, "aliases are not read here"),
         ("release: a\n---\nrelease: b\n", 2, "a file is one document"),
         ("release: [\n\n", 3, "is not YAML"),
@@ -288,7 +292,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     file.write_bytes(b"#" * (FILE_SIZE_MAX + 1))
     with pytest.raises(ReleaseError, match="is larger than"):
         load_release(file)
-    with pytest.raises(ReleaseError, match="no release 'y' comes with restow; there are: builtin"):
+    with pytest.raises(ReleaseError, match="unknown release 'y'; shipped releases: builtin"):
         shipped_release("y")
 
 

@@ -1,8 +1,8 @@
-"""The built-in kinds, as tables by area, and how to find one.
+"""The built-in kinds, as tables by area, and lookups in them.
 
-The tables are made when first asked for, because most commands need none of them.
+The tables are loaded on first use, because most commands need none of them.
 
-Not here: behaviour. A kind that needs code has it in `conversions`, `defaults` or `validation`.
+Not here: behaviour. The code of a kind is in `conversions`, `defaults` or `validation`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 from restow.apimachinery.names import GroupKind, GroupResource
 from restow.kinds.kind import Kind
 
-# In this order they are shown in discovery: the first group that has a resource of an ambiguous
-# name wins. The numbers are what a group's APIService says of it, the greater the earlier.
+# The order in discovery: for an ambiguous resource name the first group wins. The numbers are the
+# groupPriorityMinimum of the APIServices.
 GROUP_PRIORITIES: Final = {
     "": 18000,
     "apiregistration.k8s.io": 18000,
@@ -39,17 +39,17 @@ GROUP_PRIORITIES: Final = {
     "resource.k8s.io": 16200,
     "flowcontrol.apiserver.k8s.io": 16100,
     "internal.apiserver.k8s.io": 16000,
-    # Its resource is also in migration.k8s.io: this group is the one meant by the bare name.
+    # Its resource is also in migration.k8s.io: the bare name means this group.
     "storagemigration.k8s.io": 15800,
     "migration.k8s.io": 15700,
-    # Likewise: the bare name means the reports in internal.apiserver.k8s.io, not the votes here.
+    # Likewise: the bare name means the StorageVersions of internal.apiserver.k8s.io.
     "kube-apiserver.internal.k8s.io": 15600,
     "storage.restow.dev": 15500,
 }
 # Groups of custom resources, and of kinds that a release declares, come last.
 PRIORITY_OF_OTHERS: Final = 1000
 VERSION_PRIORITY_OF_OTHERS: Final = 100
-# Of versions within their group, where the reference has other numbers than the usual ones.
+# versionPriority of versions, where the reference differs from the usual numbers.
 VERSION_PRIORITIES: Final = {
     ("", "v1"): 1,
     ("admissionregistration.k8s.io", "v1beta1"): 12,
@@ -85,27 +85,27 @@ def all_kinds() -> tuple[Kind, ...]:
 
 
 def find_kind(group: str, kind: str) -> Kind | None:
-    """A built-in kind by its group and kind."""
+    """Return a built-in kind by its group and kind."""
     return _by_kind().get(GroupKind(group, kind))
 
 
 def has_group(group: str) -> bool:
-    """Whether a group is of built-in kinds."""
+    """Whether a group has built-in kinds."""
     return group in _groups()
 
 
 def find_resource(group: str, plural: str) -> Kind | None:
-    """A built-in kind by its group and plural."""
+    """Return a built-in kind by its group and plural."""
     return _by_resource().get(GroupResource(group, plural))
 
 
 def group_order(group: str) -> tuple[int, str]:
-    """A sort key: built-in groups as above, all others after them by name."""
+    """Sort key: built-in groups by priority, then all others by name."""
     return -GROUP_PRIORITIES.get(group, PRIORITY_OF_OTHERS), group
 
 
 def api_service_priorities(group: str, version: str) -> tuple[int, int]:
-    """What the APIService of a group in a version says of both: the greater, the earlier."""
+    """Return groupPriorityMinimum and versionPriority for the APIService of a group version."""
     if group not in GROUP_PRIORITIES:
         return PRIORITY_OF_OTHERS, VERSION_PRIORITY_OF_OTHERS
     priority = VERSION_PRIORITIES.get((group, version))

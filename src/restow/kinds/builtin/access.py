@@ -1,8 +1,8 @@
-"""Who may do what, and who asks: RBAC, certificates, reviews of tokens and of access.
+"""Authentication and authorization: RBAC, certificates, reviews of tokens and of access.
 
-Reviews are answered by the server and never stored.
+The server answers reviews and never stores them.
 
-Only rows. What a column means is said in `restow.kinds.kind`.
+Only rows. `restow.kinds.kind` documents the columns.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Kinds that steer the server itself: admission, extension, flow control, leases, storage versions.
+"""Kinds that configure the server itself: admission, extension, flow control, leases.
 
-Also restow's own: the states and migrations of storage, in both groups that clients know.
+Also those for storage versions: StorageVersions, votes, StorageStates, and migrations in both
+groups.
 
-Only rows. What a column means is said in `restow.kinds.kind`.
+Only rows. `restow.kinds.kind` documents the columns.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _OF_STATE: Final[dict[str, Any]] = {
     "subresources": (STATUS,),
     "status_keeps_metadata": True,
 }
-# By it a server rewrites one page of what the migration is about. Kubernetes has none: whoever
-# does not find it in discovery sends patches.
+# Rewrites one page of the migration's resource on the server. Kubernetes does not have it: clients
+# that do not find it in discovery send patches.
 _REWRITE: Final = Subresource(
     name="rewrite", verbs=("create",), kind="RewriteResult", body_kind="RewriteRequest"
 )
-# By it servers with a store of their own say how they write, and their peers take that back.
+# Aggregated servers with their own store report their storage versions here; peers delete them.
 _REPORT: Final = Subresource(name="report", verbs=("create", "delete"), kind="StorageVersionReport")
 _OF_MIGRATION: Final[dict[str, Any]] = {**_OF_STATE, "subresources": (STATUS, _REWRITE)}
 
@@ -139,7 +140,7 @@ KINDS: Final = (
         versions="v1alpha1",
         subresources=(STATUS, _REPORT),
         status_keeps_metadata=True,
-        # Parts of the name are told apart, with words of their own, where it is validated.
+        # The name has several parts, which validation checks, with its own messages.
         name_rule="path-segment",
         **_OF_AGREEMENT,
     ),

@@ -1,6 +1,6 @@
-"""The core group, and the events of `events.k8s.io`, which live in the same store.
+"""The core group, and the events of `events.k8s.io`, which share a store.
 
-Only rows. What a column means is said in `restow.kinds.kind`.
+Only rows. `restow.kinds.kind` documents the columns.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EVICTION: Final = Subresource(
 _LOG: Final = Subresource(name="log", verbs=("get",))
 
 
-# What would reach a running container, if there were any here: each is answered with why not.
+# These would connect to a running container; there are none here, so each returns an error.
 def _connect(name: str, kind: str) -> Subresource:
     return Subresource(name=name, verbs=("create", "get"), kind=kind)
 
@@ -46,7 +46,7 @@ def _proxy(kind: str) -> Subresource:
     return Subresource(name="proxy", verbs=verbs, kind=kind, takes_path=True)
 
 
-# A namespace is emptied by a controller, one at a time, so there is no deleting of many.
+# A controller empties each namespace, so a collection of them cannot be deleted.
 _NAMESPACE_VERBS: Final = tuple(verb for verb in VERBS_ALL if verb != "deletecollection")
 
 _REFERENCE_FIELDS: Final = (
@@ -64,7 +64,7 @@ _EVENT_FIELDS: Final = (
     *selectable("reason", "reportingComponent", "type"),
     _EVENT_SOURCE,
 )
-# The newer group has names of its own, and takes the older ones too.
+# The newer group has its own field labels, and accepts the older ones too.
 _REGARDING_FIELDS: Final = (
     *(SelectableField(f"regarding.{name}", ("involvedObject", name)) for name in _REFERENCE_FIELDS),
     SelectableField("reportingController", ("reportingComponent",)),
@@ -83,7 +83,7 @@ _POD_FIELDS: Final = (
 )
 
 KINDS: Final = (
-    # It is done, not kept: a pod that is bound says itself to what.
+    # It is not stored: binding sets a field of the pod.
     declare("", "Binding", verbs=("create",), persisted=False),
     declare(
         "",

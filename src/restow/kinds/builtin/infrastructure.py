@@ -1,8 +1,8 @@
-"""Network, storage, scheduling, nodes and devices: plain data for those who describe a cluster.
+"""Network, storage, scheduling, nodes and devices: data for clients that describe a cluster.
 
-Old versions are decoded, and are served only in a release that says so.
+Old versions can be decoded, and are served only in a release that enables them.
 
-Only rows. What a column means is said in `restow.kinds.kind`.
+Only rows. `restow.kinds.kind` documents the columns.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Workloads and what scales, bounds and wakes them: apps, batch, autoscaling, policy.
+"""Workloads, autoscaling and disruption budgets: apps, batch, autoscaling, policy.
 
-They are data here: nothing schedules or runs them. Old versions are decoded, and are served only in
-a release that says so.
+They are only data: nothing schedules or runs them. Old versions can be decoded, and are served only
+in a release that enables them.
 
-Only rows. What a column means is said in `restow.kinds.kind`.
+Only rows. `restow.kinds.kind` documents the columns.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How built-in kinds are said in their other versions, one file for each kind that needs code.
+"""Conversion of built-in kinds between their versions, one file for each kind that needs code.
 
-Most old versions differ from the new one in nothing but their name, and need none.
+Most old versions differ from the new one only in name, and need none.
 
-Not here: defaults. A conversion says the same thing in other words and adds nothing.
+Not here: defaults. A conversion keeps all information and adds none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from restow.apimachinery.names import GroupKind
 from restow.kinds.builtin import all_kinds, find_kind
 from restow.kinds.kind import Kind
 
-# The module that holds the `CONVERTER` of a kind whose versions differ in more than their name.
+# The module with the `CONVERTER` of a kind whose versions differ in more than their name.
 _MODULES: Final = {
     GroupKind("", "Event"): "event",
     GroupKind("apps", "Deployment"): "deployment",
@@ -31,7 +31,7 @@ _MODULES: Final = {
 
 @cache
 def converter_of(group: str, kind: str) -> Converter:
-    """The converter of a built-in kind. Kinds that share a store share their converter."""
+    """Return the converter of a built-in kind. Kinds that share a store share their converter."""
     found = find_kind(group, kind)
     if found is None:
         raise UnknownKind(f"no built-in kind {kind} in group {group!r}")
@@ -45,7 +45,7 @@ def converter_of(group: str, kind: str) -> Converter:
 
 
 def _api_versions(kind: Kind) -> list[str]:
-    """All versions that are kept in the store of a kind, its own first."""
+    """All versions in the store of a kind, its own first."""
     names = [kind.api_version(version) for version in kind.versions]
     for other in all_kinds():
         if other.cohabits_with == kind.group_kind:

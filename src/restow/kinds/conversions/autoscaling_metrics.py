@@ -1,10 +1,10 @@
 """Metrics of autoscalers in their two forms: that of `autoscaling/v2`, and the older one.
 
 The older form is that of `v2beta1`, and of the annotations in which `v1` keeps what it has no
-fields for. The new form can say a little more; who converts must check whether it came back. A
-metric of a type that we do not know is left as it is.
+fields for. The new form can express more: the caller must check the round trip. A metric of an
+unknown type is left unchanged.
 
-Not here: where the metrics stand in an object (`horizontal_pod_autoscaler`).
+Not here: the location of the metrics in an object (`horizontal_pod_autoscaler`).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _MEMBERS: Final = {
     "ContainerResource": "containerResource",
     "External": "external",
 }
-# The older form has no way to leave the value of an object's metric out.
+# In the older form the value of an object's metric is required.
 _NO_VALUE: Final = "0"
 
 
 def cpu_utilization(percent: int) -> Object:
-    """The metric that the single number of `v1` means."""
+    """Return the metric for `targetCPUUtilizationPercentage` of `v1`."""
     target = {"type": "Utilization", "averageUtilization": percent}
     return {"type": RESOURCE, "resource": {"name": CPU, "target": target}}
 
 
 def cpu_percent(metric: Object) -> int | None:
-    """The number, if `v1` can say this metric with its single number and lose nothing."""
+    """Return `targetCPUUtilizationPercentage` for a metric; None if it would lose information."""
     target = (metric.get("resource") or {}).get("target") or {}
     percent = target.get("averageUtilization")
     if isinstance(percent, int) and metric == cpu_utilization(percent):
@@ -43,13 +43,13 @@ def cpu_percent(metric: Object) -> int | None:
 
 
 def current_cpu(percent: int) -> Object:
-    """The status that the single number of `v1` means."""
+    """Return the status for `currentCPUUtilizationPercentage` of `v1`."""
     current = {"averageUtilization": percent}
     return {"type": RESOURCE, "resource": {"name": CPU, "current": current}}
 
 
 def current_cpu_percent(metric: Object) -> int | None:
-    """The number that `v1` shows for a status of the processor, whatever else is in it."""
+    """Return `currentCPUUtilizationPercentage` for a CPU status, whatever else it contains."""
     source = metric.get("resource") or {}
     if metric.get("type") != RESOURCE or source.get("name") != CPU:
         return None
@@ -61,7 +61,7 @@ def older_spec(metric: Object) -> Object:
     """A metric's specification in the older form."""
     if metric["type"] not in _MEMBERS:
         return metric
-    kind, source = _taken_apart(metric)
+    kind, source = _split(metric)
     target = source.get("target") or {}
     older = _older_identity(kind, source)
     match kind:
@@ -83,7 +83,7 @@ def newer_spec(metric: Object) -> Object:
     """A metric's specification in the newer form."""
     if metric["type"] not in _MEMBERS:
         return metric
-    kind, source = _taken_apart(metric)
+    kind, source = _split(metric)
     newer = _newer_identity(kind, source)
     value = source.get("targetValue")
     average = source.get("averageValue" if kind == "Object" else "targetAverageValue")
@@ -106,7 +106,7 @@ def older_status(metric: Object) -> Object:
     """A metric's current value in the older form."""
     if metric["type"] not in _MEMBERS:
         return metric
-    kind, source = _taken_apart(metric)
+    kind, source = _split(metric)
     current = source.get("current") or {}
     older = _older_identity(kind, source)
     average = "averageValue" if kind == "Object" else "currentAverageValue"
@@ -120,7 +120,7 @@ def newer_status(metric: Object) -> Object:
     """A metric's current value in the newer form."""
     if metric["type"] not in _MEMBERS:
         return metric
-    kind, source = _taken_apart(metric)
+    kind, source = _split(metric)
     newer = _newer_identity(kind, source)
     current: Object = {}
     average = "averageValue" if kind == "Object" else "currentAverageValue"
@@ -162,8 +162,8 @@ def _named(source: Object) -> Object:
     return named
 
 
-def _taken_apart(metric: Object) -> tuple[str, Object]:
-    """The type of a metric, and its source; a metric without one has an empty one."""
+def _split(metric: Object) -> tuple[str, Object]:
+    """Return the type of a metric and its source; an absent source is empty."""
     kind = metric["type"]
     return kind, metric.get(_MEMBERS[kind]) or {}
 

@@ -1,4 +1,4 @@
-"""Deployments: `apps/v1beta1` has `spec.rollbackTo`, which later versions keep as an annotation.
+"""Deployments: `apps/v1beta1` has `spec.rollbackTo`, later versions an annotation for it.
 
 Not here: the defaults of each version, which differ too (`restow.kinds.defaults`).
 """
@@ -17,7 +17,7 @@ from restow.apimachinery.conversion import (
 )
 
 ROLLBACK_ANNOTATION: Final = "deprecated.deployment.rollback.rollbackTo"
-# As an int64 is written. What is longer was not written by a conversion.
+# Digits of an int64. A longer text was not written by a conversion.
 _DIGITS_MAX: Final = 19
 
 
@@ -45,7 +45,7 @@ def _from_v1(deployment: Object) -> Object:
     if revision is None:
         return deployment
     kept = with_part(annotations, ROLLBACK_ANNOTATION, None)
-    # Zero means the last revision, and is written as nothing.
+    # Revision 0 means the last revision, and is omitted.
     rollback = {"revision": revision} if revision else {}
     return {
         **deployment,
@@ -55,7 +55,7 @@ def _from_v1(deployment: Object) -> Object:
 
 
 def _read_revision(text: Any) -> int | None:
-    """The number, if a conversion wrote it. Any other text stays the annotation that it is."""
+    """Parse a revision that a conversion wrote. Any other text stays in the annotation."""
     if not isinstance(text, str) or not text.isascii() or len(text) > _DIGITS_MAX + 1:
         return None
     if not text.removeprefix("-").isdigit():

@@ -1,6 +1,6 @@
-"""Endpoint slices: the zone stands in `topology` in `discovery.k8s.io/v1beta1`, beside it in `v1`.
+"""Endpoint slices: `discovery.k8s.io/v1beta1` has the zone in `topology`, `v1` in `zone`.
 
-What else is in `topology` is kept as `deprecatedTopology`.
+The rest of `topology` is kept as `deprecatedTopology`.
 """
 
 from __future__ import annotations

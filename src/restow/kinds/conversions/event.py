@@ -1,8 +1,8 @@
-"""Events: `v1` of the core group is stored, `events.k8s.io` calls most of its fields otherwise.
+"""Events: `v1` of the core group is stored; `events.k8s.io` has other names for most fields.
 
-Every field has a counterpart, so this is a change of names and nothing is lost.
+Every field has a counterpart, so the conversion only renames fields and loses nothing.
 
-Not here: which of the two groups demands what of an event (`restow.kinds.validation`).
+Not here: the required fields of an event in each group (`restow.kinds.validation`).
 """
 
 from __future__ import annotations

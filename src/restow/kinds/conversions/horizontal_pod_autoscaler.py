@@ -1,9 +1,9 @@
-"""Horizontal pod autoscalers: `autoscaling/v2` is the hub, `v1` and `v2beta1` say less.
+"""Horizontal pod autoscalers: `autoscaling/v2` is the hub; `v1` and `v2beta1` have fewer fields.
 
-What an older version has no field for is kept in annotations, under the names that clients of
-Kubernetes know. The older form of metrics cannot say everything, nor in every order: where it would
-not come back as it was, the newer form is kept beside it, in an annotation of our own. It counts
-only as long as nobody changed the older fields, so an edit through an old version is never undone.
+Values without a field in an older version are kept in the annotations that Kubernetes uses. The
+older form of metrics cannot express every value and order: where the round trip would change them,
+the newer form is kept in an annotation of restow as well. It is used only while the older fields
+are unchanged, so an edit through an old version is never undone.
 
 Not here: the two forms of metrics (`autoscaling_metrics`).
 """
@@ -33,7 +33,7 @@ RESERVED_ANNOTATIONS: Final = frozenset(
         EXACT_ANNOTATION,
     )
 )
-# Metrics are five levels deep, behaviours four. What is deeper was not written by a conversion.
+# Metrics are five levels deep, behaviours four. Deeper JSON was not written by a conversion.
 _DEPTH_MAX: Final = 16
 _UNREADABLE: Final = (AttributeError, KeyError, TypeError, ValueError)
 
@@ -49,12 +49,12 @@ class _Parts:
         self.status = dict(part_of(obj, "status"))
 
     def put_text(self, annotation: str, value: Any) -> None:
-        """Keeps a value as JSON; nothing is kept of an empty one."""
+        """Store a value as JSON in an annotation, unless it is empty."""
         if value:
             self.annotations[annotation] = orjson.dumps(value).decode()
 
     def take(self, annotation: str) -> Any:
-        """The value of an annotation, which is then gone. One that cannot be read stays."""
+        """Remove an annotation and return its value. One that is not valid JSON stays."""
         text = self.annotations.get(annotation)
         if not isinstance(text, str):
             return None
@@ -68,12 +68,12 @@ class _Parts:
         return value
 
     def drop_reserved(self) -> None:
-        """Text that would be read as something else on the way back."""
+        """Remove annotations that would be misread in the conversion back."""
         for name in RESERVED_ANNOTATIONS.intersection(self.annotations):
             del self.annotations[name]
 
     def joined(self) -> Object:
-        """A new object of the changed parts."""
+        """Return a new object with the changed parts."""
         metadata = {**self._metadata, "annotations": self.annotations}
         if not self.annotations:
             del metadata["annotations"]
@@ -169,9 +169,9 @@ def _v2_to_v2beta1(autoscaler: Object) -> Object:
 
 
 def _split_specs(metrics: list[Object]) -> tuple[int | None, list[Object]]:
-    """The number for the processor, and all other metrics in the older form.
+    """Return the CPU percentage, and all other metrics in the older form.
 
-    The last one that fits is the number, because that is where it is put back.
+    The last metric that fits becomes the percentage, because `_join_specs` appends it.
     """
     for index in range(len(metrics) - 1, -1, -1):
         percent = forms.cpu_percent(metrics[index])
@@ -187,7 +187,7 @@ def _join_specs(percent: int | None, older: list[Object]) -> list[Object]:
 
 
 def _split_statuses(metrics: list[Object]) -> tuple[int | None, list[Object]]:
-    """The number for the processor, and all metrics unless the number says it all."""
+    """Return the CPU percentage, and all metrics unless the percentage is sufficient."""
     percents = [forms.current_cpu_percent(metric) for metric in metrics]
     percent = next((each for each in reversed(percents) if each is not None), None)
     if percent is not None and metrics == [forms.current_cpu(percent)]:
@@ -202,7 +202,7 @@ def _join_statuses(percent: int | None, older: list[Object]) -> list[Object]:
 
 
 def _read_list(parts: _Parts, annotation: str, read: Callable[[Object], Object]) -> list[Object]:
-    """A list of objects in an annotation. One that a conversion cannot read stays where it is."""
+    """Take a list of objects from an annotation. One that cannot be converted stays there."""
     text = parts.annotations.get(annotation)
     found = parts.take(annotation)
     if found is None:
@@ -219,7 +219,7 @@ def _read_list(parts: _Parts, annotation: str, read: Callable[[Object], Object])
 
 
 def _exact_parts(found: Any) -> dict[str, list[Object]]:
-    """Lists in the newer form that were kept, as far as they can be what we wrote."""
+    """The kept lists in the newer form, if they have the expected types."""
     if not isinstance(found, dict):
         return {}
     return {
@@ -230,7 +230,7 @@ def _exact_parts(found: Any) -> dict[str, list[Object]]:
 
 
 def _survives(convert: Callable[[list[Object]], Any], kept: list[Object], older: Any) -> bool:
-    """Whether what was kept still says the same as the older fields do."""
+    """Whether the kept newer form still corresponds to the older fields."""
     try:
         return bool(convert(kept) == older)
     except _UNREADABLE:
@@ -254,7 +254,7 @@ def _read_behavior(parts: _Parts) -> Object | None:
 
 
 def _written_behavior(behavior: Object | None) -> Any:
-    """With capital letters, as older servers wrote it and still expect to see it."""
+    """Return the behavior with capitalized keys, as older servers write and expect it."""
     return _with_keys(behavior, _upper_first) if behavior else None
 
 

@@ -1,6 +1,6 @@
-"""Ingresses: a backend is flat in `networking.k8s.io/v1beta1`, and has a service in it in `v1`.
+"""Ingresses: `networking.k8s.io/v1beta1` has flat backends, `v1` has a service in each.
 
-The default backend is also called otherwise.
+The field of the default backend has another name, too.
 """
 
 from __future__ import annotations

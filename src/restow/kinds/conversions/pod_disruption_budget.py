@@ -1,9 +1,9 @@
 """Pod disruption budgets: an empty selector means "none" in `policy/v1beta1`, "all" in `policy/v1`.
 
-Each version has a way to say what the other one's empty selector means: a requirement on a label
-that no pod has. The label is reserved for that.
+Each version can express the other one's empty selector: with a requirement on a label that no pod
+has. The label is reserved for that.
 
-Not here: anything else; the two versions are otherwise alike.
+Not here: anything else; otherwise the two versions are alike.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _from_v1(budget: Object) -> Object:
 def _with_selector(budget: Object, *, empty: Object, becomes_empty: Object) -> Object:
     spec = part_of(budget, "spec")
     selector = spec.get("selector")
-    # No selector at all matches nothing in both.
+    # An absent selector matches nothing in both versions.
     if selector is None:
         return budget
     changed: Any

@@ -1,4 +1,4 @@
-"""Priority levels: what is `nominalConcurrencyShares` now was `assuredConcurrencyShares` before.
+"""Priority levels: `assuredConcurrencyShares` was renamed to `nominalConcurrencyShares`.
 
 Not here: the defaults of the shares.
 """

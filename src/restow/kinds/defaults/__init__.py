@@ -1,9 +1,9 @@
-"""What a server fills in where a client said nothing, as clients of Kubernetes know it.
+"""Defaults of absent fields, the same as those of Kubernetes.
 
-`apply_defaults` runs on every object that was decoded, in the version in which it came, before it
-is converted. `prepare_create` runs once in an object's life, after its name is known.
+`apply_defaults` runs on every decoded object, in the version of the request, before the conversion.
+`prepare_create` runs once per object, at its creation, when its name is known.
 
-Not here: metadata that every object gets, addresses that are handed out, and admission.
+Not here: metadata of all objects, allocated addresses, and admission.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _default_pod_template(obj: Object, _version: str) -> None:
     pods.default_template(obj)
 
 
-# Kinds that are not here have no defaults.
+# Other kinds have no defaults.
 _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, str], None]]] = {
     ("", "Endpoints"): core.default_endpoints,
     ("", "LimitRange"): core.default_limit_range,
@@ -76,19 +76,19 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Object, str], None]]] = {
 
 
 def has_defaults(group: str, kind: str) -> bool:
-    """Whether `apply_defaults` ever does anything to objects of a kind."""
+    """Whether a kind has defaults."""
     return (group, kind) in _BY_KIND
 
 
 def apply_defaults(group: str, version: str, kind: str, obj: Object) -> None:
-    """Fills in an object that nobody else holds; it is changed in place."""
+    """Set the defaults of an object in place; no other code may hold it."""
     found = _BY_KIND.get((group, kind))
     if found is not None:
         found(obj, version)
 
 
 def prepare_create(group: str, kind: str, obj: Object) -> None:
-    """What an object has from its first moment, and keeps or loses later by what is done to it."""
+    """Set the fields that an object gets at its creation."""
     _begin(group, kind, obj)
     if "status" not in obj:
         status = _empty_status(obj.get("apiVersion") or "", kind)
@@ -98,7 +98,7 @@ def prepare_create(group: str, kind: str, obj: Object) -> None:
 
 @lru_cache(STATUSES_KEPT_MAX)
 def _empty_status(api_version: str, kind: str) -> Object | None:
-    """What stands for the status of which nothing was said; None for kinds without one."""
+    """The status of an object that was created without one; None for kinds without status."""
     group, version = GroupVersion.parse(api_version)
     struct = load_types().of_kind(group, version, kind)
     zero = None if struct is None else zero_of_struct(struct).get("status")
@@ -132,7 +132,7 @@ def _begin(group: str, kind: str, obj: Object) -> None:
         case "batch", "Job":
             workloads.begin_job(obj)
         case "internal.apiserver.k8s.io", "StorageVersion":
-            # Both are always written, even when there is nothing in them.
+            # Both fields are always written, even if they are empty.
             child(obj, "spec")
             child(obj, "status")
         case "resource.k8s.io", "ResourceSlice":
@@ -140,7 +140,7 @@ def _begin(group: str, kind: str, obj: Object) -> None:
 
 
 def prepare_update(group: str, kind: str, new: Object, old: Object) -> None:
-    """What an object takes over from what it was, in the same write that changes it."""
+    """Keep fields of the old object in an update."""
     match group, kind:
         case "", "PersistentVolumeClaim":
             core.join_data_sources(new)
@@ -153,5 +153,5 @@ def prepare_update(group: str, kind: str, new: Object, old: Object) -> None:
         case "apps", "DaemonSet":
             workloads.count_templates(new, old)
         case "certificates.k8s.io", "CertificateSigningRequest":
-            # What was asked for, and by whom, stays: somebody may have approved it.
+            # The spec is immutable: it may have been approved already.
             new["spec"] = old.get("spec") or {}

@@ -1,6 +1,6 @@
-"""Defaults of the kinds that steer a server: RBAC, admission, extension, flow control.
+"""Defaults of the kinds that configure a server: RBAC, admission, extension, flow control.
 
-Not here: what these kinds do.
+Not here: the effect of these kinds.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def default_api_service(obj: Object, _version: str) -> None:
 
 
 def begin_api_service(obj: Object) -> None:
-    """One that names no service is served by whoever is asked, and so available at once."""
+    """An APIService without a service is served locally, and so available at once."""
     status = child(obj, "status")
     if not given(obj, "spec") or given(obj["spec"], "service") is None:
         since = child(obj, "metadata").get("creationTimestamp")
@@ -75,7 +75,7 @@ def begin_api_service(obj: Object) -> None:
 
 
 def local_condition(since: str | None) -> Object:
-    """What is said of an API that no other server is asked for."""
+    """The Available condition of an APIService that is served locally."""
     return {
         "type": "Available",
         "status": "True",

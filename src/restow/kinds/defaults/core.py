@@ -1,6 +1,6 @@
 """Defaults of the core group besides pods and services, and of network, storage and scheduling.
 
-Not here: addresses and ports that a server would have to hand out.
+Not here: addresses and ports that a server would allocate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 
 def default_namespace(obj: Object, _version: str) -> None:
     metadata = child(obj, "metadata")
-    # With a generated name it is not known yet; `prepare_create` runs when it is.
+    # A generated name is not known yet; `prepare_create` sets the label then.
     if metadata.get("name"):
         child(metadata, "labels")[NAMESPACE_LABEL] = metadata["name"]
 
@@ -54,7 +54,7 @@ def default_volume(obj: Object, _version: str) -> None:
 
 
 def begin_volume(obj: Object) -> None:
-    """A volume that is new, and since when it is in its phase."""
+    """Set the phase of a new volume, and the time of the transition."""
     since = child(obj, "metadata").get("creationTimestamp")
     put_all(child(obj, "status"), {"phase": "Pending", "lastPhaseTransitionTime": since})
 
@@ -65,9 +65,9 @@ def default_volume_claim(obj: Object, _version: str) -> None:
 
 
 def join_data_sources(obj: Object) -> None:
-    """What a claim is filled from stands in two fields; what was said in one, both say.
+    """Copy the data source of a claim between its two fields, if only one is set.
 
-    A source in another namespace only the newer one can name.
+    Only `dataSourceRef` can name a source in another namespace.
     """
     spec = child(obj, "spec")
     source, reference = given(spec, "dataSource"), given(spec, "dataSourceRef")

@@ -1,10 +1,10 @@
-"""Defaults of a CustomResourceDefinition, and what every write of one sees to.
+"""Defaults of a CustomResourceDefinition, and fields that every write of one maintains.
 
-Objects may be stored in every version that `status.storedVersions` lists, so the storage version
-joins that list in the very write that makes it one. The finalizer is there from the first moment:
-a definition never goes before its objects.
+Objects may be stored in every version that `status.storedVersions` lists, so the storage version is
+added to the list in the write that changes it. The finalizer is set at creation: a CRD is never
+removed before its objects.
 
-Not here: names that are accepted, and conditions; those are work of the server.
+Not here: accepted names and conditions, which controllers of the server set.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HTTPS_PORT: Final = 443
 
 
 def default_definition(obj: Object, _version: str) -> None:
-    """Names follow from the kind, as clients expect to find them."""
+    """Derive names from the kind, as Kubernetes does."""
     spec = child(obj, "spec")
     names = child(spec, "names")
     kind = names.get("kind")
@@ -33,8 +33,8 @@ def default_definition(obj: Object, _version: str) -> None:
 
 
 def begin(obj: Object) -> None:
-    """A definition at its first moment: no name is accepted yet."""
-    _hold(obj)
+    """Initialize a new CRD: no name is accepted yet."""
+    _add_finalizer(obj)
     obj["status"] = {
         "conditions": [],
         "acceptedNames": {"plural": "", "kind": ""},
@@ -43,10 +43,10 @@ def begin(obj: Object) -> None:
 
 
 def keep_from_old(new: Object, old: Object) -> None:
-    """What no write takes away: the version in which objects are stored, and the finalizer.
+    """Keep the storage version in storedVersions, and the finalizer, in every update.
 
-    Other versions leave the list by a write of the status alone, which is for who has proved that
-    nothing is stored in them any more.
+    Other versions can be removed from the list only by an update of the status, after a migration
+    has verified that no object is stored in them.
     """
     status = new.get("status")
     status = status if isinstance(status, dict) else {}
@@ -57,7 +57,7 @@ def keep_from_old(new: Object, old: Object) -> None:
         # The old object may share its parts with the new one; it must not change.
         new["status"] = {**status, "storedVersions": wanted}
     if not (given(old, "metadata") or {}).get("deletionTimestamp"):
-        _hold(new)
+        _add_finalizer(new)
 
 
 def _with_storage_version(listed: list[Any], obj: Object) -> list[Any]:
@@ -68,7 +68,7 @@ def _with_storage_version(listed: list[Any], obj: Object) -> list[Any]:
     return listed
 
 
-def _hold(obj: Object) -> None:
+def _add_finalizer(obj: Object) -> None:
     metadata = child(obj, "metadata")
     finalizers = metadata.get("finalizers")
     finalizers = finalizers if isinstance(finalizers, list) else []

@@ -1,6 +1,6 @@
-"""Defaults of the kinds of `resource.k8s.io`: claims to devices, and the slices that offer them.
+"""Defaults of the kinds of `resource.k8s.io`: resource claims and resource slices.
 
-Not here: who allocates devices.
+Not here: the allocation of devices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def default_claim_template(obj: Object, _version: str) -> None:
 
 
 def begin_slice(obj: Object) -> None:
-    """A taint says since when it is there."""
+    """Set the time at which each taint was added."""
     since = child(obj, "metadata").get("creationTimestamp")
     for device in items(child(obj, "spec"), "devices"):
         for taint in items(device, "taints"):

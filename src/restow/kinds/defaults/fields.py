@@ -1,6 +1,6 @@
-"""The few ways in which defaults are put into an object.
+"""Helpers that set defaults in an object.
 
-Nothing here fails on an object of a wrong shape: what is wrong is left for the check of types.
+They never fail on an object of the wrong shape: type checks report it later.
 
 Not here: any default.
 """
@@ -14,27 +14,27 @@ Object = dict[str, Any]
 
 
 def put(obj: Object, name: str, value: Any) -> None:
-    """Sets a field that is absent or an empty text."""
+    """Set a field that is absent or empty."""
     if obj.get(name) in (None, ""):
         obj[name] = value
 
 
 def put_all(obj: Object, values: Mapping[str, Any]) -> None:
-    """Sets each of the fields that is absent or an empty text."""
+    """Set each of the fields that is absent or empty."""
     for name, value in values.items():
         if obj.get(name) in (None, ""):
             obj[name] = value
 
 
 def put_numbers(obj: Object, values: Mapping[str, int]) -> None:
-    """Sets each of the fields that is absent or zero: for numbers of which zero means unset."""
+    """Set each of the fields that is absent or zero: for numbers whose zero means unset."""
     for name, value in values.items():
         if not obj.get(name):
             obj[name] = value
 
 
 def child(obj: Object, name: str) -> Object:
-    """A part of an object, made if it is absent."""
+    """Return a part of an object; create it if it is absent."""
     found = obj.get(name)
     if found is None:
         found = obj[name] = {}
@@ -42,7 +42,7 @@ def child(obj: Object, name: str) -> Object:
 
 
 def own(obj: Object, name: str) -> Object:
-    """The same, of an object whose parts others hold too: a copy takes its place."""
+    """Like `child`, for an object that shares its parts: replaces the part with a copy."""
     found = child(obj, name)
     if obj[name] is found:
         found = obj[name] = dict(found)
@@ -50,13 +50,13 @@ def own(obj: Object, name: str) -> Object:
 
 
 def given(obj: Object, name: str) -> Object | None:
-    """A part of an object, if it is there."""
+    """Return a part of an object; None if it is absent."""
     found = obj.get(name)
     return found if isinstance(found, dict) else None
 
 
 def items(obj: Object, name: str) -> Iterator[Object]:
-    """The objects in a list, none if there is no list."""
+    """Yield the objects in a list; none if there is no list."""
     found = obj.get(name)
     if isinstance(found, list):
         for each in found:

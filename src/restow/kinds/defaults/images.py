@@ -1,4 +1,4 @@
-"""What the name of an image says about when to pull it.
+"""The default image pull policy.
 
 Not here: images themselves.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def pull_policy(image: Any) -> str:
-    """An image that may change under its name is pulled each time."""
+    """Return Always for an image whose tag may change, otherwise IfNotPresent."""
     if not isinstance(image, str) or not image:
         return "IfNotPresent"
     name, _, digest = image.partition("@")

@@ -1,6 +1,6 @@
-"""Defaults of pods, and of the templates from which workloads make pods.
+"""Defaults of pods, and of the pod templates of workloads.
 
-Not here: what an admission step adds, such as a service account, a priority or tolerations.
+Not here: fields that admission adds, such as a service account, a priority or tolerations.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _OF_PROBE: Final = {
     "failureThreshold": 3,
 }
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
-# How long a pod stays on a node that is not well, an admission step says.
+# The tolerations that the DefaultTolerationSeconds admission adds.
 _UNWELL: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-# What a pod may say for all of its containers, besides large pages.
+# The resources that a pod may set for all of its containers, besides huge pages.
 _OF_PODS: Final = ("cpu", "memory")
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 
 
 def default_template(obj: Object) -> None:
-    """The template in a specification."""
+    """Set the defaults of the pod template in a spec."""
     template = child(obj, "template")
     child(template, "metadata")
     default_pod_spec(child(template, "spec"))
 
 
 def default_pod(obj: Object, _version: str = "v1") -> None:
-    """A pod of its own. Some of it no template gets, since old templates do not have it."""
+    """Set the defaults of a pod. Some are not set in templates, to keep old templates unchanged."""
     spec = child(obj, "spec")
     grace = spec.get("terminationGracePeriodSeconds")
     if isinstance(grace, int) and grace < 0:
@@ -64,8 +64,8 @@ def default_pod(obj: Object, _version: str = "v1") -> None:
 
 
 def begin_pod(obj: Object) -> None:
-    """A pod that is new: it waits, and for longer if there is a gate before it. Its class of
-    service follows from what its containers ask for, and stays with it."""
+    """Set the status of a new pod: Pending, and gated if it has scheduling gates. The QoS class
+    follows from the resources of its containers, and never changes."""
     spec, status = child(obj, "spec"), child(obj, "status")
     put(status, "phase", "Pending")
     put(status, "qosClass", service_class(spec))
@@ -81,7 +81,7 @@ def begin_pod(obj: Object) -> None:
 
 
 def keep_from_old(new: Object, old: Object) -> None:
-    """What a pod got when it was made, and who writes it again leaves out, as its manifest does."""
+    """Keep fields that admission set at creation, and that an update from a manifest lacks."""
     before, after = given(old, "spec") or {}, given(new, "spec")
     if after is None or after is before:
         return
@@ -107,7 +107,7 @@ def _tolerated(toleration: Object) -> tuple[object, object]:
 
 
 def default_pod_spec(spec: Object) -> None:
-    """The specification of a pod, wherever it stands."""
+    """Set the defaults of a pod spec, in a pod or in a template."""
     put_all(spec, _OF_SPEC)
     child(spec, "securityContext")
     _default_account(spec)
@@ -119,7 +119,7 @@ def default_pod_spec(spec: Object) -> None:
 
 
 def _default_account(spec: Object) -> None:
-    """The field has an older name, and what was said by either is read by both."""
+    """Copy the service account between its field and the deprecated one."""
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
@@ -163,7 +163,7 @@ def _requests_from_limits(resources: Object | None) -> None:
 
 
 def _default_requests(spec: Object) -> None:
-    """What a pod asks for itself: as much as its containers do, or else as much as it may get."""
+    """Set the requests of the pod: those of its containers, or else its limits."""
     resources = given(spec, "resources")
     if resources is None:
         return
@@ -180,7 +180,7 @@ def _default_requests(spec: Object) -> None:
 
 
 def _default_addresses(status: Object | None) -> None:
-    """A pod's first address stands in two fields; the older one wins."""
+    """Keep `podIP` and the first of `podIPs` equal; `podIP` wins."""
     if not status:
         return
     first, listed = status.get("podIP"), status.get("podIPs")

@@ -1,9 +1,9 @@
-"""Defaults of services, and what they take over from what they were.
+"""Defaults of services, and fields that an update keeps.
 
-A client that writes a service again without the address that it has keeps the address.
+An update without the allocated address keeps it.
 
-Not here: handing out addresses and ports. Nothing does: a service has the address that it was
-given, or none.
+Not here: allocation of addresses and ports. The server allocates none: a service has the address
+that its client set, or none.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _default_affinity(spec: Object) -> None:
 
 
 def begin_service(obj: Object) -> None:
-    """A service that is new: its addresses in both fields, and their families."""
+    """Set the addresses of a new service in both fields, and their families."""
     spec = own(obj, "spec")
     if spec.get("clusterIP") and not spec.get("clusterIPs"):
         spec["clusterIPs"] = [spec["clusterIP"]]
@@ -62,7 +62,7 @@ def begin_service(obj: Object) -> None:
 
 
 def keep_from_old(new: Object, old: Object) -> None:
-    """What a service keeps while it needs it, and loses with a type that does not."""
+    """Keep allocated fields that the service still needs, and drop those that its type does not."""
     before, after = old.get("spec"), new.get("spec")
     if after is before or not isinstance(after, dict) or not isinstance(before, dict):
         return

@@ -1,6 +1,6 @@
-"""Defaults of volumes: in a pod, in the template of one, and as a PersistentVolume.
+"""Defaults of volumes: in a pod, in a pod template, and as a PersistentVolume.
 
-Not here: whether anything can be mounted from where they lead to.
+Not here: mounting.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from restow.kinds.defaults.images import pull_policy
 
 _FILE_MODE: Final = 0o644
 _TOKEN_SECONDS: Final = 3600
-# What each kind of source has where nothing was said. Some of them only pods have.
+# Defaults of each kind of source. Some kinds exist in pods only.
 _OF_SOURCE: Final[dict[str, dict[str, Any]]] = {
     "azureDisk": {
         "cachingMode": "ReadWrite",
@@ -31,7 +31,7 @@ _OF_SOURCE: Final[dict[str, dict[str, Any]]] = {
 
 
 def default_pod_volume(volume: Object) -> None:
-    """A volume of a pod; one that says nothing is an empty directory."""
+    """Set the defaults of a pod's volume; one without a source is an empty directory."""
     if not any(name != "name" for name in volume):
         volume["emptyDir"] = {}
         return
@@ -49,7 +49,7 @@ def default_pod_volume(volume: Object) -> None:
 
 
 def default_source(volume: Object) -> None:
-    """Where the files come from, in a pod's volume or in a PersistentVolume."""
+    """Set the defaults of a source, in a pod's volume or in a PersistentVolume."""
     for name, source in volume.items():
         if name == "hostPath" and isinstance(source, dict) and source.get("type") is None:
             source["type"] = ""
@@ -58,7 +58,7 @@ def default_source(volume: Object) -> None:
 
 
 def default_field_ref(source: Object) -> None:
-    """A field of the pod itself, by its path in a version."""
+    """Set the default apiVersion of a reference to a field of the pod."""
     reference = given(source, "fieldRef")
     if reference is not None:
         put(reference, "apiVersion", "v1")

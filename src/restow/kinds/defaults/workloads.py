@@ -103,7 +103,7 @@ def begin_daemon_set(obj: Object) -> None:
 
 
 def count_templates(new: Object, old: Object) -> None:
-    """How often the template of a daemon set has changed: old clients look at it."""
+    """Count the changes of a daemon set's template in an annotation that old clients read."""
     metadata = child(new, "metadata")
     before = (given(given(old, "metadata") or {}, "annotations") or {}).get(_TEMPLATE_GENERATION)
     count = int(before) if isinstance(before, str) and _is_count(before) else 0
@@ -149,8 +149,8 @@ def _default_failure_policy(spec: Object) -> None:
 
 
 def begin_job(obj: Object) -> None:
-    """A job finds its pods by its own uid, unless its client has chosen a selector."""
-    # It may be made anew with another uid, from the same parts.
+    """Select the pods of a job by its uid, unless its client has set a selector."""
+    # A new job may be created from the parts of an old one, with another uid.
     spec, metadata = own(obj, "spec"), child(obj, "metadata")
     if spec.get("manualSelector") is True:
         return
@@ -179,7 +179,7 @@ def default_cron_job(obj: Object, _version: str) -> None:
             "failedJobsHistoryLimit": 1,
         },
     )
-    # The job itself gets its defaults when it is made.
+    # The job itself gets its defaults when it is created.
     job = child(child(spec, "jobTemplate"), "spec")
     _default_failure_policy(job)
     default_template(job)
@@ -227,7 +227,7 @@ def _label_like_template(obj: Object, labels: Object) -> None:
 
 
 def _select_own_labels(obj: Object, spec: Object) -> None:
-    """Once, a workload without a selector selected what its template makes."""
+    """In `v1beta1`, the default selector is the labels of the template."""
     labels = _template_labels(spec)
     if labels:
         if spec.get("selector") is None:

@@ -1,7 +1,7 @@
-"""Rules of built-in kinds beyond their types, as causes that a client is told.
+"""Validation rules of built-in kinds beyond their types, with causes for the client.
 
 `validate` runs on the hub version of an object, after its defaults. With an old object it also
-says what may not change.
+checks immutable fields.
 
 Not here: types (`restow.apimachinery.typed_json`) and metadata
 (`restow.apimachinery.metadata_rules`).
@@ -38,7 +38,7 @@ from restow.kinds.validation import (
     workloads,
 )
 from restow.kinds.validation.fields import Causes, Object
-from restow.kinds.validation.immutable_fields import frozen_problems
+from restow.kinds.validation.immutable_fields import immutable_problems
 from restow.kinds.validation.rules import Walk, walk_of
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
@@ -46,11 +46,11 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 _POD: Final = ("", "Pod")
 WALKS_KEPT_MAX: Final = 512
 NO_CONTENT: Final = frozenset({"metadata", "status", "kind", "apiVersion"})
-"""What may change in an object without its content being another."""
+"""Fields that do not belong to the content of an object."""
 _TABLES: Final = pod_rules.RULES | volume_rules.RULES | kind_rules.RULES
 _SIGNING_REQUEST: Final = ("certificates.k8s.io", "CertificateSigningRequest")
 
-# Kinds that are not here have no rules beyond their types.
+# Other kinds have no rules beyond their types.
 _BY_KIND: Final[dict[tuple[str, str], Callable[[Causes, Object, Object | None], None]]] = {
     ("", "ConfigMap"): core.validate_config_map,
     ("", "Endpoints"): core.validate_endpoints,
@@ -105,39 +105,39 @@ _BY_KIND: Final[dict[tuple[str, str], Callable[[Causes, Object, Object | None], 
 def validate(
     group: str, kind: str, new: Object, old: Object | None = None, *, subresource: str = ""
 ) -> list[StatusCause]:
-    """What is wrong with an object, or with its change from the old one by a path; empty if nothing
-    is."""
+    """Validate an object, or its change from the old one through a subresource; the result is empty
+    if it is valid."""
     check, causes = _BY_KIND.get((group, kind), _no_problems), Causes()
     try:
         if old is not None and subresource in pod_parts.PARTS and (group, kind) == _POD:
-            # What has such a path may change by it; all else is as good as it was.
+            # A subresource changes only some fields; the others are not validated again.
             check(causes, new, new)
             pod_parts.change_problems(causes, new, old, subresource=subresource)
             return causes + _table_problems(group, kind, new, old, known=causes)
         check(causes, new, old)
         if causes and old is not None:
-            # As with the tables below: what was wrong before is let through.
+            # Like the tables below: errors of the old object are accepted.
             accepted = Causes()
             check(accepted, old, old)
             causes = Causes(cause for cause in causes if cause not in accepted)
         causes += _table_problems(group, kind, new, old, known=causes)
         if old is not None:
-            frozen_problems(causes, group, kind, new, old)
+            immutable_problems(causes, group, kind, new, old)
         if old is not None and (group, kind) == _SIGNING_REQUEST:
             certificate_signing_requests.signing_change_problems(
                 causes, new, old, subresource=subresource
             )
         return causes
     except (AttributeError, TypeError, ValueError):
-        # Types are checked before. Should one slip through, the client is at fault, not the server.
+        # Types are checked before. If an error is missed there, the client is at fault.
         return [errors.type_invalid("", kind, "a value in the object is of a wrong type")]
 
 
 def _table_problems(
     group: str, kind: str, new: Object, old: Object | None, *, known: Causes
 ) -> list[StatusCause]:
-    """What the tables say of an object. What was wrong with the old one before is let through:
-    rules have become more, and what is stored must be able to change."""
+    """Apply the tables to an object. Errors that the old object has too are accepted: rules were
+    added over time, and it must stay possible to update stored objects."""
     walk = _walk_of(group, new.get("apiVersion") or "", kind)
     if walk is None or (old is not None and not has_other_content(new, old)):
         return []
@@ -152,12 +152,12 @@ def _table_problems(
 
 
 def has_other_content(new: Object, old: Object) -> bool:
-    """Whether more has changed than metadata and status."""
+    """Whether more than metadata and status has changed."""
     return any(new.get(name) != old.get(name) for name in (new.keys() | old.keys()) - NO_CONTENT)
 
 
 def _no_problems(_causes: Causes, _new: Object, _old: Object | None) -> None:
-    """Of kinds without rules."""
+    """For kinds without rules."""
 
 
 @lru_cache(WALKS_KEPT_MAX)

@@ -1,9 +1,9 @@
-"""Rules of what stands for a place in a network: addresses, names of ports.
+"""Validation of IP addresses, CIDR ranges and port names.
 
-An address with a zero first is refused: some read `010.0.0.1` as an octal number, others do not,
-and what one of them lets through the other connects to.
+An address with leading zeros is rejected: some parsers read `010.0.0.1` as octal, others do not, so
+that a check by one may not apply to the connection by the other.
 
-Not here: whose address it is, and whether anybody answers there.
+Not here: ownership and reachability of an address.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PORT_CHARACTERS: Final = re.compile(r"[-a-z0-9]+")
 
 
 def address_problem(text: str) -> str | None:
-    """What is wrong with an address of either family."""
+    """Return why an IP address is invalid; None if it is valid."""
     if len(text) > _LENGTH_MAX:
         return _EXAMPLE
     try:
@@ -37,7 +37,7 @@ def address_problem(text: str) -> str | None:
 
 
 def cidr_problem(text: str) -> str | None:
-    """What is wrong with a range of addresses."""
+    """Return why a CIDR is invalid; None if it is valid."""
     if len(text) > _LENGTH_MAX or "/" not in text:
         return _RANGE_EXAMPLE
     try:
@@ -48,7 +48,7 @@ def cidr_problem(text: str) -> str | None:
 
 
 def special_address_problem(text: str) -> str | None:
-    """Why nobody else can be meant by an address, which is a good one otherwise."""
+    """Return why a valid address cannot be used for another host; None if it can."""
     found = ipaddress.ip_address(text)
     if found.is_unspecified:
         return f"may not be unspecified ({text})"
@@ -68,7 +68,7 @@ def _is_link_local_multicast(address: ipaddress.IPv4Address | ipaddress.IPv6Addr
 
 
 def port_name_problem(text: str) -> str | None:
-    """What is wrong with the name that a port goes by, as the registry of services has them."""
+    """Return why a port name is not a valid IANA service name; None if it is."""
     if len(text) > _PORT_NAME_LENGTH_MAX:
         return f"must be no more than {_PORT_NAME_LENGTH_MAX} characters"
     if not _PORT_CHARACTERS.fullmatch(text):

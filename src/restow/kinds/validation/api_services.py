@@ -1,7 +1,7 @@
-"""Rules of APIServices: who serves a group in a version.
+"""Validation of APIServices.
 
-Whether certificates in a bundle are any is not asked, as in the reference: some put a placeholder
-there, to be filled in by another. Not here: whether the server that is named can be reached.
+As in Kubernetes, the certificates in a caBundle are not parsed: some clients store a placeholder
+that another controller replaces. Not here: reachability of the service.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def _check_priority(causes: Causes, spec: Object, *, name: str, value_max: int) 
 
 
 def _check_local(causes: Causes, spec: Object) -> None:
-    """Nobody is asked, so nobody need be trusted."""
+    """Reject TLS settings: a local APIService makes no connection."""
     if spec.get("caBundle"):
-        told = f"{_bundle_size(spec['caBundle'])} bytes"
-        causes.invalid("spec.caBundle", told, "local APIServices may not have a caBundle")
+        shown = f"{_bundle_size(spec['caBundle'])} bytes"
+        causes.invalid("spec.caBundle", shown, "local APIServices may not have a caBundle")
     if spec.get("insecureSkipTLSVerify"):
         why = "local APIServices may not have insecureSkipTLSVerify"
         causes.invalid("spec.insecureSkipTLSVerify", value=True, why=why)

@@ -1,4 +1,4 @@
-"""Rules of horizontal pod autoscalers: how far they go, what they scale, and by which metrics.
+"""Validation of horizontal pod autoscalers: replica bounds, scale target, and metrics.
 
 Not here: rules of single fields (`kind_rules`).
 """
@@ -10,7 +10,7 @@ from typing import Final
 from restow.apimachinery import quantity
 from restow.kinds.validation.fields import Causes, Object, listed, part, require, require_one_of
 
-# The only kind that can be scaled and is in the group without a name.
+# The only scalable kind in the core group.
 _OF_CORE: Final = "ReplicationController"
 _FOR_ZERO: Final = ("Object", "External")
 _TARGET_TYPES: Final = ("Utilization", "Value", "AverageValue")
@@ -18,7 +18,7 @@ _OF_RESOURCE: Final = (
     ("averageUtilization", "averageValue"),
     "must set either a target raw value or a target utilization",
 )
-# What a target of each type of metric says, and what is said of one that does not.
+# The required target fields of each type of metric, and the error without them.
 _TARGETS: Final = {
     "ContainerResource": _OF_RESOURCE,
     "External": (

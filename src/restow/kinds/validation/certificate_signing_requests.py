@@ -1,8 +1,8 @@
-"""Rules of requests for certificates: what may be asked for, and how it is decided and answered.
+"""Validation of CertificateSigningRequests: spec, conditions, and certificate.
 
-What is stored already is not held against a request again: only what a write changes is looked at.
+Stored values are not validated again: only the fields that a write changes.
 
-Not here: who may decide (`restow.admission.certificate_signing`).
+Not here: who may approve (`restow.admission.certificate_signing`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def validate_signing_request(causes: Causes, new: Object, old: Object | None) ->
 
 
 def signing_change_problems(causes: Causes, new: Object, old: Object, *, subresource: str) -> None:
-    """What may not be changed by the path of a write, or not at all."""
+    """Check changes that are not allowed through this subresource, or not at all."""
     for kind in (APPROVED, DENIED, FAILED):
         now, before = _of_type(new, kind), _of_type(old, kind)
         if len(now) < len(before):

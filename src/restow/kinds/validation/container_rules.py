@@ -1,7 +1,7 @@
-"""Rules of containers and of what they ask for, wherever pods and templates of them stand.
+"""Validation of containers and their resources, in pods and in pod templates.
 
-Each looks at several fields at once: the ports, mounts and variables of one container, the ports of
-all, what is asked for against what is allowed.
+Each rule involves several fields: ports, mounts and variables of one container, the ports of all
+containers, requests and limits.
 
 Not here: rules of single fields (`pod_rules`), names and images of containers (`pods`).
 """
@@ -37,14 +37,14 @@ _restarted: Final = given_one_of("Always", "Never", "OnFailure")
 
 
 def check_containers(causes: Causes, field: str, spec: Any) -> None:
-    """Of a pod as a whole: ports of its host, what runs early, what is shared."""
+    """Validate the containers of a pod together: host ports, init containers, shared namespaces."""
     taken: set[str] = set()
     for place, container in listed(spec, "containers", f"{field}.containers"):
         _check_host_ports(causes, container, place, taken)
         if spec.get("hostNetwork"):
             _check_same_ports(causes, container, place)
     for place, container in listed(spec, "initContainers", f"{field}.initContainers"):
-        # They run one by one, so that each may have what another had.
+        # Init containers run one by one, so they may use the same host ports.
         _check_host_ports(causes, container, place, set())
         if container.get("restartPolicy") != "Always":
             causes += [
@@ -75,7 +75,7 @@ def _check_same_ports(causes: Causes, container: Any, field: str) -> None:
 
 
 def check_container(causes: Causes, field: str, container: Any) -> None:
-    """Of one container."""
+    """Validate one container."""
     image = container.get("image")
     if image and image != image.strip():
         causes.invalid(f"{field}.image", image, "must not have leading or trailing whitespace")
@@ -111,7 +111,7 @@ def _check_variable(causes: Causes, variable: Any, field: str) -> None:
 
 
 def check_resources(causes: Causes, field: str, value: Any) -> None:
-    """Nobody asks for more than there may be, nor for what there is no name for."""
+    """Validate names, quantities and order of requests and limits."""
     limits, requests = value.get("limits") or {}, value.get("requests") or {}
     if not limits and not requests:
         return
@@ -140,7 +140,7 @@ def _check_order(causes: Causes, field: str, name: str, asked: Any, limit: Any) 
 
 
 def check_amount(causes: Causes, field: str, name: str, amount: Any) -> None:
-    """Of one resource that containers ask for."""
+    """Validate the quantity of one resource of a container."""
     if problem := qualified_name_problem(name):
         causes.invalid(field, name, problem)
     elif "/" not in name and name not in _OF_CONTAINERS and not name.startswith(HUGE_PAGES):
@@ -152,5 +152,5 @@ def check_amount(causes: Causes, field: str, name: str, amount: Any) -> None:
 
 
 def is_whole(name: str) -> bool:
-    """Whether nobody may be promised more of it than there is."""
+    """Whether a resource cannot be overcommitted, and its quantities are integers."""
     return is_extended(name) or name.startswith(HUGE_PAGES)

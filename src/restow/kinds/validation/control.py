@@ -1,7 +1,7 @@
-"""Rules of the kinds that steer a server, and of network, storage and scheduling.
+"""Validation of kinds that configure a server, and of network, storage and scheduling.
 
-Not here: what needs a compiled schema or expression, which is where those are compiled; and the
-requests to migrate what is stored (`migrations`).
+Not here: rules that need a compiled schema or expression, which are where those are compiled; and
+migrations (`migrations`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def validate_lease(causes: Causes, new: Object, _old: Object | None) -> None:
     transitions = spec.get("leaseTransitions")
     if isinstance(transitions, int) and transitions < 0:
         causes.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
-    # An empty holder is how a client gives its lease back.
+    # An empty holder is valid: clients release a lease with it.
 
 
 def validate_priority_class(causes: Causes, new: Object, old: Object | None) -> None:

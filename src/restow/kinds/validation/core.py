@@ -1,6 +1,6 @@
-"""Rules of the core group besides pods: what clients are told when they break one.
+"""Validation of the core group except pods.
 
-Not here: rules of metadata, which hold for all kinds.
+Not here: rules of metadata, which are the same for all kinds.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from restow.kinds.validation.volume_rules import (
     check_size,
 )
 
-# Of all data of a ConfigMap or Secret together.
+# Limit of the data of a ConfigMap or Secret in total.
 DATA_SIZE_MAX: Final = 1024 * 1024
 _KEY_LENGTH_MAX: Final = 253
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
-# Keys without dots at the beginning, joined by what no key may have in it.
+# Keys that do not begin with a dot, joined with a character that no key may contain.
 _PLAIN_KEYS: Final = re.compile(r"[-_a-zA-Z0-9][-._a-zA-Z0-9]*(?:/[-_a-zA-Z0-9][-._a-zA-Z0-9]*)*")
 _KEY_RULE: Final = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name', "
     " or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
 _FROZEN: Final = "field is immutable when `immutable` is set"
-# What a Secret of a known type must hold.
+# Required keys of a Secret by its type.
 _SECRET_KEYS: Final = {
     "kubernetes.io/dockercfg": (".dockercfg",),
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
@@ -68,7 +68,7 @@ def validate_config_map(causes: Causes, new: Object, old: Object | None) -> None
     size = _size("".join(data.values())) + sum(map(_decoded_size, binary.values()))
     if size > DATA_SIZE_MAX:
         causes.too_long("", length_max=DATA_SIZE_MAX)
-    _check_frozen(causes, new, old, names=("data", "binaryData"))
+    _check_immutable(causes, new, old, names=("data", "binaryData"))
 
 
 def validate_secret(causes: Causes, new: Object, old: Object | None) -> None:
@@ -91,14 +91,14 @@ def validate_secret(causes: Causes, new: Object, old: Object | None) -> None:
         causes.required(f"metadata.annotations[{_ACCOUNT_ANNOTATION}]")
     if old is not None:
         keep(causes, new, old, field="", names=("type",))
-    _check_frozen(causes, new, old, names=("data",))
+    _check_immutable(causes, new, old, names=("data",))
 
 
 def _check_json(causes: Causes, value: str, field: str) -> None:
     try:
         orjson.loads(base64.b64decode(value))
     except ValueError:
-        # Neither the value nor what the parser says of it: both are secret.
+        # Neither the value nor the parser's error is shown: both are secret.
         causes.invalid(field, "<secret contents redacted>", "is no valid JSON")
 
 
@@ -117,16 +117,16 @@ def _check_keys(causes: Causes, field: str, values: Object) -> None:
 
 
 def _are_plain(names: Object) -> bool:
-    """Whether all keys are beyond doubt: looked at all at once, since hardly ever one is wrong."""
+    """Whether all keys are simple, valid ones: checked together, since errors are rare."""
     joined = "/".join(names)
     return (
-        joined.count("/") == len(names) - 1  # else a key has one in it
+        joined.count("/") == len(names) - 1  # otherwise a key contains one
         and _PLAIN_KEYS.fullmatch(joined) is not None
         and max(map(len, names)) <= _KEY_LENGTH_MAX
     )
 
 
-def _check_frozen(
+def _check_immutable(
     causes: Causes, new: Object, old: Object | None, *, names: tuple[str, ...]
 ) -> None:
     if old is None or old.get("immutable") is not True:
@@ -143,7 +143,7 @@ def _size(text: Any) -> int:
 
 
 def _decoded_size(text: Any) -> int:
-    """Of what base64 stands for, without decoding it."""
+    """The size of decoded base64, computed without decoding it."""
     return len(text) * 3 // 4
 
 
@@ -230,7 +230,7 @@ def validate_volume_claim(causes: Causes, new: Object, old: Object | None) -> No
 
 
 def _check_claim_change(causes: Causes, spec: Object, before: Object, status: Object) -> None:
-    """A claim may grow once it is bound, and take the name of its volume."""
+    """Allow a claim to grow once it is bound, and to get the name of its volume."""
     fixed, fixed_before = dict(spec), dict(before)
     if not before.get("volumeName"):
         fixed_before.pop("volumeName", None)
@@ -279,7 +279,7 @@ def validate_endpoints(causes: Causes, new: Object, _old: Object | None) -> None
             for place, address in listed(subset, each, f"{field}.{each}"):
                 require(causes, address, field=place, names=("ip",))
                 found = address.get("ip") or ""
-                # Those of this machine are good ones: servers may well stand behind themselves.
+                # Loopback addresses are valid here: a local server may be an endpoint.
                 if found and (problem := address_problem(found)):
                     causes.invalid(f"{place}.ip", found, problem)
         for place, port in listed(subset, "ports", f"{field}.ports"):

@@ -1,9 +1,9 @@
-"""Rules of what a CustomResourceDefinition says of its versions: schemas, paths, columns.
+"""Validation of the versions of a CustomResourceDefinition: schemas, subresources, columns.
 
-Where all versions say the same, it is looked at once, and told of `spec` itself: the reference
-keeps it there.
+If all versions have the same schema, subresources or columns, they are validated once, and errors
+refer to `spec` itself, like in the reference.
 
-Not here: what a schema may say (`restow.apimachinery.structural`), and names, scope and conversion.
+Not here: rules of schemas (`restow.apimachinery.structural`), and names, scope and conversion.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _COLUMN_FORMATS: Final = (
     "password",
 )
 _SELECTABLE_TYPES: Final = frozenset({"string", "boolean", "integer"})
-# What a version says, in the order in which it is looked at.
+# The parts of a version, in the order of validation.
 _PARTS: Final = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
 _PATH_PIECE: Final = re.compile(r"[.\[\]]|[^.\[\]]+")
 
 
 def check_versions(spec: Object, old: Object | None) -> tuple[Causes, Causes]:
-    """What is wrong with single versions, and with what all of them say alike."""
+    """Return errors of single versions, and of parts that are the same in all versions."""
     return _Versions(spec, part(old, "spec")).check()
 
 
 class _Versions:
-    """All versions of a definition, and what the definition said before."""
+    """All versions of a CRD, and those of the old object."""
 
     def __init__(self, spec: Object, before: Object) -> None:
         self.versions = list(listed(spec, "versions", "spec.versions"))
@@ -63,7 +63,7 @@ class _Versions:
         self._missing_schemas(single)
         shared = {name for name in _PARTS if self._is_shared(name)}
         if "schema" not in shared:
-            # The same fields may be there in one schema, and not in another.
+            # Selectable fields may exist in one schema and not in another.
             shared.discard("selectableFields")
         for where, version in self.versions:
             name = version.get("name") or ""
@@ -83,8 +83,8 @@ class _Versions:
     def _is_shared(self, name: str) -> bool:
         if not self.versions:
             return False
-        first = _said(self.versions[0][1], name)
-        return all(_said(version, name) == first for _, version in self.versions)
+        first = _part_value(self.versions[0][1], name)
+        return all(_part_value(version, name) == first for _, version in self.versions)
 
     def _missing_schemas(self, causes: Causes) -> None:
         was_complete = all(_schema_of(version) is not None for version in self.old_versions)
@@ -116,7 +116,7 @@ class _Versions:
         try:
             schema = self._read[id(raw)] = read_schema(raw)
         except BadRequest as error:
-            # Types were checked before: what is left are the bounds of what is read.
+            # Types were checked before: only the limits of the parser are left.
             self._read[id(raw)] = None
             why = error.message.rpartition(": ")[2]
             causes.invalid(where, "", why)
@@ -132,7 +132,7 @@ class _Versions:
         causes += found
 
     def _was_accepted(self, version: Object) -> bool:
-        """Whether the definition had the very same schema before, in whatever version."""
+        """Whether a version of the old object had the same schema."""
         if self.stops_preserving:
             return False
         raw, has_status = _schema_of(version), _has_status(version)
@@ -142,7 +142,7 @@ class _Versions:
         )
 
     def _granted(self) -> Leniency:
-        """What the definition says already, and may go on to say."""
+        """Return the exceptions that apply because the old object needs them."""
         if self._leniency is None:
             schemas = []
             for version in self.old_versions:
@@ -180,8 +180,8 @@ class _Versions:
             causes.too_many(where, count=count, count_max=SELECTABLE_FIELDS_MAX)
 
 
-def _said(version: Object, name: str) -> Any:
-    """What a version says; an empty list is nothing said."""
+def _part_value(version: Object, name: str) -> Any:
+    """The value of a part of a version; an empty list counts as absent."""
     found = version.get(name)
     return None if found == [] else found
 
@@ -196,27 +196,27 @@ def _has_status(version: Object) -> bool:
 
 
 def _check_warning(causes: Causes, version: Object, where: str) -> None:
-    """It becomes a header of responses, so it has to be short and plain."""
+    """Validate the deprecation warning: it becomes a response header, so it must be short text."""
     text = version.get("deprecationWarning")
     if text is None:
         return
-    told = []
+    problems = []
     if not version.get("deprecated"):
-        told.append("can only be set for deprecated versions")
+        problems.append("can only be set for deprecated versions")
     else:
         if len(text.encode(errors="replace")) > WARNING_BYTES_MAX:
-            told.append(f"must be <= {WARNING_BYTES_MAX} characters long")
+            problems.append(f"must be <= {WARNING_BYTES_MAX} characters long")
         if not text:
-            told.append("must not be an empty string")
+            problems.append("must not be an empty string")
         for index, each in enumerate(text):
             if not each.isprintable():
                 at = len(text[:index].encode(errors="replace"))
-                told.append(
+                problems.append(
                     "must only contain printable UTF-8 characters; non-printable character found "
                     f"at index {at}"
                 )
                 break
-    causes += [errors.invalid(f"{where}.deprecationWarning", text, why) for why in told]
+    causes += [errors.invalid(f"{where}.deprecationWarning", text, why) for why in problems]
 
 
 def _check_scale(causes: Causes, subresources: Object, where: str) -> None:
@@ -264,7 +264,7 @@ def _path_problem(path: str) -> str | None:
 def _check_selectable_paths(
     causes: Causes, fields: list[tuple[str, Object]], schema: Schema
 ) -> int:
-    """Each path leads to a plain value; gives back how many different ones there are."""
+    """Check that each path refers to a scalar; return the number of distinct paths."""
     seen: set[tuple[str, ...]] = set()
     for place, each in fields:
         where, text = f"{place}.jsonPath", each.get("jsonPath") or ""
@@ -291,7 +291,7 @@ def _check_selectable_paths(
 
 
 def _follow(text: str, schema: Schema) -> tuple[tuple[str, ...], Schema | None]:
-    """The names in a path of fields, and what is at its end; ValueError if it leads nowhere."""
+    """Resolve a path of fields: its names and the schema at its end; raises ValueError."""
     pieces = iter(_PATH_PIECE.findall(text))
     names: list[str] = []
     node: Schema | None = schema

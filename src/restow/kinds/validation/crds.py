@@ -1,9 +1,9 @@
-"""Rules of a CustomResourceDefinition: its group, names, versions, and what may not change.
+"""Validation of a CustomResourceDefinition: group, names, versions, and immutable fields.
 
-Paths are those that clients of the reference see: what all versions say alike is told of `spec`
-itself, and a webhook by the names that its fields had before v1.
+Field paths in errors are those of the reference: parts that are the same in all versions are in
+`spec` itself, and webhook fields have the names from before v1.
 
-Not here: what one version says (`crd_versions`), and who converts (`webhook_clients`).
+Not here: rules of one version (`crd_versions`), and webhook clients (`webhook_clients`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _APPROVALS_AT: Final = "https://github.com/kubernetes/enhancements/pull/1111"
 
 
 def validate_definition(causes: Causes, new: Object, old: Object | None) -> None:
-    """All that is wrong with a definition, or with its change.
+    """Validate a CRD, or its change.
 
-    Where `spec` stays as it is, nothing in it is looked at: what was accepted once stays accepted,
-    and a write of the status costs nothing.
+    If `spec` is unchanged, it is not validated again: an accepted CRD stays valid, and an update of
+    the status is cheap.
     """
     spec = part(new, "spec")
     if old is None or spec != part(old, "spec"):
@@ -41,7 +41,7 @@ def validate_definition(causes: Causes, new: Object, old: Object | None) -> None
         _check_stored(causes, new)
     else:
         _check_names(causes, part(new, "status", "acceptedNames"), "status.acceptedNames")
-        # The reference takes any list by way of the status, and then refuses all other writes.
+        # The reference accepts any list in the status, and then rejects all other updates.
         if part(new, "status").get("storedVersions") != part(old, "status").get("storedVersions"):
             _check_stored(causes, new)
     _check_approval(causes, new, old)
@@ -55,7 +55,7 @@ def validate_definition(causes: Causes, new: Object, old: Object | None) -> None
 
 
 def _is_established(definition: Object | None) -> bool:
-    """Whether its condition says that its resources are served."""
+    """Whether the condition Established is True."""
     for _, condition in listed(part(definition, "status"), "conditions", ""):
         if condition.get("type") == "Established":
             return condition.get("status") == "True"
@@ -102,7 +102,7 @@ def _check_choice(causes: Causes, where: str, value: Any, choices: tuple[str, ..
 
 
 def _check_storage_flags(causes: Causes, spec: Object) -> None:
-    """Two storage versions, or none, would leave open what is stored."""
+    """Require exactly one storage version, and unique names."""
     versions = [version for _, version in listed(spec, "versions", "")]
     names = [version.get("name") or "" for version in versions]
     if len(set(names)) < len(names):
@@ -113,7 +113,7 @@ def _check_storage_flags(causes: Causes, spec: Object) -> None:
 
 
 def _check_names(causes: Causes, names: Object, where: str) -> None:
-    """Names that a definition asks for, or has got; those it has got may still be empty."""
+    """Validate requested or accepted names; accepted names may still be empty."""
     for name in ("plural", "singular"):
         value = names.get(name) or ""
         if value and (problem := dns_1035_label_problem(value)):
@@ -126,7 +126,7 @@ def _check_names(causes: Causes, names: Object, where: str) -> None:
     _check_labels(causes, names, "shortNames", where)
     kind = names.get("kind")
     if kind and kind == names.get("listKind"):
-        # A list could not be told from one of its items.
+        # A list could not be distinguished from one of its items.
         causes.invalid(f"{where}.listKind", kind, "kind and listKind may not be the same")
     _check_labels(causes, names, "categories", where)
 
@@ -168,7 +168,7 @@ def _check_conversion(causes: Causes, spec: Object, old: Object | None) -> None:
 
 
 def _may_have_bad_bundle(old: Object | None) -> bool:
-    """Certificates often come later than the definition; once it is in use, they must be good."""
+    """The caBundle is often set after creation, so it must be valid only once it was."""
     if old is None or not _is_established(old):
         return True
     return has_bad_bundle(part(old, "spec", "conversion", "webhook", "clientConfig"))
@@ -193,7 +193,7 @@ def _check_reviews(causes: Causes, versions: list[Any], where: str, old: Object 
 
 
 def _check_change(causes: Causes, spec: Object, old: Object) -> None:
-    """What the keys of stored objects, or the definition's own name, are made of."""
+    """Keep the fields that determine the keys of stored objects and the name of the CRD."""
     before = part(old, "spec")
     names, names_before = part(spec, "names"), part(before, "names")
     if _is_established(old):
@@ -204,7 +204,7 @@ def _check_change(causes: Causes, spec: Object, old: Object) -> None:
 
 
 def _check_stored(causes: Causes, new: Object) -> None:
-    """A version in which objects may still be stored cannot go, or nobody could read them."""
+    """Keep every stored version in the CRD: otherwise its objects could not be decoded."""
     where = "status.storedVersions"
     stored = part(new, "status").get("storedVersions") or []
     if not stored:
@@ -226,7 +226,7 @@ def _check_stored(causes: Causes, new: Object) -> None:
 
 
 def _check_approval(causes: Causes, new: Object, old: Object | None) -> None:
-    """Groups of the community need a word of the community, or of whoever goes without it."""
+    """Groups under k8s.io or kubernetes.io require the api-approved.kubernetes.io annotation."""
     group = part(new, "spec").get("group") or ""
     if not any(group == each or group.endswith(f".{each}") for each in _PROTECTED):
         return

@@ -1,6 +1,6 @@
-"""Rules of events, in their stored form. The newer of their groups demands more than the older.
+"""Validation of events, in their stored form. `events.k8s.io` has stricter rules than `v1`.
 
-Not here: how the two forms become one another (`restow.kinds.conversions.event`).
+Not here: conversion between the two (`restow.kinds.conversions.event`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _TEXT_MAX: Final = 128
 _NOTE_MAX: Final = 1024
 _SERIES_MIN: Final = 2
 _DEFAULT: Final = "default"
-# Where events about what is in no namespace are: those of old clients, and the others.
+# The namespaces of events about cluster-scoped objects: of old clients, and of new ones.
 _OLD_PLACES: Final = ("", _DEFAULT)
 _NEW_PLACES: Final = (_DEFAULT, "kube-system")
 _UNSET: Final = ("firstTimestamp", "lastTimestamp", "count")
-# What stays of an event that is sent again; only its series goes on.
+# Immutable fields of an event; an update may change only its series.
 _KEPT: Final = (
     *("involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp"),
     *("count", "type", "eventTime", "action", "related"),
@@ -27,12 +27,12 @@ _KEPT: Final = (
 
 
 def validate_event(causes: Causes, new: Object, old: Object | None) -> None:
-    """Of the core group."""
+    """Validate an event of the core group."""
     _problems(causes, new, old, reporter="reportingComponent")
 
 
 def validate_new_event(causes: Causes, new: Object, old: Object | None) -> None:
-    """Of the group of events."""
+    """Validate an event of `events.k8s.io`."""
     _problems(causes, new, old, reporter="reportingController")
     if old is None or new.get("series") != old.get("series"):
         _check_series(causes, new)

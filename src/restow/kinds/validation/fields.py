@@ -1,8 +1,8 @@
-"""The few questions that rules ask of an object, and rules that several kinds share.
+"""Helpers for validation rules, and rules that several kinds share.
 
-An object has passed the check of types before; what is still of a wrong shape counts as absent.
+Types were checked before; values of a wrong shape count as absent.
 
-Not here: the rules of any one kind.
+Not here: the rules of any single kind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PORT_RULE: Final = f"must be between 1 and {_PORT_MAX}, inclusive"
 
 
 def part(obj: Object | None, *path: str) -> Object:
-    """An object inside of an object, empty if it is not there."""
+    """Return a nested object; empty if it is absent."""
     found: Any = obj
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
@@ -30,7 +30,7 @@ def part(obj: Object | None, *path: str) -> Object:
 
 
 def listed(obj: Object, name: str, field: str) -> Iterator[tuple[str, Object]]:
-    """The objects in a list, each with its path."""
+    """Yield the objects in a list, each with its path."""
     found = obj.get(name)
     if isinstance(found, list):
         for index, each in enumerate(found):
@@ -39,7 +39,7 @@ def listed(obj: Object, name: str, field: str) -> Iterator[tuple[str, Object]]:
 
 
 def require(causes: Causes, obj: Object, *, field: str, names: tuple[str, ...]) -> None:
-    """Fields that must be there and not be empty."""
+    """Require fields that are present and not empty."""
     for name in names:
         if not obj.get(name):
             causes.required(f"{field}.{name}" if field else name)
@@ -48,7 +48,7 @@ def require(causes: Causes, obj: Object, *, field: str, names: tuple[str, ...]) 
 def require_not_negative(
     causes: Causes, obj: Object, *, field: str, names: tuple[str, ...]
 ) -> None:
-    """Numbers that may be absent, but not below zero."""
+    """Require that numbers, if present, are not negative."""
     for name in names:
         value = obj.get(name)
         if isinstance(value, int) and value < 0:
@@ -58,7 +58,7 @@ def require_not_negative(
 def require_one_of(
     causes: Causes, obj: Object, *, field: str, name: str, values: tuple[str, ...]
 ) -> None:
-    """A text that may be absent, but not be anything else."""
+    """Require that a text, if present, is one of the values."""
     value = obj.get(name)
     if value is not None and value not in values:
         causes.not_supported(f"{field}.{name}" if field else name, value, values)
@@ -67,7 +67,7 @@ def require_one_of(
 def check_length(
     causes: Causes, obj: Object, *, field: str, names: tuple[str, ...], length_max: int
 ) -> None:
-    """Texts that may be absent, but not be longer than so many bytes."""
+    """Require that texts, if present, have at most `length_max` bytes."""
     for name in names:
         value = obj.get(name)
         if isinstance(value, str) and len(value.encode()) > length_max:
@@ -76,14 +76,14 @@ def check_length(
 
 
 def keep(causes: Causes, new: Object, old: Object, *, field: str, names: tuple[str, ...]) -> None:
-    """Fields that may not change once the object exists."""
+    """Require that fields do not change in an update."""
     for name in names:
         if new.get(name) != old.get(name):
             causes.immutable(f"{field}.{name}" if field else name, new.get(name))
 
 
 def port_problem(value: Any, field: str) -> StatusCause | None:
-    """What is wrong with the number of a port."""
+    """Return the error of an invalid port number; None if it is valid."""
     if isinstance(value, int) and 1 <= value <= _PORT_MAX:
         return None
     return errors.invalid(field, value, _PORT_RULE)
@@ -117,5 +117,5 @@ def _fulfils(requirement: Object, labels: Object) -> bool:
 
 
 def is_empty_selector(selector: Object) -> bool:
-    """Whether a selector asks for nothing, and so matches everything."""
+    """Whether a selector has no requirements, and so matches everything."""
     return not selector.get("matchLabels") and not selector.get("matchExpressions")

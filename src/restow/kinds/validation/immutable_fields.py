@@ -1,9 +1,9 @@
-"""Fields that stay as they are once their object exists.
+"""Immutable fields.
 
-Only rows, and the one function that reads them. Kinds of which parts may change under conditions
-have functions of their own.
+Only rows, and the function that applies them. Kinds whose fields may change under conditions have
+functions of their own.
 
-Not here: metadata, whose fields no kind decides about.
+Not here: metadata, whose fields have the same rules for all kinds.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _FROZEN: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 }
 
 
-def frozen_problems(causes: Causes, group: str, kind: str, new: Object, old: Object) -> None:
-    """What was changed that may not change."""
+def immutable_problems(causes: Causes, group: str, kind: str, new: Object, old: Object) -> None:
+    """Report changes of immutable fields."""
     for path in _FROZEN.get((group, kind), ()):
         value, before = _at(new, path), _at(old, path)
-        # What is empty and what is not there are the same.
+        # Empty and absent values are equal.
         if (value or None) != (before or None):
             causes.immutable(path, value)
 

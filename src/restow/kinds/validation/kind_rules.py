@@ -1,8 +1,8 @@
-"""Rules of single fields of workloads, network, scheduling, devices and flow control.
+"""Validation rules of single fields of workloads, network, scheduling, devices and flow control.
 
-Only rows: which field of which struct, and what may be in it, in the words of the reference.
+Only rows: the rules by struct and field, with the messages of the reference.
 
-Not here: pods (`pod_rules`), volumes (`volume_rules`), rules that look at several fields at once.
+Not here: pods (`pod_rules`), volumes (`volume_rules`), rules that involve several fields.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _distinct_taints(causes: Causes, _field: str, value: Any) -> None:
     for index, taint in enumerate(value or ()):
         found = (taint.get("key") or "", taint.get("effect") or "")
         if found in seen:
-            # The reference looks for them in the metadata.
+            # The reference reports this field path, with `metadata`.
             where, why = f"metadata.taints[{index}]", "taints must be unique by key and effect pair"
             causes.duplicate_because(where, taint, why)
         seen.add(found)
@@ -272,7 +272,7 @@ RULES: Final[dict[str, Fields]] = {
     },
     "autoscaling/MetricIdentifier": {
         "name": needed_because("must specify a metric name"),
-        # It goes to whoever measures, with labels of their own.
+        # The labels are those of the metrics API, not of objects.
         "selector": anything,
     },
     "autoscaling/MetricTarget": {

@@ -1,6 +1,6 @@
-"""Rules of limit ranges: what is least, most and usual of a resource must be in this order.
+"""Validation of limit ranges: min, default request, default and max must be in this order.
 
-Not here: what they do to pods and claims, which is admission.
+Not here: their effect on pods and claims, which is admission.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from restow.kinds.validation.fields import Causes, Object, listed, part
 _LISTS: Final = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
 _USUAL: Final = ("default", "defaultRequest")
 _OF_CONTAINERS: Final = ("Pod", "Container")
-# Which must not be greater than which, in which words, and where of which value that is told.
+# Pairs of values in this order, the message otherwise, and the fields that it names.
 _ORDER: Final = (
     ("min", "max", "min value {} is greater than max value {}", "min", "min"),
     (
@@ -37,7 +37,7 @@ _ORDER: Final = (
 
 
 def validate_limit_range(causes: Causes, new: Object, old: Object | None) -> None:
-    """Also on a change of it, unless its limits stay as they are."""
+    """Validate a limit range; on an update only if its spec has changed."""
     spec = part(new, "spec")
     if old is not None and spec == part(old, "spec"):
         return
@@ -64,7 +64,7 @@ def _check_limit(causes: Causes, limit: Object, field: str) -> None:
         amounts = part(limit, each)
         names |= amounts.keys()
         for name in amounts if kind in _OF_CONTAINERS else ():
-            # Of the name alone: nobody looks at whether such an amount can be had.
+            # Only the name is checked here: the quantity does not matter.
             check_amount(causes, f"{field}.{each}[{name}]", name, "0")
     for name in sorted(names):
         _check_order(causes, limit, field, name)

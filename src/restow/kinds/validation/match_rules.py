@@ -1,6 +1,6 @@
-"""Rules and selectors by which webhooks, policies and roles say what they are about.
+"""Validation of match rules and selectors of webhooks, policies and roles.
 
-Not here: the webhooks, policies and roles themselves, and whether something matches.
+Not here: the webhooks, policies and roles themselves, and matching.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WITHOUT_VALUES: Final = ("Exists", "DoesNotExist")
 
 
 def check_match_resources(causes: Causes, match: Object, where: str) -> None:
-    """What is wrong with the constraints of a policy or of a binding."""
+    """Validate the match resources of a policy or of a binding."""
     policy = match.get("matchPolicy")
     if policy is None:
         causes.required(f"{where}.matchPolicy")
@@ -49,7 +49,7 @@ def _check_names(causes: Causes, rule: Object, where: str) -> None:
 
 
 def check_rule(causes: Causes, rule: Object, where: str) -> None:
-    """What is wrong with one rule."""
+    """Validate one rule."""
     operations = rule.get("operations") or []
     if not operations:
         causes.required(f"{where}.operations")
@@ -85,9 +85,9 @@ def _check_resources(causes: Causes, resources: list[str], where: str) -> None:
     if not resources:
         causes.required(where)
     all_of: set[str] = set()
-    """Resources of which all subresources are named already."""
+    """Resources whose subresources are all listed already."""
     of_all: set[str] = set()
-    """Subresources that are named already of all resources."""
+    """Subresources that are listed for all resources already."""
     has_plain = False
     for index, text in enumerate(resources):
         field = f"{where}[{index}]"
@@ -114,7 +114,7 @@ def _check_resources(causes: Causes, resources: list[str], where: str) -> None:
 
 
 def check_selector(causes: Causes, selector: Object, where: str) -> None:
-    """What is wrong with a selector of labels."""
+    """Validate a label selector."""
     for name, value in part(selector, "matchLabels").items():
         if problem := qualified_name_problem(name):
             causes.invalid(f"{where}.matchLabels", name, problem)

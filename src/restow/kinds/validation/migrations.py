@@ -1,10 +1,10 @@
-"""Rules of the requests to migrate what is stored, of both groups that clients know.
+"""Validation of StorageVersionMigrations, of both groups.
 
-`storagemigration.k8s.io` has the rules and the words of the reference server. `migration.k8s.io`
-is a custom resource elsewhere, with hardly a rule: what its clients are known to send passes here
-as well, and what grows has a bound.
+`storagemigration.k8s.io` has the rules and messages of the reference. `migration.k8s.io` is a
+custom resource with hardly any rules elsewhere: objects of its known clients are valid here as
+well, and lists and texts have limits.
 
-Not here: what becomes of a request (controllers).
+Not here: processing of migrations (controllers).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MESSAGE_LENGTH_MAX: Final = 32768
 
 CONDITIONS_MAX: Final = 64
 ERROR_LENGTH_MAX: Final = 256 * 1024
-"""Other migrators put the errors of a whole page into one message."""
+"""Other migrators write the errors of a whole page into one message."""
 TOKEN_LENGTH_MAX: Final = 64 * 1024
 FAILED_OBJECTS_MAX: Final = 100
 FAILED_TEXT_LENGTH_MAX: Final = 1024
@@ -45,7 +45,7 @@ _COUNTS: Final = ("pass", "scanned", "rewritten", "unchanged", "failed", "remain
 
 
 def validate_migration(causes: Causes, new: Object, old: Object | None) -> None:
-    """Of `storagemigration.k8s.io`, whose requests never change once they are made."""
+    """Validate a migration of `storagemigration.k8s.io`, whose spec is immutable."""
     _check_resource(causes, part(new, "spec", "resource"))
     status = part(new, "status")
     version = status.get("resourceVersion")
@@ -62,7 +62,7 @@ def validate_migration(causes: Causes, new: Object, old: Object | None) -> None:
 
 
 def validate_old_migration(causes: Causes, new: Object, old: Object | None) -> None:
-    """Of `migration.k8s.io`: the resource never changes, the place to go on at does."""
+    """Validate one of `migration.k8s.io`: the resource is immutable, the token may change."""
     spec = part(new, "spec")
     resource = part(spec, "resource")
     if old is None:
@@ -155,7 +155,7 @@ def _true_conditions(status: Object) -> set[str]:
 
 
 def _check_old_conditions(causes: Causes, status: Object) -> None:
-    """Of any type: the three that migrators know are not all that may stand there."""
+    """Validate conditions of any type, not only the three that migrators write."""
     _check_count(causes, status, "conditions", CONDITIONS_MAX)
     seen: set[str] = set()
     for field, condition in listed(status, "conditions", "status.conditions"):

@@ -1,14 +1,14 @@
-"""What may be written of a pod by a path of its own, and what stays as it was.
+"""Validation of subresources of pods that change parts of the spec or status.
 
-    binding               the node it is bound to, as the server itself writes it
-    ephemeralcontainers   containers that are added to one that runs; none is changed or taken away
-    eviction              the condition that says why it goes, as the server itself writes it
-    resize                how much of processor and memory its containers get
+    binding               the node, as the server writes it
+    ephemeralcontainers   additional containers of a running pod; none is changed or removed
+    eviction              the condition with the reason, as the server writes it
+    resize                CPU and memory of the containers
 
-`keep_rest` puts back all that a path does not speak of, `change_problems` says what is wrong with
-the rest. Pure.
+`keep_rest` restores all fields that a subresource does not change, `change_problems` validates the
+others. Pure.
 
-Not here: rules of a pod as a whole (`workloads`, `pods`), and who writes by which path.
+Not here: rules of a pod as a whole (`workloads`, `pods`), and authorization of subresources.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ EVICTION: Final = "eviction"
 RESIZE: Final = "resize"
 PARTS: Final = frozenset({BINDING, EPHEMERAL, EVICTION, RESIZE})
 UNCOUNTED: Final = frozenset({BINDING, EVICTION})
-"""These make no other generation of a pod."""
+"""Subresources that do not increment the generation of a pod."""
 
 _CONTAINERS: Final = ("containers", "initContainers")
 _RESIZED: Final = ("cpu", "memory")
 _RESIZED_FIELDS: Final = ("resources", "resizePolicy")
 _KEPT_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
-# What a container may not have that is added to look into the others.
+# Fields that an ephemeral container may not set.
 _NOT_EPHEMERAL: Final = (
     "ports",
     "resources",
@@ -49,7 +49,7 @@ _NOT_EPHEMERAL_TEXT: Final = "cannot be set for an Ephemeral Container"
 
 
 def keep_rest(new: Object, old: Object, *, subresource: str) -> None:
-    """Put back into the new pod what the path says nothing of; changes it."""
+    """Restore in the new pod, in place, all fields that the subresource does not change."""
     if subresource not in (EPHEMERAL, RESIZE):
         return
     spec, before = part(new, "spec"), part(old, "spec")
@@ -59,7 +59,7 @@ def keep_rest(new: Object, old: Object, *, subresource: str) -> None:
             del kept["ephemeralContainers"]
     else:
         if any(len(_list(spec, name)) != len(_list(before, name)) for name in _CONTAINERS):
-            return  # it is refused, and is to be told what for
+            return  # validation rejects it, and needs the containers for the message
         kept = {**before, **{name: _resized(spec, before, name) for name in _given(before)}}
     new["spec"] = kept
     for fields, was, names in (
@@ -74,7 +74,7 @@ def keep_rest(new: Object, old: Object, *, subresource: str) -> None:
 
 
 def change_problems(causes: Causes, new: Object, old: Object, *, subresource: str) -> None:
-    """What is wrong with a change of a pod by a path."""
+    """Validate a change of a pod through a subresource."""
     is_mirror = MIRROR in part(old, "metadata", "annotations")
     if subresource == EPHEMERAL:
         if is_mirror:
@@ -163,18 +163,18 @@ def _check_amounts(causes: Causes, now: list[Object], before: list[Object], *, n
 
 
 def _resized(spec: Object, before: Object, name: str) -> list[Object]:
-    """The containers as they were, but for what a resize may say of them."""
+    """The old containers with the resources of the new ones."""
     found: list[Object] = []
     for now, was in zip(_list(spec, name), _list(before, name), strict=True):
         if now.get("name") != was.get("name"):
-            return _list(spec, name)  # it is refused, and is to be told what for
+            return _list(spec, name)  # validation rejects it, and needs them for the message
         fresh = {key: value for key, value in was.items() if key not in _RESIZED_FIELDS}
         found.append(fresh | {key: now[key] for key in _RESIZED_FIELDS if key in now})
     return found
 
 
 def _unresized(container: Object) -> Object:
-    """A container without what a resize may change."""
+    """A container without the fields that a resize may change."""
     fresh: Object = {key: value for key, value in container.items() if key != "resources"}
     for kind, amounts in part(container, "resources").items():
         left = amounts

@@ -1,8 +1,8 @@
-"""Rules of single fields of pods, wherever pods and templates of them stand.
+"""Validation rules of single fields of pods and pod templates.
 
-Only rows: which field of which struct, and what may be in it, in the words of the reference.
+Only rows: the rules by struct and field, with the messages of the reference.
 
-Not here: rules that look at several fields of a pod at once (`pods`), and volumes (`volume_rules`).
+Not here: rules that involve several fields of a pod (`pods`), and volumes (`volume_rules`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _KEYED_FIELD: Final = re.compile(r"metadata\.(?:annotations|labels)\['.+'\]")
 
 id_number: Final = number(0)
 port: Final = number(1, _PORT_MAX)
-# The name may be left out for the sake of old clients; nothing is found then.
+# Old clients may omit the name; such a reference finds nothing.
 name_of_reference: Final = text(subdomain_problem)
 
 
@@ -108,13 +108,13 @@ def _weight(causes: Causes, field: str, value: Any) -> None:
 
 
 def option_named(causes: Causes, field: str, value: Any) -> None:
-    """An option of a resolver has a name."""
+    """Require the name of a DNS option."""
     if not value.get("name"):
         causes.required(field, "must not be empty")
 
 
 def key_problem(value: str) -> str | None:
-    """What is wrong with a key in a ConfigMap or Secret."""
+    """Return why a key of a ConfigMap or Secret is invalid; None if it is valid."""
     if len(value) > _KEY_LENGTH_MAX:
         return f"must be no more than {_KEY_LENGTH_MAX} characters"
     if not _KEY.fullmatch(value):
@@ -132,7 +132,7 @@ def _search_problem(value: str) -> str | None:
 
 
 def _handler(causes: Causes, field: str, value: Any) -> None:
-    """Of a probe, or of what is done at the beginning and the end: in one way."""
+    """Require exactly one handler in a probe or lifecycle hook."""
     found = [name for name in _HANDLERS if value.get(name) is not None]
     if not found:
         causes.required(field, "must specify a handler type")
@@ -173,14 +173,14 @@ def _toleration(causes: Causes, field: str, value: Any) -> None:
         why = "value must be empty when `operator` is 'Exists'"
         causes.invalid(f"{field}.operator", value["value"], why)
     elif operator != "Exists":
-        # Those that compare are known, but not in use.
+        # Lt and Gt are defined, but not enabled.
         named = _TOLERATING if operator in _TOLERATING else _TOLERATING[:2]
         causes.not_supported(f"{field}.operator", operator, named)
     _effect(causes, f"{field}.effect", effect)
 
 
 def _requirement(causes: Causes, field: str, value: Any) -> None:
-    """What a selector of nodes asks for."""
+    """Validate a requirement of a node selector."""
     operator, values = value.get("operator") or "", value.get("values") or []
     where = f"{field}.values"
     if operator in _WITH_VALUES and not values:
@@ -211,7 +211,7 @@ def _selector(causes: Causes, field: str, value: Any) -> None:
 
 
 def _dns(causes: Causes, field: str, value: Any) -> None:
-    """Who wants no name servers but his own must name some."""
+    """`dnsPolicy: None` requires `dnsConfig.nameservers`."""
     if value.get("dnsPolicy") != "None":
         return
     config = value.get("dnsConfig")

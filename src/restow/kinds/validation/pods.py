@@ -1,9 +1,9 @@
-"""Rules of a pod's specification, wherever it stands: in a pod, or in a template of some.
+"""Validation of a pod spec, in a pod or in a pod template.
 
-Only those that a client without a cluster behind it meets.
+Only rules that matter to a client without nodes.
 
-Not here: what may change of a pod that exists (`workloads`), rules that need other objects, and
-those of the least used fields.
+Not here: immutable fields of a pod (`workloads`), rules that need other objects, and those of
+rarely used fields.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def check_pod_spec(
     restart: tuple[str, ...],
     claims: tuple[str, ...] = (),
 ) -> None:
-    """All rules; `restart` says what may become of a container that has ended, and `claims` what
-    volumes there will be besides its own."""
+    """Validate a pod spec. `restart` are the allowed restart policies, `claims` the names of
+    volumes that exist in addition to those in the spec."""
     if not spec.get("containers"):
         causes.required(f"{field}.containers")
     require_one_of(causes, spec, field=field, name="restartPolicy", values=restart)
@@ -51,7 +51,7 @@ def check_pod_spec(
 
 
 def _check_volumes(causes: Causes, spec: Object, field: str) -> set[Any]:
-    """The names of all volumes."""
+    """Validate the volumes; return their names."""
     volumes: set[Any] = set()
     for place, volume in listed(spec, "volumes", f"{field}.volumes"):
         require(causes, volume, field=place, names=("name",))

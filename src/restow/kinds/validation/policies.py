@@ -1,10 +1,10 @@
-"""Rules of ValidatingAdmissionPolicies and of their bindings.
+"""Validation of admission policies and their bindings.
 
-Each expression must compile: who writes one that cannot run is told so at once, and where it is
-wrong. Objects have no types in expressions, so a field that no object has is found only when one is
-looked for. An expression that was stored already is not looked at again.
+Each expression must compile, so that the author gets the error and its position at once.
+Expressions see untyped objects, so a field that does not exist is found only at evaluation. An
+expression that is unchanged is not compiled again.
 
-Not here: whether the author may see the parameters, which needs to know who that is.
+Not here: whether the author may read the parameters, which needs the user.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BOTH_EMPTY: Final = "validations or auditAnnotations must contain at least one 
 
 
 def validate_policy(causes: Causes, new: Object, old: Object | None) -> None:
-    """What is wrong with a policy."""
+    """Validate a ValidatingAdmissionPolicy."""
     spec, before = part(new, "spec"), part(old, "spec")
     if old is not None and spec == before:
         return
@@ -52,7 +52,7 @@ def validate_policy(causes: Causes, new: Object, old: Object | None) -> None:
 
 
 def _check_matching(causes: Causes, spec: Object) -> None:
-    """What policies of both kinds say about the requests they look at."""
+    """Validate the fields of both kinds of policies that select requests."""
     policy = spec.get("failurePolicy")
     if policy is None:
         causes.required("spec.failurePolicy")
@@ -70,7 +70,7 @@ def _check_matching(causes: Causes, spec: Object) -> None:
 
 
 def validate_mutating_policy(causes: Causes, new: Object, old: Object | None) -> None:
-    """What is wrong with a policy that changes objects; its expressions are left alone."""
+    """Validate a MutatingAdmissionPolicy; the expressions of its mutations are not compiled."""
     spec = part(new, "spec")
     if old is not None and spec == part(old, "spec"):
         return
@@ -111,7 +111,7 @@ def _check_mutation(causes: Causes, mutation: Object, where: str) -> None:
 
 
 def check_conditions(causes: Causes, holder: Object, where: str, scope: Scope) -> None:
-    """What is wrong with the `matchConditions` of a policy or of a webhook."""
+    """Validate the `matchConditions` of a policy or of a webhook."""
     conditions = holder.get("matchConditions") or []
     if len(conditions) > CONDITIONS_MAX:
         causes.too_many(where, count=len(conditions), count_max=CONDITIONS_MAX)
@@ -253,7 +253,7 @@ def _check_expression(
 
 
 def validate_policy_binding(causes: Causes, new: Object, old: Object | None) -> None:
-    """What is wrong with a binding."""
+    """Validate a ValidatingAdmissionPolicyBinding."""
     spec = part(new, "spec")
     if old is not None and spec == part(old, "spec"):
         return
@@ -262,7 +262,7 @@ def validate_policy_binding(causes: Causes, new: Object, old: Object | None) -> 
 
 
 def validate_mutating_binding(causes: Causes, new: Object, old: Object | None) -> None:
-    """What is wrong with a binding of a policy that changes objects."""
+    """Validate a MutatingAdmissionPolicyBinding."""
     spec = part(new, "spec")
     if old is not None and spec == part(old, "spec"):
         return

@@ -1,6 +1,6 @@
-"""Rules of ResourceQuota: names that can be limited, numbers, and scopes that fit them.
+"""Validation of ResourceQuota: resource names, quantities, and scopes.
 
-Not here: what is counted (`restow.apimachinery.quotas`).
+Not here: usage (`restow.apimachinery.quotas`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _STANDARD: Final = (
 )
 _PREFIXES: Final = ("hugepages-", "requests.hugepages-")
 _OF_PODS: Final = frozenset({"pods"}) | _COMPUTE
-# What each scope may be combined with, of the names above.
+# The resources that each scope may be combined with.
 _SCOPES: Final = {
     "BestEffort": frozenset({"pods"}),
     "CrossNamespacePodAffinity": _OF_PODS,
@@ -69,7 +69,7 @@ def validate_quota(causes: Causes, new: Object, old: Object | None) -> None:
     for name in ("hard", "used"):
         _check_values(causes, part(new, "status", name), f"status.{name}")
     hard, scopes = part(spec, "hard"), spec.get("scopes") or []
-    for scope in dict.fromkeys(scopes):  # each once: it is held against all that is limited
+    for scope in dict.fromkeys(scopes):  # each once
         _check_scope(causes, scope, hard, field="spec.scopes", own="spec.scopes", shown=scopes)
     _check_opposites(causes, scopes, "spec.scopes", scopes)
     _check_selector(causes, spec)
@@ -87,7 +87,7 @@ def _check_values(causes: Causes, values: Object, field: str) -> None:
         try:
             number = quantity.parse(str(value))
         except ValueError:
-            continue  # its type was checked before
+            continue  # types were checked before
         if number < 0:
             causes.invalid(place, value, "must be greater than or equal to 0")
         if name in _WHOLE and number.denominator != 1:
@@ -97,7 +97,7 @@ def _check_values(causes: Causes, values: Object, field: str) -> None:
 def _check_scope(
     causes: Causes, scope: str, hard: Object, *, field: str, own: str, shown: Any
 ) -> None:
-    """`own` is where the scope itself stands, `field` what it is a part of."""
+    """`own` is the field path of the scope, `field` that of its parent."""
     if scope not in _SCOPES:
         causes.invalid(own, shown if own == field else scope, "unsupported scope")
         return

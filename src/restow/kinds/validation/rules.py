@@ -1,11 +1,11 @@
-"""What a rule about one field can say, and how such rules are found in a whole object.
+"""Building blocks of field rules, and the walk that applies them to a whole object.
 
-A table names structs by package and name, and for each of their fields the rules. From the types
-of a kind follows where such structs stand, so a table is written once and holds everywhere. Only
-the way to structs with rules is walked; an object without any costs nothing.
+A table maps structs, by package and name, to the rules of their fields. The types of a kind
+determine where such structs occur, so a table is written once and applies everywhere. The walk
+visits only paths to structs with rules; an object without any costs nothing.
 
-Not here: the tables (`kind_rules`, `pod_rules`, `volume_rules`), and rules that look at several
-fields or at the old object.
+Not here: the tables (`kind_rules`, `pod_rules`, `volume_rules`), and rules that involve several
+fields or the old object.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from restow.apimachinery.types import ListOf, MapOf, Struct, StructRef
 from restow.kinds.validation.fields import NOT_NEGATIVE, Causes, Object
 
 Rule = Callable[[Causes, str, Any], None]
-"""Adds what is wrong with the value of a field; a field that is absent is None."""
+"""Adds the errors of the value of a field; the value of an absent field is None."""
 Fields = Mapping[str, Rule]
-"""Rules by field. Those under `` are about the struct as a whole."""
+"""Rules by field. The rule under `""` is for the struct as a whole."""
 Walk = Callable[[Causes, str, Object], None]
 INT32_MAX: Final = 2**31 - 1
 _COMPILED: Final = "validation.walk"
 
 
 def anything(_causes: Causes, _field: str, _value: Any) -> None:
-    """Whatever there is, and whatever is in it: no table is asked about what stands inside."""
+    """Accept any value, and do not apply the tables inside it."""
 
 
 def needed(causes: Causes, field: str, value: Any) -> None:
-    """There, and not empty."""
+    """Require a value that is not empty."""
     if not value and value != 0 and value is not False:
         causes.required(field)
 
 
 def needed_because(why: str) -> Rule:
-    """There, and not empty, in words that say why."""
+    """Require a value that is not empty, with a message."""
 
     def check(causes: Causes, field: str, value: Any) -> None:
         if not value:
@@ -48,7 +48,7 @@ def needed_because(why: str) -> Rule:
 
 
 def present_because(why: str) -> Rule:
-    """There, be it empty."""
+    """Require a value, which may be empty, with a message."""
 
     def check(causes: Causes, field: str, value: Any) -> None:
         if value is None:
@@ -61,7 +61,7 @@ present: Final = present_because("")
 
 
 def whole_one_of(*values: str) -> Rule:
-    """A list of which each item is one of a few texts; what is not is told of the list."""
+    """Require that each item of a list is one of the values; errors name the list."""
     among = one_of(*values)
 
     def check(causes: Causes, field: str, value: Any) -> None:
@@ -72,7 +72,7 @@ def whole_one_of(*values: str) -> Rule:
 
 
 def one_of(*values: str) -> Rule:
-    """One of a few texts, if there is one. Where no default is, an empty one is none."""
+    """Require that a text, if present, is one of the values. Without a default, "" is invalid."""
 
     def check(causes: Causes, field: str, value: Any) -> None:
         if value is not None and value not in values:
@@ -82,19 +82,19 @@ def one_of(*values: str) -> Rule:
 
 
 def given_one_of(*values: str) -> Rule:
-    """One of a few texts, if there is one that is not empty."""
+    """Require that a text, if not empty, is one of the values."""
     among = one_of(*values)
     return lambda causes, field, value: among(causes, field, value or None)
 
 
 def filled_one_of(*values: str) -> Rule:
-    """One of a few texts, and not none of them."""
+    """Require that a text is one of the values; an absent one is invalid."""
     among = one_of(*values)
     return lambda causes, field, value: among(causes, field, value or "")
 
 
 def filled(problem: Callable[[str], str | None]) -> Rule:
-    """A text in some form, of which the empty one is none."""
+    """Require a text of some format; the empty text is checked too."""
 
     def check(causes: Causes, field: str, value: Any) -> None:
         if why := problem(value or ""):
@@ -104,13 +104,13 @@ def filled(problem: Callable[[str], str | None]) -> Rule:
 
 
 def filled_number(causes: Causes, field: str, value: Any) -> None:
-    """A number that is there, and not zero."""
+    """Require a number other than zero."""
     if not value:
         causes.required(field)
 
 
 def number(least: int, most: int = INT32_MAX) -> Rule:
-    """A number within bounds, if there is one."""
+    """Require that a number, if present, is within bounds."""
     why = f"must be between {least} and {most}, inclusive"
 
     def check(causes: Causes, field: str, value: Any) -> None:
@@ -121,19 +121,19 @@ def number(least: int, most: int = INT32_MAX) -> Rule:
 
 
 def not_negative(causes: Causes, field: str, value: Any) -> None:
-    """A number that is not below zero, if there is one."""
+    """Require that a number, if present, is not negative."""
     if isinstance(value, int) and value < 0:
         causes.invalid(field, value, NOT_NEGATIVE)
 
 
 def positive(causes: Causes, field: str, value: Any) -> None:
-    """A number above zero, if there is one."""
+    """Require that a number, if present, is positive."""
     if isinstance(value, int) and value <= 0:
         causes.invalid(field, value, "must be greater than 0")
 
 
 def text(problem: Callable[[str], str | None]) -> Rule:
-    """A text in some form, if it is there and not empty."""
+    """Require that a text, if not empty, has some format."""
 
     def check(causes: Causes, field: str, value: Any) -> None:
         if isinstance(value, str) and value and (why := problem(value)):
@@ -143,13 +143,13 @@ def text(problem: Callable[[str], str | None]) -> Rule:
 
 
 def matching(pattern: str, why: str) -> Rule:
-    """A text of which all matches, if it is there and not empty."""
+    """Require that a text, if not empty, matches a pattern as a whole."""
     compiled = re.compile(pattern, re.ASCII)
     return text(lambda value: None if compiled.fullmatch(value) else why)
 
 
 def each(rule: Rule) -> Rule:
-    """The rule for every item of a list."""
+    """Apply a rule to every item of a list."""
 
     def check(causes: Causes, field: str, value: Any) -> None:
         for index, item in enumerate(value if isinstance(value, list) else ()):
@@ -159,7 +159,7 @@ def each(rule: Rule) -> Rule:
 
 
 def both(*rules: Rule) -> Rule:
-    """All of some rules."""
+    """Apply several rules."""
 
     def check(causes: Causes, field: str, value: Any) -> None:
         for rule in rules:
@@ -169,14 +169,14 @@ def both(*rules: Rule) -> Rule:
 
 
 def distinct(causes: Causes, field: str, value: Any) -> None:
-    """A list without a text twice."""
+    """Require that the texts of a list are distinct."""
     seen: set[str] = set()
     for index, item in enumerate(value if isinstance(value, list) else ()):
         causes.once(f"{field}[{index}]", item, seen)
 
 
 def distinct_by(name: str) -> Rule:
-    """A list of objects without the same name twice."""
+    """Require that the objects of a list have distinct values of a field."""
 
     def check(causes: Causes, field: str, value: Any) -> None:
         seen: set[Any] = set()
@@ -190,7 +190,7 @@ def distinct_by(name: str) -> Rule:
 
 
 def some_of(*names: str, why: str, most: int = 1) -> Rule:
-    """Of a struct: at least one of these fields, and no more than so many."""
+    """Require at least one, and at most `most`, of these fields of a struct."""
 
     def check(causes: Causes, field: str, value: Any) -> None:
         count = sum(value.get(name) is not None for name in names)
@@ -203,16 +203,16 @@ def some_of(*names: str, why: str, most: int = 1) -> Rule:
 
 
 def amounts(causes: Causes, field: str, value: Any) -> None:
-    """Quantities by name, none of which is below zero."""
+    """Require that the quantities in a map are not negative."""
     for name, amount in value.items() if isinstance(value, dict) else ():
         if str(amount).startswith("-") and quantity.parse(str(amount)) < 0:
             causes.invalid(f"{field}[{name}]", str(amount), NOT_NEGATIVE)
 
 
 def walk_of(struct: Struct, tables: Mapping[str, Fields]) -> Walk | None:
-    """What checks objects of a struct by the tables; None if there is nothing to check in them."""
+    """Return the walk for objects of a struct; None if no table applies to it."""
     if _COMPILED not in struct.compiled:
-        struct.compiled[_COMPILED] = None  # a struct inside of itself is not walked again
+        struct.compiled[_COMPILED] = None  # a recursive struct is not walked again
         struct.compiled[_COMPILED] = _compile(struct, tables)
     found: Walk | None = struct.compiled[_COMPILED]
     return found

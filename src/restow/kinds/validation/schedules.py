@@ -1,6 +1,6 @@
-"""Rules of when something is to happen: five fields of a crontab, or one of their short names.
+"""Validation of schedules: five fields of a crontab, or a predefined schedule.
 
-Not here: when that is.
+Not here: computing times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MONTHS: Final = (
 )
 _DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
-# What each field is, from which number to which, and the words for them.
+# The bounds of each field, and its names for numbers.
 _FIELDS: Final[tuple[tuple[int, int, dict[str, int]], ...]] = (
     (0, 59, {}),
     (0, 23, {}),
@@ -32,7 +32,7 @@ _ZONE_PREFIX: Final = ("TZ=", "CRON_TZ=")
 
 
 def schedule_problem(text: str) -> str | None:
-    """What is wrong with a schedule."""
+    """Return why a schedule is invalid; None if it is valid."""
     if len(text) > _LENGTH_MAX:
         return f"must be no more than {_LENGTH_MAX} characters"
     if text.startswith(_ZONE_PREFIX):
@@ -51,7 +51,7 @@ def schedule_problem(text: str) -> str | None:
 
 
 def _range_problem(text: str, low: int, high: int, words: dict[str, int]) -> str | None:
-    """Of `*`, `5`, `1-5`, and of each of them with a step."""
+    """Validate `*`, `5`, `1-5`, each with an optional step."""
     span, slash, step = text.partition("/")
     if slash and (not _NUMBER.fullmatch(step) or int(step) == 0):
         return f"step of range should be a positive number: {text}"
@@ -76,9 +76,9 @@ def _range_problem(text: str, low: int, high: int, words: dict[str, int]) -> str
 
 
 def zone_problem(text: str) -> str | None:
-    """What is wrong with the name of a time zone.
+    """Return why a time zone is invalid; None if it is valid.
 
-    Only its form counts: whoever acts on it has a table of zones, and this server has none.
+    Only the format is checked: this server has no time zone database.
     """
     if not text:
         return "timeZone must be nil or non-empty string"

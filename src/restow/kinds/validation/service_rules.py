@@ -1,7 +1,7 @@
-"""Rules of services that look at several fields at once: most fields are for some types alone.
+"""Validation of services that involves several fields: most fields depend on the type.
 
-Not here: rules of single fields (`kind_rules`), ports (`core`). Nothing hands out addresses or
-ports, so none is ever refused because another service has it.
+Not here: rules of single fields (`kind_rules`), ports (`core`). Addresses and ports are not
+allocated, so none is rejected because another service has it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _POLICIES: Final = ("Cluster", "Local")
 
 
 def check_service(causes: Causes, field: str, spec: Any) -> None:
-    """Of a service as a whole."""
+    """Validate a service as a whole."""
     kind = spec.get("type")
     _check_addresses(causes, field, spec)
     _check_traffic(causes, field, spec)
@@ -31,7 +31,7 @@ def check_service(causes: Causes, field: str, spec: Any) -> None:
             for name in ("allocateLoadBalancerNodePorts", "loadBalancerClass")
             if spec.get(name) is not None
         ]
-    # The reference spells it so.
+    # The reference spells it this way.
     ranges = f"{field}.LoadBalancerSourceRanges"
     if spec.get("loadBalancerSourceRanges") and kind != _BALANCED:
         causes.forbidden(ranges, _BALANCED_ONLY)

@@ -1,8 +1,8 @@
-"""Rules of the kinds in which servers tell each other what they store.
+"""Validation of the kinds through which servers agree on storage versions.
 
-The words of StorageVersion are those of the reference server.
+The messages of StorageVersion are those of the reference.
 
-Not here: who may write what (`restow.registry.ownership`).
+Not here: write access to them (`restow.registry.ownership`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from restow.apimachinery.name_formats import (
 from restow.kinds.validation.fields import Causes, Object, check_length, listed, part, require
 
 _EMPTY: Final = "must be non-empty"
-# The two blanks after the first comma are what clients see.
+# The two spaces after the first comma are those of the reference.
 _LABEL_EXAMPLE: Final = (
     " (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
@@ -35,16 +35,16 @@ _NO_AGREEMENT: Final = (
 )
 _STATE_NAME_RULE: Final = 'must be spec.resource.resource+"."+spec.resource.group'
 HASHES_MAX: Final = 1024
-"""Other controllers append a hash at each change, be it listed or not."""
+"""Other controllers append a hash at each change, even if it is listed already."""
 REPORTERS_MAX: Final = 256
 HASH_LENGTH_MAX: Final = 253
 KEY_LENGTH_MAX: Final = 2048
-"""Of the id of an encryption key; a plug-in may give its keys names of a kilobyte."""
+"""Limit of the id of an encryption key; a plug-in may use key names of a kilobyte."""
 REPORTER_LENGTH_MAX: Final = 1024
 
 
 def validate_storage_version(causes: Causes, new: Object, old: Object | None) -> None:
-    """Of `internal.apiserver.k8s.io`: a name when it is new, a status when it changes."""
+    """Validate one of `internal.apiserver.k8s.io`: its name on create, its status on update."""
     if old is None:
         _name_causes(causes, new, ("group", "resource"))
         return
@@ -54,7 +54,7 @@ def validate_storage_version(causes: Causes, new: Object, old: Object | None) ->
 
 
 def validate_vote(causes: Causes, new: Object, old: Object | None) -> None:
-    """Of `kube-apiserver.internal.k8s.io`, where the servers vote on the version to store."""
+    """Validate a vote of `kube-apiserver.internal.k8s.io` on the version to store."""
     if old is None:
         _name_causes(causes, new, ("group", "version", "resource"))
     selected = new.get("selectedVersion") or ""
@@ -70,7 +70,7 @@ def validate_vote(causes: Causes, new: Object, old: Object | None) -> None:
 
 
 def validate_storage_state(causes: Causes, new: Object, old: Object | None) -> None:
-    """Of `migration.k8s.io`: the name tells the resource, so the resource never changes."""
+    """Validate one of `migration.k8s.io`: its name is its resource, which is immutable."""
     plural, group = _resource_of(new)
     if old is not None:
         status = part(new, "status")
@@ -93,7 +93,7 @@ def validate_storage_state(causes: Causes, new: Object, old: Object | None) -> N
 
 
 def _state_status_causes(causes: Causes, status: Object) -> None:
-    """Hashes mean nothing to a server; what is bounded is how many there are, and how long."""
+    """Validate number and length of hashes and keys; their values have no meaning to a server."""
     for name, count_max in (
         ("persistedStorageVersionHashes", HASHES_MAX),
         ("persistedEncryptionKeys", HASHES_MAX),
@@ -132,10 +132,10 @@ def _resource_of(state: Object) -> tuple[str, str]:
 
 
 def _name_causes(causes: Causes, new: Object, segments: tuple[str, ...]) -> None:
-    """A name is made of segments between dots; only the group, the first, has dots itself."""
+    """Validate a name of segments between dots; only the group, the first, may contain dots."""
     name = part(new, "metadata").get("name") or ""
     if not name:
-        return  # which is told with the rest of the metadata
+        return  # validation of the metadata reports it
     texts = name.rsplit(".", len(segments) - 1)
     if len(texts) != len(segments):
         form = ".".join(f"<{each}>" for each in segments)
@@ -158,7 +158,7 @@ def _status_causes(causes: Causes, status: Object) -> None:
 
 
 def _check_server(causes: Causes, field: str, entry: Object, seen: set[str]) -> None:
-    """Each server has one entry."""
+    """Require one entry per server."""
     server = entry.get("apiServerID") or ""
     causes.once(f"{field}.apiServerID", server, seen)
     for why in _subdomain_problems(server):
@@ -166,7 +166,7 @@ def _check_server(causes: Causes, field: str, entry: Object, seen: set[str]) -> 
 
 
 def _check_versions(causes: Causes, field: str, entry: Object) -> None:
-    """What a server writes it can read, and so it can what it serves."""
+    """Require that a server can decode the versions that it writes and serves."""
     encoding = entry.get("encodingVersion") or ""
     decodable, served = _texts(entry, "decodableVersions"), _texts(entry, "servedVersions")
     _check_api_version(causes, f"{field}.encodingVersion", encoding)
@@ -204,7 +204,7 @@ def _check_common_version(causes: Causes, status: Object) -> None:
 
 
 def _check_conditions(causes: Causes, status: Object) -> None:
-    """The paths leave out `conditions`, as they do at the reference server."""
+    """Validate conditions; the field paths lack `conditions`, as in the reference."""
     seen: dict[str, int] = {}
     for index, (_, condition) in enumerate(listed(status, "conditions", "")):
         field = f"status[{index}]"

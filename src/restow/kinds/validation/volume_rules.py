@@ -1,9 +1,9 @@
-"""Rules of single fields of volumes, claims and what attaches them.
+"""Validation rules of single fields of volumes, claims and attachments.
 
-Only rows: which field of which struct, and what may be in it, in the words of the reference. The
-volumes of pods and PersistentVolumes have most kinds of sources in common, under two names.
+Only rows: the rules by struct and field, with the messages of the reference. The volumes of pods
+and PersistentVolumes share most kinds of sources, under two names.
 
-Not here: rules that look at several fields or at the old object.
+Not here: rules that involve several fields or the old object.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from restow.kinds.validation.rules import (
 )
 
 ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-# Where the files of a PersistentVolume can come from.
+# The kinds of sources of a PersistentVolume.
 VOLUME_SOURCES: Final = frozenset(
     {
         *("awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "csi", "fc"),
@@ -47,7 +47,7 @@ VOLUME_SOURCES: Final = frozenset(
         *("storageos", "vsphereVolume"),
     }
 )
-# In the order in which they are looked at: all but the first are told to be too many.
+# In the order of validation: all but the first are reported as too many.
 _POD_SOURCES: Final = (
     *("emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret"),
     *("nfs", "iscsi", "glusterfs", "flocker", "persistentVolumeClaim", "rbd", "cinder", "cephfs"),
@@ -80,7 +80,7 @@ _ISCSI_NAME: Final = (
 
 
 def driver_problem(value: str) -> str | None:
-    """What is wrong with the name of a driver of storage or of devices."""
+    """Return why the name of a storage or device driver is invalid; None if it is valid."""
     if len(value) > _DRIVER_LENGTH_MAX:
         return f"must be no more than {_DRIVER_LENGTH_MAX} characters"
     return subdomain_problem(value.lower())
@@ -115,7 +115,7 @@ def _no_way_back(causes: Causes, field: str, value: Any) -> None:
 
 
 def _one_reference(causes: Causes, field: str, value: Any) -> None:
-    """A file in a pod tells of a field or of a resource."""
+    """Require a field reference or a resource reference in a file of a downward API volume."""
     where = field.rpartition(".items[")[0]
     if not value.get("path"):
         causes.required(f"{where}.path")
@@ -124,7 +124,7 @@ def _one_reference(causes: Causes, field: str, value: Any) -> None:
 
 
 def check_access_modes(causes: Causes, field: str, value: Any) -> None:
-    """At least one way to access, and none that is unknown."""
+    """Require at least one access mode, and only known ones."""
     if not value:
         causes.required(field, "at least 1 access mode is required")
     for mode in value or ():
@@ -161,14 +161,14 @@ def _check_source(causes: Causes, field: str, source: Any) -> None:
 
 
 def claim_labels(causes: Causes, field: str, value: Any) -> None:
-    """Labels of a claim that does not exist yet."""
+    """Validate the labels of a claim template."""
     labels = (value.get("metadata") or {}).get("labels")
     if labels:
         causes += label_problems(labels, f"{field}.metadata.labels")
 
 
 def check_size(causes: Causes, field: str, value: Any) -> None:
-    """How much there is, which is more than nothing."""
+    """Require a positive storage capacity."""
     if not value:
         causes.required(field)
     for name, amount in (value or {}).items():

@@ -1,6 +1,6 @@
-"""How a webhook is reached: by a URL or by a service, and whose certificates are trusted.
+"""Validation of webhook clients: URL or service, and CA bundle.
 
-Not here: calling it.
+Not here: calling webhooks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BAD_IN_HOST: Final = re.compile(r"[\s<>\"\\^`{|}]")
 
 
 def check_client(causes: Causes, config: Object, where: str, *, checks_bundle: bool) -> None:
-    """What is wrong with a `clientConfig` that stands at a path."""
+    """Validate a `clientConfig` at a field path."""
     url, service = config.get("url"), config.get("service")
     if (url is None) == (service is None):
         causes.required(where, "exactly one of url or service is required")
@@ -38,7 +38,7 @@ def check_client(causes: Causes, config: Object, where: str, *, checks_bundle: b
 
 
 def has_bad_bundle(config: Object) -> bool:
-    """Whether certificates are named that are none."""
+    """Whether the CA bundle is set and invalid."""
     bundle = config.get("caBundle")
     return isinstance(bundle, str) and bool(bundle) and _bundle_problem(bundle) is not None
 
@@ -55,8 +55,8 @@ def _url_problems(causes: Causes, url: str, where: str) -> None:
         if parts.port is not None and not 0 <= parts.port <= _PORT_MAX:
             raise ValueError("invalid port after host")
     except ValueError as error:
-        told = f"url must be a valid URL: parse {errors.shown(url)}: {error}{_FORM}"
-        causes.required(where, told)
+        why = f"url must be a valid URL: parse {errors.shown(url)}: {error}{_FORM}"
+        causes.required(where, why)
         return
     if parts.scheme != "https":
         causes.invalid(where, parts.scheme, f"'https' is the only allowed URL scheme{_FORM}")
@@ -72,7 +72,7 @@ def _url_problems(causes: Causes, url: str, where: str) -> None:
 
 
 def _service_problems(causes: Causes, service: Object, where: str) -> None:
-    # The reference takes one for the other when it tells which is missing.
+    # The reference reports the two in this order.
     for name in ("name", "namespace"):
         if not service.get(name):
             causes.required(f"{where}.{name}")
@@ -108,6 +108,6 @@ def _bundle_problem(bundle: str) -> str | None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
-        told = error.reason if isinstance(error, ssl.SSLError) else "not ASCII"
-        return f"{about} failed to parse certificate: {told}"
+        why = error.reason if isinstance(error, ssl.SSLError) else "not ASCII"
+        return f"{about} failed to parse certificate: {why}"
     return None

@@ -1,8 +1,8 @@
-"""Rules of configurations of admission webhooks, mutating and validating ones.
+"""Validation of admission webhook configurations, mutating and validating ones.
 
-What was stored before a rule was there may stay: an update is held only to what was true before.
+An update need not meet rules that the old object does not meet: it may be older than they are.
 
-Not here: asking webhooks, and how one is reached (`webhook_clients`).
+Not here: calling webhooks, and their client configuration (`webhook_clients`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from restow.kinds.validation.policies import check_conditions
 from restow.kinds.validation.webhook_clients import check_client
 
 WEBHOOKS_MAX: Final = 1_000
-"""Of one configuration. The reference has no limit but the size of an object."""
+"""Limit of webhooks in one configuration. The reference has none but the size of an object."""
 SECONDS_MAX: Final = 30
 _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 _WITHOUT_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
@@ -72,7 +72,7 @@ def _webhook_problems(
         check_selector(causes, part(webhook, name), f"{where}.{name}")
     policies = ("IfNeeded", "Never")
     require_one_of(causes, webhook, field=where, name="reinvocationPolicy", values=policies)
-    # The reference does not look at the bundle: a webhook with a bad one fails when it is asked.
+    # As in the reference, the bundle is not parsed: calls with an invalid one fail.
     check_client(
         causes, part(webhook, "clientConfig"), f"{where}.clientConfig", checks_bundle=False
     )
@@ -109,6 +109,6 @@ def _version_problems(causes: Causes, webhook: Object, where: str, *, must_be_kn
 
 
 def _reads_known(webhook: Object) -> bool:
-    """Whether it reads a version of reviews that is known here; true if it names none."""
+    """Whether it accepts a supported version of AdmissionReview; True if it lists none."""
     versions = webhook.get("admissionReviewVersions") or []
     return not versions or any(each in _REVIEW_VERSIONS for each in versions)

@@ -1,8 +1,8 @@
-"""Rules of pods and workloads: apps, batch, policy.
+"""Validation of pods and workloads: apps, batch, policy.
 
-Only those that a client without a cluster behind it meets: what is required, what may not change.
+Only rules that matter to a client without nodes: required and immutable fields.
 
-Not here: rules that need other objects, and those of the least used fields of a pod.
+Not here: rules that need other objects, and those of rarely used fields of a pod.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from restow.kinds.validation.pods import RESTART_POLICIES, check_pod_spec
 from restow.kinds.validation.schedules import schedule_problem, zone_problem
 
 _CONTAINERS: Final = ("initContainers", "containers")
-# All that may change in a pod's specification once it exists.
+# Mutable fields of the spec of an existing pod.
 _POD_MUTABLE: Final = (
     "activeDeadlineSeconds",
     "schedulingGates",
     "tolerations",
 )
-# And what may change as long as nobody looks for a node for it.
+# Fields that are also mutable while the pod has scheduling gates.
 _GATED_MUTABLE: Final = (*_POD_MUTABLE, "nodeSelector")
 _POD_RULE: Final = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
@@ -67,8 +67,8 @@ def validate_pod(causes: Causes, new: Object, old: Object | None) -> None:
 
 
 def _check_pod_change(causes: Causes, spec: Object, before: Object) -> None:
-    """Tolerations come and never go, and gates before a pod go and never come. Where it may run is
-    narrowed while there is a gate; how long, at any time."""
+    """Allow only new tolerations and only removal of scheduling gates. The node selector may be
+    narrowed while there are gates; the deadline may be shortened at any time."""
     kept = [_without_seconds(each) for _, each in listed(spec, "tolerations", "")]
     if any(_without_seconds(each) not in kept for _, each in listed(before, "tolerations", "")):
         why = "existing toleration can not be modified except its tolerationSeconds"
@@ -95,7 +95,7 @@ def _without_seconds(toleration: Object) -> Object:
 
 
 def _fixed_pod(spec: Object, mutable: tuple[str, ...]) -> Object:
-    """What is left of a pod when all is taken out that may change."""
+    """The immutable part of a pod spec."""
     fixed = {name: value for name, value in spec.items() if name not in mutable}
     for name in _CONTAINERS:
         fixed[name] = [
@@ -112,11 +112,11 @@ def validate_pod_template(causes: Causes, new: Object, _old: Object | None) -> N
 
 
 def _check_selected_template(causes: Causes, new: Object, *, kind: str) -> Object:
-    """What deployments and their like have in common; gives back the specification."""
+    """Validate what deployments, sets and the like have in common; return the spec."""
     spec = part(new, "spec")
     selector = part(spec, "selector")
     is_there = isinstance(spec.get("selector"), dict)
-    # Of daemon sets nobody says that it is missing, only that it matches nothing.
+    # For daemon sets the reference reports a missing selector only as one that does not match.
     if not is_there and kind != "daemonset":
         causes.required("spec.selector")
     if is_there and is_empty_selector(selector):
@@ -124,7 +124,7 @@ def _check_selected_template(causes: Causes, new: Object, *, kind: str) -> Objec
     elif not is_there or not selects(selector, part(spec, "template", "metadata", "labels")):
         _refuse_labels(causes, spec)
     counted = ("replicas", "minReadySeconds", "revisionHistoryLimit")
-    # Of stateful sets nobody ever looked at the last.
+    # For stateful sets the reference does not check revisionHistoryLimit.
     names = counted[:2] if kind == "statefulset" else counted
     require_not_negative(causes, spec, field="spec", names=names)
     claims = listed(spec, "volumeClaimTemplates", "")
@@ -177,7 +177,7 @@ def _check_rolling_update(causes: Causes, rolling: Object) -> None:
 
 
 def _check_amount(causes: Causes, obj: Object, *, field: str, name: str) -> None:
-    """A number, or a part of all in percent."""
+    """Validate a number or a percentage."""
     require_not_negative(causes, obj, field=field, names=(name,))
     value = obj.get(name)
     if isinstance(value, str) and not _is_percentage(value):
@@ -189,7 +189,7 @@ def _check_amount(causes: Causes, obj: Object, *, field: str, name: str) -> None
 
 
 def validate_replica_set(causes: Causes, new: Object, old: Object | None) -> None:
-    # The words are those of deployments in the reference too.
+    # The messages are those of deployments in the reference too.
     spec = _check_selected_template(causes, new, kind="deployment")
     if old is not None:
         keep(causes, spec, part(old, "spec"), field="spec", names=("selector",))
@@ -208,7 +208,7 @@ def validate_daemon_set(causes: Causes, new: Object, old: Object | None) -> None
 
 
 def _check_daemons(causes: Causes, rolling: Object, field: str) -> None:
-    """Either some go before others come, or the other way round."""
+    """Require exactly one of maxUnavailable and maxSurge."""
     for name in ("maxUnavailable", "maxSurge"):
         _check_amount(causes, rolling, field=field, name=name)
     absent, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
@@ -285,12 +285,12 @@ def _check_job_spec(causes: Causes, spec: Object, *, field: str) -> None:
 def validate_job(causes: Causes, new: Object, old: Object | None) -> None:
     spec = part(new, "spec")
     _check_job_spec(causes, spec, field="spec")
-    # Those that older releases stored have no selector, and may go on without.
+    # Jobs that older releases stored have no selector, and stay valid.
     if old is None or part(old, "spec").get("selector") is not None:
         _check_job_selector(causes, new, is_new=old is None)
     if old is not None:
         before = part(old, "spec")
-        # A job that has not begun may still get another template.
+        # The template of a suspended job may still change.
         names = ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex"]
         if before.get("suspend") is not True:
             names.append("template")
@@ -300,7 +300,7 @@ def validate_job(causes: Causes, new: Object, old: Object | None) -> None:
 
 
 def _check_job_selector(causes: Causes, new: Object, *, is_new: bool) -> None:
-    """It is made for each job, so that none takes the pods of another, unless somebody insists."""
+    """Require the generated selector, unless manualSelector is set: jobs must not share pods."""
     spec = part(new, "spec")
     selector = spec.get("selector")
     if selector is None:
@@ -322,7 +322,7 @@ def validate_cron_job(causes: Causes, new: Object, old: Object | None) -> None:
     spec = part(new, "spec")
     name = part(new, "metadata").get("name") or ""
     if old is None and len(name) > _CRON_JOB_NAME_MAX:
-        # What is made of it gets a name that is longer by the time it is for.
+        # The names of its jobs get a suffix with the scheduled time.
         why = f"must be no more than {_CRON_JOB_NAME_MAX} characters"
         causes.invalid("metadata.name", name, why)
     schedule = spec.get("schedule")
@@ -371,6 +371,6 @@ def _is_percentage(text: str) -> bool:
 
 
 def _percent(text: str) -> int:
-    """Of a percentage; so many digits as no amount has are more than the whole."""
+    """Parse a percentage; a number with too many digits counts as more than 100."""
     digits = text.removesuffix("%").lstrip("0")
     return int(digits or "0") if len(digits) <= len(str(_WHOLE)) else _WHOLE + 1
