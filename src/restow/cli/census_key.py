@@ -22,7 +22,7 @@ from restow.census import Census, KeyCount, KeyValueSource, Row
 from restow.census.resource_names import STORAGE_STATES, STORAGE_VERSIONS, pinned_names
 from restow.census.targets import state_resource
 from restow.cli.untrusted_text import shown
-from restow.migration.encryption_keys import is_known, keys_said, persisted_keys
+from restow.migration.encryption_keys import is_known, persisted_keys, reported_keys
 
 NOT_COUNTED: Final = (
     "counted is the newest value of each object; older revisions until they are compacted, and"
@@ -81,7 +81,7 @@ def _said_by_state(name: str, value: bytes) -> tuple[str, set[str]]:
 
 
 def _said_by_version(name: str, value: bytes) -> tuple[str, set[str]]:
-    said = keys_said(msgspec.json.decode(value, type=StorageVersion))
+    said = reported_keys(msgspec.json.decode(value, type=StorageVersion))
     keys = {*said.writes.values(), *said.prefers.values()}.union(*said.reads.values())
     return str(resource_of_name(name)), keys
 

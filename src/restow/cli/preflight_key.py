@@ -14,7 +14,13 @@ from restow.apis.names import LEASE_NAMESPACE
 from restow.census import KeyValueSource, count_key, open_source, take_census
 from restow.census.resource_names import PREFIX_DEFAULT
 from restow.client import ApiClient, ClientConfig, ClientLimits
-from restow.migration.preflight import KeyedView, PreflightReport, StoreCount, judge_drop, read_keys
+from restow.migration.preflight import (
+    KeyedView,
+    PreflightReport,
+    StoreCount,
+    judge_key_removal,
+    read_keys,
+)
 from restow.storage.errors import StorageError
 
 REQUEST_SECONDS_MAX: Final = 20.0
@@ -30,7 +36,7 @@ async def ask_key(config: ClientConfig, name: str, *, address: str) -> tuple[Pre
         store = await _count(view, name, address=address, runtime=runtime)
         # Once more, after the census: what servers did meanwhile is in the answer, too.
         view = await read_keys(client)
-    return judge_drop(name, view, store), f"{view.server} ({view.version})"
+    return judge_key_removal(name, view, store), f"{view.server} ({view.version})"
 
 
 async def _count(view: KeyedView, name: str, *, address: str, runtime: Runtime) -> StoreCount:

@@ -46,7 +46,7 @@ from restow.client import (
 from restow.localcluster.shutdown_signals import ShutdownSignals
 from restow.migration import migration_objects
 from restow.migration.names import MIGRATOR_LEASE, TRIGGER_LEASE
-from restow.migration.overview import OBJECTS_MAX, look, look_stored, look_unread
+from restow.migration.overview import OBJECTS_MAX, look, read_stored, read_unread
 from restow.migration.overview_reader import (
     groups_stored,
     leader_seen,
@@ -142,8 +142,8 @@ class LiveOverview:
         while True:
             await self._client.runtime.clock.sleep(LIST_SECONDS)
             assert self._discovered is not None, "not started"
-            self._unread = await look_unread(self._client, self._discovered, self._wanted)
-            self._stored = await look_stored(self._client, self._discovered)
+            self._unread = await read_unread(self._client, self._discovered, self._wanted)
+            self._stored = await read_stored(self._client, self._discovered)
             self._changed.set()
 
     def on_failure(self, failure: TaskFailure) -> None:

@@ -1,11 +1,11 @@
 """The custom resources of `migration.k8s.io/v1alpha1`, for servers that do not have them built in.
 
-Names and fields are those of kube-storage-version-migrator, so that its clients and objects go on
-working. Added: encryption keys, the reports of several observers, progress, failed objects,
-columns, and two rules that the proposal asks for and the original leaves to good will: the name of
-a StorageState is that of its resource, and the resource of an object never changes.
+Names and fields are those of kube-storage-version-migrator, so that its clients and objects keep
+working. Added: encryption keys, entries of several observers, progress, failed objects, printer
+columns, and two rules that the proposal states and the original does not enforce: the name of a
+StorageState is that of its resource, and the resource of an object is immutable.
 
-`upgraded` lays ours over a definition that is there already, and keeps what others have put there.
+`upgraded` merges these CRDs into existing ones and keeps the changes of others.
 
 Pure. Not here: how they are applied (`installation`).
 """
@@ -30,7 +30,7 @@ RESOURCE_LENGTH_MAX: Final = 63
 HASHES_MAX: Final = 1_000
 FAILED_OBJECTS_MAX: Final = 100
 _APPROVAL: Final = "api-approved.kubernetes.io"
-# A group that ends in k8s.io must say who has approved it: what the original says.
+# Groups under k8s.io require this annotation; the values are those of the original.
 _APPROVED_BY: Final = {
     "storagestates": "https://github.com/kubernetes/enhancements/pull/747",
     "storageversionmigrations": "https://github.com/kubernetes/community/pull/2524",
@@ -69,7 +69,7 @@ _RESOURCE_FIELD: Final = _text("Plural name of the resource.", maxLength=RESOURC
 _UNCHANGED: Final = {"rule": "self == oldSelf", "message": "spec.resource is immutable"}
 _AGE: Final = _column("Age", ".metadata.creationTimestamp", kind="date")
 
-# Fields that may be left out are asked for by has(): a rule must not fail for another reason.
+# Rules test optional fields with has(), so that a rule never fails with "no such key".
 _HAS_GROUP: Final = "has(self.spec.resource.group) && self.spec.resource.group != ''"
 _NAME_RULE: Final = {
     "rule": (
@@ -82,7 +82,7 @@ _NAME_RULE: Final = {
 }
 
 _STATE_STATUS: Final = _object(
-    "What may be stored, and what is written now.",
+    "Versions in which objects may be stored, and the version that servers write.",
     {
         "persistedStorageVersionHashes": _list(
             "Hashes of versions in which objects may be stored; Unknown stands for any.",
@@ -96,30 +96,30 @@ _STATE_STATUS: Final = _object(
         ),
         "currentStorageVersionHash": _text("Hash of the version in which objects are written."),
         "currentStorageVersionHashes": _list(
-            "What each observer sees its server write, where there are several.",
+            "The version that each observer has seen its server write, if there are several.",
             _object(
-                "What one observer has seen.",
+                "The observation of one observer.",
                 {
-                    "reporterID": _text("Who has seen it."),
+                    "reporterID": _text("ID of the observer."),
                     "currentStorageVersionHash": _text("The hash that it has seen."),
-                    "lastHeartbeatTime": _time("When it has last seen it."),
+                    "lastHeartbeatTime": _time("Time of the last observation."),
                 },
                 required=["reporterID"],
             ),
             maxItems=HASHES_MAX,
         ),
-        "lastHeartbeatTime": _time("When the state was last confirmed."),
+        "lastHeartbeatTime": _time("Time of the last confirmation of the state."),
     },
 )
 
 _STATE: Final = _object(
-    "In which versions the objects of a resource may be stored.",
+    "The versions in which the objects of a resource may be stored.",
     {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
         "metadata": {"type": "object"},
         "spec": _object(
-            "Which resource this is about.",
+            "The resource that the state describes.",
             {
                 "resource": _object(
                     "The resource.",
@@ -143,18 +143,18 @@ _STATE_COLUMNS: Final = [
 ]
 
 _MIGRATION_STATUS: Final = _object(
-    "How far it is.",
+    "Progress and result of the migration.",
     {
         "conditions": _list(
-            "Running, Succeeded or Failed, and whatever others say.",
+            "Running, Succeeded or Failed, and conditions of other controllers.",
             _object(
                 "One condition.",
                 {
-                    "type": _text("Its type."),
+                    "type": _text("Type of the condition."),
                     "status": _text("True, False or Unknown."),
-                    "lastUpdateTime": _time("When it was last written."),
-                    "reason": _text("Why, in one word."),
-                    "message": _text("Why, for people."),
+                    "lastUpdateTime": _time("Time of the last update."),
+                    "reason": _text("Reason of the status, in one CamelCase word."),
+                    "message": _text("Reason of the status, for people."),
                 },
                 required=["type", "status"],
             ),
@@ -162,28 +162,28 @@ _MIGRATION_STATUS: Final = _object(
         "progress": _object(
             "Counts of the running pass, or of the last one.",
             {
-                "pass": _count("Number of the pass; those after the first prove it."),
-                "scanned": _count("Objects looked at."),
-                "rewritten": _count("Objects stored anew."),
-                "unchanged": _count("Objects found as they should be."),
+                "pass": _count("Number of the pass; the passes after the first verify it."),
+                "scanned": _count("Objects checked."),
+                "rewritten": _count("Objects that were rewritten."),
+                "unchanged": _count("Objects that were already in the target version."),
                 "failed": _count("Objects that could not be rewritten."),
-                "remaining": _count("Objects still to be looked at, about."),
+                "remaining": _count("Objects that are still to be checked; an estimate."),
                 "objectsPerSecond": {
                     "type": "number",
-                    "description": "Objects looked at, over the last seconds.",
+                    "description": "Objects checked per second, over the last seconds.",
                 },
-                "secondsLeft": _count("Time left, about."),
+                "secondsLeft": _count("Time remaining in seconds; an estimate."),
             },
         ),
         "failedObjects": _list(
             "Some of the objects that could not be rewritten.",
             _object(
-                "One of them.",
+                "An object that could not be rewritten.",
                 {
                     "namespace": _text("Its namespace, if it has one."),
                     "name": _text("Its name."),
-                    "reason": _text("Why, in one word."),
-                    "message": _text("Why, for people."),
+                    "reason": _text("Reason of the failure, in one CamelCase word."),
+                    "message": _text("Reason of the failure, for people."),
                 },
                 required=["name"],
             ),
@@ -193,24 +193,24 @@ _MIGRATION_STATUS: Final = _object(
 )
 
 _MIGRATION: Final = _object(
-    "A request to store all objects of a resource anew, in the version that is written now.",
+    "A migration: rewrites all objects of a resource in the version that servers write now.",
     {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
         "metadata": {"type": "object"},
         "spec": _object(
-            "What is to be migrated.",
+            "The resource to migrate.",
             {
                 "resource": _object(
-                    "The resource; its version only says how it is asked for.",
+                    "The resource; its version only selects the endpoint that is listed.",
                     {
                         "group": _GROUP_FIELD,
-                        "version": _text("API version in which it is asked for."),
+                        "version": _text("API version in which it is listed."),
                         "resource": _RESOURCE_FIELD,
                     },
                     **{"x-kubernetes-validations": [_UNCHANGED]},
                 ),
-                "continueToken": _text("Where the list goes on; the migrator's own."),
+                "continueToken": _text("Continue token of the next page; set by the migrator."),
             },
             required=["resource"],
         ),
@@ -227,15 +227,15 @@ _MIGRATION_COLUMNS: Final = [
 
 
 def definition_of(plural: str) -> Object:
-    """The definition of one kind, as it is created."""
+    """Return a copy of the CRD of one kind, as it is created."""
     return copy.deepcopy(DEFINITIONS[plural])
 
 
 def upgraded(existing: Object, plural: str) -> Object:
-    """The existing definition with our version in it; equal to it if there is nothing to do.
+    """Return the existing CRD with our version in it; equal to it if there is nothing to do.
 
-    Versions, conversion, labels and annotations of others stay. Ours is the stored version unless
-    another one is: objects that exist must not change their stored version behind their back.
+    Versions, conversion, labels and annotations of others stay. Our version becomes the stored one
+    unless another version is: the storage version of existing objects must not change.
     """
     ours, result = definition_of(plural), copy.deepcopy(existing)
     spec = result.setdefault("spec", {})
@@ -244,7 +244,7 @@ def upgraded(existing: Object, plural: str) -> Object:
     is_stored_elsewhere = any(each.get("storage") for each in others)
     versions = []
     for each in spec.get("versions") or []:
-        versions.append(_laid_over(each, wanted) if each.get("name") == VERSION else each)
+        versions.append(_merged(each, wanted) if each.get("name") == VERSION else each)
     if len(versions) == len(others):
         versions.append(wanted)
     for each in versions:
@@ -261,8 +261,8 @@ def upgraded(existing: Object, plural: str) -> Object:
     return result
 
 
-def _laid_over(existing: _Schema, ours: _Schema) -> _Schema:
-    """Our version; of the other only what we do not speak about, such as a deprecation."""
+def _merged(existing: _Schema, ours: _Schema) -> _Schema:
+    """Our version, with fields that only the existing one sets, such as a deprecation."""
     return {**existing, **ours}
 
 

@@ -1,9 +1,9 @@
-"""What StorageVersions and StorageStates tell of encryption keys, and how keys are called.
+"""Encryption keys in StorageVersions and StorageStates, and their names for people.
 
-A key that is not there is `identity`: nothing is encrypted. Servers of Kubernetes say nothing of
-keys, which reads the same. What cannot be read stands for any key: it agrees with nothing.
+A missing key means `identity`: nothing is encrypted. Kubernetes servers report no keys, which reads
+the same. A value that cannot be parsed becomes `Unknown`, which agrees with no key.
 
-Pure. Not here: what follows from it (the trigger's rules, `overview_keys`, `preflight`).
+Pure. Not here: the conclusions from it (the trigger's rules, `overview_keys`, `preflight`).
 """
 
 from __future__ import annotations
@@ -35,48 +35,48 @@ _KMS: Final = "kms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeysSaid:
-    """What the servers that report a resource say of keys, each by its id."""
+class ReportedKeys:
+    """What the servers that report a resource tell about encryption keys, each key by its id."""
 
     writes: Mapping[str, str] = field(default_factory=dict)
-    """The key that each server writes with."""
+    """The key with which each server writes."""
     prefers: Mapping[str, str] = field(default_factory=dict)
-    """Who would write with another one, as soon as all can read it."""
+    """The key with which a server writes as soon as all servers can read it, if it waits."""
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The keys that each server can read."""
     stores: Mapping[str, str] = field(default_factory=dict)
-    """Who keeps its objects in a store of its own."""
+    """The store of each aggregated server that has its own."""
     locations: Mapping[str, str] = field(default_factory=dict)
     """The form of the keys under which each server stores objects."""
     custom: frozenset[str] = frozenset()
     """Servers that have the resource from a CRD."""
     is_split: bool = False
-    """Whether the servers say themselves that they do not write with one key."""
+    """Whether the condition AllEncryptionKeysEqual says that servers write with different keys."""
 
     @property
     def agreed(self) -> str:
-        """The key that all write with; empty when they differ, and when there is nobody."""
+        """The key with which all servers write; empty if they differ or if there are none."""
         found = set(self.writes.values()) - {UNKNOWN_KEY}
         is_one = len(found) == 1 and UNKNOWN_KEY not in self.writes.values() and not self.is_split
         return found.pop() if is_one else ""
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether anybody has anything to do with a key."""
+        """Whether any server writes, prefers or reads a key other than identity."""
         known = {*self.writes.values(), *self.prefers.values()}
         return known - {IDENTITY} != set() or any(
             set(each) - {IDENTITY} for each in self.reads.values()
         )
 
-    def blind_to(self, key_id: str) -> tuple[str, ...]:
-        """The servers that cannot read what is written under a key."""
+    def servers_unable_to_read(self, key_id: str) -> tuple[str, ...]:
+        """Return the servers that cannot read values under a key."""
         return tuple(
             sorted(server for server, known in self.reads.items() if not is_readable(key_id, known))
         )
 
 
-def keys_said(found: StorageVersion) -> KeysSaid:
-    """What a StorageVersion tells of keys."""
+def reported_keys(found: StorageVersion) -> ReportedKeys:
+    """Read the encryption keys of a StorageVersion."""
     metadata, servers = found.metadata, [e.api_server_id for e in found.status.storage_versions]
     annotations = metadata.get("annotations")
     said = annotations if isinstance(annotations, dict) else {}
@@ -86,7 +86,7 @@ def keys_said(found: StorageVersion) -> KeysSaid:
     stores = _object(said.get(STORES_ANNOTATION)) or {}
     locations = _object(said.get(LOCATIONS_ANNOTATION)) or {}
     condition = next((e for e in found.status.conditions if e.type == KEYS_EQUAL), None)
-    return KeysSaid(
+    return ReportedKeys(
         writes={each: _key(keys, each) for each in servers},
         prefers={each: _text(prefers[each]) for each in servers if each in prefers},
         reads={each: _keys(reads, each) for each in servers},
@@ -100,7 +100,7 @@ def keys_said(found: StorageVersion) -> KeysSaid:
 
 
 def persisted_keys(status: Mapping[str, Any]) -> tuple[str, ...]:
-    """The keys under which objects may be stored, by the status of a StorageState."""
+    """Return the keys under which objects may be stored, from the status of a StorageState."""
     found = status.get("persistedEncryptionKeys")
     if found is None or found == []:
         return PLAIN
@@ -113,9 +113,9 @@ def persisted_keys(status: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def labels_of(key_ids: Iterable[str]) -> dict[str, str]:
-    """How keys are called among people: without the fingerprint, if that tells them apart.
+    """Return short names of keys for people: without the fingerprint where that is unambiguous.
 
-    The last part of a key of a plug-in is its name there, and stays.
+    The last part of a KMS key is its name in the plug-in, and stays.
     """
     ids = sorted(set(key_ids))
     short = {each: _name(each) for each in ids}
@@ -124,7 +124,7 @@ def labels_of(key_ids: Iterable[str]) -> dict[str, str]:
 
 
 def is_called(key_id: str, name: str) -> bool:
-    """Whether a person who says this name may mean this key: `key1`, `aesgcm:key1`, or its id."""
+    """Whether a name may mean this key: `key1`, `aesgcm:key1`, or its id."""
     if key_id in (IDENTITY, UNKNOWN_KEY):
         return key_id == name
     provider, _, rest = key_id.partition(":")
@@ -133,7 +133,7 @@ def is_called(key_id: str, name: str) -> bool:
 
 
 def is_known(name: str, key_ids: Iterable[str]) -> bool:
-    """Whether a person who says this name may mean one of these keys."""
+    """Whether a name may mean one of these keys."""
     return name == IDENTITY or any(
         is_called(each, name) or is_readable(name, (each,)) for each in key_ids
     )
@@ -144,11 +144,11 @@ def _name(key_id: str) -> str:
     return key_id if provider == _KMS or not rest else f"{provider}:{rest.partition(':')[0]}"
 
 
-# Nothing in an annotation is believed to have the right type.
+# Annotations are untrusted input: every type is checked.
 
 
 def _object(value: object) -> dict[str, Any] | None:
-    """The object that an annotation holds; None: it holds something else."""
+    """Parse the JSON object of an annotation; None if it is something else."""
     if value is None or value == "":
         return {}
     try:

@@ -1,9 +1,9 @@
-"""What controllers tell the outside: events about objects, and measurements.
+"""Interfaces through which controllers report: events about objects, and metrics.
 
-Controllers are given these; who runs them decides where they go. No method blocks or raises: that
-something could not be told is no reason to do or to leave anything.
+The process that runs a controller passes the implementations in. No method blocks or raises: a lost
+event or sample never changes what a controller does.
 
-Not here: how events are written to the API, and in which form metrics are shown.
+Not here: how events are written to the API, and how metrics are exposed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from restow.client.objects import Object
 
 
 class EventSink(Protocol):
-    """Takes notes for people, each about one object of the API."""
+    """Takes events for people, each about one object of the API."""
 
     def event(
         self, about: Object, reason: str, message: str, *, is_warning: bool = False
@@ -22,23 +22,23 @@ class EventSink(Protocol):
 
 
 class TriggerMetrics(Protocol):
-    """What the trigger counts. A resource is named as its StorageState is."""
+    """Metrics of the trigger. A resource has the name of its StorageState."""
 
     def decided(self, resource: str, action: str) -> None:
-        """An action was done: its name, such as `Narrow`."""
+        """Count an action that was done, by its name, such as `Narrow`."""
         ...
 
     def failed(self, resource: str) -> None:
-        """Reading or acting has failed, and is tried again."""
+        """Count a failure to read or to act; it is retried."""
         ...
 
     def states(self, *, agreed: int, split: int) -> None:
-        """For how many resources servers agree on what they write, and for how many not."""
+        """Set the number of resources on which servers agree, and of those on which they do not."""
         ...
 
 
 class PageCounts(Protocol):
-    """The objects of one page, by what was done with them."""
+    """The objects of one page, by outcome."""
 
     @property
     def scanned(self) -> int: ...
@@ -57,18 +57,18 @@ class PageCounts(Protocol):
 
 
 class MigratorMetrics(Protocol):
-    """What the migrator counts, by the resource that is migrated."""
+    """Metrics of the migrator, by the resource that is migrated."""
 
     def page(self, resource: str, done: PageCounts) -> None: ...
 
     def remaining(self, resource: str, count: int | None) -> None:
-        """How many objects follow; None: nobody knows."""
+        """Set the number of objects that remain; None: not known."""
         ...
 
     def in_flight(self, resource: str, count: int) -> None: ...
 
     def ended(self, resource: str, status: str, seconds: float) -> None:
-        """A request has ended, in this status, so long after it began."""
+        """Record the end of a migration: its status and its duration."""
         ...
 
     def object_failed(self, resource: str, reason: str) -> None: ...

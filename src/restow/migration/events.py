@@ -1,14 +1,14 @@
-"""Events: what controllers tell people about an object, written to the API beside their work.
+"""Events: what controllers report to people about an object, written to the API asynchronously.
 
     recorder = EventRecorder(client, component="restow-migrator", host=hostname)
     tasks.spawn("events", recorder.run())
     recorder.event(request, "MigrationStarted", "20,000 objects")
 
-Whoever tells something does not wait for it, and never hears that it could not be told: notes go
-through a queue with a limit, and what does not fit or is refused is counted and dropped. The same
-note about the same object within ten minutes is one Event that counts.
+`event` never waits and never fails: notes go through a bounded queue, and a note that does not fit
+or that the server rejects is counted and dropped. The same note about the same object within ten
+minutes increments the count of one Event.
 
-Not here: which events there are, and their words.
+Not here: which events there are, and their messages.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from restow.migration.times import time_text
 EVENTS: Final = GroupVersionResource("", "v1", "events")
 NAMESPACE_OF_CLUSTER_OBJECTS: Final = "default"
 NOTES_MAX: Final = 256
-"""Notes that wait to be written."""
+"""Limit of the queue of notes to write."""
 REMEMBERED_MAX: Final = 1_024
-"""Events that may still be counted up."""
+"""Limit of the Events whose count may still be incremented."""
 REPEAT_SECONDS: Final = 600.0
 ATTEMPTS_MAX: Final = 3
 WRITE_SECONDS_MAX: Final = 10.0
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Key(NamedTuple):
-    """What makes two notes the same."""
+    """The fields by which two notes are the same."""
 
     namespace: str
     name: str
@@ -75,7 +75,7 @@ class _Note(NamedTuple):
 
 @dataclass(slots=True)
 class _Written:
-    """An Event that stands in the API, as far as it is remembered."""
+    """An Event in the API, as far as it is remembered."""
 
     name: str
     count: int
@@ -83,7 +83,7 @@ class _Written:
 
 
 class EventRecorder:
-    """Writes Events of core/v1. It satisfies `Recorder`; `run` is a task that somebody owns."""
+    """Writes Events of core/v1 as an `EventSink`. The caller owns the task of `run`."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class EventRecorder:
         on_written: Callable[[], None] | None = None,
         on_dropped: Callable[[], None] | None = None,
     ) -> None:
-        # Its own few attempts are enough: an Event is not worth a long wait.
+        # `_write` retries a few times itself: an Event is not worth a long wait.
         self._client = client.with_retry(NO_RETRY)
         self._runtime = client.runtime
         self._component = component
@@ -110,7 +110,7 @@ class EventRecorder:
         self.dropped = 0
 
     def event(self, about: Object, reason: str, message: str, *, is_warning: bool = False) -> None:
-        """Note something; it is logged, and written soon, or dropped."""
+        """Log a note and queue it to be written; it is dropped if the queue is full."""
         level = logging.WARNING if is_warning else logging.INFO
         logger.log(level, "%s: %s: %s", key_of(about).name, reason, message)
         note = _Note(
@@ -121,13 +121,13 @@ class EventRecorder:
         try:
             self._notes.put_nowait(note)
         except (QueueFull, QueueClosed):
-            self._drop(note, "too many are waiting")
+            self._drop(note, "the queue is full")
             return
         self._pending += 1
         self._idle.clear()
 
     async def run(self) -> None:
-        """Write notes until cancelled."""
+        """Write queued notes until cancelled."""
         while True:
             try:
                 note = await self._notes.get()
@@ -141,11 +141,11 @@ class EventRecorder:
                     self._idle.set()
 
     async def settle(self) -> None:
-        """Return when everything noted so far has been written or dropped."""
+        """Return when every note queued so far was written or dropped."""
         await self._idle.wait()
 
     def close(self) -> None:
-        """Take no more notes; `run` ends when the last has been written."""
+        """Accept no more notes; `run` returns after it has written the last."""
         self._notes.close()
 
     async def _write(self, note: _Note) -> None:
@@ -157,9 +157,9 @@ class EventRecorder:
             except StatusError as error:
                 problem = str(error)
                 if error.code < 500 and error.code != 429:
-                    break  # it would be refused again
+                    break  # the server would reject it again
             except (ConnectionFailed, TimeoutError) as error:
-                problem = str(error) or "no answer in time"
+                problem = str(error) or "timeout"
             else:
                 if self._on_written is not None:
                     self._on_written()
@@ -174,7 +174,7 @@ class EventRecorder:
             try:
                 await self._count_up(note, known)
             except NotFound:
-                pass  # it has expired: tell it anew
+                pass  # the Event has expired: create it again
             else:
                 known.count += 1
                 known.seen_seconds = now
@@ -197,7 +197,7 @@ class EventRecorder:
         )
 
     async def _create(self, note: _Note) -> str:
-        # Made anew for each attempt: if an answer was lost, the Event may be there already.
+        # Each attempt has its own name: if a response was lost, the Event may exist already.
         suffix = f".{self._runtime.ids.nonce(_NONCE_BYTES)}"
         stem = note.key.name[: NAME_LENGTH_MAX - len(suffix)].rstrip(".-") or "event"
         namespace = note.key.namespace or NAMESPACE_OF_CLUSTER_OBJECTS
@@ -235,7 +235,7 @@ class EventRecorder:
     def _drop(self, note: _Note, why: str) -> None:
         self.dropped += 1
         logger.info(
-            "an event about %s %s was dropped (%s): %s: %s",
+            "dropped an event about %s %s (%s): %s: %s",
             note.key.kind,
             note.key.name,
             why,

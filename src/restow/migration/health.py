@@ -1,9 +1,9 @@
-"""Whether the parts of a process of controllers work: what `/healthz` and `/readyz` say.
+"""Health of the parts of a controller process, as `/healthz` and `/readyz` report it.
 
-A part is healthy while it has succeeded lately. Trouble is forgiven for a while, since servers are
-restarted; then it counts until the next success.
+A part is healthy while its last success is recent. Errors are tolerated for a while, since servers
+restart; then they count until the next success.
 
-Not here: the parts, and how their state is shown over HTTP (`probes`).
+Not here: the parts, and how their state is served over HTTP (`probes`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from restow.aio import Clock
 
 TROUBLE_SECONDS_MAX: Final = 60.0
-"""For so long a part may have trouble before it is unhealthy."""
+"""A part with errors becomes unhealthy after so long without a success."""
 
 
 @dataclass(slots=True)
@@ -25,17 +25,17 @@ class _Part:
 
 
 class ControllerHealth:
-    """The parts, by name. A part that is not at work is none."""
+    """Health of the parts, by name. A part that does not run is not listed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._parts: dict[str, _Part] = {}
 
     def begin(self, name: str, *, silence_seconds_max: float) -> None:
-        """A part begins to work; for so long it may say nothing.
+        """Register a part that starts; it is unhealthy after `silence_seconds_max` of silence.
 
-        One that begins again after trouble is given another chance, but its last success is not
-        forgotten: a part that always fails is seen.
+        A part that restarts after an error gets a new chance, but its last success stays: a part
+        that fails at every start becomes unhealthy.
         """
         part = self._parts.get(name)
         if part is None:
@@ -44,7 +44,7 @@ class ControllerHealth:
             part.trouble = ""
 
     def end(self, name: str) -> None:
-        """A part has stopped in good order, and is not asked about any more."""
+        """Remove a part that has stopped as intended."""
         self._parts.pop(name, None)
 
     def succeed(self, name: str) -> None:
@@ -64,15 +64,15 @@ class ControllerHealth:
         if part.trouble and silent > TROUBLE_SECONDS_MAX:
             return f"no success for {silent:.0f} s: {part.trouble}"
         if silent > part.silence_seconds_max:
-            return f"nothing was heard of it for {silent:.0f} s"
+            return f"no activity for {silent:.0f} s"
         return ""
 
     def states(self) -> dict[str, bool]:
-        """Each part, and whether it is healthy."""
+        """Return each part, and whether it is healthy."""
         return {name: not self.problem(name) for name in self._parts}
 
     def report(self) -> tuple[bool, str]:
-        """Whether all is well, and a line for each part."""
+        """Return whether all parts are healthy, and one line for each part."""
         lines, is_well = [], True
         for name in sorted(self._parts):
             problem = self.problem(name)

@@ -1,16 +1,16 @@
-"""Putting the two kinds of `migration.k8s.io` onto a server that does not have them: `--install`.
+"""Installation of the two CRDs of `migration.k8s.io` on a server without them: `--install`.
 
 For each kind, one of:
 
-    built in    the server has the kind and no definition of it: nothing to do
+    built in    the server has the kind without a CRD: nothing to do
     created     there was neither
-    updated     a definition, perhaps kube-storage-version-migrator's, was brought up to date
+    updated     a CRD, perhaps kube-storage-version-migrator's, was updated
     unchanged   it was up to date already
 
-Nothing is ever deleted: with a definition go all its objects. Doing it twice, or by two at once,
-is harmless.
+Nothing is ever deleted: deleting a CRD deletes all its objects. Repeated and concurrent runs are
+harmless.
 
-Not here: what the definitions say (`crds`).
+Not here: the content of the CRDs (`crds`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _WRITE: Final = WriteOptions(field_manager="restow-install")
 
 
 class InstallFailed(Exception):
-    """The kinds could not be put there; the text says what to do."""
+    """The CRDs could not be installed; the text says what to do."""
 
 
 class InstallOutcome(StrEnum):
-    """What was done about one kind."""
+    """The result for one kind."""
 
     BUILT_IN = "built in"
     CREATED = "created"
@@ -48,23 +48,23 @@ class InstallOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What was done, or what a dry run would do."""
+    """What was done for one kind, or what a dry run would do."""
 
     name: str
-    """Of the definition: `storagestates.migration.k8s.io`."""
+    """Name of the CRD: `storagestates.migration.k8s.io`."""
     outcome: InstallOutcome
 
 
 async def missing_kinds(client: ApiClient) -> list[str]:
-    """The names of the kinds that the server does not serve."""
+    """Return the names of the kinds that the server does not serve."""
     served = await _served(client)
     return [f"{plural}.{GROUP}" for plural in DEFINITIONS if plural not in served]
 
 
 async def install(client: ApiClient, *, is_dry_run: bool = False) -> list[Installed]:
-    """Put both kinds onto the server and wait until it serves them.
+    """Install both CRDs and wait until the server serves them.
 
-    A dry run asks the server what it would say, and changes nothing.
+    A dry run sends the same writes with `dryRun=All`, and changes nothing.
     """
     served = await _served(client)
     has_definitions = await _has_definitions(client)
@@ -112,10 +112,12 @@ async def _apply(
             updated = await client.update(CRDS, wanted, options=options)
         except (Conflict, NotFound):
             continue
-        # What a server fills in or leaves out is no change.
+        # Defaulting by the server is no change.
         is_same = updated.get("spec") == existing.get("spec")
         return InstallOutcome.UNCHANGED if is_same else InstallOutcome.UPDATED
-    raise InstallFailed(f"{name} is changed by others all the time; try again")
+    raise InstallFailed(
+        f"{name} was changed by other clients during {ATTEMPTS_MAX} updates; try again"
+    )
 
 
 def _check_usable(existing: Object, name: str) -> None:
@@ -124,13 +126,13 @@ def _check_usable(existing: Object, name: str) -> None:
     scope = (existing.get("spec") or {}).get("scope")
     if scope != "Cluster":
         raise InstallFailed(
-            f"{name} has the scope {scope}, but its objects belong to the cluster: it is not the"
-            " definition of kube-storage-version-migrator, and restow does not touch it"
+            f"{name} has scope {scope}, but its objects are cluster-scoped: it is not the CRD of"
+            " kube-storage-version-migrator, and restow does not change it"
         )
 
 
 async def _served(client: ApiClient) -> frozenset[str]:
-    """The resources of the group that the server serves, by definition or built in."""
+    """The resources of the group that the server serves, from a CRD or built in."""
     try:
         return frozenset(each.name for each in await client.resources(MIGRATION))
     except NotFound:

@@ -1,10 +1,10 @@
-"""One controller in a process that may have to wait for its turn: lead, run, stop, contend again.
+"""One controller of a process with leader election: acquire the lease, run, stop, try again.
 
-    contend for the lease -> lead: run the controller -> lost: stop it, contend again
-                                                      -> it failed: say so, wait, contend again
+    acquire the lease -> leading: run the controller -> lease lost: stop it, acquire it again
+                                                     -> failed: log it, back off, acquire it again
 
-The lease is given up whenever the controller stops, so that another process need not wait for it to
-run out. Two leaders at once, which no lease can exclude, are harmless by what controllers write.
+The lease is released whenever the controller stops, so that another process does not wait until it
+expires. Two leaders at once, which no lease can exclude, are harmless: all writes are conditional.
 
 Not here: what a controller does.
 """
@@ -25,37 +25,37 @@ from restow.migration.metrics import ControllerMetrics
 TRIGGER: Final = "trigger"
 MIGRATOR: Final = "migrator"
 
-AGAIN_BACKOFF: Final = Backoff(initial_seconds=1, factor=2, max_seconds=60, jitter=0.5)
+RETRY_BACKOFF: Final = Backoff(initial_seconds=1, factor=2, max_seconds=60, jitter=0.5)
 _SETTLED_SECONDS: Final = 120.0
-"""A controller that ran for so long before it failed is not in a loop of failures."""
+"""A controller that ran for this long before it failed is not in a crash loop."""
 
 logger = logging.getLogger(__name__)
 
 
 class Runs(Protocol):
-    """A controller: it works until it is cancelled."""
+    """A controller: it runs until it is cancelled."""
 
     async def run(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A controller, and how it is run."""
+    """A controller, and how to run it."""
 
     name: str
     lease: str
     make: Callable[[Callable[[], bool]], Runs]
-    """Makes a new one for each time of leading. It is given a way to ask whether it leads."""
+    """Creates the controller for each term. The argument tells whether this process leads."""
     silence_seconds_max: float
-    """For so long it may do nothing and is healthy all the same."""
+    """A healthy controller may be silent for this long."""
     problem_of: Callable[[Runs], str] | None = None
-    """Says what a running controller cannot do; empty if it is well. Asked now and then."""
+    """Returns the problem of a running controller, or "" if it has none. Called periodically."""
     is_always_on: bool = False
-    """Whether it works when it does not lead too, and asks."""
+    """Whether it also runs without the lease, and checks itself whether it leads."""
 
 
 class LedController:
-    """Runs a part whenever it is this process' turn."""
+    """Runs a part whenever this process holds its lease."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class LedController:
         metrics: ControllerMetrics,
         elector: LeaderElector | None,
     ) -> None:
-        """Without an elector it is always its turn."""
+        """Without an elector the part always runs."""
         self.part = part
         self._runtime = runtime
         self._health = health
         self._metrics = metrics
         self._elector = elector
         self._running: Runs | None = None
-        metrics.collects_first(part.name, is_leading=False)
+        metrics.set_leading(part.name, is_leading=False)
 
     @property
     def is_leading(self) -> bool:
@@ -81,11 +81,11 @@ class LedController:
 
     @property
     def leader(self) -> str:
-        """Who was seen to lead last; empty for nobody."""
+        """The last leader that was observed; empty if there was none."""
         return "" if self._elector is None else self._elector.holder
 
-    def ask(self) -> None:
-        """Ask the controller how it is, if it runs."""
+    def check_health(self) -> None:
+        """Report the health of the controller, if it runs."""
         if self._running is None or self.part.problem_of is None:
             return
         if problem := self.part.problem_of(self._running):
@@ -94,7 +94,7 @@ class LedController:
             self._health.succeed(self.part.name)
 
     async def run(self) -> None:
-        """Contend and work until cancelled."""
+        """Acquire the lease and run the controller, until cancelled."""
         clock, failures = self._runtime.clock, 0
         while True:
             began = clock.monotonic()
@@ -104,14 +104,14 @@ class LedController:
                 logger.warning("%s stops: %s", self.part.name, error)
                 failures = 0
                 continue
-            except Exception:  # the edge of a task: a controller is started again
-                logger.exception("the %s failed, and is started again", self.part.name)
+            except Exception:  # the edge of a task: the controller is restarted
+                logger.exception("the %s failed; it restarts after a backoff", self.part.name)
             else:
-                logger.error("the %s has ended by itself, and is started again", self.part.name)
+                logger.error("the %s returned; it restarts after a backoff", self.part.name)
             if clock.monotonic() - began > _SETTLED_SECONDS:
                 failures = 0
             self._metrics.restarted(self.part.name)
-            await clock.sleep(AGAIN_BACKOFF.delay_seconds(failures, self._runtime.randomness))
+            await clock.sleep(RETRY_BACKOFF.delay_seconds(failures, self._runtime.randomness))
             failures += 1
 
     async def _term(self) -> None:
@@ -119,32 +119,32 @@ class LedController:
             await self._work()
         elif self.part.is_always_on:
             async with self._runtime.tasks(f"contend/{self.part.name}") as tasks:
-                tasks.spawn("lease", self._hold(self._elector))
+                tasks.spawn("lease", self._hold_lease(self._elector))
                 await self._work()
         else:
             async with self._elector.leading():
                 await self._work()
 
-    async def _hold(self, elector: LeaderElector) -> None:
-        """Keep the lease whenever it can be had, for a part that asks."""
+    async def _hold_lease(self, elector: LeaderElector) -> None:
+        """Hold the lease whenever it is free, for a part that runs without it too."""
         clock = self._runtime.clock
         while True:
             try:
                 async with elector.leading():
-                    self._metrics.collects_first(self.part.name, is_leading=True)
+                    self._metrics.set_leading(self.part.name, is_leading=True)
                     while True:
                         await clock.sleep(_SETTLED_SECONDS)
             except LeadershipLost as error:
                 logger.warning("%s does not lead any more: %s", self.part.name, error)
             finally:
-                self._metrics.collects_first(self.part.name, is_leading=False)
+                self._metrics.set_leading(self.part.name, is_leading=False)
 
     async def _work(self) -> None:
         name, elector = self.part.name, self._elector
         self._health.begin(name, silence_seconds_max=self.part.silence_seconds_max)
         if not self.part.is_always_on or elector is None:
-            self._metrics.collects_first(name, is_leading=True)
-        logger.info("the %s begins", name)
+            self._metrics.set_leading(name, is_leading=True)
+        logger.info("the %s starts", name)
         try:
             self._running = self.part.make(lambda: self.is_leading)
             await self._running.run()
@@ -155,8 +155,8 @@ class LedController:
             self._health.have_trouble(name, f"it failed: {error}")
             raise
         else:
-            self._health.have_trouble(name, "it has ended by itself")
+            self._health.have_trouble(name, "it returned unexpectedly")
         finally:
             self._running = None
-            self._metrics.collects_first(name, is_leading=False)
+            self._metrics.set_leading(name, is_leading=False)
             logger.info("the %s has stopped", name)

@@ -1,13 +1,13 @@
-"""Migrations by hand: one resource, now, whether or not controllers run.
+"""Manual migrations: one resource, now, whether or not controllers run.
 
-    what do servers agree on? -> is everything stored so already? -> a request -> its end -> narrow
+    read the agreement -> all stored in the target? -> create a migration -> wait for it -> narrow
 
-Where controllers run, the request is theirs to work off, and is only followed. Where none do, the
-engine runs here, and the rules of the trigger make the request and draw the conclusion, for this
-resource alone. A server without an API of requests is migrated all the same; what was done is then
-noted in a ConfigMap.
+Where controllers run, the migrator processes the migration, and this module only watches it. Where
+none run, the engine runs here, and the rules of the trigger create the migration and update the
+StorageState of this resource. On a server without a migration API the objects are migrated as well,
+and the result is recorded in a ConfigMap.
 
-Not here: what is shown meanwhile (the command line's).
+Not here: how progress is displayed (the command line).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from restow.migration.manual_notes import Note, Notes
 from restow.migration.migration_objects import (
     condition,
     has_ended,
-    is_going,
+    is_being_deleted,
     is_proven,
     mapping,
     marks_of,
@@ -56,10 +56,10 @@ from restow.migration.migrator import agreement as agreements
 from restow.migration.migrator.agreement import BY_LOOSE, AgreementCheck, LeftAlone, NotAgreed
 from restow.migration.migrator.engine import Engine
 from restow.migration.migrator.jobs import Job, RunEnd, RunListener, RunOutcome
-from restow.migration.migrator.migration_watch import Followed, RequestGone
+from restow.migration.migrator.migration_watch import Followed, MigrationDeleted
 from restow.migration.migrator.options import EngineOptions
-from restow.migration.migrator.passes import Lost
-from restow.migration.migrator.rewrite_methods import choose_way, failures_of
+from restow.migration.migrator.passes import AgreementLost
+from restow.migration.migrator.rewrite_methods import choose_method, failures_of
 from restow.migration.names import (
     MIGRATOR_LEASE,
     NAMESPACE_DEFAULT,
@@ -86,34 +86,34 @@ from restow.migration.trigger.sources import (
 from restow.migration.trigger.storage_version_watch import Behind, StorageVersionWatch
 
 REQUEST_KIND: Final = "StorageVersionMigration"
-LOOK_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 0.25
 RUNS_MAX: Final = 5
-"""How often a run that was interrupted is gone on with."""
-AGAIN: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=10, jitter=0.5)
-LOOKS_MAX: Final = 6
+"""How often an interrupted run is resumed."""
+RETRY_BACKOFF: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=10, jitter=0.5)
+RECONCILES_MAX: Final = 6
 TRIGGER_SECONDS_MAX: Final = 10.0
-"""How long a trigger that runs elsewhere may take to ask anew."""
+"""How long a trigger in another process may take to create a new migration."""
 NOT_YET: Final = (StatusError, ClientError, Behind, NotKnownYet)
 
 logger = logging.getLogger(__name__)
 
 
 class ManualOutcome(Enum):
-    """What has come of it."""
+    """The result of one resource."""
 
     SUCCEEDED = "succeeded"
     SKIPPED = "skipped"
-    """Nothing has changed since the last run, or it is none of ours."""
+    """Nothing has changed since the last run, or an aggregated server stores the resource."""
     FAILED = "failed"
     ABORTED = "aborted"
-    """Servers stopped agreeing, or the request was deleted."""
+    """The servers' agreement changed, or the migration was deleted."""
     NOT_AGREED = "not agreed"
-    """Servers do not agree on a version: nothing was begun."""
+    """Servers do not agree on a version: the migration was not started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualResult:
-    """The end of one resource."""
+    """The result of one resource, with counts of its objects."""
 
     resource: str
     verdict: ManualOutcome
@@ -126,14 +126,14 @@ class ManualResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualMigrationOptions:
     namespace: str = NAMESPACE_DEFAULT
-    """Of leases and notes."""
+    """Namespace of the leases and of the ConfigMap."""
     is_forced: bool = False
-    """Also what has not changed since it was last migrated."""
+    """Whether to migrate resources that have not changed since their last migration too."""
     engine: EngineOptions = field(default_factory=EngineOptions)
 
 
 class ManualMigration:
-    """Migrates what it is asked to. Enter it first; leaving ends its watches."""
+    """Migrates single resources. An async context manager: leaving it ends its watches."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class ManualMigration:
         bulk: ApiClient,
         options: ManualMigrationOptions,
     ) -> None:
-        """`bulk` is for the many small requests of a migration, on connections of their own."""
+        """`bulk` sends the many small requests of a migration, on its own connections."""
         self._client = client
         self._bulk = bulk
         self._options = options
@@ -154,21 +154,21 @@ class ManualMigration:
         self._has_states = STATES in served
         self._scans = STORAGE_SCANS in served
         self._scan: StoreScan | str | None = None
-        """The raw values, or why they could not be scanned; None: not asked for yet."""
+        """The scan of the raw values, or why it failed; None: not scanned yet."""
         self._notes = Notes(client, namespace=options.namespace)
         self._tasks = client.runtime.tasks("migrate")
-        self._looker: Reconciler | None = None
+        self._reconciler: Reconciler | None = None
         self._following: StorageVersionWatch | None = None
         if self._has_states and self._request_apis and has_storage_versions(found):
             self._following = StorageVersionWatch(client, on_change=lambda _: None)
-            self._looker = self._make_looker(self._following)
+            self._reconciler = self._make_reconciler(self._following)
 
-    def _make_looker(self, following: StorageVersionWatch) -> Reconciler:
-        """The rules of the trigger, by StorageVersions alone: by hand nobody waits for a poll."""
+    def _make_reconciler(self, following: StorageVersionWatch) -> Reconciler:
+        """The rules of the trigger, by StorageVersions alone: manual migrations do not poll."""
         settings = TriggerOptions(source=TriggerSource.STORAGE_VERSION)
         sources = Sources(self._client, settings, tasks=self._tasks, is_leader=lambda: True)
         sources.following = following
-        looker = Reconciler(
+        reconciler = Reconciler(
             self._client,
             sources,
             settings,
@@ -177,8 +177,8 @@ class ManualMigration:
             metrics=NO_TRIGGER_METRICS,
             census=None,
         )
-        looker.request_apis = tuple(each.resource for each in self._request_apis)
-        return looker
+        reconciler.request_apis = tuple(each.resource for each in self._request_apis)
+        return reconciler
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -203,9 +203,10 @@ class ManualMigration:
         listener: RunListener | None = None,
         on_request: Callable[[Object], None] = lambda _: None,
     ) -> ManualResult:
-        """Migrate it, or say why not. `on_request` hears of a request that another works off.
+        """Migrate a resource, or return why not.
 
-        Raises a StatusError or ClientError when the server cannot be asked.
+        `on_request` is called with each state of a migration that another process runs.
+        Raises a StatusError or ClientError when the server cannot be read.
         """
         name = resource.group_resource
         try:
@@ -224,32 +225,32 @@ class ManualMigration:
             outcome = await self._run(Job(resource=resource), listener)
             await self._note(name, outcome)
             return _result_of(name, outcome)
-        api, request = await self._ask(resource)
+        api, request = await self._find_or_create(resource)
         is_remote = bool(await find_remote(self._client, resource.resource.group_version))
         job = Job(resource=resource, request=request, request_api=api, is_remote=is_remote)
         ended = None
         if not await self._is_led(MIGRATOR_LEASE):
             ended = await self._run(job, listener)
         if ended is None or ended.ending is RunEnd.NOTHING:
-            # Somebody else works it off, or has ended it meanwhile, and knows how.
+            # Another process runs it, or has finished it, and has written the result.
             result = await self._follow(job, agreed, on_request, listener or RunListener())
         else:
             result = _result_of(name, ended)
         if result.verdict is ManualOutcome.SUCCEEDED:
-            await self._look(name)
+            await self._reconcile(name)
         return result
 
     async def requests(self, resource: GroupResource) -> list[tuple[ApiResource, Object]]:
-        """All requests for a resource that are not being deleted, and where they are."""
+        """List the migrations of a resource that are not being deleted, with their API."""
         return [
             (api, each)
             for api in self._request_apis
             async for each in self._client.items(api.resource)
-            if resource_of(each) == resource and not is_going(each)
+            if resource_of(each) == resource and not is_being_deleted(each)
         ]
 
     async def pause(self, resource: GroupResource, *, is_paused: bool) -> list[str]:
-        """Hold, or let go on, all open requests for a resource; their names."""
+        """Pause or resume all open migrations of a resource; return their names."""
         mark = "true" if is_paused else None
         names = []
         for api, each in await self._open(resource):
@@ -260,7 +261,7 @@ class ManualMigration:
         return names
 
     async def cancel(self, resource: GroupResource) -> list[str]:
-        """Delete all open requests for a resource; their names."""
+        """Delete all open migrations of a resource; return their names."""
         names = []
         for api, each in await self._open(resource):
             await self._delete(api.resource, each)
@@ -274,11 +275,11 @@ class ManualMigration:
     # Is there anything to do?
 
     async def _why_done(self, resource: GroupResource, agreed: AgreementCheck) -> str:
-        """Why there is nothing to do; empty if there may be."""
+        """Return why there is nothing to do; empty if there may be something."""
         if not agreed.target:
             return ""
         if has_failed_last(seen(each) for _, each in await self.requests(resource)):
-            return ""  # whatever is recorded, objects were found that could not be rewritten
+            return ""  # whatever is recorded, some objects could not be rewritten
         if self._has_states:
             state = await self._state(resource)
             known = None if state is None else state_seen(state)
@@ -286,7 +287,7 @@ class ManualMigration:
             if known is not None and (known.status.persisted, known.status.keys) == wanted:
                 return await self._why_stored(resource, agreed)
             if known is not None and known.is_verified_by_servers:
-                return ""  # what a request says of itself is no evidence where servers verify
+                return ""  # where servers verify, the proof in a migration is no evidence
         proofs = [
             Note.of_text(marks_of(r)[PROOF_ANNOTATION]) for _, r in await self._ended(resource)
         ]
@@ -300,7 +301,7 @@ class ManualMigration:
         return ""
 
     async def _why_stored(self, resource: GroupResource, agreed: AgreementCheck) -> str:
-        """Why there is nothing to do where the StorageState says so; empty: raw values differ."""
+        """Why there is nothing to do, if the StorageState says so; empty if raw values differ."""
         key = f", under the key {agreed.target_key}" if agreed.target_key else ""
         text = f"all objects are stored as {agreed.target_version or agreed.target}{key}"
         if not self._scans:
@@ -339,39 +340,39 @@ class ManualMigration:
         try:
             await self._notes.write(resource, Note.of_text(outcome.proof.to_text()))
         except (StatusError, ConnectionFailed) as error:
-            logger.warning("that %s is done could not be noted: %s", resource, error)
+            logger.warning("the migration of %s could not be recorded: %s", resource, error)
 
     # The request.
 
-    async def _ask(self, resource: ApiResource) -> tuple[ApiResource, Object]:
-        """An open request: one that is there, one that the trigger would make, or a plain one."""
+    async def _find_or_create(self, resource: ApiResource) -> tuple[ApiResource, Object]:
+        """Return an open migration: an existing one, one of the trigger's rules, or a plain one."""
         name = resource.group_resource
-        if self._looker is not None:
+        if self._reconciler is not None:
             await self._delete_failed(name)  # the trigger would wait before it tries again
-            await self._look(name)
+            await self._reconcile(name)
         elif self._has_states and await self._is_led(TRIGGER_LEASE):
-            await self._let_retry(name)
+            await self._retry_elsewhere(name)
         found = await self._open(name)
         if found:
-            # One of the trigger's, if there is one: only these are believed.
+            # Prefer one of the trigger's: it accepts only these as evidence.
             return next((e for e in found if record_of(marks_of(e[1])) is not None), found[0])
         api = self._request_apis[0]
         return api, await self._client.create(api.resource, _plain_request(resource, api.resource))
 
-    async def _let_retry(self, resource: GroupResource) -> None:
-        """A trigger that runs elsewhere waits before it tries again what has failed. Whoever asks
-        by hand does not: without the failed request it asks anew, and believes what comes of it."""
+    async def _retry_elsewhere(self, resource: GroupResource) -> None:
+        """Let a trigger in another process retry at once: it backs off after a failed migration,
+        and creates a new one as soon as the failed one is deleted."""
         if not await self._delete_failed(resource):
             return
         try:
             async with self._clock.timeout(TRIGGER_SECONDS_MAX):
                 while not await self._open(resource):
-                    await self._clock.sleep(LOOK_SECONDS)
+                    await self._clock.sleep(POLL_SECONDS)
         except TimeoutError:
-            logger.info("the trigger has not asked for %s again", resource)
+            logger.info("the trigger has not created a new migration of %s yet", resource)
 
     async def _delete_failed(self, resource: GroupResource) -> int:
-        """Delete the trigger's requests that have failed; how many there were."""
+        """Delete the trigger's failed migrations; return their number."""
         failed = [
             (api, each)
             for api, each in await self.requests(resource)
@@ -386,20 +387,20 @@ class ManualMigration:
             name = text(mapping(request, "metadata"), "name")
             await self._client.delete(api, name, uid=uid_of(request))
         except (NotFound, Conflict):
-            pass  # it is gone, or another of its name
+            pass  # it is deleted already, or replaced by another of the same name
 
-    async def _look(self, resource: GroupResource) -> None:
-        """Let the rules of the trigger do what there is to do."""
-        looker, found = self._looker, self._eligible.get(resource)
-        if looker is None or found is None:
+    async def _reconcile(self, resource: GroupResource) -> None:
+        """Run the rules of the trigger for a resource until there is nothing left to do."""
+        reconciler, found = self._reconciler, self._eligible.get(resource)
+        if reconciler is None or found is None:
             return
         known = Known(found)
         try:
             await retry(
-                lambda: looker.bring_to_rest(known),
+                lambda: reconciler.reconcile(known),
                 retry_on=NOT_YET,
-                backoff=AGAIN,
-                attempts_max=LOOKS_MAX,
+                backoff=RETRY_BACKOFF,
+                attempts_max=RECONCILES_MAX,
                 clock=self._clock,
                 randomness=self._client.runtime.randomness,
             )
@@ -409,7 +410,7 @@ class ManualMigration:
     # The work.
 
     async def _is_led(self, name: str) -> bool:
-        """Whether a controller runs elsewhere: by its lease."""
+        """Whether a controller runs in another process, by its lease."""
         try:
             lease = await self._client.get(LEASES, name, namespace=self._options.namespace)
         except StatusError:
@@ -427,7 +428,7 @@ class ManualMigration:
         for number in range(RUNS_MAX - 1):
             if outcome.ending is not RunEnd.INTERRUPTED:
                 break
-            await self._clock.sleep(AGAIN.delay_seconds(number, randomness))
+            await self._clock.sleep(RETRY_BACKOFF.delay_seconds(number, randomness))
             outcome = await engine.run(job, listener)
         return outcome
 
@@ -448,27 +449,27 @@ class ManualMigration:
                 watching = group.create_task(followed.follow(), name="request")
                 while not has_ended(followed.latest):
                     on_request(followed.latest)
-                    await self._clock.sleep(LOOK_SECONDS)
+                    await self._clock.sleep(POLL_SECONDS)
                 watching.cancel()
-        except (RequestGone, BaseExceptionGroup) as found:
-            if isinstance(found, BaseExceptionGroup) and found.subgroup(RequestGone) is None:
+        except (MigrationDeleted, BaseExceptionGroup) as found:
+            if isinstance(found, BaseExceptionGroup) and found.subgroup(MigrationDeleted) is None:
                 raise
-            return _result(resource, ManualOutcome.ABORTED, "the request was deleted")
+            return _result(resource, ManualOutcome.ABORTED, "the migration was deleted")
         why = condition(followed.latest, "Failed") or {}
         if text(why, "reason") == REASON_OBJECTS_FAILED:
             await self._name_failures(job, agreed, listener)
         return _result_of_request(resource, followed.latest)
 
     async def _name_failures(self, job: Job, agreed: AgreementCheck, listener: RunListener) -> None:
-        """Which objects failed elsewhere: a request does not name them all, one more pass does."""
+        """Report every object that failed: the status names only some, another pass finds all."""
         assert job.request is not None
         options = self._options.engine
-        pages = choose_way(self._bulk, job, agreed, request=job.request, options=options)
+        pages = choose_method(self._bulk, job, agreed, request=job.request, options=options)
         try:
             async for failure in failures_of(pages):
                 listener.failed(failure)
-        except (Lost, StatusError, ConnectionFailed) as error:
-            logger.warning("not every object that failed could be named: %s", error)
+        except (AgreementLost, StatusError, ConnectionFailed) as error:
+            logger.warning("some failed objects could not be listed: %s", error)
 
 
 def _plain_request(resource: ApiResource, api: GroupVersionResource) -> Object:

@@ -1,9 +1,9 @@
-"""What was migrated by hand on a server without an API of requests: noted in a ConfigMap.
+"""Records of manual migrations on a server without a migration API, in a ConfigMap.
 
     data:
       deployments.apps: {"target": …, "mark": …, "time": …, "objects": …}
 
-So that the next run can skip what has not changed. A note that cannot be read is none.
+The next run skips what has not changed. A record that cannot be parsed is ignored.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ ATTEMPTS_MAX: Final = 5
 
 
 class Note(NamedTuple):
-    """To which version everything was migrated, for which agreement, and when."""
+    """The target version and agreement to which everything was migrated, and when."""
 
     target: str
     mark: str
     time: str
     objects: int = 0
     by: str = ""
-    """How it is known."""
+    """The evidence, as in `AgreementCheck.by`."""
 
     @classmethod
     def of_text(cls, value: str) -> Note | None:
-        """As a proof is written. None if it is none."""
+        """Parse the text of a proof; None if it is not one."""
         try:
             found: Any = orjson.loads(value)
         except orjson.JSONDecodeError:
@@ -55,7 +55,7 @@ class Note(NamedTuple):
 
 
 class Notes:
-    """The ConfigMap."""
+    """Reads and writes the records in the ConfigMap."""
 
     def __init__(self, client: ApiClient, *, namespace: str) -> None:
         self._client = client
@@ -69,7 +69,7 @@ class Notes:
         return Note.of_text(text(mapping(found, "data"), str(resource)))
 
     async def write(self, resource: GroupResource, note: Note | None) -> None:
-        """Note it beside the others. Raises a StatusError or ConnectionFailed."""
+        """Record a migration beside the others. Raises a StatusError or ConnectionFailed."""
         if note is None:
             return
         for attempt in range(ATTEMPTS_MAX):

@@ -1,12 +1,12 @@
-"""Metrics of trigger and migrator, in a registry of their own, as Prometheus reads them.
+"""Metrics of trigger and migrator, in their own registry, in the Prometheus text format.
 
-The names of kube-storage-version-migrator are kept to the letter, counters without `_total` too,
-so that its dashboards go on working; what it does not have begins with `restow_`.
+The names of kube-storage-version-migrator are kept exactly, including counters without `_total`, so
+that its dashboards keep working; all other names begin with `restow_`.
 
-No label can grow without bound: actions, outcomes, reasons and statuses are from closed sets, and
-of resources only so many are told apart.
+Label values are bounded: actions, outcomes, reasons and statuses are closed sets, and resources
+beyond a limit share the label `other`.
 
-Not here: where the document is shown (`probes`).
+Not here: the HTTP endpoint (`probes`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OTHER: Final = "other"
 RATE_SECONDS: Final = 10.0
 RATE_PAGES_MAX: Final = 1_000
 _DURATION_BOUNDS: Final = tuple(float(120 * 2**step) for step in range(7))
-"""Seven from two minutes on, doubling."""
+"""Seven bounds, from two minutes, doubling."""
 
 _KSVM: Final = "storage_migrator_core_migrator_"
 _MIGRATED: Final = f"{_KSVM}migrated_objects"
@@ -66,7 +66,7 @@ _Labels = tuple[str, ...]
 
 
 class _Counts:
-    """Numbers by their labels."""
+    """Values by their labels."""
 
     def __init__(self) -> None:
         self._values: dict[_Labels, float] = {}
@@ -85,7 +85,7 @@ class _Counts:
 
 
 class _Durations:
-    """How long requests of one resource took."""
+    """Histogram of the durations of migrations of one resource."""
 
     def __init__(self) -> None:
         self._buckets = [0] * len(_DURATION_BOUNDS)
@@ -104,7 +104,7 @@ class _Durations:
 
 
 class _Rate:
-    """Objects a second, over the last seconds."""
+    """Objects per second, over the last seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -121,7 +121,7 @@ class _Rate:
 
 
 class ControllerMetrics(Collector):
-    """What one process of controllers counts: `TriggerMetrics`, `MigratorMetrics`, and more."""
+    """Metrics of one controller process: `TriggerMetrics`, `MigratorMetrics`, and its own."""
 
     def __init__(self, clock: Clock, *, resources_max: int = RESOURCES_MAX) -> None:
         self.registry = CollectorRegistry()
@@ -137,11 +137,11 @@ class ControllerMetrics(Collector):
         self._leaders, self._restarts, self._events = _Counts(), _Counts(), _Counts()
         self._healthy: Callable[[], Mapping[str, bool]] = dict
         self.on_success: Callable[[str], None] = _ignore
-        """Is told which controller has just done something that it should."""
+        """Called with the name of a controller that has made progress."""
         self.on_trouble: Callable[[str], None] = _ignore
         self.registry.register(self)
 
-    # Of the trigger.
+    # TriggerMetrics.
 
     def decided(self, resource: str, action: str) -> None:
         self._decisions.add(action if action in _ACTIONS else OTHER)
@@ -155,7 +155,7 @@ class ControllerMetrics(Collector):
         self._states.put(split, "split")
         self.on_success("trigger")
 
-    # Of the migrator.
+    # MigratorMetrics.
 
     def page(self, resource: str, done: PageCounts) -> None:
         label = self._known(resource)
@@ -185,14 +185,14 @@ class ControllerMetrics(Collector):
     def object_failed(self, resource: str, reason: str) -> None:
         self._failed.add(self._known(resource), reason if reason in _REASONS else OTHER)
 
-    # Of the process.
+    # Metrics of the process.
 
-    def collects_first(self, name: str, *, is_leading: bool) -> None:
-        """Whether this process leads a controller; its names are ours."""
+    def set_leading(self, name: str, *, is_leading: bool) -> None:
+        """Set whether this process leads a controller."""
         self._leaders.put(float(is_leading), name)
 
     def restarted(self, name: str) -> None:
-        """A controller has failed as a whole, and is started again."""
+        """Count a controller that failed as a whole and is restarted."""
         self._restarts.add(name)
 
     def event_written(self) -> None:
@@ -202,14 +202,14 @@ class ControllerMetrics(Collector):
         self._events.add("dropped")
 
     def health(self, read: Callable[[], Mapping[str, bool]]) -> None:
-        """What says, when asked, which parts are healthy."""
+        """Set the function that returns the health of each part."""
         self._healthy = read
 
-    # The document.
+    # Exposition.
 
     def document(self) -> bytes:
         text = generate_latest(self.registry)
-        # The library knows no counter without `_total`, so these come as untyped.
+        # prometheus_client has no counters without `_total`, so these are emitted as untyped.
         for name in (_MIGRATED, _MIGRATIONS):
             text = text.replace(
                 f"# TYPE {name} untyped".encode(), f"# TYPE {name} counter".encode()
@@ -217,7 +217,7 @@ class ControllerMetrics(Collector):
         return text
 
     def collect(self) -> Iterator[Metric]:
-        """All of it, as Prometheus' library wants it."""
+        """Collect all metrics, as `Collector` requires."""
         yield from self._of_ksvm()
         yield from self._of_migrator()
         yield from self._of_trigger()
@@ -248,7 +248,7 @@ class ControllerMetrics(Collector):
         yield durations
 
     def _of_migrator(self) -> Iterator[Metric]:
-        yield _counter("restow_migrator_pages", "Pages that were done.", ("resource",), self._pages)
+        yield _counter("restow_migrator_pages", "Processed pages.", ("resource",), self._pages)
         yield _counter(
             "restow_migrator_objects",
             "Objects that were checked, in all passes, by outcome.",
@@ -263,7 +263,7 @@ class ControllerMetrics(Collector):
         )
         yield _gauge(
             "restow_migrator_in_flight",
-            "Requests for single objects that are under way.",
+            "Writes of single objects in flight.",
             ("resource",),
             self._in_flight,
         )
@@ -285,13 +285,13 @@ class ControllerMetrics(Collector):
         )
         yield _counter(
             "restow_trigger_failures",
-            "Resources that could not be read or acted upon, and are tried again.",
+            "Failures to read or update a resource, each of which is retried.",
             (),
             self._trigger_failures,
         )
         yield _gauge(
             "restow_trigger_resources",
-            "Resources whose servers agree on the version they write, and those where not.",
+            "Resources, by whether their servers agree on the version that they write.",
             ("agreement",),
             self._states,
         )
@@ -299,25 +299,25 @@ class ControllerMetrics(Collector):
     def _of_process(self) -> Iterator[Metric]:
         yield _gauge(
             "restow_controllers_leader",
-            "Whether this process leads: 1 or 0.",
+            "Whether this process is the leader: 1 or 0.",
             ("name",),
             self._leaders,
         )
         yield _counter(
             "restow_controllers_restarts",
-            "Controllers that failed as a whole and were started again.",
+            "Restarts of controllers that failed as a whole.",
             ("name",),
             self._restarts,
         )
         yield _counter(
             "restow_controllers_events",
-            "Events for people that were written, and those that could not be.",
+            "Kubernetes Events, by whether they were written or dropped.",
             ("outcome",),
             self._events,
         )
         healthy = GaugeMetricFamily(
             "restow_controllers_healthy",
-            "Whether a part of this process works: 1 or 0.",
+            "Whether a part of this process is healthy: 1 or 0.",
             labels=("name",),
         )
         for name, is_healthy in self._healthy().items():
@@ -325,7 +325,7 @@ class ControllerMetrics(Collector):
         yield healthy
 
     def _known(self, resource: str) -> str:
-        """The label of a resource; beyond the limit all have the same."""
+        """The label of a resource; `other` beyond the limit."""
         if resource not in self._resources:
             if len(self._resources) >= self._resources_max:
                 return OTHER
@@ -338,7 +338,7 @@ def _ignore(_name: str) -> None:
 
 
 def _bare(name: str, about: str, labels: _Labels, counts: _Counts) -> Metric:
-    """A counter whose name is what it is."""
+    """A counter without the suffix `_total`."""
     family = Metric(name, about, "unknown")
     for values, count in counts.items():
         family.add_sample(name, dict(zip(labels, values, strict=True)), count)

@@ -1,9 +1,9 @@
-"""Migration requests as they are read, of either API: `migration.k8s.io` and in-tree.
+"""Reads StorageVersionMigrations of either API: `migration.k8s.io` and in-tree.
 
     migration.k8s.io/v1alpha1           spec.resource {group, version, resource}
     storagemigration.k8s.io/v1, v1beta1 spec.resource {group, resource}
 
-Nothing in an object is believed to have the right type. Not here: writing them.
+Objects are untrusted input: every type is checked. Not here: writing them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REQUESTS: Final = (
     GroupVersionResource(IN_TREE_GROUP, "v1", "storageversionmigrations"),
     GroupVersionResource(IN_TREE_GROUP, "v1beta1", "storageversionmigrations"),
 )
-"""Where requests are, best first; of the in-tree versions only the first that is served counts."""
+"""The migration APIs, preferred first; of the in-tree versions only the first served one counts."""
 
 Object = Mapping[str, Any]
 
@@ -50,13 +50,13 @@ def ref_of(request: Object) -> MigrationRef:
 
 
 def resource_of(request: Object) -> GroupResource:
-    """What is to be migrated; its version, if the request names one, means nothing."""
+    """The resource to migrate; the version, if there is one, is ignored."""
     wanted = mapping(mapping(request, "spec"), "resource")
     return GroupResource(text(wanted, "group"), text(wanted, "resource"))
 
 
 def condition(request: Object, kind: str) -> Object | None:
-    """The condition of a type, if it is True."""
+    """Return the condition of a type if its status is True."""
     found = mapping(request, "status").get("conditions")
     for each in found if isinstance(found, list) else ():
         if isinstance(each, dict) and each.get("type") == kind and each.get("status") == "True":
@@ -65,7 +65,7 @@ def condition(request: Object, kind: str) -> Object | None:
 
 
 def phase_of(request: Object) -> MigrationPhase:
-    """As its conditions say."""
+    """The phase by the conditions."""
     if condition(request, FAILED) is not None:
         return MigrationPhase.FAILED
     if condition(request, SUCCEEDED) is not None:
@@ -74,7 +74,7 @@ def phase_of(request: Object) -> MigrationPhase:
 
 
 def has_ended(request: Object) -> bool:
-    """Whether it is as it will stay. A success of ours that nobody has proven is not."""
+    """Whether the status is final. A success of the trigger's migrations without a proof is not."""
     match phase_of(request):
         case MigrationPhase.FAILED:
             return True
@@ -85,10 +85,10 @@ def has_ended(request: Object) -> bool:
 
 
 def is_proven(request: Object) -> bool:
-    """Whether the request says that a second pass has found nothing to rewrite, for its target.
+    """Whether the annotations contain a proof for the target: a pass that rewrote nothing.
 
-    Anyone who may write requests may have written it. It is evidence only where no server verifies
-    a migration itself; see `is_verified`.
+    Any client that may write migrations can write this. It is evidence only where servers do not
+    verify migrations themselves; see `is_verified`.
     """
     marks = marks_of(request)
     try:
@@ -100,7 +100,7 @@ def is_proven(request: Object) -> bool:
     record = record_of(marks)
     if record is None:
         return True
-    # The uid of the StorageVersion, if that is what the request was made by.
+    # The uid of the StorageVersion, if the migration was created from one.
     made_for = record.storage_version.partition("/")[0]
     shown = text(proof, "mark").partition("/")[0]
     return text(proof, "target") == record.target and made_for in {"", shown}
@@ -126,16 +126,16 @@ def is_paused(request: Object) -> bool:
     return marks_of(request).get(PAUSED_ANNOTATION) == "true"
 
 
-def is_going(request: Object) -> bool:
-    """Whether it is being deleted."""
+def is_being_deleted(request: Object) -> bool:
+    """Whether the migration is being deleted."""
     return bool(mapping(request, "metadata").get("deletionTimestamp"))
 
 
 def seen(request: Object) -> MigrationSeen:
-    """What the trigger is told of a request.
+    """Return a migration as the trigger reads it.
 
-    A success that nobody has proven, be it another migrator's, is still on its way: ours proves
-    it.
+    A success without a proof, as another migrator writes it, counts as running: our migrator
+    continues with the pass that verifies it.
     """
     phase = phase_of(request)
     if phase is MigrationPhase.SUCCEEDED and not is_proven(request):
@@ -160,7 +160,7 @@ def finished_at(request: Object) -> datetime | None:
 
 
 def marks_of(request: Object) -> dict[str, str]:
-    """Its annotations."""
+    """The annotations."""
     found = mapping(mapping(request, "metadata"), "annotations")
     return {key: value for key, value in found.items() if isinstance(value, str)}
 

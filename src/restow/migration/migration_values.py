@@ -1,4 +1,4 @@
-"""A migration as it was read from the API: which one, its phase, and for what it was created.
+"""A migration as it was read from the API: its identity, its phase, and the state it is for.
 
 Plain values. Not here: how they are read (`migration_objects`, `records`).
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class MigrationPhase(Enum):
-    """Where a migration request stands."""
+    """The phase of a migration."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -21,7 +21,7 @@ class MigrationPhase(Enum):
 
 
 class MigrationRef(NamedTuple):
-    """One request, and not another of the same name."""
+    """Identity of one migration; the uid distinguishes it from another one of the same name."""
 
     api_version: str
     name: str
@@ -30,30 +30,30 @@ class MigrationRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationRecord:
-    """For what a request was made. It counts only as long as all of this is still so."""
+    """The state for which a migration was created. Its result counts only while all of it holds."""
 
     target: str
     """The hash to which objects are rewritten."""
     state_uid: str
     change: str
-    """The change mark of the state when it was made."""
+    """The change mark of the StorageState at creation."""
     epoch: str = ""
-    """The servers' epoch on the state when it was made."""
+    """The servers' epoch on the StorageState at creation."""
     storage_version: str = ""
-    """The mark of the StorageVersion when it was made, if that was the source."""
+    """The mark of the StorageVersion at creation, if that was the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationSeen:
-    """A request as it was read."""
+    """A migration as it was read."""
 
     ref: MigrationRef
     phase: MigrationPhase
     record: MigrationRecord | None = None
-    """None: somebody else's."""
+    """None: it was not created by the trigger."""
     finished_at: datetime | None = None
     has_failed_objects: bool = False
-    """Whether it has failed because of objects that could not be rewritten."""
+    """Whether it failed because objects could not be rewritten."""
 
     @property
     def is_open(self) -> bool:

@@ -1,12 +1,12 @@
-"""What `restow status` shows, read from the API in a few lists: one look at a whole cluster.
+"""Reads what `restow status` shows from the API, with a few lists for the whole cluster.
 
-Stored how (StorageState), written how (StorageVersion, or the hash in discovery), being migrated
-(requests of either API), by which servers (identity leases), led by whom (leases of controllers),
-and which groups other servers serve (APIServices). The first page of each resource is listed: one
-that cannot be listed is not ok.
-What a server does not have, or does not let us see, is said in the notes, and the rest is shown.
+Persisted versions (StorageState), encoding versions (StorageVersion, or the hash in discovery),
+migrations (of either API), servers (identity leases), leaders (leases of controllers), and groups
+of aggregated servers (APIServices). The first page of each resource is listed: a resource that
+cannot be listed is not ok. A list that the server does not have, or that the user may not read, is
+reported in the notes, and the rest is shown.
 
-Nothing is decided from it: the lists are of several moments. Not here: how it is printed.
+The result is for display only: the lists are of several moments. Not here: how it is printed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from restow.migration.remote_apis import API_SERVICES, left_alone_text, remote_a
 from restow.migration.store_scan import ScanFailed, scan_store
 
 OBJECTS_MAX: Final = 50_000
-"""Of one list; more are left out, and a note says so."""
+"""Limit of one list; a note says if more were left out."""
 
 
 async def look(client: ApiClient, names: Iterable[str] = ()) -> ClusterOverview:
-    """Look at the resources of these names, as people type them; without any, at all.
+    """Read the resources of these names, as users type them; without names, all.
 
-    Raises NoSuchResource for a name that the server does not know, and whatever discovery raises.
+    Raises NoSuchResource for a name that the server does not know, and the errors of discovery.
     """
     discovered = await client.discover()
     wanted = frozenset(discovered.find(name).group_resource for name in names)
@@ -54,7 +54,7 @@ async def look(client: ApiClient, names: Iterable[str] = ()) -> ClusterOverview:
         view.notes.append(f"{group_version} could not be read: {error}")
     reader = _Reader(client, discovered, view)
     states = await reader.all_of(
-        STATES, "what may be stored is not known: `restow controllers --install` adds it"
+        STATES, "the persisted versions are not known: `restow controllers --install` adds it"
     )
     reports = await reader.all_of(
         STORAGE_VERSIONS,
@@ -77,16 +77,16 @@ async def look(client: ApiClient, names: Iterable[str] = ()) -> ClusterOverview:
         remote=remote,
         servers=view.servers,
     )
-    view.unread = await look_unread(client, discovered, wanted)
-    view.stored = await look_stored(client, discovered)
+    view.unread = await read_unread(client, discovered, wanted)
+    view.stored = await read_stored(client, discovered)
     view.resources = with_evidence(view.resources, view.unread, view.stored)
     view.notes += [*unread_notes(view.unread), *view.stored.notes]
     view.notes += left_alone_text(silent_apis(remote, reports), groups_stored(states))
     return view
 
 
-async def look_stored(client: ApiClient, discovered: DiscoveredResources) -> StoredSeen:
-    """The raw values, where servers scan them."""
+async def read_stored(client: ApiClient, discovered: DiscoveredResources) -> StoredSeen:
+    """Scan the raw values, if servers support it."""
     if STORAGE_SCANS not in {each.resource for each in discovered.resources}:
         return StoredSeen()
     namespaced = {each.group_resource: each.is_namespaced for each in discovered.resources}
@@ -97,10 +97,10 @@ async def look_stored(client: ApiClient, discovered: DiscoveredResources) -> Sto
     return StoredSeen(is_expected=True, scan=scan, namespaced=namespaced)
 
 
-async def look_unread(
+async def read_unread(
     client: ApiClient, discovered: DiscoveredResources, wanted: frozenset[GroupResource]
 ) -> list[Unread]:
-    """Which resources cannot be listed, by the first page of each."""
+    """Find the resources that cannot be listed, by the first page of each."""
     chosen = (
         each for each in discovered.preferred() if not wanted or each.group_resource in wanted
     )
@@ -108,7 +108,7 @@ async def look_unread(
 
 
 class _Reader:
-    """Reads lists; what cannot be read is empty, with a note."""
+    """Reads lists; a list that cannot be read is empty, with a note."""
 
     def __init__(
         self, client: ApiClient, discovered: DiscoveredResources, view: ClusterOverview
@@ -139,12 +139,12 @@ class _Reader:
                     break
                 found.append(item)
         except StatusError as error:
-            if not isinstance(error, NotFound):  # it was taken away just now
+            if not isinstance(error, NotFound):  # the resource was removed concurrently
                 self._notes.append(f"{_words(resource)} could not be read: {error}")
         return found
 
     async def requests(self) -> list[Object]:
-        """Of each group, in the first version that is served."""
+        """List the migrations of each group, in the first version that is served."""
         found: list[Object] = []
         seen: set[str] = set()
         for each in migration_objects.REQUESTS:
@@ -158,8 +158,8 @@ class _Reader:
         return found
 
     async def identities(self) -> list[Object]:
-        """Of servers of any component that have their leases here: all but aggregated servers with
-        a store of their own."""
+        """List the servers of any component whose leases are here: all but aggregated servers with
+        their own store."""
         return await self.all_of(
             LEASES,
             "which servers run is not known",
@@ -168,7 +168,7 @@ class _Reader:
         )
 
     async def leaders(self) -> list[Object]:
-        """In whatever namespace the controllers were put."""
+        """List the leases of controllers, in all namespaces."""
         found: list[Object] = []
         for name in (TRIGGER_LEASE, MIGRATOR_LEASE):
             options = ListOptions(field_selector=f"metadata.name={name}")

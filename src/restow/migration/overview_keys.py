@@ -1,8 +1,8 @@
-"""With which encryption keys a resource is written and stored, and what is in the way of another.
+"""Encryption keys of a resource: those it is written with, and what blocks a rotation.
 
-    all write with one key                       nothing to say
-    servers write with different keys            no migration begins until they agree
-    all write with one, some wait for another    the rotation goes on when all can read that one
+    all write with one key                       no problem
+    servers write with different keys            no migration starts until they agree
+    all write with one, some wait for another    the rotation continues when all can read that one
 
 Pure. Not here: how it is printed.
 """
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from restow.apis.encryption_keys import IDENTITY
-from restow.migration.encryption_keys import PLAIN, KeysSaid, labels_of
+from restow.migration.encryption_keys import PLAIN, ReportedKeys, labels_of
 
 
 class KeyProblem(NamedTuple):
-    """What keeps a key from being the one, and what to do about it."""
+    """What blocks the use of a key, and what to do about it."""
 
     what: str
     advice: str
@@ -29,13 +29,13 @@ class KeysSeen:
     """The encryption keys of one resource, by their ids."""
 
     agreed: str
-    """The key that all servers write with; empty when they differ, or do not say."""
+    """The key with which all servers write; empty if they differ, or do not report."""
     servers: tuple[tuple[str, str], ...] = ()
-    """Each server that reports, and the key that it writes with."""
+    """Each server that reports, and the key with which it writes."""
     waiting: tuple[tuple[str, str], ...] = ()
-    """Who would write with another key."""
+    """The servers that wait until they can write with another key, and that key."""
     blind: tuple[tuple[str, str], ...] = ()
-    """Who cannot read which of those keys."""
+    """The servers that cannot read one of those keys, and that key."""
     persisted: tuple[str, ...] = PLAIN
     """The keys under which objects may be stored."""
 
@@ -45,7 +45,7 @@ class KeysSeen:
 
     @property
     def is_left(self) -> bool:
-        """Whether objects may be stored under other keys than the one that is written with."""
+        """Whether objects may be stored under other keys than the current one."""
         return bool(self.agreed) and self.persisted != (self.agreed,)
 
     @property
@@ -63,8 +63,8 @@ class KeysSeen:
         return None
 
 
-def keys_seen(said: KeysSaid, persisted: tuple[str, ...]) -> KeysSeen | None:
-    """What there is to see; None where nobody encrypts."""
+def keys_seen(said: ReportedKeys, persisted: tuple[str, ...]) -> KeysSeen | None:
+    """Return the keys of a resource; None if no server encrypts it."""
     if not said.is_encrypted and persisted == PLAIN:
         return None
     wanted = sorted(set(said.prefers.values()))
@@ -72,7 +72,7 @@ def keys_seen(said: KeysSaid, persisted: tuple[str, ...]) -> KeysSeen | None:
         agreed=said.agreed,
         servers=tuple(said.writes.items()),
         waiting=tuple(said.prefers.items()),
-        blind=tuple((server, key) for key in wanted for server in said.blind_to(key)),
+        blind=tuple((server, key) for key in wanted for server in said.servers_unable_to_read(key)),
         persisted=persisted,
     )
 

@@ -1,6 +1,6 @@
-"""Objects of the API as `restow status` shows them: values in, values out.
+"""Converts API objects to the values that `restow status` shows.
 
-Nothing in an object is believed to have the right type. Not here: which objects are read.
+Objects are untrusted input: every type is checked. Not here: which objects are read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from restow.apis.storage_scan import StoredCount
 from restow.client import ApiResource, DiscoveredResources, Object, key_of, metadata_of
 from restow.client.lease_record import LeaseRecord
 from restow.migration import migration_objects
-from restow.migration.encryption_keys import KeysSaid, keys_said, persisted_keys
+from restow.migration.encryption_keys import ReportedKeys, persisted_keys, reported_keys
 from restow.migration.migration_values import MigrationPhase
 from restow.migration.overview_keys import keys_seen
 from restow.migration.overview_values import (
@@ -58,7 +58,7 @@ def resources_seen(
     remote: Mapping[GroupVersion, str] | None = None,
     servers: Iterable[ServerSeen] = (),
 ) -> list[ResourceSeen]:
-    """`remote` are the APIs that other servers serve (`remote_apis`)."""
+    """Return the status of each resource. `remote` are the APIs of aggregated servers."""
     behind = {each.id: each.component for each in servers if each.is_aggregated}
     by_resource = {str(migration_objects.resource_of(state)): state for state in states}
     by_report = {key_of(report).name: report for report in reports}
@@ -104,7 +104,7 @@ def resources_seen(
 def with_evidence(
     resources: Iterable[ResourceSeen], unread: Iterable[Unread], stored: StoredSeen
 ) -> list[ResourceSeen]:
-    """A resource is ok only if it can be listed and its raw values are as its StorageState says."""
+    """A resource is ok only if it can be listed and its raw values match its StorageState."""
     by_resource = {each.resource: each for each in unread}
 
     def judged(seen: ResourceSeen) -> ResourceSeen:
@@ -124,10 +124,10 @@ def with_evidence(
 
 
 def _verdict_of_values(seen: ResourceSeen, stored: StoredSeen) -> tuple[ResourceStatus, str]:
-    """What the raw values say of a resource that is ok by its StorageState: the verdict, and why it
-    is not ok with what to do, as far as the notes do not say it."""
+    """Compare the raw values with a StorageState that is ok: the status, and why it is not ok with
+    what to do, unless the notes say so."""
     if not stored.is_expected or seen.stores:
-        return ResourceStatus.OK, ""  # no server scans them, or they are in a store of their own
+        return ResourceStatus.OK, ""  # no server scans the store, or it is a store of their own
     if stored.scan is None:
         return ResourceStatus.UNKNOWN, ""
     resource = GroupResource.parse(seen.resource)
@@ -141,7 +141,7 @@ def _verdict_of_values(seen: ResourceSeen, stored: StoredSeen) -> tuple[Resource
         return ResourceStatus.UNREADABLE, remark
     key = IDENTITY if seen.keys is None else seen.keys.agreed
     if rows and not (seen.written.hash and key):
-        return ResourceStatus.UNKNOWN, ""  # there is nothing to compare them with
+        return ResourceStatus.UNKNOWN, ""  # servers do not agree: there is nothing to compare
     for row in rows:
         if seen.written.hash != version_hash(row):
             return ResourceStatus.TO_MIGRATE, _to_migrate(
@@ -168,7 +168,7 @@ def _example(row: StoredCount) -> str:
 
 
 def unread_notes(unread: Iterable[Unread]) -> list[str]:
-    """What could not be listed, and why; of many only the first is explained."""
+    """Notes on the resources that could not be listed; of many only the first is explained."""
     notes = [
         f"{each.resource} cannot be listed: {each.why}: `restow doctor` says what to do"
         for each in unread
@@ -187,7 +187,7 @@ def unread_notes(unread: Iterable[Unread]) -> list[str]:
 def silent_apis(
     remote: Mapping[GroupVersion, str], reports: Iterable[Object]
 ) -> dict[GroupVersion, str]:
-    """Those of the remote APIs of whose group no server reports anything."""
+    """Return the remote APIs of groups whose servers report no StorageVersions."""
     told = {
         resource_of_name(key_of(each).name).group
         for each in reports
@@ -197,7 +197,7 @@ def silent_apis(
 
 
 def groups_stored(states: Iterable[Object]) -> frozenset[str]:
-    """The groups of which it is known how they were stored."""
+    """Return the groups with a StorageState that lists versions."""
     found = {
         migration_objects.resource_of(state).group
         for state in states
@@ -209,7 +209,7 @@ def groups_stored(states: Iterable[Object]) -> frozenset[str]:
 def _group_versions(
     discovered: DiscoveredResources, remote: Mapping[GroupVersion, str]
 ) -> dict[str, set[GroupVersion]]:
-    """The versions of groups, also of those whose servers cannot be asked."""
+    """The versions of each group, including those whose servers do not respond."""
     found = {
         group.name: {GroupVersion(group.name, version) for version in group.versions}
         for group in discovered.groups
@@ -220,10 +220,10 @@ def _group_versions(
 
 
 def _versions(discovered: DiscoveredResources) -> dict[str, set[GroupVersion]]:
-    """The versions that a hash of a kind may stand for.
+    """The versions that a storage version hash of a kind may stand for.
 
-    All of its group, since objects outlive versions; and those of other groups that have a kind of
-    this name, since two resources may be stored as one.
+    All versions of its group, since objects outlive served versions; and those of other groups with
+    a kind of this name, since two resources may share a store.
     """
     of_group = {group.name: group.versions for group in discovered.groups}
     found: dict[str, set[GroupVersion]] = {}
@@ -234,9 +234,9 @@ def _versions(discovered: DiscoveredResources) -> dict[str, set[GroupVersion]]:
 
 
 def _stored_as(discovered: DiscoveredResources) -> dict[GroupResource, ApiResource]:
-    """Resources that have their objects in common with another one, such as the two of events.
+    """Resources that share their objects with another one, such as the two of events.
 
-    They are told by their equal hash, which is made of the kind as it is stored.
+    They have the same hash, which is computed from the kind as it is stored.
     """
     first: dict[tuple[str, str], ApiResource] = {}
     found: dict[GroupResource, ApiResource] = {}
@@ -269,7 +269,7 @@ def _resource(
     if reported is not None and entries:
         written = reading_of(reported, kind=found.kind, follows=False).common
     persisted = () if state is None else tuple(name(each) for each in _hashes(status))
-    said = KeysSaid() if reported is None else keys_said(reported)
+    said = ReportedKeys() if reported is None else reported_keys(reported)
     keys = keys_seen(said, persisted_keys(status))
     return ResourceSeen(
         resource=str(found.group_resource),
@@ -312,10 +312,10 @@ def _verdict(
 def _vanished(
     name: str, state: Object, report: Object | None = None, versions: Iterable[GroupVersion] = ()
 ) -> ResourceSeen:
-    """A state of a resource that nobody serves any more, or that cannot be seen now.
+    """The status of a StorageState whose resource is not served, or not visible now.
 
-    Its kind is not known. It often has the name of the resource: a hash that comes out of that is
-    no accident.
+    Its kind is not known, but it is often derivable from the plural: if the hash of a derived kind
+    matches, the version is known.
     """
     status = migration_objects.mapping(state, "status")
     reported = _read_report(report)
@@ -337,14 +337,14 @@ def _vanished(
         heartbeat=read_time(status.get("lastHeartbeatTime")),
         servers=tuple((each.api_server_id, each.encoding_version) for each in entries),
         is_reported=bool(entries),
-        keys=keys_seen(KeysSaid(), persisted_keys(status)),
-        # Who still reports it cannot be seen just now, and will be back.
+        keys=keys_seen(ReportedKeys(), persisted_keys(status)),
+        # A resource that servers still report is only unavailable now.
         verdict=ResourceStatus.UNKNOWN if entries else ResourceStatus.GONE,
     )
 
 
 def _likely_kinds(plural: str) -> list[str]:
-    """`policies` are each a `Policy`, most likely; `boxes` a `Box` or a `Boxe`."""
+    """Derive kinds from a plural: `policies` is a `Policy`; `boxes` a `Box` or a `Boxe`."""
     found = [plural.removesuffix(end) + more for end, more in _PLURALS if plural.endswith(end)]
     return [each[:1].upper() + each[1:] for each in (*found, plural)]
 
@@ -354,13 +354,13 @@ def _hashes(status: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _namer(kind: str, api_versions: Iterable[str]) -> Callable[[str], Hash]:
-    """What turns hashes of a kind into the versions they stand for."""
+    """Return a function that maps hashes of a kind to versions."""
     known: dict[str, str] = {}
     for each in api_versions:
         try:
             known[storage_version_hash(GroupVersion.parse(each).with_kind(kind))] = each
         except MachineryError:
-            continue  # of a server that says strange things
+            continue  # a server reports an invalid version
     return lambda text: Hash(text, "" if text == UNKNOWN else known.get(text, ""))
 
 
@@ -372,7 +372,7 @@ def _read_report(report: Object | None) -> StorageVersion | None:
 
 
 def migrations_seen(found: Iterable[Object], states: Iterable[Object] = ()) -> list[MigrationRow]:
-    """Migrations of either API, in the order of the list, with what the StorageStates say."""
+    """Convert migrations of either API, in the order of the list, with the StorageStates."""
     by_name = {key_of(each).name: each for each in states}
     seen = [
         migration_seen(each, by_name.get(str(migration_objects.resource_of(each))))
@@ -392,7 +392,7 @@ def migrations_seen(found: Iterable[Object], states: Iterable[Object] = ()) -> l
 
 
 def _is_later(one: MigrationRow, other: MigrationRow) -> bool:
-    """Whether one ended after the other; times are of whole seconds."""
+    """Whether one ended after the other; times are in whole seconds."""
     if one.finished is None or other.finished is None or one.created is None:
         return False
     if one.finished != other.finished:

@@ -1,4 +1,4 @@
-"""What `restow status` shows of a cluster, as plain values.
+"""The values that `restow status` shows of a cluster.
 
 Not here: how they are read (`overview`, `overview_reader`), and how they are printed.
 """
@@ -21,14 +21,13 @@ from restow.migration.store_scan import StoreScan
 
 
 class ResourceStatus(StrEnum):
-    """How a resource stands."""
+    """The storage status of a resource."""
 
     OK = "ok"
-    """Every raw value is stored as it is written, in version and encryption key, and can be listed;
-    on clusters whose servers do
-    not scan the store: its StorageState says so."""
+    """Every raw value is in the current version and encryption key, and can be listed; on clusters
+    whose servers do not scan the store: the StorageState says so."""
     UNREADABLE = "unreadable"
-    """The server holds values that it cannot read."""
+    """The store holds values that the server cannot read."""
     MIGRATING = "migrating"
     TO_MIGRATE = "to migrate"
     """Objects are, or may be, stored in other versions or under other encryption keys, and no
@@ -36,11 +35,11 @@ class ResourceStatus(StrEnum):
     DISAGREEING = "disagreeing"
     """Servers write it in different versions, or with different encryption keys."""
     UNKNOWN = "unknown"
-    """Nobody keeps track of what is stored."""
+    """The persisted versions are not tracked."""
     LEFT_ALONE = "left alone"
-    """An aggregated server stores it, and does not say how, or does so no more."""
+    """An aggregated server stores it, and does not report how, or not any more."""
     GONE = "gone"
-    """It was stored once, and nobody serves it."""
+    """It has a StorageState, and no server serves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,39 +54,39 @@ class Hash:
 
     @property
     def words(self) -> str:
-        """For where a hash would say nothing to anybody, since nobody knows it."""
+        """The version; for places where a hash would not help, since it is not known."""
         return self.version or "(unknown version)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceSeen:
-    """One resource."""
+    """The storage status of one resource."""
 
     resource: str
     written: Hash
-    """In which version it is written now; empty if servers do not agree, or do not say."""
+    """The encoding version; empty if servers do not agree, or do not report it."""
     persisted: tuple[Hash, ...] = ()
     heartbeat: datetime | None = None
     servers: tuple[tuple[str, str], ...] = ()
-    """Each server that reports, and the version that it writes."""
+    """Each server that reports, and its encoding version."""
     is_reported: bool = False
-    """Whether servers say what they write."""
+    """Whether servers report their encoding versions."""
     components: tuple[str, ...] = ()
-    """Of the aggregated servers that write it, as far as their leases can be seen."""
+    """Components of the aggregated servers that write it, by their leases."""
     stores: tuple[str, ...] = ()
-    """The stores of their own in which aggregated servers keep it; empty: it is the cluster's."""
+    """The own stores of aggregated servers that keep it; empty: it is in the cluster's."""
     prefixes: tuple[str, ...] = ()
-    """Of the keys under which servers look for its objects; empty: they do not say."""
+    """The key prefixes at which servers store it; empty: they do not report them."""
     keys: KeysSeen | None = None
-    """With which encryption keys; None: nobody encrypts it."""
+    """The encryption keys; None: no server encrypts it."""
     verdict: ResourceStatus = ResourceStatus.UNKNOWN
     remark: str = ""
-    """Why the raw values make it worse than its StorageState says, and what to do."""
+    """Why the status is worse than the StorageState says, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationRow:
-    """A request."""
+    """A migration."""
 
     name: str
     api_version: str
@@ -116,9 +115,9 @@ class ServerSeen:
     host: str
     renewed: datetime | None
     is_live: bool
-    """By our clock, which need not be right."""
+    """By the local clock, which may be wrong."""
     component: str = IDENTITY_LABEL_VALUE
-    """What kind of server it is."""
+    """The component of the server, such as `kube-apiserver`."""
 
     @property
     def is_aggregated(self) -> bool:
@@ -127,7 +126,7 @@ class ServerSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderSeen:
-    """Who leads a controller."""
+    """The leader of a controller."""
 
     name: str
     namespace: str
@@ -138,10 +137,10 @@ class LeaderSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSeen:
-    """The raw values of the store."""
+    """The scan of the raw values of the store."""
 
     is_expected: bool = False
-    """Whether servers of this cluster scan them."""
+    """Whether servers of this cluster support scans."""
     scan: StoreScan | None = None
     namespaced: Mapping[GroupResource, bool] = field(default_factory=dict)
     """The scope of each resource."""
@@ -150,7 +149,7 @@ class StoredSeen:
 
 @dataclass(slots=True)
 class ClusterOverview:
-    """Everything."""
+    """All that `restow status` shows."""
 
     server: str
     moment: datetime
@@ -162,12 +161,12 @@ class ClusterOverview:
     unread: list[Unread] = field(default_factory=list)
     """Resources that could not be listed."""
     notes: list[str] = field(default_factory=list)
-    """What could not be seen, and what to do about it."""
+    """What could not be read, and what to do about it."""
 
 
 def agreement_of(resource: ResourceSeen) -> str:
-    """Who writes it how, in a few words: `3 agree`, or `2 apps/v1, 1 apps/v1beta1`; of aggregated
-    servers also who they are: `2 agree (aggregated-example-com)`."""
+    """Summarize the servers' versions: `3 agree`, or `2 apps/v1, 1 apps/v1beta1`; with the names of
+    aggregated components: `2 agree (aggregated-example-com)`."""
     if not resource.is_reported:
         return "–"
     remarks = [*resource.components, *(["own store"] if resource.stores else [])]

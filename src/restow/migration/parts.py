@@ -1,4 +1,4 @@
-"""Trigger and migrator as parts of a process, made of what a person has chosen.
+"""Creates trigger and migrator as parts of a process, from its options.
 
 Not here: what the parts do, and the process around them.
 """
@@ -22,14 +22,14 @@ from restow.migration.trigger.reconciler import CensusOf
 
 PART_NAMES: Final = (TRIGGER, MIGRATOR)
 SILENCE_SECONDS: Final = 60.0
-"""Of the migrator, which is asked all the time; of the trigger, beyond two polling periods."""
+"""Limit of inactivity: of the migrator; of the trigger in addition to two polling periods."""
 
 ConnectTo = Callable[[str], ApiClient]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartOptions:
-    """Which parts, and how they work."""
+    """The parts to run, and their options."""
 
     names: tuple[str, ...] = PART_NAMES
     trigger: TriggerOptions = field(default_factory=TriggerOptions)
@@ -46,7 +46,7 @@ def make_parts(
     metrics: ControllerMetrics,
     census: CensusOf | None = None,
 ) -> list[Part]:
-    """The parts that were asked for. The migrator's requests go over connections of their own."""
+    """Create the selected parts. The migrator sends its requests over its own connections."""
 
     def trigger(is_leader: Callable[[], bool]) -> Runs:
         return TriggerController(
@@ -89,6 +89,6 @@ def make_parts(
 
 
 def _problem_of_migrator(controller: Runs) -> str:
-    """Without requests it has nothing to do, and is well if it knows that."""
+    """The migrator is healthy once its caches are synced, even without migrations."""
     assert isinstance(controller, MigratorController)
-    return "" if controller.is_synced else "the requests could not be listed yet"
+    return "" if controller.is_synced else "the migrations could not be listed yet"

@@ -1,9 +1,9 @@
-"""A small page for probes and collectors: `/healthz`, `/readyz`, `/metrics`, over plain HTTP.
+"""A small HTTP server for probes and scrapers: `/healthz`, `/readyz`, `/metrics`, without TLS.
 
-It answers GET and HEAD for a few fixed paths, one request a connection, and nothing else: no
-bodies, no credentials, no input that is kept. So it listens on loopback unless told otherwise.
+It serves GET and HEAD of a few fixed paths, one request per connection, and nothing else: no
+bodies, no authentication, no stored input. So it listens on loopback by default.
 
-Not here: what is healthy, and what is measured.
+Not here: health and metrics themselves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """An answer."""
+    """An HTTP response."""
 
     status: int
     body: bytes
@@ -41,7 +41,7 @@ class ProbeAnswer:
 
 
 class ProbeServer:
-    """A listening page. Made by `start`."""
+    """A listening server. Created by `start`."""
 
     def __init__(self, pages: Mapping[str, Callable[[], ProbeAnswer]], runtime: Runtime) -> None:
         self._pages = pages
@@ -60,7 +60,7 @@ class ProbeServer:
         bind: str,
         port: int,
     ) -> ProbeServer:
-        """Listen; port 0 is any free one. Raises OSError if that is not possible."""
+        """Listen; port 0 selects a free one. Raises OSError if that fails."""
         made = cls(pages, runtime)
         made._server = await asyncio.start_server(made._connected, bind, port, limit=HEAD_BYTES_MAX)
         made.port = made._server.sockets[0].getsockname()[1]
@@ -86,27 +86,27 @@ class ProbeServer:
                 writer.write(_encode(page, has_body=method != "HEAD"))
                 await writer.drain()
         except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
-            writer.transport.abort()  # a peer that went away, dawdles, or sends no request
+            writer.transport.abort()  # the peer disconnected, is too slow, or sends no request
         finally:
             writer.close()
 
     def _answer(self, head: bytes) -> tuple[str, ProbeAnswer]:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            return "", ProbeAnswer(400, b"this is no HTTP request\n")
+            return "", ProbeAnswer(400, b"not an HTTP request\n")
         method = words[0].decode("latin-1")
         path = words[1].partition(b"?")[0].decode("latin-1")
         make = self._pages.get(path)
         if make is None:
             known = ", ".join(sorted(self._pages))
-            return method, ProbeAnswer(404, f"there is only {known}\n".encode())
+            return method, ProbeAnswer(404, f"not found; paths: {known}\n".encode())
         if method not in {"GET", "HEAD"}:
-            return method, ProbeAnswer(405, b"only GET and HEAD\n")
+            return method, ProbeAnswer(405, b"method not allowed; use GET or HEAD\n")
         try:
             return method, make()
-        except Exception:  # the edge of a task: a page that fails is told, not the process ended
+        except Exception:  # the edge of a task: a failing page must not end the process
             logger.exception("the page %s failed", path)
-            return method, ProbeAnswer(500, b"this page failed; the log says why\n")
+            return method, ProbeAnswer(500, b"internal error; see the log\n")
 
 
 def _encode(page: ProbeAnswer, *, has_body: bool) -> bytes:

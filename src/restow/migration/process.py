@@ -1,13 +1,13 @@
-"""A process of controllers: trigger, migrator, or both, from its checks at start to its last lease.
+"""A controller process: trigger, migrator, or both, from the checks at start to the shutdown.
 
-Start, in order: can the server be reached -> does it have what is needed -> may we do it -> listen
-for probes -> contend for the leases -> ready. Stop: not ready -> end what runs -> give up leases
+Start, in order: connect to the server -> check its APIs -> check permissions -> listen for probes
+-> acquire the leases -> ready. Stop: not ready -> stop the controllers -> release the leases
 -> write the last events -> close, all within two seconds.
 
-Leases, events and the trigger have connections of their own: a migration with many requests in
-flight must not keep a lease from being renewed.
+Leases, events and the trigger have their own connections: a migration with many requests in flight
+must not delay the renewal of a lease.
 
-Not here: how the cluster is found, signals, and what is printed (`restow.cli.controllers`).
+Not here: cluster configuration, signals, and output (`restow.cli.controllers`).
 """
 
 from __future__ import annotations
@@ -36,37 +36,38 @@ from restow.migration.trigger.observations import state_seen
 PORT_DEFAULT: Final = 2112
 STOP_SECONDS_MAX: Final = 2.0
 PARTS_SECONDS_MAX: Final = 1.2
-"""Of these: for controllers to end, and to give up their leases."""
+"""The share of the controllers: to stop, and to release their leases."""
 EVENTS_SECONDS_MAX: Final = 0.3
 PROBE_SECONDS: Final = 10.0
-"""How often the server is asked whether it still answers."""
-PULSE: Final = "connection"
+"""Interval of the requests that check the connection to the server."""
+CONNECTION: Final = "connection"
+"""The health part for the connection to the server."""
 
 logger = logging.getLogger(__name__)
 
 
 class NotPossible(Exception):
-    """The controllers cannot work on this server; the text says why, and what to do."""
+    """The controllers cannot run on this server; the text says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions:
-    """What whoever runs the process may choose."""
+    """Options of the process."""
 
     namespace: str = NAMESPACE_DEFAULT
-    """Where the leases are."""
+    """The namespace of the leases."""
     is_elected: bool = True
-    """Whether leases are used. Without, be sure that there is one such process."""
+    """Whether leader election is used. Without it, only one such process may run."""
     identity: str = "restow"
-    """Host and process, with which it contends for leases."""
+    """Holder identity of the leases: host and process."""
     is_identity_unique: bool = False
-    """Whether no other process has this identity. If not, it is completed by something unique."""
+    """Whether no other process has this identity. If not, a unique suffix is added."""
     reporter_id: str = ""
-    """The id of the reports that it writes into StorageStates; empty: it writes none."""
+    """The id of its reports in StorageStates; empty: it writes none."""
     host: str = ""
     bind: str = "127.0.0.1"
     port: int = PORT_DEFAULT
-    """0: any free one."""
+    """0 selects a free port."""
     timing: LeaderTiming = field(default_factory=LeaderTiming)
 
 
@@ -79,7 +80,7 @@ class ControllersProcess:
         options: ProcessOptions,
         make_parts: Callable[[EventRecorder, ControllerMetrics], list[Part]],
     ) -> None:
-        """The client is for leases, probes and events; those of the parts are their own."""
+        """The client is for leases, probes and events; the parts have their own clients."""
         self._client = client
         self._options = options
         self._runtime: Runtime = client.runtime
@@ -106,9 +107,9 @@ class ControllersProcess:
         return [each.part.name for each in self._parts]
 
     async def start(self) -> None:
-        """Check, listen, contend. Raises NotPossible, OSError for the port, and what the API says.
+        """Check, listen, start the parts. Raises NotPossible, OSError for the port, and API errors.
 
-        What was begun is undone by `stop`, also after an error.
+        `stop` undoes everything that was started, after an error too.
         """
         await self.check()
         probes = await ProbeServer.start(
@@ -125,28 +126,28 @@ class ControllersProcess:
         self._undo.push_async_callback(self._last_events)
         tasks = self._runtime.tasks("controllers")
         self._undo.push_async_callback(self._end_parts, tasks)
-        self.health.begin(PULSE, silence_seconds_max=6 * PROBE_SECONDS)
-        tasks.spawn("pulse", self._probe_server())
+        self.health.begin(CONNECTION, silence_seconds_max=6 * PROBE_SECONDS)
+        tasks.spawn("connection", self._probe_server())
         for led in self._parts:
             tasks.spawn(led.part.name, led.run())
         self._is_ready = True
 
     async def stop(self) -> None:
-        """End everything, in two seconds at most: what is left then runs out by itself."""
+        """Stop everything within two seconds; leases that were not released then expire."""
         self._is_ready = False
         try:
             async with self._runtime.clock.timeout(STOP_SECONDS_MAX):
                 await self._undo.aclose()
         except TimeoutError:
-            logger.warning("not everything has ended in time")
+            logger.warning("not all tasks have stopped in time")
 
     async def check(self) -> None:
-        """Raise NotPossible unless the server has what is needed, and lets this user do it."""
+        """Raise NotPossible unless the server has the needed APIs and this user has the rights."""
         await self._client.version()
         names = self.names
         missing = await missing_kinds(self._client)
         if MIGRATOR in names and TRIGGER not in names and await self._has_requests():
-            missing = []  # it works off what there is
+            missing = []  # the migrator can process the migrations that exist
         if missing:
             raise NotPossible(
                 f"{self._client.server} does not have {' and '.join(missing)}: run `restow"
@@ -165,11 +166,11 @@ class ControllersProcess:
         if needed:
             raise NotPossible(
                 "this user may not:\n  " + "\n  ".join(needed) + "\ndeploy/kubernetes/rbac.yaml"
-                " grants what the controllers need"
+                " grants all permissions that the controllers need"
             )
 
     async def _check_reporter(self) -> None:
-        """A reporter id belongs to one process: reports under it are another process'."""
+        """Check that no other process uses the reporter id: it belongs to one process."""
         wanted = self._options.reporter_id
         if not wanted:
             return
@@ -177,11 +178,11 @@ class ControllersProcess:
             if wanted in {each.reporter_id for each in state_seen(state).status.reports}:
                 raise NotPossible(
                     f"another process reports as {wanted} in the StorageState {key_of(state).name}:"
-                    " stop it, or give each process an identity of its own"
+                    " stop it, or give each process its own identity"
                 )
 
     async def _served(self) -> frozenset[str]:
-        """Resources and subresources, as rights name them."""
+        """The served resources and subresources, named as in rights."""
         found = (await self._client.discover()).resources
         names = {(each.name, each.group) for each in found}
         names.update(
@@ -218,23 +219,23 @@ class ControllersProcess:
         )
 
     async def _probe_server(self) -> None:
-        """Ask for something small again and again, so that a standby knows how it is too."""
+        """Read `/version` periodically, so that a standby has a health status too."""
         has_trouble = False
         while True:
             try:
                 await self._client.version()
             except (StatusError, ConnectionFailed) as error:
-                self.health.have_trouble(PULSE, str(error))
+                self.health.have_trouble(CONNECTION, str(error))
                 if not has_trouble:
                     logger.warning("%s", error)
                 has_trouble = True
             else:
-                self.health.succeed(PULSE)
+                self.health.succeed(CONNECTION)
                 if has_trouble:
-                    logger.info("%s answers again", self._client.server)
+                    logger.info("%s responds again", self._client.server)
                 has_trouble = False
             for led in self._parts:
-                led.ask()
+                led.check_health()
             await self._runtime.clock.sleep(PROBE_SECONDS)
 
     async def _end_parts(self, tasks: Tasks) -> None:
@@ -242,7 +243,7 @@ class ControllersProcess:
             async with self._runtime.clock.timeout(PARTS_SECONDS_MAX):
                 await tasks.close()
         except TimeoutError:
-            logger.warning("the server does not answer; leases run out by themselves")
+            logger.warning("the server does not respond; the leases will expire")
 
     async def _last_events(self) -> None:
         self.recorder.close()
@@ -250,9 +251,9 @@ class ControllersProcess:
             async with self._runtime.clock.timeout(EVENTS_SECONDS_MAX):
                 await self.recorder.settle()
         except TimeoutError:
-            logger.info("the last events were not written in time")
+            logger.info("the last events could not be written in time")
 
-    # The pages.
+    # The probe pages.
 
     def _healthz(self) -> ProbeAnswer:
         is_well, lines = self.health.report()

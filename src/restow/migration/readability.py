@@ -3,7 +3,7 @@
 A value that a server cannot decode makes each list of its resource fail with 500, whatever
 StorageStates say. Lists are metadata-only, and no page is kept.
 
-Not here: which version objects are stored in, and what is done about those that cannot be read.
+Not here: storage versions of the objects, and remedies for those that cannot be read.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Unread:
 
     resource: str
     is_damaged: bool
-    """The server holds values that it cannot read. False: it could not be asked, or not by us."""
+    """The store holds values that the server cannot decode. False: the list failed otherwise."""
     why: str
 
 
 async def find_unread(
     client: ApiClient, resources: Iterable[ApiResource], *, pages_max: int | None = None
 ) -> list[Unread]:
-    """List each of the resources that can be listed, all pages unless fewer are wanted.
+    """List all resources that support it, up to `pages_max` pages each; return the failures.
 
     A restow server fails the first page if any value of the resource cannot be read; other servers
     fail the page that has it.
@@ -71,7 +71,7 @@ async def _read(client: ApiClient, resource: ApiResource, pages_max: int | None)
                 if count == pages_max:
                     break
     except (NotFound, MethodNotAllowed):
-        return None  # it was removed meanwhile, or has no lists after all
+        return None  # removed concurrently, or without lists after all
     except (StatusError, ClientError) as error:
         is_damaged = (
             isinstance(error, StatusError)

@@ -1,7 +1,7 @@
-"""For what a request was made, as its annotations, there and back; and its name.
+"""The record of a migration in its annotations, and the name that follows from it.
 
-The name is made of the record, so that controllers who ask for the same at the same time make one
-request. Not here: what a record is compared with.
+The name is computed from the record, so that controllers that create the same migration at the same
+time create one object. Not here: comparing records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from restow.migration.migration_values import MigrationRecord
 
 _PREFIX: Final = "trigger.restow.dev/"
 CHANGE_ANNOTATION: Final = f"{_PREFIX}change"
-"""On the StorageState. (The servers' own prefix is closed to controllers.)"""
+"""On the StorageState. (Only servers may use the servers' own prefix.)"""
 
 _FIELDS: Final = {
     "target": f"{_PREFIX}target-hash",
@@ -34,7 +34,7 @@ def annotations_of(record: MigrationRecord) -> dict[str, str]:
 
 
 def record_of(annotations: Mapping[str, str]) -> MigrationRecord | None:
-    """None if any is missing: then it is not a request of ours."""
+    """Parse a record; None if a field is missing: then the trigger did not create the migration."""
     if any(annotation not in annotations for annotation in _FIELDS.values()):
         return None
     return MigrationRecord(

@@ -1,9 +1,9 @@
-"""APIs that another server serves: which, as the APIServices of a cluster say it.
+"""APIs of aggregated servers, from the APIServices of a cluster.
 
-Such a server keeps its objects where it likes. One that reports its StorageVersions is looked after
-like all others; one that does not is left alone, and a person is told so.
+An aggregated server stores its objects where it likes. Its resources are migrated if it reports
+StorageVersions; otherwise they are not migrated, and users are told so.
 
-Not here: reaching such a server.
+Not here: connections to such a server.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ API_SERVICES: Final = GroupVersionResource("apiregistration.k8s.io", "v1", "apis
 
 
 def remote_apis(services: Iterable[Object]) -> dict[GroupVersion, str]:
-    """The groups, in their versions, that other servers serve, and the names of their APIServices.
+    """Map the group versions of aggregated servers to the names of their APIServices.
 
-    One without a service is served by the server itself.
+    An APIService without a service is served by the server itself.
     """
     found: dict[GroupVersion, str] = {}
     for each in services:
@@ -33,8 +33,8 @@ def remote_apis(services: Iterable[Object]) -> dict[GroupVersion, str]:
 
 
 async def find_remote(client: ApiClient, place: GroupVersion) -> str:
-    """The name of the APIService by which another server serves a group in a version; empty if none
-    does, or if that may not be asked. Raises what else a read raises."""
+    """Return the name of the APIService of an aggregated group version; empty if there is none, or
+    if reading it is forbidden. Raises other errors of the read."""
     if not place.group:
         return ""
     try:
@@ -47,9 +47,9 @@ async def find_remote(client: ApiClient, place: GroupVersion) -> str:
 def left_alone_text(
     silent: Mapping[GroupVersion, str], once_told: Collection[str] = ()
 ) -> list[str]:
-    """What a person is told of remote APIs that report nothing: a sentence for each group.
+    """Describe remote APIs that report nothing: a sentence for each group.
 
-    `once_told` are the groups of which somebody has reported something before.
+    `once_told` are the groups that were reported before.
     """
     groups: dict[str, list[str]] = {}
     for place, name in silent.items():

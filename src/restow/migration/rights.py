@@ -1,9 +1,9 @@
-"""What the controllers may do on a cluster: each right, who needs it, and why.
+"""The permissions of the controllers: each right, which controller needs it, and why.
 
-One table for three readers: the check at start, which names a missing right; the manifests in
-`deploy/`, which grant these and no others; and the test that compares both with the calls made.
+One table with three uses: the check at start, which lists missing rights; the manifests in
+`deploy/`, which grant exactly these; and the test that compares both with the requests sent.
 
-Pure but for `missing_rights`, which asks the server about its own user.
+Pure except for `missing_rights`, which sends SelfSubjectAccessReviews.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REVIEWS: Final = GroupVersionResource("authorization.k8s.io", "v1", "selfsubject
 IN_FLIGHT_MAX: Final = 8
 ANY: Final = "*"
 OWN: Final = "own"
-"""Stands for the namespace of the controllers' leases."""
+"""Placeholder for the namespace of the leases."""
 
 Who = str
 """`trigger`, `migrator` or `both`; `install` is only for `--install`."""
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right:
-    """Some verbs on a resource."""
+    """Verbs on a resource."""
 
     group: str
     resource: str
@@ -47,11 +47,11 @@ class Right:
     who: Who
     why: str
     namespace: str = ""
-    """Where; empty is the whole cluster."""
+    """The namespace; empty for the whole cluster."""
     names: tuple[str, ...] = ()
-    """Which objects; none are all of them. What is to be created has no name yet."""
+    """Names of the objects; empty for all. A create cannot be restricted to names."""
     is_needed: bool = True
-    """Whether nothing works without it. What is not needed is only asked for where there is it."""
+    """Whether the controllers cannot run without it. Others are checked only if it is served."""
 
 
 RIGHTS: Final = (
@@ -60,49 +60,49 @@ RIGHTS: Final = (
         resource="storagestates",
         verbs=("get", "list", "watch", "create", "patch"),
         who="trigger",
-        why="keeps what each resource may be stored as; the patch is for its own annotation",
+        why="maintains StorageStates; the patch is for its own annotation",
     ),
     Right(
         group=MIGRATION,
         resource="storagestates/status",
         verbs=("update",),
         who="trigger",
-        why="the hashes and the heartbeat",
+        why="writes the hashes and the heartbeat",
     ),
     Right(
         group=MIGRATION,
         resource="storageversionmigrations",
         verbs=("get", "list", "watch"),
         who="both",
-        why="the requests",
+        why="reads migrations",
     ),
     Right(
         group=MIGRATION,
         resource="storageversionmigrations",
         verbs=("create", "delete"),
         who="trigger",
-        why="asks for migrations, and takes back those that are no longer right",
+        why="creates migrations, and deletes those that are obsolete",
     ),
     Right(
         group=MIGRATION,
         resource="storageversionmigrations",
         verbs=("patch",),
         who="migrator",
-        why="its position and its proof, in annotations and spec.continueToken",
+        why="writes position and proof, in annotations and spec.continueToken",
     ),
     Right(
         group=MIGRATION,
         resource="storageversionmigrations/status",
         verbs=("patch",),
         who="migrator",
-        why="conditions, progress, failed objects",
+        why="writes conditions, progress, failed objects",
     ),
     Right(
         group=MIGRATION,
         resource="storageversionmigrations/rewrite",
         verbs=("create",),
         who="migrator",
-        why="asks a restow server to rewrite a page by itself",
+        why="has a restow server rewrite a page",
         is_needed=False,
     ),
     Right(
@@ -110,7 +110,7 @@ RIGHTS: Final = (
         resource="storageversionmigrations",
         verbs=("get", "list", "watch"),
         who="both",
-        why="requests of Kubernetes' own API",
+        why="reads migrations of Kubernetes' own API",
         is_needed=False,
     ),
     Right(
@@ -118,7 +118,7 @@ RIGHTS: Final = (
         resource="storageversionmigrations",
         verbs=("create", "delete"),
         who="trigger",
-        why="the same where only that API is served",
+        why="creates and deletes migrations where only that API is served",
         is_needed=False,
     ),
     Right(
@@ -126,7 +126,7 @@ RIGHTS: Final = (
         resource="storageversionmigrations",
         verbs=("patch",),
         who="migrator",
-        why="its position and its proof, in annotations",
+        why="writes position and proof, in annotations",
         is_needed=False,
     ),
     Right(
@@ -134,7 +134,7 @@ RIGHTS: Final = (
         resource="storageversionmigrations/status",
         verbs=("patch",),
         who="migrator",
-        why="conditions",
+        why="writes conditions",
         is_needed=False,
     ),
     Right(
@@ -142,7 +142,7 @@ RIGHTS: Final = (
         resource="storageversionmigrations/rewrite",
         verbs=("create",),
         who="migrator",
-        why="asks a restow server to rewrite a page by itself",
+        why="has a restow server rewrite a page",
         is_needed=False,
     ),
     Right(
@@ -150,7 +150,7 @@ RIGHTS: Final = (
         resource="storageversions",
         verbs=("get", "list", "watch"),
         who="both",
-        why="whether servers agree on what they write",
+        why="reads whether servers agree on a version",
         is_needed=False,
     ),
     Right(
@@ -158,7 +158,7 @@ RIGHTS: Final = (
         resource="customresourcedefinitions",
         verbs=("get",),
         who="both",
-        why="which versions of a custom resource are stored",
+        why="reads the storedVersions of CRDs",
         is_needed=False,
     ),
     Right(
@@ -166,7 +166,7 @@ RIGHTS: Final = (
         resource="customresourcedefinitions/status",
         verbs=("update",),
         who="migrator",
-        why="takes versions out of status.storedVersions once none is stored in them",
+        why="removes versions from status.storedVersions after migrations",
         is_needed=False,
     ),
     Right(
@@ -174,7 +174,7 @@ RIGHTS: Final = (
         resource=API_SERVICES.resource,
         verbs=("get",),
         who="migrator",
-        why="leaves alone what another server stores, if that does not say how",
+        why="skips resources of aggregated servers without storage versions",
         is_needed=False,
     ),
     Right(
@@ -182,7 +182,7 @@ RIGHTS: Final = (
         resource=ANY,
         verbs=("get", "list", "patch", "update"),
         who="migrator",
-        why="reads the metadata of what is migrated, and writes it again as it is",
+        why="lists objects to migrate, and rewrites them unchanged",
         is_needed=False,  # an operator may grant it for some resources only
     ),
     Right(
@@ -191,7 +191,7 @@ RIGHTS: Final = (
         verbs=("list",),
         who="trigger",
         namespace="default",
-        why="the address of each server, where servers do not report what they write",
+        why="reads server addresses where storage versions are not reported",
         is_needed=False,
     ),
     Right(
@@ -201,7 +201,7 @@ RIGHTS: Final = (
         who="trigger",
         namespace="default",
         names=("kubernetes",),
-        why="the same on older servers",
+        why="reads server addresses on older servers",
         is_needed=False,
     ),
     Right(
@@ -210,7 +210,7 @@ RIGHTS: Final = (
         verbs=("create",),
         who="both",
         namespace=OWN,
-        why="of several replicas one works",
+        why="leader election",
     ),
     Right(
         group=COORDINATION,
@@ -219,7 +219,7 @@ RIGHTS: Final = (
         who="trigger",
         namespace=OWN,
         names=(TRIGGER_LEASE,),
-        why="of several replicas one works",
+        why="leader election",
     ),
     Right(
         group=COORDINATION,
@@ -228,7 +228,7 @@ RIGHTS: Final = (
         who="migrator",
         namespace=OWN,
         names=(MIGRATOR_LEASE,),
-        why="of several replicas one works",
+        why="leader election",
     ),
     Right(
         group="",
@@ -236,7 +236,7 @@ RIGHTS: Final = (
         verbs=("create", "patch"),
         who="both",
         namespace="default",
-        why="tells people what was begun, ended and refused",
+        why="writes Events on starts, results and failures",
         is_needed=False,
     ),
     Right(
@@ -244,13 +244,13 @@ RIGHTS: Final = (
         resource="customresourcedefinitions",
         verbs=("get", "create", "update"),
         who="install",
-        why="puts the kinds of migration.k8s.io there",
+        why="installs the CRDs of migration.k8s.io",
     ),
 )
 
 
 def rights_of(parts: Iterable[str], *, is_elected: bool) -> list[Right]:
-    """The rights that these controllers need."""
+    """Return the rights that these controllers need."""
     wanted = {*parts, "both"}
     return [
         each for each in RIGHTS if each.who in wanted and (is_elected or each.group != COORDINATION)
@@ -258,20 +258,20 @@ def rights_of(parts: Iterable[str], *, is_elected: bool) -> list[Right]:
 
 
 class Missing(NamedTuple):
-    """A right that this user does not have, or some verbs of it."""
+    """A right that this user lacks, or some verbs of it."""
 
     text: str
-    """Verbs, resource, place, and what it is for."""
+    """Verbs, resource, namespace, and the reason."""
     is_needed: bool
 
 
 async def missing_rights(
     client: ApiClient, rights: Iterable[Right], *, namespace: str, served: frozenset[str]
 ) -> list[Missing]:
-    """Which of the rights this user does not have. Asks the server, which may answer wrong.
+    """Return the rights that this user lacks, by SelfSubjectAccessReviews.
 
     `served` are the resources that the server has, as `storagestates/status.migration.k8s.io`. A
-    server that cannot answer is taken at its best.
+    review that fails counts as allowed.
     """
     places = asyncio.Semaphore(IN_FLIGHT_MAX)
 
@@ -314,7 +314,7 @@ async def _is_allowed(client: ApiClient, right: Right, verb: str, *, namespace: 
         try:
             answer = await client.create(REVIEWS, body)
         except (StatusError, ConnectionFailed) as error:
-            logger.info("whether %s %s is allowed cannot be asked: %s", verb, resource, error)
+            logger.info("cannot check whether %s %s is allowed: %s", verb, resource, error)
             return True
         status = answer.get("status")
         if not (isinstance(status, dict) and status.get("allowed") is True):
@@ -333,7 +333,7 @@ def _name(right: Right) -> str:
 def _words(right: Right, verbs: Iterable[str], *, namespace: str) -> str:
     name = _name(right)
     if right.group == ANY:
-        name = "all resources (some are enough, if only those are to be migrated)"
+        name = "all resources (or only those to migrate)"
     if right.names:
         name += f" {', '.join(right.names)}"
     place = f" in namespace {where}" if (where := _place(right, namespace)) else ""

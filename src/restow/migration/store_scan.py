@@ -1,7 +1,7 @@
-"""The scan of a cluster's raw values, as a client gets it: all pages, added up.
+"""The client's side of a StorageScan: requests all pages and adds them up.
 
-Restow servers answer StorageScan; stock Kubernetes does not, and there a census of etcd or of a
-snapshot gives the same rows. Not here: what follows from them (`preflight`, `overview`).
+Restow servers serve StorageScan; stock Kubernetes does not, and there a census of etcd or of a
+snapshot returns the same rows. Not here: the conclusions (`preflight`, `overview`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from restow.apis.storage_scan import (
 from restow.client import ApiClient
 
 ATTEMPTS_MAX: Final = 3
-"""Scans begun, when the revision of one is compacted before it ends."""
+"""Limit of the scans, if the revision of one is compacted before it ends."""
 PAGES_MAX: Final = 100_000
 
 OnProgress = Callable[[int, int | None], None]
-"""Told how many values were scanned, and of how many; None: not known."""
+"""Called with the number of values scanned, and the total; None: not known."""
 
 
 class ScanFailed(Exception):
@@ -44,11 +44,11 @@ class ScanFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreScan:
-    """What is stored, at one revision."""
+    """The counts of raw values, at one revision."""
 
     revision: int
     source: str = ""
-    """Where the values were read, if not by a server: the address of a store or a snapshot."""
+    """The address of the store or snapshot, if no server did the scan."""
     rows: tuple[StoredCount, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
     servers: tuple[ScannedServer, ...] = ()
@@ -65,12 +65,12 @@ class StoreScan:
 
 
 def resource_of(row: StoredCount) -> GroupResource | None:
-    """The resource that the prefix of a row stands for; None if it cannot be named."""
+    """The resource of the prefix of a row; None if the prefix is of none."""
     return GroupResource(row.group, row.resource) if row.resource else None
 
 
 def version_hash(row: StoredCount) -> str:
-    """The storage version hash of the values of a row; empty if they say no version."""
+    """The storage version hash of the values of a row; empty if they have no valid version."""
     try:
         return storage_version_hash(GroupVersionKind.of(row.api_version, row.kind))
     except InvalidName:
@@ -93,11 +93,11 @@ async def scan_store(
             ) from error
         except StatusError as error:
             raise ScanFailed(
-                f"storagescans.storage.restow.dev: {error}; ask as a user who may create it, such"
-                " as a cluster administrator, and when the store answers"
+                f"storagescans.storage.restow.dev: {error}; run it as a user who may create it,"
+                " such as a cluster administrator, when the store is available"
             ) from error
     raise ScanFailed(
-        f"the revision of the scan was compacted {ATTEMPTS_MAX} times before it ended: ask again"
+        f"the revision of the scan was compacted {ATTEMPTS_MAX} times before it ended: try again"
     )
 
 

@@ -1,4 +1,4 @@
-"""Moments as objects of the API have them.
+"""Timestamps as API objects have them.
 
 Not here: a clock.
 """
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 
 def read_time(value: object) -> datetime | None:
-    """A moment; None for what is none, or might be in any zone."""
+    """Parse a timestamp; None if it is invalid or has no time zone."""
     if not isinstance(value, str):
         return None
     try:
@@ -20,5 +20,5 @@ def read_time(value: object) -> datetime | None:
 
 
 def time_text(moment: datetime) -> str:
-    """As it is written: in whole seconds, cut and never rounded up."""
+    """Format a timestamp: in whole seconds, truncated and never rounded up."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -59,7 +59,7 @@ STATE = "/registry/migration.k8s.io/storagestates/widgets.example.com"
 GROUPS = {"example.com", "migration.k8s.io", "storagemigration.k8s.io"}
 PLENTY = MigratorOptions(
     engine=QUICK,
-    again_backoff=Backoff(initial_seconds=0.01, factor=1.5, max_seconds=0.1, jitter=0.5),
+    migration_retry_backoff=Backoff(initial_seconds=0.01, factor=1.5, max_seconds=0.1, jitter=0.5),
 )
 
 

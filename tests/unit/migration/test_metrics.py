@@ -84,7 +84,7 @@ def test_our_own() -> None:
     metrics.decided("pods", "CreateMigration")
     metrics.failed("pods")
     metrics.states(agreed=5, split=1)
-    metrics.collects_first("trigger", is_leading=True)
+    metrics.set_leading("trigger", is_leading=True)
     metrics.restarted("migrator")
     metrics.event_dropped()
     metrics.health(lambda: {"trigger": True, "connection": False})

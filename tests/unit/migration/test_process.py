@@ -171,14 +171,14 @@ async def test_a_controller_that_always_fails_is_not_healthy() -> None:
 async def test_a_controller_is_asked_how_it_is() -> None:
     """What a running controller cannot do counts like a failure, until it can."""
     api, clock = FakeApi(), SimulatedClock()
-    problems = ["the requests could not be listed yet"]
+    problems = ["the migrations could not be listed yet"]
     one = Candidate(api, clock, "one", problem_of=lambda _: problems[0])
-    one.led.ask()
+    one.led.check_health()
     await clock.advance(TROUBLE_SECONDS_MAX + 1)
-    one.led.ask()
+    one.led.check_health()
     assert "could not be listed" in one.health.problem("trigger")
     problems[0] = ""
-    one.led.ask()
+    one.led.check_health()
     assert one.health.problem("trigger") == ""
     await one.tasks.close()
 
@@ -197,7 +197,7 @@ async def test_health_is_about_the_last_success() -> None:
     health.succeed("a")
     assert health.report() == (True, "[+]a ok\n")
     await clock.advance(301)
-    assert health.problem("a") == "nothing was heard of it for 301 s"
+    assert health.problem("a") == "no activity for 301 s"
     health.end("a")
     health.succeed("a")
     health.have_trouble("a")
@@ -233,7 +233,7 @@ async def test_probes_answer_what_they_know_and_refuse_the_rest() -> None:
     )
     try:
         assert await get(probes.port, "/healthz?verbose") == (200, "fine\n")
-        assert await get(probes.port, "/secrets") == (404, "there is only /broken, /healthz\n")
+        assert await get(probes.port, "/secrets") == (404, "not found; paths: /broken, /healthz\n")
         assert (await get(probes.port, "/broken"))[0] == 500
         head = await ask(probes.port, b"HEAD /healthz HTTP/1.0\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 OK\r\n")

@@ -1,8 +1,8 @@
-"""Rewriting what is stored in another version than the agreed one: the migrator.
+"""The migrator: rewrites all objects that are not stored in the agreed version.
 
-It works off migration requests, page by page: by the server's own rewrite where there is one,
-otherwise by small conditional patches. It proves what it claims, and stops when the servers do not
-agree any more.
+It processes migrations page by page: with the server's own rewrite where there is one, otherwise
+with small conditional patches. It verifies the result with a second pass, and aborts when the
+servers' agreement changes.
 
-Not here: when to migrate, and what follows from it for the persisted hashes (the trigger's).
+Not here: when to migrate, and updates of the persisted hashes (both are the trigger's).
 """

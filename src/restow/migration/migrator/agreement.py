@@ -1,18 +1,18 @@
-"""What a migration is begun for, and whether it is still so: the agreement of the servers.
+"""The servers' agreement that a migration is for, and whether it still holds.
 
-    StorageVersion with an epoch      restow: the same uid and epoch say that nothing has moved
+    StorageVersion with an epoch      restow: the same uid and epoch mean that nothing has changed
     StorageVersion without one        Kubernetes with that API: a watch without a gap, in which
                                       every state has the target as its common version
-    discovery                         any other: the hash that it shows, looked at again and again
+    discovery                         all others: its storage version hash, polled
 
-What servers agree on is a version and an encryption key. A resource of an aggregated API that tells
-neither is left alone.
+An agreement is on a version and on an encryption key. A resource of an aggregated API that reports
+neither is not migrated.
 
-`follow` runs beside the migration and raises `Lost` as soon as it is over. `confirm` asks once
-more, by a fresh read, before anything is concluded. Where servers keep an epoch a watch may break:
-what happened meanwhile, the epoch tells. Elsewhere what was not seen counts as a change.
+`follow` runs during the migration and raises `AgreementLost` as soon as the agreement changes.
+`confirm` checks once more with a fresh read before the migration completes. With an epoch a watch
+may break: the epoch shows any change during the gap. Without one every gap counts as a change.
 
-Not here: what follows when it is lost (`engine`).
+Not here: the consequences of a change (`engine`).
 """
 
 from __future__ import annotations
@@ -40,60 +40,60 @@ from restow.client import (
     key_of,
     version_of,
 )
-from restow.migration.encryption_keys import keys_said
+from restow.migration.encryption_keys import reported_keys
 from restow.migration.migration_values import MigrationRecord
 from restow.migration.migrator.options import EngineOptions
-from restow.migration.migrator.passes import Lost
+from restow.migration.migrator.passes import AgreementLost
 from restow.migration.remote_apis import find_remote
 from restow.migration.trigger.readings import reading_of
 from restow.migration.trigger.values import StorageVersionReading
 
 BY_REPORTS: Final = "second pass"
 BY_SERVER: Final = "first pass, verified by the server"
-"""It found nothing to rewrite, and the server that did its last page has recorded that."""
+"""The pass rewrote nothing, and the server that did its last page has recorded that."""
 BY_DISCOVERY: Final = "discovery"
 BY_LOOSE: Final = "second pass, not proven"
-"""Servers may go on writing as before for a while: only a census can prove anything."""
+"""Servers may write in the old version for a while: only a census can verify the migration."""
 READS_MAX: Final = 10
-"""How often in a row the agreement may be unreadable while it is followed."""
-# Where the epoch tells what was missed, a watch that fails is better known of at once.
+"""Limit of consecutive failed reads of the agreement."""
+# With an epoch, a failed watch is reported at once, and the agreement is read again.
 _AT_ONCE: Final = WatchPolicy(failures_max=0)
 
 logger = logging.getLogger(__name__)
 
 
 class NotAgreed(Exception):
-    """The servers do not write one version now: nothing can be begun."""
+    """The servers do not agree on a version now: a migration cannot start."""
 
 
 class LeftAlone(Exception):
-    """Another server stores the resource, and does not tell how: nothing is begun, now or later."""
+    """An aggregated server stores the resource and does not report how: it is never migrated."""
 
 
 class AgreementCheck(Protocol):
-    """What a migration is begun for."""
+    """The agreement that a migration is for."""
 
     target: str
-    """The hash of what all servers write; empty where none is shown."""
+    """The hash of the version that all servers write; empty if none is reported."""
     target_version: str
     """The apiVersion behind the hash; empty where only the hash is known."""
     target_key: str
-    """The encryption key that all servers write with; empty: none, as far as is told."""
+    """The encryption key with which all servers write; empty: none is reported."""
     epoch: int | None
     by: str
-    """How it is known: goes into the proof."""
+    """The kind of evidence, as it is written to the proof."""
 
     @property
     def mark(self) -> str:
-        """Stands for the agreement in positions and proofs; empty where nothing can."""
+        """Identifies the agreement in positions and proofs; empty if nothing can."""
         ...
 
     async def follow(self) -> None:
-        """Runs until it is cancelled. Raises `Lost`."""
+        """Watch the agreement until cancelled. Raises `AgreementLost`."""
         ...
 
     async def confirm(self) -> None:
-        """Raises `Lost`, or what a read raises."""
+        """Check the agreement with a read. Raises `AgreementLost`, or an error of the read."""
         ...
 
 
@@ -104,9 +104,9 @@ async def begin(
     record: MigrationRecord | None,
     options: EngineOptions,
 ) -> AgreementCheck:
-    """What the servers agree on now.
+    """Read the servers' current agreement.
 
-    Raises `NotAgreed`, `LeftAlone`; `Lost` if a request was made for something else.
+    Raises `NotAgreed`, `LeftAlone`; `AgreementLost` if the migration is for another agreement.
     """
     found = await _find_report(client, resource)
     agreed: AgreementCheck
@@ -116,12 +116,12 @@ async def begin(
     else:
         await _check_remote(client, resource)
         agreed = Shown(client, resource, options=options)
-        # A request that was made by a StorageVersion is not worked off without one.
+        # A migration that was created from a StorageVersion cannot run without one.
         is_moved = record is not None and bool(record.storage_version)
     if record is not None and (is_moved or record.target != agreed.target):
-        raise Lost(
-            f"the request was made for another state of {resource.group_resource}: the servers'"
-            " agreement has changed since"
+        raise AgreementLost(
+            f"the migration was created for another state of {resource.group_resource}: the"
+            " servers' agreement has changed since"
         )
     if found is not None and not agreed.target:
         raise NotAgreed(
@@ -136,15 +136,15 @@ def _matter(found: _Report) -> str:
 
 
 async def _check_remote(client: ApiClient, resource: ApiResource) -> None:
-    """An aggregated server that reports nothing and shows no hash: nobody could tell what a rewrite
-    does, or whether it was needed."""
+    """Raise `LeftAlone` for an aggregated server that reports nothing and shows no hash: the result
+    of a rewrite could not be verified, nor whether it was needed."""
     if resource.storage_version_hash:
         return
     service = await find_remote(client, resource.resource.group_version)
     if service:
         raise LeftAlone(
             f"{resource.group_resource} is served by APIService {service}, which reports no storage"
-            " versions: it is left alone"
+            " versions: it is not migrated"
         )
 
 
@@ -160,8 +160,8 @@ def _is_moved(record: MigrationRecord, seen: StorageVersionReading) -> bool:
 async def _find_report(client: ApiClient, resource: ApiResource) -> _Report | None:
     """The StorageVersion of a resource; None where servers do not report it.
 
-    Resources that share a store have one together, under the name of one of them: it is found by
-    the hash that discovery shows for the other.
+    Resources that share a store have one StorageVersion, under the name of one of them: it is
+    found by the hash that discovery shows for the other.
     """
     kind, shown = resource.kind, resource.storage_version_hash
     try:
@@ -180,11 +180,11 @@ async def _find_report(client: ApiClient, resource: ApiResource) -> _Report | No
 
 
 async def _read(client: ApiClient, name: str, kind: str) -> _Report | None:
-    """By a list: its version is of now, so that a watch can go on from it. That of an object which
-    has not changed for days is forgotten."""
+    """Read one StorageVersion with a list, whose resource version is current, so that a watch can
+    start from it. That of an object that has not changed for days may be compacted."""
     page = await client.list_page(STORAGE_VERSIONS, options=_only(name))
     for each in page.items:
-        if key_of(each).name == name:  # a server may not know the selector
+        if key_of(each).name == name:  # a server may ignore the selector
             return _Report.read(each, kind, page.resource_version)
     return None
 
@@ -195,7 +195,7 @@ def _only(name: str) -> ListOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """A StorageVersion, as far as a migration goes by it."""
+    """The parts of a StorageVersion that a migration uses."""
 
     name: str
     version: str
@@ -208,22 +208,22 @@ class _Report:
 
     @classmethod
     def read(cls, value: Object, kind: str, version_read: str) -> _Report:
-        """Raises `Lost` for what is no StorageVersion."""
+        """Raises `AgreementLost` if the object is no valid StorageVersion."""
         try:
             found = msgspec.convert(value, StorageVersion)
         except msgspec.ValidationError as error:
-            raise Lost(f"a StorageVersion makes no sense: {error}") from error
+            raise AgreementLost(f"a StorageVersion is not valid: {error}") from error
         return cls(
             str(found.metadata.get("name") or ""),
             found.status.common_encoding_version or "",
             reading_of(found, kind=kind, follows=False),
-            not keys_said(found).agreed,
+            not reported_keys(found).agreed,
             version_read,
         )
 
 
 class Reported:
-    """Agreement as the StorageVersion of a resource tells it."""
+    """The agreement that the StorageVersion of a resource reports."""
 
     def __init__(
         self, client: ApiClient, resource: ApiResource, found: _Report, *, options: EngineOptions
@@ -235,7 +235,7 @@ class Reported:
         epoch = found.reading.epoch
         self.epoch = int(epoch) if epoch.isdecimal() else None
         self.seen = found.reading
-        """The last state, of which, and of all before it, it is known that they agree."""
+        """The last state up to which the agreement is known to hold without interruption."""
         self._begun = found.reading
         self._name = found.name
         self._kind = resource.kind
@@ -263,13 +263,13 @@ class Reported:
                         self._see(event.type, event.object)
             except (StatusError, ConnectionFailed) as error:
                 if not self._begun.epoch:
-                    raise Lost(f"the watch on {self._name} has a gap: {error}") from error
-                logger.info("the watch on %s is begun anew: %s", self._name, error)
+                    raise AgreementLost(f"the watch on {self._name} has a gap: {error}") from error
+                logger.info("the watch on %s is opened again: %s", self._name, error)
             await self._read_again(failures)
             failures += 1
 
     async def _read_again(self, failures: int) -> None:
-        """After a gap: the epoch tells whether anything happened in it."""
+        """Read the state after a gap of the watch: the epoch shows whether anything changed."""
         runtime, backoff = self._client.runtime, self._options.retry_backoff
         for more in range(READS_MAX):
             delay_seconds = backoff.delay_seconds(failures + more, runtime.randomness)
@@ -279,33 +279,33 @@ class Reported:
                 return
             except (StatusError, ConnectionFailed) as error:
                 logger.info("%s cannot be read: %s", self._name, error)
-        raise Lost(f"nobody can tell whether {self._name} has changed")
+        raise AgreementLost(f"whether {self._name} has changed is not known: it could not be read")
 
     async def confirm(self) -> None:
         found = await self._read()
         self._check(found)
         if self._begun.epoch:
             return
-        # All states up to this one must have been seen: what the watch has not shown may be many.
+        # All states up to this one must have been seen: several may not have arrived yet.
         try:
             async with self._client.runtime.clock.timeout(self._options.confirm_seconds_max):
                 while self.seen.resource_version != found.reading.resource_version:
                     self._moved.clear()
                     await self._moved.wait()
         except TimeoutError:
-            raise Lost(f"not every change of {self._name} has been seen") from None
+            raise AgreementLost(f"the watch on {self._name} lags behind its last change") from None
 
     async def _read(self) -> _Report:
         found = await _read(self._client, self._name, self._kind)
         if found is None:
-            raise Lost(f"{self._name} was deleted")
+            raise AgreementLost(f"{self._name} was deleted")
         return found
 
     def _see(self, kind: EventType, value: Object) -> None:
         if kind is EventType.BOOKMARK or key_of(value).name != self._name:
             return
         if kind is EventType.DELETED:
-            raise Lost(f"{self._name} was deleted")
+            raise AgreementLost(f"{self._name} was deleted")
         self._take(_Report.read(value, self._kind, version_of(value)))
 
     def _take(self, report: _Report) -> None:
@@ -316,17 +316,17 @@ class Reported:
     def _check(self, report: _Report) -> None:
         now, begun = report.reading, self._begun
         if not now.common:
-            raise Lost(f"the servers do not agree on {_matter(report)} of {self._name} any more")
+            raise AgreementLost(f"the servers no longer agree on {_matter(report)} of {self._name}")
         if now.common != begun.common or report.version != self.target_version:
-            raise Lost(f"the servers write {self._name} in {report.version} now")
+            raise AgreementLost(f"the servers now write {self._name} in {report.version}")
         if now.key != begun.key:
-            raise Lost(f"the servers write {self._name} with the key {now.key} now")
+            raise AgreementLost(f"the servers now write {self._name} with the key {now.key}")
         if (now.uid, now.epoch) != (begun.uid, begun.epoch):
-            raise Lost(f"the agreement on {self._name} was interrupted")
+            raise AgreementLost(f"the agreement on {self._name} was interrupted")
 
 
 class Shown:
-    """Agreement as far as discovery tells: what one server, or any behind a balancer, shows."""
+    """The agreement as discovery shows it, from one server or any behind a load balancer."""
 
     by: str = BY_DISCOVERY
     mark: str = ""
@@ -346,7 +346,7 @@ class Shown:
             try:
                 await self.confirm()
             except (StatusError, ConnectionFailed) as error:
-                # Nobody can tell now; before anything is concluded, it is asked again.
+                # The agreement is unknown now; `confirm` reads it again before completion.
                 logger.info("discovery of %s cannot be read: %s", self._resource.resource, error)
 
     async def confirm(self) -> None:
@@ -354,4 +354,4 @@ class Shown:
         listed = await self._client.resources(wanted.resource.group_version)
         shown = {each.storage_version_hash for each in listed if each.name == wanted.name}
         if shown != {self.target}:
-            raise Lost(f"servers do not show {self.target} for {wanted.group_resource} any more")
+            raise AgreementLost(f"servers no longer show {self.target} for {wanted.group_resource}")

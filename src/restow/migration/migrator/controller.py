@@ -1,13 +1,13 @@
-"""The migrator: works off the migration requests of a server, of whichever API it has.
+"""The migrator: processes the migrations of a server, of whichever API it has.
 
-    informers        one for each API of requests that is served
-    open requests    of each resource the oldest, several resources side by side
-    engine           does one; its outcome says whether to look again
+    informers          one for each migration API that is served
+    open migrations    the oldest of each resource, several resources concurrently
+    engine             runs one; its outcome says whether to retry
 
-It looks at what there is, never at what has happened, and keeps nothing but what it is doing: what
-is done is in the requests. It deletes nothing.
+It is level-triggered and keeps only the state of running migrations: results are in the objects. It
+deletes nothing.
 
-Not here: how a migration is done (`engine`), who may run (leader election is the caller's).
+Not here: how a migration runs (`engine`), leader election (the caller's).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from restow.client import (
 from restow.migration.event_sinks import EventSink, MigratorMetrics
 from restow.migration.migration_objects import (
     REQUESTS,
-    is_going,
+    is_being_deleted,
     is_proven,
     marks_of,
     phase_of,
@@ -59,24 +59,24 @@ FAILED: Final = "MigrationFailed"
 
 VERBS_OF_PATCHES: Final = frozenset({"list", "patch"})
 REMEMBERED_MAX: Final = 10_000
-"""Requests about which something is remembered: when they were first seen, when to look again."""
+"""Limit of the migrations with retry state: when they were first seen, when to retry."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Memory:
-    """What is remembered of a request that is not finished."""
+    """Retry state of a migration that is not finished."""
 
     first_seen_seconds: float
     not_before_seconds: float = 0.0
     tries: int = 0
-    """In a row, without a page done."""
+    """Consecutive tries without a processed page."""
 
 
 @dataclass(slots=True)
 class _Running:
-    """A request that is worked on."""
+    """A migration that runs."""
 
     resource: GroupResource
     is_paused: bool = False
@@ -84,7 +84,7 @@ class _Running:
 
 @dataclass(slots=True)
 class _Api:
-    """One API of requests, and what it holds."""
+    """One migration API and its informer."""
 
     resource: ApiResource
     informer: Informer
@@ -92,7 +92,7 @@ class _Api:
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A request to be worked off."""
+    """A migration to process."""
 
     request: Object
     api: ApiResource
@@ -107,12 +107,12 @@ class _Open:
 
     @property
     def age(self) -> tuple[str, str]:
-        """Sorts the oldest first."""
+        """Sort key: the oldest first."""
         return str(metadata_of(self.request).get("creationTimestamp")), ref_of(self.request).name
 
 
 class MigratorController:
-    """Works off requests until it is cancelled."""
+    """Processes migrations until it is cancelled."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class MigratorController:
         self._look = asyncio.Event()
 
     async def run(self) -> NoReturn:
-        """Look at the requests whenever something has changed, and see to it that they are done."""
+        """Start open migrations whenever something has changed, until cancelled."""
         failed: list[BaseException] = []
 
         def on_failure(failure: TaskFailure) -> None:
@@ -148,7 +148,7 @@ class MigratorController:
             while True:
                 self._look.clear()
                 if failed:
-                    # Without an informer requests would be overlooked: whoever runs it begins anew.
+                    # Without an informer migrations would be missed: the caller restarts this.
                     raise failed[0]
                 for each in self._next():
                     self._running[each.uid] = _Running(each.resource)
@@ -157,16 +157,16 @@ class MigratorController:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all requests are known."""
+        """Whether the caches of all migration APIs are synced."""
         return bool(self._apis) and all(each.informer.is_synced for each in self._apis)
 
     async def _find_apis(self, spawn: Callable[[str, Coroutine[Any, Any, None]], object]) -> None:
-        """Begin to follow the APIs of requests that the server has, now or later."""
+        """Start informers for the migration APIs that the server has, now or later."""
         while True:
             try:
                 found = await find_request_apis(self._client)
             except (StatusError, ConnectionFailed) as error:
-                logger.info("the APIs of requests cannot be read: %s", error)
+                logger.info("the migration APIs cannot be read: %s", error)
                 found = []
             known = {each.resource.group for each in self._apis}
             for resource in found:
@@ -178,7 +178,7 @@ class MigratorController:
             await self._clock.sleep(self._options.discovery_seconds)
 
     async def _wait(self) -> None:
-        """Until something has changed, or it is time to look at a request again."""
+        """Wait until something has changed, or until the next retry is due."""
         now = self._clock.monotonic()
         due = [each.not_before_seconds for each in self._memories.values()]
         later = [moment - now for moment in due if moment > now]
@@ -188,10 +188,10 @@ class MigratorController:
         except TimeoutError:
             pass
 
-    # What is next.
+    # Scheduling.
 
     def _next(self) -> list[_Open]:
-        """The requests to begin now."""
+        """Return the migrations to start now."""
         known = self._open()
         self._forget(each.uid for each in known)
         now = self._clock.monotonic()
@@ -216,13 +216,13 @@ class MigratorController:
         ]
 
     def _forget(self, uids: Iterable[str]) -> None:
-        """Remember only requests that are there, and not without bound."""
+        """Drop the retry state of finished migrations, and keep the rest within the limit."""
         kept = set(uids) | self._running.keys()
         self._memories = {uid: each for uid, each in self._memories.items() if uid in kept}
         while len(self._memories) > REMEMBERED_MAX:
             self._memories.pop(next(iter(self._memories)))
 
-    # One request.
+    # One migration.
 
     async def _work(self, found: _Open) -> None:
         began = self._clock.monotonic()
@@ -230,9 +230,9 @@ class MigratorController:
         try:
             outcome, label = await self._try(found)
             self._conclude(found, outcome, label, seconds=self._clock.monotonic() - began)
-        except Exception:  # the edge of a task: logged with its name, and tried again
-            logger.exception("the request %s could not be worked off", ref_of(found.request).name)
-            self._again(found.uid)
+        except Exception:  # the edge of a task: logged with its name, and retried
+            logger.exception("the migration %s failed unexpectedly", ref_of(found.request).name)
+            self._retry_later(found.uid)
         finally:
             self._metrics.remaining(label, None)
             self._metrics.in_flight(label, 0)
@@ -264,7 +264,7 @@ class MigratorController:
         return outcome, label
 
     async def _unknown(self, found: _Open) -> RunOutcome:
-        """It may be a moment before a resource is known everywhere."""
+        """Wait before failing: a new resource takes a moment to appear in discovery."""
         message = f"the server has no resource {found.resource}"
         since = self._clock.monotonic() - self._memory(found.uid).first_seen_seconds
         if since < self._options.unknown_resource_seconds:
@@ -284,10 +284,10 @@ class MigratorController:
         running, metrics = self._running[found.uid], self._metrics
 
         def began() -> None:
-            self._record_event(found, STARTED, f"the migration of {found.resource} is begun")
+            self._record_event(found, STARTED, f"the migration of {found.resource} has started")
 
         def resumed() -> None:
-            self._record_event(found, RESUMED, f"the migration of {found.resource} is resumed")
+            self._record_event(found, RESUMED, f"the migration of {found.resource} has resumed")
 
         def page(done: PageDone, progress: Progress) -> None:
             self._memory(found.uid).tries = 0
@@ -299,7 +299,7 @@ class MigratorController:
 
         def paused() -> None:
             running.is_paused = True
-            self._look.set()  # another may take its place
+            self._look.set()  # another migration may start
 
         def released() -> None:
             running.is_paused = False
@@ -333,13 +333,15 @@ class MigratorController:
                 self._metrics.ended(label, "Aborted", seconds)
                 self._record_event(found, ABORTED, message)
             case RunEnd.UNREADY | RunEnd.INTERRUPTED:
-                logger.info("%s is looked at again: %s", ref_of(found.request).name, message)
-        # What has ended is no longer open, once the informer shows it: until then, wait as well.
-        self._again(found.uid)
+                logger.info("%s is retried: %s", ref_of(found.request).name, message)
+        # The informer may still show a finished migration as open: back off as well.
+        self._retry_later(found.uid)
 
-    def _again(self, uid: str) -> None:
+    def _retry_later(self, uid: str) -> None:
         memory = self._memory(uid)
-        delay = self._options.again_backoff.delay_seconds(memory.tries, self._runtime.randomness)
+        delay = self._options.migration_retry_backoff.delay_seconds(
+            memory.tries, self._runtime.randomness
+        )
         memory.tries += 1
         memory.not_before_seconds = self._clock.monotonic() + delay
 
@@ -354,26 +356,26 @@ class MigratorController:
 
 
 def is_open(request: Object) -> bool:
-    """Whether there is something to do for a request."""
-    if is_going(request):
+    """Whether a migration needs processing."""
+    if is_being_deleted(request):
         return False
     match phase_of(request):
         case MigrationPhase.PENDING | MigrationPhase.RUNNING:
             return True
         case MigrationPhase.SUCCEEDED:
-            # Of another migrator; the trigger waits for a proof.
+            # Another migrator's: it is not verified yet, and the trigger waits for that.
             return not is_proven(request) and record_of(marks_of(request)) is not None
         case MigrationPhase.FAILED:
             return False
 
 
 def label_of(resource: ApiResource) -> str:
-    """How a resource is called in metrics; that of the core group begins with a slash."""
+    """The label of a resource in metrics; in the core group it begins with a slash."""
     return f"{resource.group}/{resource.version}, Resource={resource.name}"
 
 
 async def find_request_apis(client: ApiClient) -> list[ApiResource]:
-    """The APIs of requests that a server has, each group once."""
+    """Return the migration APIs of a server, each group once."""
     found: dict[str, ApiResource] = {}
     for wanted in REQUESTS:
         if wanted.group in found:
@@ -389,7 +391,7 @@ async def find_request_apis(client: ApiClient) -> list[ApiResource]:
 
 
 async def find_resource(client: ApiClient, wanted: GroupResource) -> ApiResource | None:
-    """A resource in the version that its group prefers, or the first that has it."""
+    """Find a resource in the preferred version of its group, or in the first that has it."""
     for group in await client.groups():
         if group.name != wanted.group:
             continue

@@ -1,13 +1,13 @@
-"""What admission and validation would say to a migration, asked without writing anything.
+"""Dry run: checks whether admission and validation would accept a migration. Writes nothing.
 
-The same patches as those of a migration, with `dryRun=All`. Objects that would be refused are
-named: rules become stricter while old objects stay stored, and webhooks go away. Whether an object
-is stored in an old version cannot be seen this way.
+It sends the patches of a migration with `dryRun=All`, and names the objects that would be rejected:
+validation rules become stricter while old objects stay stored, and webhooks disappear. It does not
+show whether an object is stored in an old version.
 
-A webhook that says it has side effects makes the server refuse to ask it. What it would say of the
-object is not known then, which is neither good nor bad.
+For a webhook with side effects the server rejects a dry run. Whether the webhook would accept the
+object is unknown then, which counts neither as accepted nor as rejected.
 
-Not here: writing anything, and what is shown to a person.
+Not here: writing anything, and the output for people.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from restow.aio import Runtime
 from restow.client import ApiClient, ApiResource
 from restow.migration.migrator.passes import ObjectFailure, PageDone
 from restow.migration.migrator.patch_rewrite import PatchOptions, PatchRewrite
-from restow.migration.migrator.write_errors import NOT_ASKED
+from restow.migration.migrator.write_errors import DRY_RUN_UNSUPPORTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRunDone:
-    """What a whole dry run has found."""
+    """The result of a whole dry run."""
 
     scanned: int = 0
     accepted: int = 0
-    """Would be rewritten, or are as they should be."""
+    """Would be rewritten, or are in the target version already."""
     refused: int = 0
     unknown: int = 0
-    """Nobody can tell without a real write."""
+    """Only a real write can tell."""
     settled: int = 0
     """Changed meanwhile and then accepted, or deleted."""
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing speaks against the migration."""
+        """Whether every object would be accepted."""
         return not self.refused and not self.unknown
 
 
@@ -50,10 +50,10 @@ async def dry_run(
     on_failure: Callable[[ObjectFailure], None] | None = None,
     on_page: Callable[[PageDone], None] | None = None,
 ) -> DryRunDone:
-    """Ask for every object of a resource; nothing is changed.
+    """Send a dry-run patch for every object of a resource; nothing is changed.
 
-    `on_failure` hears of each object that would be refused, and of those that are unknown, with
-    the reason `DryRunUnsupported`. Raises what `Pages.page` raises, but for `Lost`.
+    `on_failure` is called with each object that would be rejected, and with those that are unknown,
+    with the reason `DryRunUnsupported`. Raises the errors of `Pages.page`, except `AgreementLost`.
     """
     pages = PatchRewrite(client, resource, runtime=runtime, options=options, is_dry_run=True)
     done, token = DryRunDone(), ""
@@ -71,7 +71,7 @@ async def dry_run(
 
 
 def _with_page(done: DryRunDone, page: PageDone) -> DryRunDone:
-    unknown = sum(failure.reason == NOT_ASKED for failure in page.failures)
+    unknown = sum(failure.reason == DRY_RUN_UNSUPPORTED for failure in page.failures)
     return replace(
         done,
         scanned=done.scanned + page.scanned,

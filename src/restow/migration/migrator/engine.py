@@ -1,20 +1,20 @@
 """One migration, from its agreement to its proof: used by the controller and by the command line.
 
-    first pass      every page is rewritten, from where an earlier run was
-    proof pass      from the beginning, and it must change nothing; otherwise another, a few times,
-                    as when a definition was edited meanwhile; none if the server has verified a
-                    first pass that found nothing to rewrite
-    confirmation    the servers' agreement was never interrupted, by a fresh read
-    proof           written to the request, then a definition's stored versions, then the success
+    first pass      rewrites every page, from the position of an earlier run
+    proof pass      from the beginning, and it must change nothing; otherwise it is repeated, a few
+                    times, for example because a CRD was edited meanwhile; not needed if the server
+                    has verified a first pass that found nothing to rewrite
+    confirmation    a fresh read: the servers' agreement was never interrupted
+    proof           written to the migration, then the storedVersions of a CRD, then the success
 
-Beside it the agreement and the request are followed. When either is lost, the page under way is
-cancelled, and nothing more is written. An object that fails never holds others up: it is named, and
-the migration fails when all others are done.
+The agreement and the migration object are watched during all passes. When either is lost, the page
+in flight is cancelled, and nothing more is written. An object that fails does not stop the others:
+it is listed in the status, and the migration fails after all others are done.
 
-Two engines on one request are harmless: rewriting may be repeated, and what they write to the
-request is conditional.
+Two engines on one migration are harmless: rewriting is idempotent, and their writes to the
+migration are conditional.
 
-Not here: which request is next (`controller`), how a page is done (`server_rewrite`,
+Not here: which migration is next (`controller`), how a page is done (`server_rewrite`,
 `patch_rewrite`).
 """
 
@@ -40,17 +40,17 @@ from restow.migration.migrator.agreement import (
     NotAgreed,
 )
 from restow.migration.migrator.jobs import Job, RunEnd, RunListener, RunOutcome
-from restow.migration.migrator.migration_watch import Followed, RequestGone
+from restow.migration.migrator.migration_watch import Followed, MigrationDeleted
 from restow.migration.migrator.options import (
     FAILURES_NAMED_MAX,
     FAILURES_SHOWN_MAX,
     EngineOptions,
 )
-from restow.migration.migrator.passes import Lost, ObjectFailure, PageDone, Pages
+from restow.migration.migrator.passes import AgreementLost, ObjectFailure, PageDone, Pages
 from restow.migration.migrator.position import PATCH, REWRITE, Position, Purpose
 from restow.migration.migrator.progress import Progress
-from restow.migration.migrator.rewrite_methods import choose_way
-from restow.migration.migrator.status_writer import Proof, RequestWriter, proves
+from restow.migration.migrator.rewrite_methods import choose_method
+from restow.migration.migrator.status_writer import MigrationWriter, Proof, proves
 from restow.migration.migrator.stored_versions import CrdSnapshot, note_definition, trim
 from restow.migration.names import (
     POSITION_ANNOTATION,
@@ -68,64 +68,66 @@ from restow.migration.records import record_of
 
 MESSAGE_LENGTH_MAX: Final = 1_024
 FAILURE_LENGTH_MAX: Final = 300
-"""What a message tells of one object. The reason that a policy gives comes last in it."""
+"""Limit of the text on one object in a message. The reason that a policy gives comes last in it."""
 
-LEFT_MAX: Final = 1_000
-"""Interrupted migrations of which it is remembered where they were; others begin again."""
+RESUME_POINTS_MAX: Final = 1_000
+"""Limit of the interrupted migrations whose position is kept in memory; others start over."""
 
 logger = logging.getLogger(__name__)
 
-Left = tuple[Purpose, Position]
-"""Where this process itself was, and for what."""
+ResumePoint = tuple[Purpose, Position]
+"""The last position in this process, and the purpose it is valid for."""
 
 
 class Engine:
-    """Does migrations. Between them it keeps nothing but where those were that were interrupted."""
+    """Runs migrations. Between runs it keeps only the positions of interrupted ones."""
 
     def __init__(self, client: ApiClient, *, options: EngineOptions | None = None) -> None:
         self._client = client
         self._options = options or EngineOptions()
-        self._left: dict[str, Left] = {}
-        """By the uid of the request."""
+        self._resume_points: dict[str, ResumePoint] = {}
+        """By the uid of the migration."""
 
     async def run(self, job: Job, listener: RunListener | None = None) -> RunOutcome:
-        """Do one, or go on with it. Raises nothing that a server can cause."""
+        """Run a migration, or resume it. Raises nothing that a server can cause."""
         followed: Followed | None = None
         run: _Run | None = None
         uid = "" if job.request is None else uid_of(job.request)
-        left = self._left.pop(uid, None)
+        resume_point = self._resume_points.pop(uid, None)
         try:
             if job.request is not None and job.request_api is not None:
                 place = job.request_api.resource
                 followed = Followed(self._client, place, job.request, options=self._options)
                 current = await followed.read()
                 if has_ended(current):
-                    return RunOutcome(ending=RunEnd.NOTHING, message="the request has ended before")
+                    return RunOutcome(
+                        ending=RunEnd.NOTHING, message="the migration has ended already"
+                    )
             run = _Run(self._client, job, followed, self._options, listener or RunListener())
-            run.left = left
+            run.resume_point = resume_point
             return await run.run()
-        except RequestGone as gone:
+        except MigrationDeleted as gone:
             return RunOutcome(ending=RunEnd.GONE, message=str(gone))
         except (StatusError, ConnectionFailed) as error:
-            self._keep(uid, left if run is None else run.left)
+            self._keep(uid, resume_point if run is None else run.resume_point)
             return RunOutcome(ending=RunEnd.INTERRUPTED, reason=REASON_FAILED, message=str(error))
 
-    def _keep(self, uid: str, left: Left | None) -> None:
-        if uid and left is not None:
-            while len(self._left) >= LEFT_MAX:
-                self._left.pop(next(iter(self._left)))
-            self._left[uid] = left
+    def _keep(self, uid: str, resume_point: ResumePoint | None) -> None:
+        if uid and resume_point is not None:
+            while len(self._resume_points) >= RESUME_POINTS_MAX:
+                self._resume_points.pop(next(iter(self._resume_points)))
+            self._resume_points[uid] = resume_point
 
     async def fail(
         self, request: Object, place: GroupVersionResource, *, reason: str, message: str
     ) -> RunOutcome:
-        """Say that a request has failed that could not be begun, or was interrupted too often."""
+        """Mark a migration as failed that could not start, or was interrupted too often."""
         try:
             followed = Followed(self._client, place, request, options=self._options)
             await followed.read()
-            writer = RequestWriter(self._client, followed, options=self._options)
+            writer = MigrationWriter(self._client, followed, options=self._options)
             await writer.failed(reason, message[:MESSAGE_LENGTH_MAX])
-        except RequestGone as gone:
+        except MigrationDeleted as gone:
             return RunOutcome(ending=RunEnd.GONE, message=str(gone))
         except (StatusError, ConnectionFailed) as error:
             return RunOutcome(ending=RunEnd.INTERRUPTED, reason=REASON_FAILED, message=str(error))
@@ -133,12 +135,12 @@ class Engine:
 
 
 def _is_final(error: BaseException) -> bool:
-    """What is refused stays refused; a server in trouble may recover."""
+    """Whether a retry would fail again: the request is rejected, and not because of load."""
     return isinstance(error, StatusError) and error.code != 429 and error.code < 500
 
 
 class _Run:
-    """One migration under way."""
+    """One running migration."""
 
     def __init__(
         self,
@@ -155,19 +157,19 @@ class _Run:
         self._listener = listener
         self._clock = client.runtime.clock
         self._writer = (
-            None if followed is None else RequestWriter(client, followed, options=options)
+            None if followed is None else MigrationWriter(client, followed, options=options)
         )
         self._failures: list[ObjectFailure] = []
         self._progress = Progress(now_seconds=self._clock.monotonic())
         self._position = Position()
-        self.left: Left | None = None
-        """Where an earlier run in this process was; then where this one is."""
-        self._doubts = 0
+        self.resume_point: ResumePoint | None = None
+        """The position of an earlier run in this process; then the position of this one."""
+        self._conflicts = 0
         self._restarts = 0
         self._is_verified = False
-        """Whether the server has verified the pass whose last page was done."""
+        """Whether the server has verified the pass whose last page was processed."""
         self._moment = ""
-        """The epoch of all pages, where servers keep one."""
+        """The epoch of all pages, if servers report one."""
         # Set by `run`, before anything else:
         self._agreement: AgreementCheck
         self._pages: Pages
@@ -187,10 +189,10 @@ class _Run:
             return self._outcome(RunEnd.UNREADY, REASON_AGREEMENT_LOST, str(error))
         except LeftAlone as error:
             return await self._fail(RunEnd.FAILED, REASON_LEFT_ALONE, str(error))
-        except Lost as lost:
+        except AgreementLost as lost:
             return await self._fail(RunEnd.LOST, REASON_AGREEMENT_LOST, str(lost))
         self._moment = "" if self._agreement.epoch is None else str(self._agreement.epoch)
-        self._pages = choose_way(
+        self._pages = choose_method(
             self._client,
             job,
             self._agreement,
@@ -202,7 +204,7 @@ class _Run:
         return await self._run_followed(request)
 
     async def _run_followed(self, request: Object) -> RunOutcome:
-        """The work, beside those who watch over it."""
+        """Run the passes while watching the agreement and the migration object."""
         outcome: RunOutcome | None = None
         try:
             async with asyncio.TaskGroup() as group:
@@ -213,10 +215,10 @@ class _Run:
                 for task in watching:
                     task.cancel()
         except BaseExceptionGroup as found:
-            error = foremost(found, RequestGone, Lost)
+            error = foremost(found, MigrationDeleted, AgreementLost)
             if outcome is not None and outcome.ending is RunEnd.SUCCEEDED:
-                return outcome  # what was proven is so, whatever came a moment later
-            if isinstance(error, Lost):
+                return outcome  # the result is verified; a later change does not affect it
+            if isinstance(error, AgreementLost):
                 return await self._fail(RunEnd.LOST, REASON_AGREEMENT_LOST, str(error))
             if _is_final(error):
                 return await self._fail(RunEnd.FAILED, REASON_FAILED, str(error))
@@ -231,11 +233,11 @@ class _Run:
         (self._listener.resumed if resumed else self._listener.began)()
         if self._writer is not None:
             await self._writer.begin(self._position, self._purpose())
-            await self._writer.running(self._progress, f"it is begun{self._under_key()}")
+            await self._writer.running(self._progress, f"started{self._under_key()}")
         await self._count_objects()
         while True:
             is_renamed = await self._do_pass(resumed=resumed)
-            # What a resumed pass has counted before may have been written by any client.
+            # Any client may have written the counts of a resumed pass.
             is_proof = self._position.pass_number > 1 or (self._is_verified and not resumed)
             resumed = False
             counts, number = self._position.counts, self._position.pass_number
@@ -255,15 +257,15 @@ class _Run:
                 )
                 return self._outcome(RunEnd.FAILED, REASON_NOT_PROVEN, message)
             self._position = self._position.next_pass()
-            self.left = (self._purpose(), self._position)
+            self.resume_point = (self._purpose(), self._position)
             self._progress.begin(self._position)
             await self._save(is_due=True)
 
     def _resume(self, marks: dict[str, str]) -> bool:
-        """Go on where a run before this one was."""
+        """Continue at the position of an earlier run, if there is one for this purpose."""
         purpose = self._purpose()
-        if self.left is not None and self.left[0] == purpose and purpose.mark:
-            found: Position | None = self.left[1]
+        if self.resume_point is not None and self.resume_point[0] == purpose and purpose.mark:
+            found: Position | None = self.resume_point[1]
         else:
             found = self._saved(marks, purpose)
         if found is None or found.is_first:
@@ -273,23 +275,23 @@ class _Run:
         return True
 
     def _saved(self, marks: dict[str, str], purpose: Purpose) -> Position | None:
-        """Where a run was that left nothing but what it has saved.
+        """The position in the annotations, for a run without a position in memory.
 
-        A pass that proves begins at its beginning, and a proof is gone through once more: whoever
-        may write requests may have written either, and nothing is concluded from their word.
+        A proof pass starts at its beginning, and an existing proof is verified by another pass: any
+        client that may write migrations may have written either.
         """
         found = Position.of_text(marks.get(POSITION_ANNOTATION, ""), purpose)
         if found is None:
             return Position().next_pass() if self._is_proven_already(marks) else None
-        return found.begin_again() if found.pass_number > 1 else found
+        return found.restart() if found.pass_number > 1 else found
 
     async def _do_pass(self, *, resumed: bool) -> bool:
-        """All pages that are left of a pass. True if objects failed whose names are not known."""
+        """Process the remaining pages of a pass. True if failed objects are not known by name."""
         unnamed = resumed and self._position.counts.failed > 0
         if not unnamed:
             self._failures.clear()
         while True:
-            await self._hold()
+            await self._wait_while_paused()
             done = await self._do_page()
             if done is None:
                 unnamed = False
@@ -299,53 +301,53 @@ class _Run:
             self._note(done)
             if not done.token:
                 return unnamed
-            self.left = (self._purpose(), self._position)
+            self.resume_point = (self._purpose(), self._position)
             await self._save()
             if self._writer is not None:
                 await self._writer.progress(self._progress, self._failures)
 
     async def _do_page(self) -> PageDone | None:
-        """One page; None when the pass must begin again."""
+        """Process one page; None if the pass must start over."""
         token = self._position.token
         try:
             done = await self._pages.page(token)
-        except Lost as lost:
-            await self._doubt(lost)
+        except AgreementLost as lost:
+            await self._check_conflict(lost)
             return await self._do_page()
         except (BadRequest, Gone) as error:
             if not token or self._restarts >= self._options.restarts_max:
                 raise
-            # The server does not know the token any more: what is before it is done again.
-            logger.info("the pass begins again: %s", error.message)
+            # The token is not valid any more: pages before it are processed again.
+            logger.info("the pass starts over: %s", error.message)
             self._restarts += 1
             self._failures.clear()
-            self._position = self._position.begin_again()
+            self._position = self._position.restart()
             self._progress.begin(self._position)
             return None
         except NotFound:
             if self._followed is not None:
-                await self._followed.read()  # raises when it is the request that is gone
+                await self._followed.read()  # raises if the migration is deleted
             raise
         self._moment = self._moment or done.moment
         if done.moment and done.moment != self._moment:
-            raise Lost(f"the page was done in epoch {done.moment}, not in {self._moment}")
-        self._doubts = 0
+            raise AgreementLost(f"the page was done in epoch {done.moment}, not in {self._moment}")
+        self._conflicts = 0
         return done
 
-    async def _doubt(self, lost: Lost) -> None:
-        """A server says that agreement is lost. It may be so of that server alone, for a moment."""
+    async def _check_conflict(self, lost: AgreementLost) -> None:
+        """Check a conflict that one server reports: it alone may be stale, for a moment."""
         if self._followed is not None:
             await self._followed.read()
         await self._agreement.confirm()
-        self._doubts += 1
-        if self._doubts > self._options.doubts_max:
+        self._conflicts += 1
+        if self._conflicts > self._options.conflicts_max:
             raise lost
         runtime = self._client.runtime
         backoff = self._options.retry_backoff
-        await self._clock.sleep(backoff.delay_seconds(self._doubts, runtime.randomness))
+        await self._clock.sleep(backoff.delay_seconds(self._conflicts, runtime.randomness))
 
-    async def _hold(self) -> None:
-        """Wait while the request is paused."""
+    async def _wait_while_paused(self) -> None:
+        """Wait while the migration is paused."""
         followed, writer = self._followed, self._writer
         if followed is None or writer is None or not followed.is_paused:
             return
@@ -354,7 +356,7 @@ class _Run:
         held = f"paused: {self._progress.text()}"
         await writer.running(self._progress, held, reason=REASON_PAUSED)
         await followed.wait_released()
-        self._progress.stand_still(self._clock.monotonic())
+        self._progress.skip_pause(self._clock.monotonic())
         self._listener.released()
         await writer.running(self._progress, self._progress.text())
 
@@ -371,7 +373,7 @@ class _Run:
             await self._writer.save(self._position, self._purpose(), is_due=is_due)
 
     async def _count_objects(self) -> None:
-        """About how many there are; for what the server rewrites, a list of one tells."""
+        """Estimate the number of objects with a list of one, if the server does the rewrite."""
         if not self._job.can_rewrite or self._progress.total is not None:
             return
         try:
@@ -379,13 +381,13 @@ class _Run:
                 self._job.resource.resource, options=ListOptions(limit=1), metadata_only=True
             )
         except (StatusError, ConnectionFailed) as error:
-            # Objects that cannot be read may break a list; the rewrite names them.
+            # An object that cannot be decoded may break a list; the rewrite names it.
             logger.info("%s cannot be counted: %s", self._job.resource.group_resource, error)
             return
         if page.remaining is not None or not page.continue_token:
             self._progress.total = len(page.items) + (page.remaining or 0)
 
-    # The end.
+    # Completion.
 
     async def _prove(self) -> RunOutcome:
         await self._agreement.confirm()
@@ -402,7 +404,7 @@ class _Run:
         return await self._conclude(proof)
 
     async def _conclude(self, proof: Proof) -> RunOutcome:
-        """What follows from a proof."""
+        """Complete a verified migration: trim the stored versions and write the success."""
         message = (
             f"all {proof.objects:,} objects are stored in the target version{self._under_key()},"
             f" {self._progress.rewritten:,} were rewritten"
@@ -414,20 +416,20 @@ class _Run:
         return self._outcome(RunEnd.SUCCEEDED, reason, message, proof=proof)
 
     def _under_key(self) -> str:
-        """Said where objects are encrypted: it may be the key alone that is another one."""
+        """Name the key if objects are encrypted: the key alone may have changed."""
         key = self._agreement.target_key
         return f", under the key {key}" if key else ""
 
     async def _is_defined_as_noted(self) -> bool:
-        """Whether the definition has not changed since a pass began. If it has, be it in something
-        else, it is noted anew: what a pass from now on shows is true of what it is now."""
+        """Whether the CRD has not changed since the pass began. If it has, in any field, the new
+        state is recorded, and the next pass verifies that."""
         before = self._definition
         if before is not None:
             self._definition = await note_definition(self._client, self._job.resource)
         return self._definition == before
 
     async def _trim(self) -> str:
-        """The stored versions of a definition, if anything is proven; what is to be said of it."""
+        """Trim the stored versions of a CRD, if the result is verified; text for the message."""
         noted, resource = self._definition, self._job.resource
         if self._agreement.by == BY_LOOSE:
             return "; not proven: servers keep their agreement loosely, only a census can tell"
@@ -442,14 +444,14 @@ class _Run:
             why_not = await trim(self._client, noted)
         except StatusError as error:
             if not _is_final(error):
-                raise  # it is proven once more, when the server has recovered
+                raise  # the next run verifies it again, after the server has recovered
             why_not = str(error)
         if why_not:
             return f"; storedVersions is left as it is: {why_not}"
         return f"; storedVersions is {noted.storage_version}"
 
     async def _fail(self, ending: RunEnd, reason: str, message: str) -> RunOutcome:
-        """Say that it has failed. The agreement does not matter for that."""
+        """Mark the migration as failed, whatever the agreement is."""
         message = message[:MESSAGE_LENGTH_MAX]
         if self._writer is not None:
             await self._writer.failed(

@@ -1,6 +1,6 @@
-"""What an engine is given, what it tells meanwhile, and what has come of it: plain values.
+"""Values of the engine: its input, its callbacks, and its outcome.
 
-Not here: doing it (`engine`).
+Not here: the engine itself (`engine`).
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ class RunEnd(Enum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     LOST = "AgreementLost"
-    """Aborted: what it was begun for is no longer so."""
+    """Aborted: the agreement that it was for has changed."""
     GONE = "Gone"
-    """Aborted: the request was deleted."""
+    """Aborted: the migration was deleted."""
     UNREADY = "Unready"
-    """Not begun: servers do not agree. It may be tried again."""
+    """Not started: servers do not agree. It may be retried."""
     INTERRUPTED = "Interrupted"
-    """The server could not be reached, or has failed. A further run goes on where this one was."""
+    """The server failed or could not be reached. Another run resumes where this one stopped."""
     NOTHING = "Nothing"
-    """The request had ended before."""
+    """The migration had ended already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """What has come of a run."""
+    """The outcome of a run."""
 
     ending: RunEnd
     reason: str = ""
-    """One word, as in the condition of the request."""
+    """The reason of the migration's condition, in CamelCase."""
     message: str = ""
     objects: int = 0
-    """How many were there at the end."""
+    """Number of objects at the end."""
     rewritten: int = 0
     failed: int = 0
     proof: Proof | None = None
@@ -51,21 +51,21 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to migrate, and on whose request."""
+    """The resource to migrate, and the migration object."""
 
     resource: ApiResource
-    """As discovery shows it."""
+    """From discovery."""
     request: Object | None = None
-    """None: nobody's; then nothing is saved, and nothing can be resumed."""
+    """None: there is no migration object, so nothing is saved, and a run cannot be resumed."""
     request_api: ApiResource | None = None
-    """Where the request is."""
+    """The API of the migration object."""
     is_remote: bool = False
-    """Whether another server serves the resource: the one that has the request cannot rewrite it,
-    even if it has the same store, since it does not know the kind."""
+    """Whether another server serves the resource. The server of the migration cannot rewrite it,
+    even if both share the store, since it does not have the kind."""
 
     @property
     def can_rewrite(self) -> bool:
-        """Whether the server itself can rewrite."""
+        """Whether the server itself can rewrite the objects."""
         api = self.request_api
         if self.is_remote or self.request is None or api is None:
             return False
@@ -78,15 +78,15 @@ def _ignore(*_values: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunListener:
-    """Who is told what happens. None of these may block or raise."""
+    """Callbacks of a run. None of these may block or raise."""
 
     began: Callable[[], None] = _ignore
     resumed: Callable[[], None] = _ignore
-    """Instead of begun: an earlier run is gone on with."""
+    """Called instead of `began` when an earlier run is resumed."""
     page: Callable[[PageDone, Progress], None] = _ignore
     failed: Callable[[ObjectFailure], None] = _ignore
-    """Of each object that failed, as far as its name is told."""
+    """Called with each object that failed, if its name is known."""
     paused: Callable[[], None] = _ignore
     released: Callable[[], None] = _ignore
-    """It was held, and goes on."""
+    """Called when a paused migration continues."""
     in_flight: Callable[[int], None] = _ignore

@@ -1,7 +1,7 @@
-"""A request while it is worked off: whether it is still there, and whether it is held.
+"""Watches one migration while it runs: whether it still exists, and whether it is paused.
 
-A request that is deleted, or made anew under the same name, ends its migration at once. It is
-followed by a watch of its own, so that nobody has to tell the engine.
+A migration that is deleted, or recreated under the same name, aborts its run at once. The engine
+watches it itself, so that it does not depend on its caller.
 
 Not here: writing to it (`status_writer`).
 """
@@ -24,18 +24,18 @@ from restow.client import (
     uid_of,
     version_of,
 )
-from restow.migration.migration_objects import is_going, is_paused
+from restow.migration.migration_objects import is_being_deleted, is_paused
 from restow.migration.migrator.options import EngineOptions
 
 logger = logging.getLogger(__name__)
 
 
-class RequestGone(Exception):
-    """The request is deleted, or to be deleted. Nothing more is done for it."""
+class MigrationDeleted(Exception):
+    """The migration is deleted or being deleted. Its run stops."""
 
 
 class Followed:
-    """One request, by name and uid."""
+    """One migration object, by name and uid."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class Followed:
         await self._released.wait()
 
     def see(self, request: Object) -> None:
-        """Take a state of it. Raises `RequestGone`."""
+        """Record a state of the migration. Raises `MigrationDeleted`."""
         if uid_of(request) != self.uid:
-            raise RequestGone(f"{self.name} is another one now")
-        if is_going(request):
-            raise RequestGone(f"{self.name} is being deleted")
+            raise MigrationDeleted(f"{self.name} was recreated with another uid")
+        if is_being_deleted(request):
+            raise MigrationDeleted(f"{self.name} is being deleted")
         self.latest = request
         if is_paused(request):
             self._released.clear()
@@ -75,16 +75,16 @@ class Followed:
             self._released.set()
 
     async def read(self) -> Object:
-        """As it is now. Raises `RequestGone`."""
+        """Read the current state. Raises `MigrationDeleted`."""
         try:
             found = await self._client.get(self.resource, self.name)
         except NotFound as error:
-            raise RequestGone(f"{self.name} was deleted") from error
+            raise MigrationDeleted(f"{self.name} was deleted") from error
         self.see(found)
         return found
 
     async def follow(self) -> None:
-        """Runs until it is cancelled. Raises `RequestGone`."""
+        """Watch the migration until cancelled. Raises `MigrationDeleted`."""
         runtime, failures = self._client.runtime, 0
         while True:
             try:
@@ -95,18 +95,18 @@ class Followed:
                         failures = 0
                         self._take(event.type, event.object)
             except (StatusError, ConnectionFailed) as error:
-                # Nothing is lost by a gap: the list shows whether it is there.
-                logger.info("the watch on the request %s is begun anew: %s", self.name, error)
+                # A gap is harmless: the list shows whether the migration exists.
+                logger.info("the watch on the migration %s is opened again: %s", self.name, error)
             backoff = self._options.retry_backoff
             await runtime.clock.sleep(backoff.delay_seconds(failures, runtime.randomness))
             failures += 1
 
     async def _list(self) -> str:
-        """See it as it is now; the version at which it was seen."""
+        """Record the current state; return the resource version of the list."""
         page = await self._client.list_page(self.resource, options=self._only())
         found = [each for each in page.items if key_of(each).name == self.name]
         if not found:
-            raise RequestGone(f"{self.name} was deleted")
+            raise MigrationDeleted(f"{self.name} was deleted")
         self.see(found[0])
         return page.resource_version or version_of(found[0])
 
@@ -114,7 +114,7 @@ class Followed:
         if kind is EventType.BOOKMARK or key_of(request).name != self.name:
             return
         if kind is EventType.DELETED:
-            raise RequestGone(f"{self.name} was deleted")
+            raise MigrationDeleted(f"{self.name} was deleted")
         self.see(request)
 
     def _only(self) -> ListOptions:

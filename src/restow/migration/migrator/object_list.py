@@ -1,14 +1,14 @@
-"""The objects of a resource, page by page: who they are, nothing more. None is ever left out.
+"""Lists the metadata of all objects of a resource, page by page. No object is ever left out.
 
-A token that has become too old is exchanged for the one that the server offers, which goes on from
-there over what is stored now: what was on earlier pages is done, what is new was written by
-servers that agree. A list is never begun again.
+An expired continue token is exchanged for the inconsistent one that the server offers, which
+continues at the same key over the current objects: earlier pages are done, and new objects were
+written by servers that agree. A list never starts over.
 
-A server cannot list an object that it cannot read, and does not always say which it is. So a list
-that fails is asked for again with half as many objects, until all before the bad one have been
-seen. Then it ends with an error that says where.
+A server cannot list an object that it cannot decode, and does not always name it. So a list that
+fails is repeated with half the limit, until all objects before the broken one have been listed.
+Then it ends with an error that names the place.
 
-Not here: what is done with the objects.
+Not here: the processing of the objects.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class ObjectList:
         self._limit = limit
         self._has_partial = True
         self._last: tuple[str, ObjectKey] | None = None
-        """The token of the page behind the last one seen, and the last object on that."""
+        """The continue token of the last page, and the last object on that page."""
 
     async def page(self, token: str) -> Listed:
-        """The page behind a token. Raises StatusError or ConnectionFailed after bounded tries."""
+        """Return the page of a token, with retries. Raises StatusError or ConnectionFailed."""
         failures = 0
         while True:
             try:
@@ -76,7 +76,7 @@ class ObjectList:
             await self._runtime.clock.sleep(wait_seconds)
 
     async def page_once(self, token: str) -> Listed:
-        """The same in one try, but for what can be had in another way at once."""
+        """The same in one try; only expired tokens and unsupported formats are handled at once."""
         asked, expirations = token, 0
         while True:
             try:
@@ -114,9 +114,9 @@ class ObjectList:
     def _next_try(
         self, error: StatusError | ConnectionFailed, failures: int, *, token: str
     ) -> float:
-        """In how many seconds to try again, maybe for less; raises when it is of no use."""
+        """Seconds until the next try, perhaps with a smaller page; raises if a retry is useless."""
         verdict = classify(error)
-        if verdict.means is not Means.AGAIN:
+        if verdict.means is not Means.RETRY:
             raise error
         has_tries = failures < verdict.attempts_max and not isinstance(error, AnswerTooLarge)
         is_shrinking = self._limit < self._limit_max or not has_tries
@@ -131,7 +131,7 @@ class ObjectList:
     def _stuck(
         self, error: StatusError | ConnectionFailed, token: str
     ) -> StatusError | ConnectionFailed:
-        """The error, with where the list has ended."""
+        """The error, with the place where the list ended."""
         if isinstance(error, ConnectionFailed) or not _may_be_for_its_size(error):
             return error
         place = "at its first object"
@@ -150,14 +150,14 @@ class ObjectList:
 
 
 def _may_be_for_its_size(error: StatusError | ConnectionFailed) -> bool:
-    """Whether a smaller page may do: an object on it may be bad, or all of them too large."""
+    """Whether a smaller page may succeed: one object may be broken, or all be too large."""
     if isinstance(error, ConnectionFailed):
         return isinstance(error, AnswerTooLarge) or isinstance(error.__cause__, TimeoutError)
     return error.code in {500, 504}
 
 
 def _last_before(token: str) -> str:
-    """The last object before a token, if it is one as Kubernetes makes them: for people only."""
+    """The last object before a token in the format of Kubernetes: only for messages."""
     try:
         found = orjson.loads(urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         start = found["start"]

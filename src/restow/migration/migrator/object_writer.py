@@ -1,17 +1,17 @@
-"""One object written as it is: by the smallest patch that there is, or by a whole update.
+"""Rewrites one object without changing it: with the smallest possible patch, or with an update.
 
-The patch says nothing but which object it is for, by uid and resource version. A server that
-stores what it would store anyway leaves the resource version as it is; if the stored bytes are in
-another version, or under another key, it stores them anew. So the resource version tells which it
-was. Nothing of the object travels, and an update by somebody else is never lost.
+The patch contains only uid and resource version. A server whose encoding equals the stored bytes
+keeps the resource version; if they are in another version, or under another key, it stores the
+object again. So the resource version in the response tells whether it was rewritten. No other field
+is sent, and a concurrent update is never overwritten.
 
-Where a resource takes no patches, the object is read and put back, on the same conditions.
+For a resource without patches the object is read and updated, on the same conditions.
 
-Two groups may share a store, as Events do. Kubernetes forgets who manages the fields of an object
-that is written through the other group than before, which stores it anew though its version was
-right. So an object is written through the group that it was written through before.
+Two groups may share a store, as Events do. Kubernetes drops the managed fields of an object that is
+written through the other group, which changes the object though its version was right. So an object
+is written through the group of its managed fields.
 
-Not here: what follows from a refusal (`write_errors`), and how many objects are written at once.
+Not here: handling of errors (`write_errors`), concurrency.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from restow.client import (
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """An object as it was when it was seen."""
+    """An object as it was listed."""
 
     namespace: str
     name: str
     uid: str
     resource_version: str
     written_as: str = ""
-    """The apiVersion in which all its fields were written; empty if there are several, or none."""
+    """The apiVersion of all its managed fields; empty if there are several, or none."""
 
 
 def ref_of(value: Object) -> ObjectRef:
@@ -65,7 +65,7 @@ def _written_as(value: Object) -> str:
 
 
 class ObjectWriter:
-    """Writes objects of one resource. What a server does not take is not tried again."""
+    """Writes objects of one resource. A format that the server rejects is not used again."""
 
     def __init__(
         self,
@@ -79,14 +79,14 @@ class ObjectWriter:
         self._shown = resource
         self._resource = resource.resource
         self._places: dict[GroupVersion, ApiResource] = {}
-        """Through which resource an object is written that was written in this version."""
+        """The resource through which objects of an apiVersion are written."""
         self._options = WriteOptions(field_manager=field_manager, dry_run=is_dry_run)
-        # A server that does not say what it can is asked.
+        # Without verbs in discovery, the first patch shows whether they are supported.
         self._has_patch = "patch" in resource.verbs or not resource.verbs
         self._has_partial = True
 
     async def write(self, ref: ObjectRef) -> bool:
-        """Write the object that was seen; whether it was stored anew. One try."""
+        """Rewrite an object; return whether the stored bytes changed. One try."""
         if self._has_patch:
             try:
                 return await self._patch(ref)
@@ -95,7 +95,7 @@ class ObjectWriter:
         return await self._put(ref)
 
     async def read(self, ref: ObjectRef) -> ObjectRef:
-        """The object of this name as it is now."""
+        """Read the current metadata of the object of this name."""
         return ref_of(await self._get(ref, metadata_only=True))
 
     async def _patch(self, ref: ObjectRef) -> bool:
@@ -110,7 +110,7 @@ class ObjectWriter:
         return version_of(answer) != ref.resource_version
 
     async def _place(self, ref: ObjectRef) -> ApiResource:
-        """Where to write: here, or at the resource of another group that shares the store."""
+        """The resource to write through: this one, or one of another group with the same store."""
         if not ref.written_as:
             return self._shown
         try:

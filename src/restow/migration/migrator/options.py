@@ -1,6 +1,6 @@
-"""How a migration is done: limits and times, with their defaults.
+"""Options of the migrator: limits and times, with their defaults.
 
-Not here: those of single patches (`pace`, `patch_rewrite`), and flags of the command line.
+Not here: those of single patches (`pace`, `patch_rewrite`), and command-line flags.
 """
 
 from __future__ import annotations
@@ -12,42 +12,42 @@ from restow.aio import Backoff
 from restow.migration.migrator.patch_rewrite import PatchOptions
 
 FAILURES_SHOWN_MAX: Final = 100
-"""Objects that the status of a request names."""
+"""Failed objects in the status of a migration."""
 FAILURES_NAMED_MAX: Final = 3
-"""Objects that a message names."""
+"""Failed objects in a message."""
 PATCH_OPTIONS: Final = PatchOptions()
-AGAIN_BACKOFF: Final = Backoff(initial_seconds=2, factor=2, max_seconds=60, jitter=0.5)
+MIGRATION_RETRY_BACKOFF: Final = Backoff(initial_seconds=2, factor=2, max_seconds=60, jitter=0.5)
 RETRY_BACKOFF: Final = Backoff(initial_seconds=0.2, factor=2, max_seconds=10, jitter=0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """How one migration is done."""
+    """Options of one migration."""
 
     proof_passes_max: int = 3
-    """A pass that must change nothing may be repeated so often."""
+    """Limit of the passes that must change nothing."""
     page_limit_first: int = 500
     page_limit_max: int = 10_000
-    """Objects of one page of the server's own rewrite."""
+    """Objects per page of the server's own rewrite."""
     page_seconds: float = 1.0
-    """About how long a page should take: so late, at most, a migration ends that is to end."""
+    """Target duration of a page, which bounds how long an aborted migration runs on."""
     page_attempts_max: int = 8
-    """How often a page of the server's own rewrite is asked for."""
-    doubts_max: int = 5
-    """How often in a row a server may say that the servers do not agree, while they do."""
+    """Limit of the tries of a page of the server's own rewrite."""
+    conflicts_max: int = 5
+    """Limit of consecutive conflicts that a server reports although the agreement holds."""
     restarts_max: int = 3
-    """How often a pass may begin again because a server does not know its token any more."""
+    """How often a pass may start over because the server rejects its continue token."""
     position_seconds: float = 1.0
-    """A position is saved at most so often; what was not saved is done again."""
+    """Minimum interval between saved positions; pages since the last one are repeated."""
     progress_seconds: float = 2.0
-    """Progress is written to the request at most so often."""
+    """Minimum interval between updates of the progress in the status."""
     discovery_seconds: float = 1.0
-    """How often discovery is read where servers do not report what they write."""
+    """Polling interval of discovery where servers do not report storage versions."""
     confirm_seconds_max: float = 10.0
-    """How long a watch may lag behind what was read."""
+    """How long a watch may lag behind a read."""
     retry_backoff: Backoff = RETRY_BACKOFF
     patch: PatchOptions = PATCH_OPTIONS
-    """Of patches, where the server does not rewrite itself."""
+    """Options of patches, for servers without a rewrite of their own."""
 
 
 ENGINE_OPTIONS: Final = EngineOptions()
@@ -55,19 +55,19 @@ ENGINE_OPTIONS: Final = EngineOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigratorOptions:
-    """How requests are worked off."""
+    """Options of the migrator controller."""
 
     engine: EngineOptions = ENGINE_OPTIONS
     resources_at_once: int = 4
-    """Resources that are migrated side by side; those that are paused do not count."""
+    """Limit of concurrent migrations; paused ones do not count."""
     unknown_resource_seconds: float = 60.0
-    """How long a resource may be unknown before a request for it fails."""
+    """How long a resource may be missing before its migration fails."""
     interruptions_max: int = 10
-    """How often in a row a migration may be interrupted by errors before it fails."""
-    again_backoff: Backoff = AGAIN_BACKOFF
-    """When a request is looked at again that could not begin, or was interrupted."""
+    """Limit of consecutive interruptions by errors before a migration fails."""
+    migration_retry_backoff: Backoff = MIGRATION_RETRY_BACKOFF
+    """Backoff of migrations that could not start or were interrupted."""
     discovery_seconds: float = 30.0
-    """How often a server is asked for the APIs of requests that it did not have."""
+    """Polling interval for migration APIs that the server did not have."""
 
     def __post_init__(self) -> None:
         if self.resources_at_once < 1 or self.interruptions_max < 0:

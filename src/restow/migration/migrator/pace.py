@@ -1,17 +1,17 @@
-"""How many requests are in flight at once, and when the next may begin.
+"""Adaptive concurrency: how many requests are in flight, and when the next may start.
 
-Few at first. More are allowed, one step for each round of answers, while answers come about as
-fast as they ever did: then the server has room. Half as many after a refusal, a lost answer, or
-when answers take several times as long. In between, the number stays: there a server works at full
-rate, and others still get their turn.
+It starts low. The limit grows by one step per round of responses while responses are about as fast
+as they ever were: then the server has spare capacity. It halves after a rejection, a lost response,
+or when responses take several times as long. In between it stays: the server works at full rate
+there, and other clients still get their share.
 
-    time of an answer    up to 2.5 times the floor   up to 5 times     above
+    response time        up to 2.5 times the floor   up to 5 times     above
     in flight            grows                       stays             halves
 
-The floor is the best round so far. It is forgotten from time to time, and taken anew with few in
-flight, since servers become slower and faster for reasons of their own.
+The floor is the best round so far. It expires periodically, and is measured again with few requests
+in flight, since the speed of a server changes for reasons of its own.
 
-Pure: time is an argument. Not here: waiting, and what the requests are.
+Pure: time is an argument. Not here: waiting, and the requests themselves.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ PAUSE_SECONDS_MAX: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceOptions:
-    """What a person may set."""
+    """Limits that a user may set."""
 
     in_flight_max: int = 64
     requests_per_second: float | None = None
-    """None: as many as the server takes."""
+    """None: no limit but the adaptive one."""
 
     def __post_init__(self) -> None:
         if self.in_flight_max < 1:
@@ -49,15 +49,15 @@ class PaceOptions:
 
 
 class Pace:
-    """The pace of one pass. Tell it of every answer; it says how many may be under way."""
+    """The pace of one pass. Report every response to it; it returns the concurrency limit."""
 
     def __init__(self, options: PaceOptions) -> None:
         self.options = options
         self._start = min(IN_FLIGHT_START, options.in_flight_max)
         self._limit = self._start
         self._round: list[float] = []
-        self._unheard = 0
-        """Answers to requests that were under way at the last halving: they tell nothing new."""
+        self._ignored = 0
+        """Responses to requests that were in flight at the last halving: they are ignored."""
         self._floor = math.inf
         self._floor_until = 0.0
         self._paused_until = 0.0
@@ -68,8 +68,8 @@ class Pace:
         """How many requests may be in flight now."""
         return self._limit
 
-    def turn(self, now: float) -> float:
-        """Take the next place in the line of requests: in how many seconds it comes."""
+    def reserve(self, now: float) -> float:
+        """Reserve the next slot of the rate limit; return in how many seconds it begins."""
         begin = max(now, self._paused_until)
         if self.options.requests_per_second is not None:
             begin = max(begin, self._next_at)
@@ -77,13 +77,13 @@ class Pace:
         return begin - now
 
     def paused_seconds(self, now: float) -> float:
-        """How long nobody may send anything yet."""
+        """Return for how long no request may be sent."""
         return max(self._paused_until - now, 0.0)
 
     def answered(self, now: float, *, seconds: float) -> None:
-        """A request was answered, after so long."""
-        if self._unheard:
-            self._unheard -= 1
+        """Record a response and its latency."""
+        if self._ignored:
+            self._ignored -= 1
             return
         self._round.append(seconds)
         if len(self._round) >= max(self._limit, ROUND_ANSWERS_MIN):
@@ -91,19 +91,19 @@ class Pace:
             self._adjust(now, typical)
 
     def refused(self, now: float, *, wait_seconds: float = 0.0) -> None:
-        """The server has too much to do, or did not answer; it may say for how long."""
+        """Record a 429, 503 or lost response, with the pause that the server asks for."""
         pause = min(wait_seconds, PAUSE_SECONDS_MAX)
         self._paused_until = max(self._paused_until, now + pause)
-        if self._unheard:
-            self._unheard -= 1
+        if self._ignored:
+            self._ignored -= 1
             return
         self._halve()
 
     def _adjust(self, now: float, typical: float) -> None:
         if now >= self._floor_until:
             if self._limit > self._start:
-                # Measured when few are in flight, or the floor would follow our own load.
-                self._unheard, self._limit = self._limit, self._start
+                # Measure with few in flight, or the floor would include our own load.
+                self._ignored, self._limit = self._limit, self._start
                 self._floor = math.inf
                 return
             self._floor, self._floor_until = typical, now + FLOOR_SECONDS_MAX
@@ -114,6 +114,6 @@ class Pace:
             self._halve()
 
     def _halve(self) -> None:
-        self._unheard = self._limit
+        self._ignored = self._limit
         self._limit = max(self._limit // 2, 1)
         self._round = []

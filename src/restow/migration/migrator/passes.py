@@ -1,10 +1,10 @@
-"""What a pass over all objects of a resource is made of, whichever way they are rewritten.
+"""Interface of a pass over all objects of a resource, however they are rewritten.
 
-Two ways satisfy `Pages`: the server's own rewrite (`server_rewrite`) and conditional patches
-(`patch_rewrite`). The engine calls one page after another, keeps the position in between, and
-decides what a whole pass means.
+Two implementations satisfy `Pages`: the server's own rewrite (`server_rewrite`) and conditional
+patches (`patch_rewrite`). The engine requests one page after another, saves the position in
+between, and evaluates the pass.
 
-Not here: requests, conditions, agreement.
+Not here: migration objects, conditions, agreement.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ class ObjectFailure:
     namespace: str
     name: str
     reason: str
-    """One word, as a Status has it: Invalid, Forbidden, InternalError."""
+    """The reason of a Status: Invalid, Forbidden, InternalError."""
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageDone:
-    """What has come of one page, once every object of it is settled."""
+    """The result of one page, after every object of it was processed."""
 
     token: str
-    """Where to go on; empty at the end of the pass."""
+    """Continue token of the next page; empty at the end of the pass."""
     scanned: int
     rewritten: int
-    """Stored anew: they were in another version, or under another key."""
+    """Stored in another version or under another key before."""
     unchanged: int
-    """Found as they should be."""
+    """In the target version already."""
     settled: int = 0
-    """Changed or deleted by someone else meanwhile, and found right, or gone."""
+    """Changed concurrently and in the target version now, or deleted."""
     failed: int = 0
     failures: tuple[ObjectFailure, ...] = ()
     """At most some of those that failed; `failed` counts all."""
     remaining: int | None = None
-    """How many objects follow, if the server says so."""
+    """Number of objects that follow, if the server reports it."""
     moment: str = ""
-    """The epoch in which the page was done, where servers keep one."""
+    """The epoch in which the page was processed, if servers report one."""
     is_verified: bool = False
     """Whether the server has recorded that the whole pass found nothing to rewrite."""
 
 
-class Lost(Exception):
-    """What the pass was begun for is no longer so: the server does not write the target, or the
-    servers' agreement has changed. Nothing more may be written."""
+class AgreementLost(Exception):
+    """The agreement that the pass was for has changed, or the server does not write the target.
+    Nothing more may be written."""
 
 
 class Pages(Protocol):
-    """One way to rewrite. It may be asked for the same page again, by another process too."""
+    """One way to rewrite. Requesting a page again is harmless, from another process too."""
 
     async def page(self, token: str) -> PageDone:
-        """Rewrite what is on the page behind a token; an empty one is the first.
+        """Rewrite the objects of the page of a token; the empty token is the first page.
 
-        Single objects that fail are told in the answer. Raises `Lost`; a StatusError or
-        ConnectionFailed when the page as a whole could not be done, after a bounded number of
-        tries; `asyncio.CancelledError` at any time, and then nothing is under way any more.
+        Objects that fail are in the result. Raises `AgreementLost`; a StatusError or
+        ConnectionFailed if the whole page failed, after a bounded number of tries;
+        `asyncio.CancelledError` at any time, and then nothing is in flight any more.
         """
         ...

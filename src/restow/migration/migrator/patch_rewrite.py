@@ -1,11 +1,11 @@
-"""Rewriting through the API: every object of a page gets a small conditional patch.
+"""Rewrite through the API: every object of a page gets a small conditional patch.
 
-Satisfies `Pages`, on any Kubernetes server. Many patches are in flight at once, as many as the
-server takes well (`pace`). Workers take objects from the page until it is empty; the next page is
-listed while the last of them are under way.
+Satisfies `Pages`, on any Kubernetes server. Many patches are in flight at once, within the adaptive
+limit of `pace`. Workers take objects from the page until it is empty; the next page is listed while
+the last of them are in flight.
 
-A conflict proves nothing: the writer may have been a server that stores another version. The object
-is read again and written again, whoever it is by then.
+A conflict proves nothing: the writer may be a server with another storage version. The object is
+read and rewritten again, even if it was recreated meanwhile.
 
 Not here: positions, agreement, passes.
 """
@@ -35,20 +35,20 @@ from restow.migration.migrator.write_errors import (
 )
 
 FIELD_MANAGER: Final = "restow-migrator"
-# For what the process does besides: leases, status, watches that are opened again.
+# For the other connections of the process: leases, status, watches that are opened again.
 CONNECTIONS_BESIDE: Final = 16
-AGAIN_BACKOFF: Final = Backoff(initial_seconds=0.1, factor=2, max_seconds=5, jitter=0.5)
+RETRY_BACKOFF: Final = Backoff(initial_seconds=0.1, factor=2, max_seconds=5, jitter=0.5)
 CONFLICT_BACKOFF: Final = Backoff(initial_seconds=0.01, factor=2, max_seconds=1, jitter=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchOptions:
-    """What a person may set."""
+    """Limits that a user may set."""
 
     page_objects: int = 500
     in_flight_max: int = 64
     objects_per_second: float | None = None
-    """None: as many as the server takes."""
+    """None: no limit but the adaptive one."""
     field_manager: str = FIELD_MANAGER
 
     def __post_init__(self) -> None:
@@ -63,9 +63,9 @@ class PatchOptions:
 
 
 def connections_for(options: PatchOptions, *, resources: int = 1) -> ConnectionLimits:
-    """Limits for a client that migrates so many resources side by side.
+    """Return connection limits for a client that migrates `resources` resources concurrently.
 
-    All connections are kept: a new one costs more than several patches.
+    All connections are kept alive: a new one costs more than several patches.
     """
     count = options.in_flight_max * resources + CONNECTIONS_BESIDE
     return ConnectionLimits(requests_max=count, kept_max=count)
@@ -73,7 +73,7 @@ def connections_for(options: PatchOptions, *, resources: int = 1) -> ConnectionL
 
 @dataclass(slots=True)
 class _Work:
-    """A page that is being worked off."""
+    """The state of the current page."""
 
     refs: deque[ObjectRef]
     workers: int = 0
@@ -85,7 +85,7 @@ class _Work:
 
 
 class PatchRewrite:
-    """Rewrites one resource by patches. One page at a time; what it learns of a server it keeps."""
+    """Rewrites one resource with patches, one page at a time. The pace is kept across pages."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class PatchRewrite:
         in_flight: Callable[[int], None] | None = None,
         is_dry_run: bool = False,
     ) -> None:
-        """`in_flight` hears how many objects are being written, whenever that changes."""
-        # Refusals are the server's word on its load: they are heard here, not in the client.
+        """`in_flight` is called with the number of objects being written, when it changes."""
+        # Rejections report the server's load: they are handled here, not in the client.
         client = client.with_retry(NO_RETRY)
         self._listing = ObjectList(client, resource, runtime=runtime, limit=options.page_objects)
         self._writer = ObjectWriter(
@@ -111,7 +111,7 @@ class PatchRewrite:
         self._next: tuple[str, Listed] | None = None
 
     async def page(self, token: str) -> PageDone:
-        """See `Pages`. Failures are those of the page, all of them."""
+        """See `Pages`. The result has all failures of the page."""
         found, self._next = self._next, None
         if found is not None and found[0] == token:
             listed = found[1]
@@ -120,9 +120,9 @@ class PatchRewrite:
         work = _Work(deque(listed.refs))
         try:
             async with asyncio.TaskGroup() as group:
-                self._employ(group, work, listed.token)
+                self._start_workers(group, work, listed.token)
         except BaseExceptionGroup as errors:
-            raise _the_one(errors) from None
+            raise _first_error(errors) from None
         finally:
             self._note_in_flight(0)
         return PageDone(
@@ -136,8 +136,8 @@ class PatchRewrite:
             remaining=listed.remaining,
         )
 
-    def _employ(self, group: asyncio.TaskGroup, work: _Work, next_token: str) -> None:
-        """Start as many workers as the pace allows and the page needs."""
+    def _start_workers(self, group: asyncio.TaskGroup, work: _Work, next_token: str) -> None:
+        """Start as many workers as the concurrency limit allows and the page needs."""
         missing = min(self._pace.limit - work.workers, len(work.refs))
         for _ in range(missing):
             work.workers += 1
@@ -149,7 +149,7 @@ class PatchRewrite:
         while work.refs and work.workers <= self._pace.limit:
             await self._settle(work.refs.popleft(), work)
             if work.workers < self._pace.limit:
-                self._employ(group, work, next_token)
+                self._start_workers(group, work, next_token)
         work.workers -= 1
         self._note_in_flight(work.workers)
         if next_token and not work.refs and not work.has_listed_next:
@@ -157,14 +157,14 @@ class PatchRewrite:
             await self._list_next(next_token)
 
     async def _list_next(self, token: str) -> None:
-        """List the next page; if that fails, whoever asks for it will see."""
+        """List the next page ahead; if that fails, `page` lists it again and reports the error."""
         try:
             self._next = (token, await self._listing.page_once(token))
         except (StatusError, ConnectionFailed):
             self._next = None
 
     async def _settle(self, ref: ObjectRef, work: _Work) -> None:
-        """Write one object, as often as it takes. Raises when it is not about the object."""
+        """Write one object, with retries. Raises an error that concerns more than the object."""
         conflicts = failures = 0
         must_read = False
         while True:
@@ -189,7 +189,7 @@ class PatchRewrite:
             else:
                 _count(work, is_new=is_new, has_moved=conflicts > 0)
                 return
-            backoff = CONFLICT_BACKOFF if is_conflict else AGAIN_BACKOFF
+            backoff = CONFLICT_BACKOFF if is_conflict else RETRY_BACKOFF
             await self._clock.sleep(
                 backoff.delay_seconds(conflicts + failures - 1, self._randomness)
             )
@@ -202,7 +202,7 @@ class PatchRewrite:
         return is_new
 
     def _classified(self, error: StatusError | ConnectionFailed) -> WriteClass:
-        """What an error means; if it is about the server's load, all slow down."""
+        """Classify an error; if it reports load, reduce the pace for all workers."""
         verdict = classify(error)
         if verdict.is_load:
             self._pace.refused(self._clock.monotonic(), wait_seconds=verdict.wait_seconds)
@@ -210,10 +210,10 @@ class PatchRewrite:
 
     async def _wait_for_pace(self) -> None:
         """Wait until a request may be sent."""
-        wait_seconds = self._pace.turn(self._clock.monotonic())
+        wait_seconds = self._pace.reserve(self._clock.monotonic())
         while wait_seconds > 0:
             await self._clock.sleep(wait_seconds)
-            # A refusal may have come meanwhile, which is for all.
+            # A rejection may have paused all workers meanwhile.
             wait_seconds = self._pace.paused_seconds(self._clock.monotonic())
 
     def _note_in_flight(self, count: int) -> None:
@@ -225,7 +225,7 @@ def _has_tries(verdict: WriteClass, conflicts: int, failures: int) -> bool:
     match verdict.means:
         case Means.CONFLICT:
             return conflicts <= CONFLICTS_MAX
-        case Means.AGAIN:
+        case Means.RETRY:
             return failures < verdict.attempts_max
         case _:
             return False
@@ -246,8 +246,8 @@ def _failure(ref: ObjectRef, error: StatusError | ConnectionFailed) -> ObjectFai
     )
 
 
-def _the_one(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first of them, if all say that the page could not be done."""
+def _first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error, if all of them say that the page failed; otherwise the whole group."""
     _, others = errors.split((StatusError, ConnectionFailed))
     first = errors.exceptions[0]
     return errors if others is not None or isinstance(first, BaseExceptionGroup) else first

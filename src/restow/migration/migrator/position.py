@@ -1,9 +1,9 @@
-"""How far a migration is, as an annotation of its request: for what it was begun, and where it is.
+"""The position of a migration, as an annotation of it: its purpose, and the next page.
 
-A position counts only for what it was begun for: the same request, the same target, and an
-agreement that has not moved since. A token of before would leave the first part as it was.
+A position is valid only for its purpose: the same migration, the same target, and an agreement that
+has not changed since. With an older token the pages before it would not be rewritten.
 
-What is saved is always behind what is done. Whoever resumes repeats a little, which is harmless.
+The saved position is never ahead of the work. A resumed run repeats some pages, which is harmless.
 
 Pure. Not here: writing it (`status_writer`).
 """
@@ -25,7 +25,7 @@ PATCH: Final = "patch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What has come of the objects of one pass."""
+    """The number of objects of one pass, by outcome."""
 
     scanned: int = 0
     rewritten: int = 0
@@ -45,7 +45,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purpose:
-    """What a position is good for."""
+    """The migration and agreement for which a position is valid."""
 
     request_uid: str
     resource: str
@@ -53,28 +53,29 @@ class Purpose:
     target: str
     """The hash to which objects are rewritten."""
     mark: str
-    """The agreement; empty where servers do not report, and then nothing tells that it moved."""
+    """The agreement; empty if servers do not report one, and then changes of it are not detected.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a migration is: in which pass, and behind which token."""
+    """The progress of a migration: the pass, and the continue token in it."""
 
     pass_number: int = 1
-    """The first rewrites; those after it prove."""
+    """Number of the pass; the first rewrites, the later ones verify."""
     token: str = ""
     counts: Counts = field(default_factory=Counts)
     rewritten: int = 0
-    """In the passes before this one."""
+    """Objects rewritten in earlier passes."""
     objects: int | None = None
-    """How many there were in the pass before this one."""
+    """Number of objects in the previous pass."""
 
     @property
     def is_first(self) -> bool:
         return self.pass_number == 1 and not self.token
 
     def behind(self, done: PageDone) -> Position:
-        """Behind a page."""
+        """Return the position after a page."""
         return Position(
             pass_number=self.pass_number,
             token=done.token,
@@ -90,8 +91,8 @@ class Position:
             objects=self.counts.scanned,
         )
 
-    def begin_again(self) -> Position:
-        """The first page of the same pass. What it has rewritten is not forgotten."""
+    def restart(self) -> Position:
+        """Return the first page of the same pass. The count of rewritten objects is kept."""
         return Position(
             pass_number=self.pass_number,
             rewritten=self.rewritten + self.counts.rewritten,
@@ -99,7 +100,7 @@ class Position:
         )
 
     def to_text(self, purpose: Purpose) -> str:
-        """As it is written to a request."""
+        """Return the JSON for the annotation of a migration."""
         counts = self.counts
         value: dict[str, Any] = {
             "uid": purpose.request_uid,
@@ -121,10 +122,10 @@ class Position:
 
     @classmethod
     def of_text(cls, text: str, purpose: Purpose) -> Self | None:
-        """As it was written, if it was written for this purpose; None: begin at the beginning.
+        """Parse an annotation; None if it was written for another purpose: start over then.
 
-        Without a mark nothing tells whether the agreement was interrupted while nobody looked. A
-        first pass may go on all the same, as another follows it; one that proves may not.
+        Without a mark an interruption of the agreement is not detected. A first pass may be resumed
+        all the same, as another follows it; a pass that verifies may not.
         """
         value = _object(text)
         said = (value.get("uid"), value.get("resource"), value.get("way"))

@@ -1,4 +1,4 @@
-"""How far a migration is, how fast it goes, and how long it will take: for people and for status.
+"""Progress of a migration: counts, rate and ETA, for the status and for people.
 
 Time is an argument. Not here: where it is shown or written.
 """
@@ -12,24 +12,24 @@ from restow.migration.migrator.passes import PageDone
 from restow.migration.migrator.position import Position
 
 WINDOW_SECONDS: Final = 10.0
-"""The rate is that of the last so many seconds."""
+"""The rate is an average over this window."""
 SAMPLES_MAX: Final = 1_000
 
 
 class Progress:
-    """What one migration has done so far."""
+    """The progress of one migration."""
 
     def __init__(self, position: Position | None = None, *, now_seconds: float) -> None:
         self.position = position or Position()
         self.total: int | None = self.position.objects
-        """About how many objects a pass has; None: nobody knows."""
+        """Estimated number of objects of a pass; None: not known."""
         self.now_seconds = now_seconds
         self._samples: deque[tuple[float, int]] = deque([(now_seconds, 0)], maxlen=SAMPLES_MAX)
         self._done = 0
         self._remaining: int | None = None
 
     def note(self, done: PageDone, position: Position, *, now_seconds: float) -> None:
-        """A page is done; the position is behind it."""
+        """Record a processed page and the position after it."""
         self.position, self.now_seconds = position, now_seconds
         self._remaining = 0 if not done.token else done.remaining
         self._done += done.scanned
@@ -38,19 +38,19 @@ class Progress:
             self._samples.popleft()
 
     def begin(self, position: Position) -> None:
-        """A pass begins, or begins again."""
+        """Start a pass, or start it over."""
         self.position, self._remaining = position, None
         if position.objects is not None:
             self.total = position.objects
 
-    def stand_still(self, now_seconds: float) -> None:
-        """It was paused: the time in between does not count."""
+    def skip_pause(self, now_seconds: float) -> None:
+        """Exclude the time of a pause from the rate."""
         self._samples.clear()
         self._samples.append((now_seconds, self._done))
 
     @property
     def remaining(self) -> int | None:
-        """How many objects of this pass follow, about."""
+        """Estimated number of objects that remain in this pass."""
         if self._remaining is not None:
             return self._remaining
         if self.total is None:
@@ -65,7 +65,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> int | None:
-        """Of this pass."""
+        """Time remaining in this pass, in seconds."""
         remaining, rate = self.remaining, self.per_second
         if remaining is None or (remaining and rate <= 0):
             return None
@@ -73,11 +73,11 @@ class Progress:
 
     @property
     def rewritten(self) -> int:
-        """In all passes."""
+        """Objects rewritten in all passes."""
         return self.position.rewritten + self.position.counts.rewritten
 
     def text(self) -> str:
-        """Such as `12,300 of about 20,000 objects, 4,100/s, 2 s left`."""
+        """Format the progress, such as `12,300 of about 20,000 objects, 4,100/s, 2 s left`."""
         scanned, remaining = self.position.counts.scanned, self.remaining
         parts = [f"{scanned:,} objects"]
         if remaining:
@@ -92,7 +92,7 @@ class Progress:
         return proves + ", ".join(parts)
 
     def to_status(self) -> dict[str, Any]:
-        """As in `status.progress`. What nobody knows is null, which a merge patch takes out."""
+        """Return `status.progress`. Unknown values are null, which a merge patch removes."""
         counts = self.position.counts
         return {
             "pass": self.position.pass_number,
@@ -107,7 +107,7 @@ class Progress:
 
 
 def duration_text(seconds: int) -> str:
-    """Such as `2 s`, `3 min 20 s` or `5 h 1 min`."""
+    """Format a duration, such as `2 s`, `3 min 20 s` or `5 h 1 min`."""
     minutes, rest = divmod(seconds, 60)
     hours, rest_minutes = divmod(minutes, 60)
     if hours:

@@ -1,9 +1,10 @@
-"""Which way pages are done: by the server's own rewrite where there is one, otherwise by patches.
+"""Choice of the rewrite method: the server's own rewrite if it has one, otherwise patches.
 
-Also what follows from it for names: a request names only the first objects that failed, and whoever
-wants them all does the pages again. What was done is skipped then, and what failed fails again.
+Also the list of all failed objects: the status of a migration names only the first ones, and
+another pass over all pages returns them all. It skips what is rewritten, and fails where the
+migration failed.
 
-Not here: what a pass means (`engine`).
+Not here: the evaluation of a pass (`engine`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from restow.migration.migrator.patch_rewrite import PatchRewrite
 from restow.migration.migrator.server_rewrite import ServerRewrite
 
 
-def choose_way(
+def choose_method(
     client: ApiClient,
     job: Job,
     agreed: AgreementCheck,
@@ -29,7 +30,7 @@ def choose_way(
     options: EngineOptions,
     in_flight: Callable[[int], None] | None = None,
 ) -> Pages:
-    """`in_flight` hears how many objects are being patched."""
+    """Return the method for a job. `in_flight` is called with the number of concurrent patches."""
     if not job.can_rewrite:
         return PatchRewrite(
             client,
@@ -50,7 +51,7 @@ def choose_way(
 
 
 async def failures_of(pages: Pages) -> AsyncIterator[ObjectFailure]:
-    """All that fail in one pass. Raises what a page raises."""
+    """Yield all objects that fail in one pass. Raises the errors of a page."""
     token = ""
     while True:
         done = await pages.page(token)

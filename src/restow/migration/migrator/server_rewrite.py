@@ -1,10 +1,10 @@
-"""The server's own rewrite: one page a call, at the request's subresource `rewrite`.
+"""The server's own rewrite: one page per call, through the subresource `rewrite` of a migration.
 
-The server converts and commits; nothing of the objects comes this way. A page has as many objects
-as take about a second, so that a migration that is to end does so at once. With a rate, the next
-page is asked for when it is its turn.
+The server converts and commits; the objects are not transferred. The page size is adapted so that a
+page takes about a second, which bounds how long an aborted migration runs on. With a rate limit the
+next page waits until the rate allows it.
 
-Not here: which way is taken, and what a pass means (`engine`).
+Not here: the choice of the method, and the evaluation of a pass (`engine`).
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import NO_RETRY, ApiClient, ApiResource, ConnectionFailed, Object
 from restow.migration.migration_values import MigrationRef
 from restow.migration.migrator.options import EngineOptions
-from restow.migration.migrator.passes import Lost, ObjectFailure, PageDone
+from restow.migration.migrator.passes import AgreementLost, ObjectFailure, PageDone
 
 SUBRESOURCE: Final = "rewrite"
 REWRITE_FAILED: Final = "RewriteFailed"
-"""The reason of an object; what the server says about it is the message."""
+"""The reason of a failed object; the message is the server's."""
 LIMIT_MIN: Final = 50
 WAIT_SECONDS_MAX: Final = 30.0
 QUICK: Final = 0.5
 SLOW: Final = 1.5
-"""Shares of the wished time: outside of them the limit is changed."""
+"""Fractions of the target duration: outside of them the page limit is adapted."""
 GROWTH_MAX: Final = 4
 
 logger = logging.getLogger(__name__)
 
 
 class ServerRewrite:
-    """One way to rewrite. Satisfies `passes.Pages`."""
+    """The server's own rewrite. Satisfies `passes.Pages`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ServerRewrite:
         options: EngineOptions | None = None,
     ) -> None:
         self.limit = (options or EngineOptions()).page_limit_first
-        """Objects of the next page."""
+        """Number of objects of the next page."""
         group_version = GroupVersion.parse(request_ref.api_version)
         self._requests = GroupVersionResource(*group_version, "storageversionmigrations")
         self._name = request_ref.name
@@ -61,19 +61,19 @@ class ServerRewrite:
         self._options = options or EngineOptions()
         self._rate = self._options.patch.objects_per_second
         self._next_at = 0.0
-        """Before, no page is asked for."""
-        # Tried again here, where it is known that a page may be asked for twice.
+        """No page is requested before this time."""
+        # Retried here, where it is known that repeating a page is safe.
         self._client = client.with_retry(NO_RETRY)
 
     async def page(self, token: str) -> PageDone:
-        """See `Pages`. A server names only so many of the objects that failed: if there are more,
-        the page is done again, as small as that."""
+        """See `Pages`. A server names only a limited number of failed objects: if there are more,
+        the page is repeated with that limit."""
         done = await self._page(token)
         if not done.failed > len(done.failures) > 0:
             return done
         self.limit = len(done.failures)
         again = await self._page(token)
-        # What it rewrote before, it finds as it should be now.
+        # Objects that the first try rewrote count as unchanged in the second.
         return replace(again, rewritten=again.rewritten + done.rewritten)
 
     async def _page(self, token: str) -> PageDone:
@@ -95,7 +95,7 @@ class ServerRewrite:
         return done
 
     def _limit_now(self) -> int:
-        """With a rate, no more than it allows for the time of a page."""
+        """The page limit, reduced so that a page does not exceed the rate limit."""
         if self._rate is None:
             return self.limit
         return max(1, min(self.limit, int(self._rate * self._options.page_seconds)))
@@ -109,7 +109,7 @@ class ServerRewrite:
                     self._requests, body, name=self._name, subresource=SUBRESOURCE
                 )
             except Conflict as error:
-                raise Lost(error.message) from error
+                raise AgreementLost(error.message) from error
             except (StatusError, ConnectionFailed) as error:
                 attempts += 1
                 wait_seconds = options.retry_backoff.delay_seconds(attempts, runtime.randomness)
@@ -120,7 +120,7 @@ class ServerRewrite:
                     wait_seconds = max(wait_seconds, asked)
                 if attempts >= options.page_attempts_max:
                     raise
-                logger.info("the page is asked for again in %.1f s: %s", wait_seconds, error)
+                logger.info("the page is retried in %.1f s: %s", wait_seconds, error)
             await runtime.clock.sleep(wait_seconds)
 
     def _read(self, answer: Object) -> PageDone:
@@ -144,7 +144,7 @@ class ServerRewrite:
         )
 
     def _check_target(self, answer: Object) -> None:
-        """A server that was not told chooses; then all pages must be of its first choice."""
+        """Check that all pages have one target: without one in the request the server chooses."""
         target = str(answer.get("target") or "")
         if not self._target:
             hashed = (
@@ -153,19 +153,21 @@ class ServerRewrite:
                 else ""
             )
             if self._target_hash and hashed != self._target_hash:
-                raise Lost(f"the server rewrites to {target}, which is not what discovery shows")
+                raise AgreementLost(
+                    f"the server rewrites to {target}, which is not what discovery shows"
+                )
             self._target = target
         if target != self._target:
-            raise Lost(f"the server rewrites to {target}, not to {self._target}")
+            raise AgreementLost(f"the server rewrites to {target}, not to {self._target}")
 
     def _adapt(self, scanned: int, seconds: float) -> None:
-        """Choose the next limit by how long this page took; a short one says nothing of others."""
-        wished = self._options.page_seconds
-        if seconds > wished * SLOW:
-            smaller = int(self.limit * wished / seconds)
+        """Adapt the page limit to the duration of this page; a short page does not raise it."""
+        target_seconds = self._options.page_seconds
+        if seconds > target_seconds * SLOW:
+            smaller = int(self.limit * target_seconds / seconds)
             self.limit = max(min(LIMIT_MIN, self._options.page_limit_max), smaller)
-        elif seconds < wished * QUICK and scanned >= self.limit:
-            growth = min(GROWTH_MAX, wished / max(seconds, 0.001))
+        elif seconds < target_seconds * QUICK and scanned >= self.limit:
+            growth = min(GROWTH_MAX, target_seconds / max(seconds, 0.001))
             self.limit = min(self._options.page_limit_max, int(self.limit * growth))
 
 

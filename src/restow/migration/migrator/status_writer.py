@@ -1,13 +1,13 @@
-"""What a migration writes to its request: conditions, progress, position, proof.
+"""Writes of a running migration to its object: conditions, progress, position, proof.
 
     migration.k8s.io          conditions with lastUpdateTime; status.progress, status.failedObjects;
                               the token also in spec.continueToken
     storagemigration.k8s.io   standard conditions, and nothing else of ours in the status
 
-Conditions are a list, which a merge patch replaces whole: each status is made from one that was
-read, on condition that it has not changed, and tried again a bounded number of times. Annotations
-are patched on condition of nothing but the uid. A request that has ended never goes back, whoever
-ended it.
+Conditions are a list, which a merge patch replaces as a whole: each status is computed from the
+last one that was read, written with its resource version as precondition, and retried a bounded
+number of times. Annotations are patched with only the uid as precondition. A migration that has
+ended stays ended, by any client.
 
 Not here: when anything is written.
 """
@@ -28,7 +28,7 @@ from restow.apis.migration_v1alpha1 import GROUP
 from restow.client import ApiClient, ConnectionFailed, Object, version_of
 from restow.migration.migration_objects import is_proven, mapping, phase_of
 from restow.migration.migration_values import MigrationPhase
-from restow.migration.migrator.migration_watch import Followed, RequestGone
+from restow.migration.migrator.migration_watch import Followed, MigrationDeleted
 from restow.migration.migrator.options import FAILURES_SHOWN_MAX, EngineOptions
 from restow.migration.migrator.passes import ObjectFailure
 from restow.migration.migrator.position import Position, Purpose
@@ -56,7 +56,7 @@ Conditions = Mapping[str, Said]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """That all objects are stored in the target version, and by what it is known."""
+    """The evidence that all objects are stored in the target version."""
 
     target: str
     mark: str
@@ -76,7 +76,7 @@ class Proof:
 
 
 def proves(text: str, *, target: str, mark: str) -> bool:
-    """Whether an annotation is a proof for an agreement. Without a mark it proves nothing later."""
+    """Whether an annotation is a proof for an agreement. Without a mark it is never valid later."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -85,45 +85,47 @@ def proves(text: str, *, target: str, mark: str) -> bool:
     return bool(mark) and said == (target, mark)
 
 
-class RequestWriter:
-    """Writes to one request. Every method raises `RequestGone` when it is not there any more."""
+class MigrationWriter:
+    """Writes to one migration. Every method raises `MigrationDeleted` if it is deleted."""
 
     def __init__(self, client: ApiClient, followed: Followed, *, options: EngineOptions) -> None:
         self._client = client
         self._followed = followed
         self._options = options
         self._clock = client.runtime.clock
-        self._is_seeded = followed.resource.group == GROUP
+        self._is_ksvm_api = followed.resource.group == GROUP
         self._current = followed.latest
-        """As it was last read or written."""
+        """The last state that was read or written."""
         self._next_position_at = 0.0
         self._next_progress_at = 0.0
 
     async def begin(self, position: Position, purpose: Purpose) -> None:
-        """Save where it begins, and take back a proof of before."""
+        """Save the position of the start, and remove an earlier proof."""
         await self._mark(position, purpose, {PROOF_ANNOTATION: None}, attempts_max=ATTEMPTS_MAX)
 
     async def save(self, position: Position, purpose: Purpose, *, is_due: bool = False) -> None:
-        """Save a position, unless that was done a moment ago."""
+        """Save a position, unless the last one was saved a moment ago."""
         if is_due or self._clock.monotonic() >= self._next_position_at:
             await self._mark(position, purpose, {}, attempts_max=1)
 
     async def prove(self, proof: Proof) -> None:
-        """Say what was proven: before the success, as a success without a proof is not believed."""
+        """Write the proof: before the success, since a success without a proof does not count."""
         said = {PROOF_ANNOTATION: proof.to_text(), POSITION_ANNOTATION: None}
-        await self._annotate(said, token="" if self._is_seeded else None, attempts_max=ATTEMPTS_MAX)
+        await self._annotate(
+            said, token="" if self._is_ksvm_api else None, attempts_max=ATTEMPTS_MAX
+        )
 
     async def running(
         self, progress: Progress, message: str, *, reason: str = REASON_RUNNING
     ) -> None:
-        """Say that it runs, or that it is held."""
+        """Write that the migration is running, or that it is paused."""
         conditions = {RUNNING: ("True", reason, message)}
         await self._write(conditions, progress=progress, failures=None)
 
     async def progress(
         self, progress: Progress, failures: Sequence[ObjectFailure], *, is_due: bool = False
     ) -> None:
-        """Say how far it is, unless that was said a moment ago."""
+        """Write the progress, unless it was written a moment ago."""
         if is_due or self._clock.monotonic() >= self._next_progress_at:
             conditions = {RUNNING: ("True", REASON_RUNNING, progress.text())}
             await self._write(conditions, progress=progress, failures=failures, attempts_max=1)
@@ -146,7 +148,7 @@ class RequestWriter:
         conditions = {RUNNING: ("False", reason, message), FAILED: ("True", reason, message)}
         await self._write(conditions, progress=progress, failures=failures)
 
-    # How it is written.
+    # Patches.
 
     async def _mark(
         self,
@@ -156,7 +158,7 @@ class RequestWriter:
         *,
         attempts_max: int,
     ) -> None:
-        token = position.token if self._is_seeded else None
+        token = position.token if self._is_ksvm_api else None
         said = {POSITION_ANNOTATION: position.to_text(purpose), **annotations}
         await self._annotate(said, token=token, attempts_max=attempts_max)
         self._next_position_at = self._clock.monotonic() + self._options.position_seconds
@@ -192,24 +194,24 @@ class RequestWriter:
     async def _send(
         self, make: Callable[[], Object | None], *, attempts_max: int, subresource: str = ""
     ) -> bool:
-        """Send a patch, made anew for each attempt. With one attempt only, it need not succeed."""
+        """Send a patch, computed for each attempt. With only one attempt it may fail silently."""
         runtime, followed = self._client.runtime, self._followed
         for attempt in range(attempts_max):
             patch = make()
             if patch is None:
-                return True  # there is nothing to say any more
+                return True  # there is nothing left to write
             try:
                 written = await self._client.patch(
                     followed.resource, followed.name, patch, subresource=subresource
                 )
             except NotFound as error:
-                raise RequestGone(f"{followed.name} was deleted") from error
+                raise MigrationDeleted(f"{followed.name} was deleted") from error
             except (StatusError, ConnectionFailed) as error:
                 if not _is_passing(error):
                     raise
                 logger.info("%s could not be written: %s", followed.name, error)
                 if isinstance(error, Conflict):
-                    # Of another uid, which is for good, or changed meanwhile.
+                    # The object was recreated with another uid, or changed concurrently.
                     self._current = await followed.read()
                 if attempt == attempts_max - 1:
                     if attempts_max > 1:
@@ -224,14 +226,14 @@ class RequestWriter:
         return False
 
     def _may(self, conditions: Conditions) -> bool:
-        """A failure stays; a success stays too, but one that could not be proven is taken as failed
-        where the API allows both."""
+        """Whether these conditions may be written. A failure is final; so is a success, except that
+        one without a proof becomes a failure where the API allows both."""
         match phase_of(self._current):
             case MigrationPhase.FAILED:
                 return False
             case MigrationPhase.SUCCEEDED:
                 is_open = FAILED in conditions and not is_proven(self._current)
-                return is_open and self._is_seeded
+                return is_open and self._is_ksvm_api
             case _:
                 return True
 
@@ -243,7 +245,7 @@ class RequestWriter:
         failures: Sequence[ObjectFailure] | None,
     ) -> Object:
         now = time_text(self._clock.wall())
-        make = _seeded_condition if self._is_seeded else _standard_condition
+        make = _ksvm_condition if self._is_ksvm_api else _standard_condition
         found = mapping(self._current, "status").get("conditions")
         before = {
             each.get("type"): each
@@ -253,7 +255,7 @@ class RequestWriter:
         for kind, said in conditions.items():
             before[kind] = make(kind, said, before.get(kind), now)
         status: Object = {"conditions": list(before.values())}
-        if self._is_seeded:
+        if self._is_ksvm_api:
             if progress is not None:
                 status["progress"] = progress.to_status()
             if failures is not None:
@@ -262,13 +264,13 @@ class RequestWriter:
 
 
 def _is_passing(error: StatusError | ConnectionFailed) -> bool:
-    """Whether it may be otherwise in a moment."""
+    """Whether the error is transient."""
     if isinstance(error, ConnectionFailed):
         return True
     return isinstance(error, Conflict) or error.code == 429 or error.code >= 500
 
 
-def _seeded_condition(kind: str, said: Said, _before: Object | None, now: str) -> Object:
+def _ksvm_condition(kind: str, said: Said, _before: Object | None, now: str) -> Object:
     status, reason, message = said
     return {
         "type": kind,

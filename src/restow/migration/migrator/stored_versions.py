@@ -1,12 +1,12 @@
-"""`status.storedVersions` of a CustomResourceDefinition: what it may be stored in, after a proof.
+"""`status.storedVersions` of a CustomResourceDefinition: trimmed after a verified migration.
 
-    at the start      the definition's uid, generation and storage version are noted
-    after the proof   if uid and generation are as noted, storedVersions becomes the storage version
+    at the start      the CRD's uid, generation and storage version are recorded
+    after the proof   if uid and generation are unchanged, storedVersions is set to that version
 
-The write is of a definition that was just read, on condition that it has not changed since. After a
-failure nothing is trimmed: objects may be left that nothing else tells of.
+The update is of a CRD that was just read, with its resource version as precondition. After a failed
+migration nothing is trimmed: storedVersions may be the only record of objects in an old version.
 
-Not here: what a proof is.
+Not here: the proof.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrdSnapshot:
-    """The definition of a custom resource, as it was noted."""
+    """The identity and storage version of a CRD, as recorded at the start."""
 
     name: str
     uid: str
@@ -40,26 +40,26 @@ class CrdSnapshot:
 
 
 async def note_definition(client: ApiClient, resource: ApiResource) -> CrdSnapshot | None:
-    """The definition of a resource; None if it has none."""
+    """Record the CRD of a resource; None if it has none."""
     if not resource.group:
         return None
     name = f"{resource.name}.{resource.group}"
     try:
         found = _read(await client.get(DEFINITIONS, name))
     except NotFound:
-        return None  # built in, of an aggregated server, or a server without definitions
+        return None  # built in, of an aggregated server, or a server without CRDs
     return found if found.is_known else None
 
 
 async def trim(client: ApiClient, noted: CrdSnapshot) -> str:
-    """Set the stored versions to the storage version; says why not, or nothing if it is so now."""
+    """Set storedVersions to the storage version; return why not, or "" if it is so now."""
     for _ in range(ATTEMPTS_MAX):
         try:
             value = await client.get(DEFINITIONS, noted.name)
         except NotFound:
-            return f"the definition {noted.name} was deleted"
+            return f"the CRD {noted.name} was deleted"
         if _read(value) != noted:
-            return f"the definition {noted.name} has changed since the migration began"
+            return f"the CRD {noted.name} has changed since the migration began"
         status, wanted = mapping(value, "status"), [noted.storage_version]
         if status.get("storedVersions") == wanted:
             return ""
@@ -73,7 +73,7 @@ async def trim(client: ApiClient, noted: CrdSnapshot) -> str:
             logger.info("%s is read again: %s", noted.name, error)
             continue
         return ""
-    return f"the definition {noted.name} was changed {ATTEMPTS_MAX} times meanwhile"
+    return f"the CRD {noted.name} was changed during {ATTEMPTS_MAX} updates"
 
 
 def _read(value: Object) -> CrdSnapshot:

@@ -1,16 +1,17 @@
-"""Preflight: whether a cluster may go to a release, up or down, without losing what it stores.
+"""Preflight: whether a cluster can change to a release, up or down, and still read its objects.
 
-Or do without an encryption key.
+Also whether an encryption key can be removed.
 
-    values      what is known of a cluster, and of the release it is to go to
-    targets     releases, as what they can read and what they write
-    rules       pure: what blocks a release
-    stored_rules  pure: whether the target reads every raw value
-    reading     looks at a cluster through its API, and has its store scanned
-    dropping    pure: whether an encryption key may be taken out
+    values          state of a cluster, target release, findings
+    targets         releases: the versions that they read and write
+    rules           pure: what blocks a release
+    stored_rules    pure: whether the target reads every raw value
+    intermediate    pure: the release to upgrade to before the target
+    cluster_reader  reads a cluster through its API, and has its store scanned
+    key_removal     pure: whether an encryption key can be removed
 
-It changes nothing, and runs against real Kubernetes as well. Not here: doing it (`restow upgrade`),
-and how it is told (the command line).
+It changes nothing, and runs against real Kubernetes as well. Not here: the upgrade itself
+(`restow upgrade`), and the output (the command line).
 """
 
 from restow.migration.preflight.cluster_reader import read_cluster, read_keys
@@ -18,7 +19,7 @@ from restow.migration.preflight.key_removal import (
     KeyedResource,
     KeyedView,
     StoreCount,
-    judge_drop,
+    judge_key_removal,
 )
 from restow.migration.preflight.rules import blockers, judge
 from restow.migration.preflight.targets import (
@@ -56,7 +57,7 @@ __all__ = [
     "blockers",
     "find_target",
     "judge",
-    "judge_drop",
+    "judge_key_removal",
     "read_cluster",
     "read_keys",
     "shipped_targets",

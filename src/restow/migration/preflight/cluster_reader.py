@@ -1,14 +1,14 @@
-"""A look at a cluster, through its API: all that the rules of preflight want to know.
+"""Reads through the API of a cluster what the rules of preflight need.
 
-    StorageStates        what may be stored (`migration.k8s.io`)
-    StorageVersions      what each server writes and reads, and whether they agree
-    ballots              what was voted for
-    definitions          versions of custom resources
-    migrations           what is being rewritten
-    discovery            what there is, and what is written where nothing else is said
+    StorageStates        persisted versions (`migration.k8s.io`)
+    StorageVersions      the versions that each server writes and reads, and whether they agree
+    votes                selected versions
+    CRDs                 versions of custom resources
+    migrations           running and failed ones
+    discovery            resources, and their storage version hashes
 
-What a cluster does not have is left out; what is there and could not be seen is told. Nothing in an
-object is believed to have the right type. Not here: what follows from it (`rules`).
+What a cluster does not serve is left out; what it serves but cannot be read is reported. Objects
+are untrusted input: every type is checked. Not here: the conclusions (`rules`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from restow.apis.storage_scan import OBJECTS_PREFIX, Contradiction
 from restow.client import ApiClient, ApiResource, DiscoveredResources, ListOptions, Object, key_of
 from restow.kinds.kubernetes_releases import is_known, minor_of
 from restow.migration import migration_objects
-from restow.migration.encryption_keys import KeysSaid, keys_said, persisted_keys
+from restow.migration.encryption_keys import ReportedKeys, persisted_keys, reported_keys
 from restow.migration.migration_values import MigrationPhase
 from restow.migration.names import FAILED
 from restow.migration.preflight.key_removal import KeyedResource, KeyedView
@@ -49,10 +49,10 @@ from restow.migration.times import read_time
 VOTES: Final = GroupVersionResource(internal_vote_v1alpha1.GROUP, "v1alpha1", "storageversions")
 
 RESTOW_MARK: Final = "+restow."
-"""In the version of a restow server."""
+"""Part of the gitVersion of restow servers."""
 AGREED: Final = "AllEncodingVersionsEqual"
 SCANS_MAX: Final = 3
-"""Scans begun, when a StorageState becomes "Unknown" during one."""
+"""Limit of the scans, if a StorageState becomes "Unknown" during one."""
 NEEDED_VERBS: Final = frozenset({"get", "list"})
 _GROUPS_READ: Final = frozenset(
     each.group
@@ -65,7 +65,7 @@ _GROUPS_READ: Final = frozenset(
         *migration_objects.REQUESTS,
     )
 )
-"""The groups of what is read here."""
+"""The API groups that are read here."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class _Seen:
     states: dict[GroupResource, Object] = field(default_factory=dict)
     reports: dict[GroupResource, StorageVersion] = field(default_factory=dict)
     selected: dict[GroupResource, tuple[str, frozenset[str]]] = field(default_factory=dict)
-    """What was voted for, and who votes."""
+    """The selected version, and the servers that voted."""
     definitions: dict[GroupResource, Object] = field(default_factory=dict)
     migrations: dict[GroupResource, list[str]] = field(default_factory=dict)
     ended: dict[GroupResource, list[Object]] = field(default_factory=dict)
@@ -97,10 +97,10 @@ async def read_cluster(
     scan: StoreScan | None = None,
     on_progress: OnProgress | None = None,
 ) -> ClusterView:
-    """Look at a cluster. Raises ClientError or StatusError when it cannot be asked at all.
+    """Read a cluster. Raises ClientError or StatusError when the server does not respond.
 
-    A restow cluster is asked to scan its store. `scan` is that of a store which no server scans.
-    With a target it is also looked whether there are objects of what the target does not know.
+    The servers of a restow cluster scan its store; `scan` is one from elsewhere, for Kubernetes.
+    With a target, resources that it does not have are checked for objects.
     """
     version = await client.version()
     if not is_restow(version):
@@ -109,7 +109,7 @@ async def read_cluster(
     for attempts_left in reversed(range(SCANS_MAX)):
         problem = ""
         try:
-            # First the values, then the rest: what is written meanwhile is listed there.
+            # Scan first, then list: objects written meanwhile are in the lists.
             scan = await scan_store(client, on_progress=on_progress)
             # Servers add "Unknown" to a state that they find contradicted, so that the next scan
             # finds no contradiction: it is reported nevertheless.
@@ -147,9 +147,9 @@ async def _read(
     seen = await reader.read_all()
     is_own = is_restow(version)
     for place, error in discovered.failures.items():
-        # The resources of restow servers are known from their records. In a mixed cluster one
-        # server may lack a version that another one lists. An aggregated server that is down
-        # stores nothing here.
+        # The resources of restow servers come from their records. In a mixed cluster one server may
+        # lack a version that another one lists. An aggregated server that is down stores nothing
+        # here.
         is_needed = place.group in _GROUPS_READ or not (is_own or place.group in seen.elsewhere)
         found_in = reader.unseen if is_needed else reader.notes
         found_in.append(f"{place} could not be read: {error}")
@@ -186,7 +186,7 @@ async def _read(
 
 
 async def read_keys(client: ApiClient) -> KeyedView:
-    """Look at the encryption keys of a cluster. Raises as `read_cluster` does."""
+    """Read the encryption keys of a cluster. Raises as `read_cluster` does."""
     version = await client.version()
     discovered = await client.discover()
     reader = _Reader(client, discovered)
@@ -210,14 +210,14 @@ def _keyed(name: GroupResource, seen: _Seen) -> KeyedResource:
     persisted = persisted_hashes(status.get("persistedStorageVersionHashes"))
     return KeyedResource(
         resource=name,
-        said=KeysSaid() if report is None else keys_said(report),
+        said=ReportedKeys() if report is None else reported_keys(report),
         persisted=None if state is None else persisted,
         keys=persisted_keys(status),
     )
 
 
 class _Reader:
-    """Reads lists; what cannot be read is empty, and is told."""
+    """Reads lists; a list that cannot be read is empty, and is reported in `unseen`."""
 
     def __init__(self, client: ApiClient, discovered: DiscoveredResources) -> None:
         self._client = client
@@ -238,7 +238,7 @@ class _Reader:
             try:
                 seen.reports[name] = msgspec.convert(report, StorageVersion)
             except msgspec.ValidationError as error:
-                self.unseen.append(f"StorageVersion {key_of(report).name} is not one: {error}")
+                self.unseen.append(f"StorageVersion {key_of(report).name} is not valid: {error}")
         for vote in await self._all_of(VOTES):
             if version := migration_objects.text(vote, "selectedVersion"):
                 name = _resource_of_vote(key_of(vote).name)
@@ -251,7 +251,7 @@ class _Reader:
         return seen
 
     async def with_objects(self, view: ResourceView) -> ResourceView:
-        """The same, with whether there are objects; asked only where something depends on it."""
+        """Add whether the resource has objects; read only where a rule depends on it."""
         found = next(
             (each for each in self._discovered.preferred() if each.group_resource == view.resource),
             None,
@@ -270,7 +270,7 @@ class _Reader:
     async def with_conversion(
         self, view: ResourceView, definition: Object, scan: StoreScan
     ) -> ResourceView:
-        """The same, with whether its conversion webhook converts what is stored.
+        """Add whether the conversion webhook of the resource converts stored objects.
 
         One object of each stored version is read in another version.
         """
@@ -292,7 +292,7 @@ class _Reader:
             try:
                 await self._client.get(place, name, namespace=namespace)
             except NotFound:
-                continue  # it was deleted meanwhile
+                continue  # deleted concurrently
             except StatusError as error:
                 return replace(view, unconvertible=f"{namespace}/{name} as {other}: {error}")
         return view
@@ -324,7 +324,7 @@ class _Reader:
 
 
 def _stored(seen: _Seen, target: TargetRelease | None) -> dict[GroupResource, ApiResource | None]:
-    """The resources that this cluster stores, and how discovery has them."""
+    """The resources that this cluster stores, with their entry in discovery."""
     found: dict[GroupResource, ApiResource | None] = {}
     for each in seen.discovered.preferred():
         name = each.group_resource
@@ -340,8 +340,8 @@ def _stored(seen: _Seen, target: TargetRelease | None) -> dict[GroupResource, Ap
 
 
 def _recorded(seen: _Seen) -> dict[GroupResource, ApiResource | None]:
-    """The resources of a restow cluster: those with a record. Discovery is not asked, since each
-    server of a mixed cluster answers with its own."""
+    """The resources of a restow cluster: those with a record. Discovery is not used, since each
+    server of a mixed cluster returns its own."""
     return dict.fromkeys((*seen.states, *seen.reports, *seen.selected, *seen.definitions))
 
 
@@ -354,10 +354,10 @@ def _view(
     heartbeat = read_time(status.get("lastHeartbeatTime"))
     definition = seen.definitions.get(name)
     custom, stored = _custom_versions(definition)
-    keys = None if report is None else keys_said(report)
+    keys = None if report is None else reported_keys(report)
     entries = () if report is None else report.status.storage_versions
     stores = {} if keys is None else keys.stores
-    # A vote of the past means nothing to servers that do not vote.
+    # An old vote means nothing to servers that do not vote.
     selected, voters = seen.selected.get(name, ("", frozenset[str]()))
     return ResourceView(
         resource=name,
@@ -392,7 +392,7 @@ def _view(
     )
 
 
-def _written_keys(keys: KeysSaid) -> tuple[str, ...]:
+def _written_keys(keys: ReportedKeys) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*keys.writes.values(), *keys.prefers.values())))
 
 
@@ -435,7 +435,7 @@ def _kind(found: ApiResource | None, definition: Object | None) -> str:
 
 
 def _disagreement(report: StorageVersion | None) -> str:
-    """What the servers say about why they do not agree; empty when they do."""
+    """Why the servers do not agree, by their conditions; empty if they do."""
     if report is None:
         return ""
     for each in report.status.conditions:
@@ -445,7 +445,7 @@ def _disagreement(report: StorageVersion | None) -> str:
 
 
 def _custom_versions(definition: Object | None) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """The versions that a definition lists, and those that it says are stored."""
+    """The versions that a CRD lists, and its storedVersions."""
     if definition is None:
         return None, ()
     spec = migration_objects.mapping(definition, "spec")
@@ -467,7 +467,7 @@ def _resource_of_definition(definition: Object) -> GroupResource:
 
 
 def _resource_of_vote(name: str) -> GroupResource:
-    """Ballots are called as reports are, with a version before the resource."""
+    """Votes are named like StorageVersions, with a version before the resource."""
     place, _, resource = name.rpartition(".")
     return resource_of_name(f"{place.rpartition('.')[0]}.{resource}")
 

@@ -1,7 +1,7 @@
-"""Which release leads to a target that cannot be reached in one step. Pure.
+"""The release to upgrade to before a target that cannot be reached in one step. Pure.
 
-Two steps may be needed: first one that reads what the target writes, then one that writes it. The
-advice names the next one only; the question is asked again after it.
+Two steps may be needed: first a release that reads the version of the target, then one that writes
+it. The advice names only the next one; preflight is repeated after it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def intermediate(
     """The release to upgrade to before the target; `stored`: a version that it must read."""
     written = [each.encodes for each in view.entries]
     shared = [each for each in known.decodable if all(each in e.readable for e in view.entries)]
-    # What is written must be readable by the servers that run beside it.
+    # The servers that run at the same time must be able to read what it writes.
     writes = known.storage if known.storage in shared else next(iter(shared), view.common)
     writes = writes or next(iter(written), known.storage)
     reads = dict.fromkeys(each for each in (stored, *written, known.storage, writes) if each)
@@ -43,7 +43,7 @@ def name_intermediates(
     releases: Callable[[], Iterable[TargetRelease]],
     blockers_of: Callable[[TargetRelease], Iterable[PreflightFinding]],
 ) -> tuple[PreflightFinding, ...]:
-    """The blockers, with the name of a release in the advice where one is known to lead on.
+    """Return the blockers, with a known release named in the advice where one helps.
 
     A release is named if it removes a blocker and adds none.
     """

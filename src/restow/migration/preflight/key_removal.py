@@ -1,12 +1,12 @@
-"""Whether an encryption key may be taken out of the servers' configurations. Pure.
+"""Whether an encryption key can be removed from the servers' configurations. Pure.
 
     no server writes with it, or waits to do so       StorageVersions
     no object may be stored under it                  StorageStates, none of them "Unknown"
     no value is stored under it                       a census of the raw store
-    somebody knows a key of that name                 all of these
+    the name of the key is known                      any of these
 
-All of them, since each may know what the others do not: a server that is just starting, a state
-that somebody edited, a value that was put back by a restore. What was not seen speaks against it.
+All of them are checked, since each can miss something: a server that is just starting, a state that
+was edited, a value that was restored from a backup. Whatever could not be checked is a blocker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from restow.apis.encryption_keys import IDENTITY
 from restow.migration.encryption_keys import (
     PLAIN,
     UNKNOWN_KEY,
-    KeysSaid,
+    ReportedKeys,
     is_called,
     is_known,
     labels_of,
@@ -36,10 +36,10 @@ _KMS: Final = "kms"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedResource:
-    """What is known of the keys of one resource."""
+    """The encryption keys of one resource."""
 
     resource: GroupResource
-    said: KeysSaid
+    said: ReportedKeys
     persisted: tuple[str, ...] | None = None
     """The persisted hashes of its StorageState; None: there is no state."""
     keys: tuple[str, ...] = PLAIN
@@ -52,18 +52,18 @@ class KeyedResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedView:
-    """A cluster, as one looked at it for its keys."""
+    """The encryption keys of a cluster."""
 
     server: str = ""
     version: str = ""
     resources: tuple[KeyedResource, ...] = ()
     says_keys: bool = True
-    """Whether its servers say at all with which keys they write."""
+    """Whether its servers report encryption keys."""
     unseen: tuple[str, ...] = ()
 
     @property
     def keys(self) -> frozenset[str]:
-        """The ids of all keys that anybody writes with, can read, or has listed."""
+        """The ids of all keys that servers use, or that StorageStates list."""
         found = {key for each in self.resources for key in each.keys}
         for said in (each.said for each in self.resources):
             found.update(said.writes.values(), said.prefers.values(), *said.reads.values())
@@ -71,7 +71,7 @@ class KeyedView:
 
     @property
     def servers(self) -> frozenset[str]:
-        """All servers that report, and keep what they write in the cluster's own store."""
+        """All servers that report, and write to the cluster's own store."""
         return frozenset(
             server
             for each in self.resources
@@ -82,28 +82,28 @@ class KeyedView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreCount:
-    """What was found in the raw store."""
+    """The result of a census of the raw store."""
 
     address: str
     problem: str = ""
-    """Why it proves nothing: it could not be read, or is not the store of this cluster."""
+    """Why it is no evidence: the store could not be read, or is not that of this cluster."""
     left: tuple[tuple[str, int], ...] = ()
-    """Resources, and how many of their objects are under the key."""
+    """Resources, and the number of their objects under the key."""
     undecided: tuple[tuple[str, int], ...] = ()
-    """Objects that do not say under which key they are."""
+    """Resources, and the number of encrypted objects that do not name their key."""
 
 
-def judge_drop(name: str, view: KeyedView, store: StoreCount) -> PreflightReport:
-    """All that is to be said about taking out the key of this name."""
+def judge_key_removal(name: str, view: KeyedView, store: StoreCount) -> PreflightReport:
+    """Return the blockers and warnings for removing the key of this name."""
     found = [*_whole(view)]
     warnings: list[PreflightFinding] = []
     for each in sorted(view.resources, key=lambda each: str(each.resource)):
         if name == IDENTITY and not each.may_be_encrypted:
-            continue  # what nobody encrypts is read without any configuration
+            continue  # an unencrypted resource is readable without any configuration
         found += _of_servers(name, each)
         found += _of_state(name, each)
         warnings += _elsewhere(name, each)
-    found += _unheard_of(name, view, store)
+    found += _unknown_name(name, view, store)
     found += _counted(name, view, store)
     return PreflightReport(
         target=f"without the key {name}",
@@ -119,16 +119,16 @@ def _whole(view: KeyedView) -> Iterator[PreflightFinding]:
         yield PreflightFinding(
             reason=Reason.UNSEEN,
             what=each,
-            why="what was not seen cannot be called safe",
-            advice="ask as a user who may list it, and when all servers are up",
+            why="some resources could not be checked",
+            advice="run it as a user who may list them, when all servers are up",
         )
     if not view.says_keys:
         yield PreflightFinding(
             reason=Reason.UNSEEN,
-            what="the servers do not say with which encryption keys they write",
-            why="only servers of restow do",
-            advice="see to it by hand that no configuration lists the key first; what is stored,"
-            " restow census --key tells",
+            what="the servers do not report with which encryption keys they write",
+            why="only restow servers do",
+            advice="check that no configuration lists the key first; restow census --key counts"
+            " the values that are stored under it",
         )
 
 
@@ -140,17 +140,17 @@ def _of_servers(name: str, view: KeyedResource) -> Iterator[PreflightFinding]:
             reason=Reason.KEY_WRITTEN,
             what=f"is written with {name}",
             why=f"by {', '.join(writing)}",
-            advice="let another key stand first in the encryption configuration of all servers",
+            advice="put another key first in the encryption configuration of all servers",
         )
     waiting = _who(name, view.said.prefers)
     if waiting:
         yield PreflightFinding(
             resource=view.resource,
             reason=Reason.KEY_PREFERRED,
-            what=f"is to be written with {name} as soon as all servers can read it",
-            why=f"that is what {', '.join(waiting)} would do",
+            what=f"will be written with {name} as soon as all servers can read it",
+            why=f"the configuration of {', '.join(waiting)} lists it first",
             advice="put another key first in the encryption configuration of"
-            f" {', '.join(waiting)}; it is taken while the server runs",
+            f" {', '.join(waiting)}; the running server reloads it",
         )
 
 
@@ -185,12 +185,12 @@ def _of_state(name: str, view: KeyedResource) -> Iterator[PreflightFinding]:
 
 
 def _why_unknown(view: KeyedResource) -> str:
-    """Why its StorageState does not tell; empty: it does."""
+    """Why its StorageState does not tell; empty if it does."""
     if view.persisted is None:
         return "it has no StorageState"
     if UNKNOWN in (view.persisted or (UNKNOWN,)):
         return 'its StorageState says "Unknown"'
-    # Servers list a key before they write with it: somebody has taken it out.
+    # Servers list a key before they write with it: somebody has edited the state.
     unlisted = sorted(set(view.said.writes.values()).difference(view.keys))
     if unlisted:
         return f"its StorageState does not list {', '.join(unlisted)}, which servers write with"
@@ -198,21 +198,21 @@ def _why_unknown(view: KeyedResource) -> str:
 
 
 def _elsewhere(name: str, view: KeyedResource) -> Iterator[PreflightFinding]:
-    """An aggregated server has a store of its own, which this census has not counted."""
+    """Report aggregated servers with their own store, which the census has not counted."""
     if not view.said.stores or not view.may_be_encrypted:
         return
     if any(is_called(key, name) for keys in view.said.reads.values() for key in keys):
         yield PreflightFinding(
             resource=view.resource,
             reason=Reason.UNSEEN,
-            what=f"is kept in another store by {', '.join(sorted(view.said.stores))}",
+            what=f"is stored by {', '.join(sorted(view.said.stores))} in another store",
             why=f"those servers have a key {name} too, and their store was not counted",
-            advice=f"if it is to be taken out there: restow census --store ADDRESS --key {name}",
+            advice=f"to remove it there as well: restow census --store ADDRESS --key {name}",
         )
 
 
-def _unheard_of(name: str, view: KeyedView, store: StoreCount) -> Iterator[PreflightFinding]:
-    """Nothing speaks against a name that is misspelt; so nothing may speak for it either."""
+def _unknown_name(name: str, view: KeyedView, store: StoreCount) -> Iterator[PreflightFinding]:
+    """Block unknown names: no other rule would find anything about a misspelt name."""
     if store.problem or store.left or not view.says_keys or is_known(name, view.keys):
         return
     known = sorted(labels_of(view.keys).values())
@@ -221,12 +221,12 @@ def _unheard_of(name: str, view: KeyedView, store: StoreCount) -> Iterator[Prefl
         reason=Reason.KEY_UNKNOWN,
         what=f"no server, no StorageState and no value knows a key {name}",
         why="it is misspelt, or was taken out of all configurations before",
-        advice=f"call it as its configuration does; known are: {listed or 'none'}",
+        advice=f"use the name in the configuration; known keys: {listed or 'none'}",
     )
 
 
 def _namesakes(name: str, view: KeyedView) -> list[str]:
-    """The keys with another secret under the name of one that is called with its fingerprint."""
+    """The keys with another secret under the same name, for a name with a fingerprint."""
     provider, _, rest = name.partition(":")
     if provider == _KMS or ":" not in rest:
         return []
@@ -240,8 +240,8 @@ def _counted(name: str, view: KeyedView, store: StoreCount) -> Iterator[Prefligh
             reason=Reason.UNSEEN,
             what=f"the store {store.address} was not counted",
             why=store.problem,
-            advice="give the store of this cluster with --store or --data-dir, and ask where it can"
-            " be read",
+            advice="give the store of this cluster with --store or --data-dir, and run it where the"
+            " store can be read",
         )
     namesakes = _namesakes(name, view)
     for resource, objects in store.left:
@@ -261,9 +261,9 @@ def _counted(name: str, view: KeyedView, store: StoreCount) -> Iterator[Prefligh
         yield PreflightFinding(
             resource=_resource(resource),
             reason=Reason.UNSEEN,
-            what=f"{objects:,} encrypted values do not say under which key",
+            what=f"{objects:,} encrypted values do not name their key",
             why=f"found in {store.address}",
-            advice=f"look at them: restow census --key {name} --list-left-behind",
+            advice=f"list them: restow census --key {name} --list-left-behind",
         )
 
 
@@ -272,11 +272,10 @@ def _ambiguous(name: str, resource: str, many: str, namesakes: list[str]) -> Pre
     return PreflightFinding(
         resource=_resource(resource),
         reason=Reason.KEY_FOUND,
-        what=f"{many} stored under {short}, and whether with this secret cannot be told",
-        why="a value says the name of its key and not which secret that was, and there is another"
+        what=f"{many} stored under {short}, with this secret or another one",
+        why="a value contains the name of its key but not the secret, and there is another secret"
         f" of that name: {', '.join(namesakes)}",
-        advice="rotate once more, to a key with a name that no other has had; then ask for"
-        f" {short}",
+        advice=f"rotate once more, to a key with a name that no other has had; then check {short}",
     )
 
 

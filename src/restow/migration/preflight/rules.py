@@ -1,13 +1,12 @@
-"""The rules: what blocks a release. Pure: a view and a target in, an answer out.
+"""The rules: what blocks a release. Pure: a view of the cluster and a target in, a report out.
 
-A release is safe when (a) it can read every stored value where it looks for it, (b) every server
-that can still write writes only what it can read, and (c) no server writes without reporting.
-Besides, the servers that run now must be able to read what it writes, since they serve beside it
-and are what a rollback goes back to, and the cluster must be at rest.
+A release is safe when (a) it can read every stored value at its key, (b) every server that can
+still write writes only versions that it can read, and (c) no server writes without reporting.
+Besides, the servers that run now must be able to read what it writes, since they run at the same
+time and are the target of a rollback, and no migration or upgrade may be in progress.
 
-(a) is decided by the raw values (`stored_rules`). StorageStates are an index: they can make the
-answer more careful, never less. Without raw values, as on Kubernetes, they are all there is, and
-the answer names that.
+(a) is decided by the raw values (`stored_rules`). StorageStates are an index: they can only add
+blockers. Without raw values, as on Kubernetes, they are the only evidence, and the report says so.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ REFUSED_FILE_ADVICE: Final = (
 
 
 def blockers(view: ClusterView, target: TargetRelease) -> tuple[PreflightFinding, ...]:
-    """What speaks against it; empty: nothing does."""
+    """Return the blockers of a release; empty if there are none."""
     return judge(view, target).blockers
 
 
@@ -65,10 +64,10 @@ def judge(
     accepts_discovery: bool = False,
     releases: Callable[[], Iterable[TargetRelease]] = tuple,
 ) -> PreflightReport:
-    """All that is to be said about a cluster on its way to a release.
+    """Return the blockers and warnings for a cluster and a release.
 
-    `accepts_discovery`: whether a person accepts an answer that rests on discovery alone.
-    `releases`: those that advice may name.
+    `accepts_discovery`: whether the user accepts a report that is based on discovery alone.
+    `releases`: the releases that advice may name.
     """
     found = [*_whole(view, target), *_writers(view), *_refused_files(view)]
     for each in sorted(view.resources, key=lambda each: str(each.resource)):
@@ -89,7 +88,7 @@ def judge(
     return PreflightReport(
         target=target.name,
         blockers=named(is_blocking=True),
-        warnings=_together(named(is_blocking=False)),
+        warnings=_merge_unverified(named(is_blocking=False)),
         checked=len(view.resources),
         notes=view.notes,
         evidence=view.evidence,
@@ -97,8 +96,8 @@ def judge(
     )
 
 
-def _together(warnings: tuple[PreflightFinding, ...]) -> tuple[PreflightFinding, ...]:
-    """Resources that are not verified yet, as all are on a new cluster, as one warning."""
+def _merge_unverified(warnings: tuple[PreflightFinding, ...]) -> tuple[PreflightFinding, ...]:
+    """Merge the warnings on resources that are not verified yet, as all are on a new cluster."""
     unverified = [each for each in warnings if each.reason is Reason.UNKNOWN and each.resource]
     if len(unverified) < UNVERIFIED_MIN:
         return warnings
@@ -118,11 +117,11 @@ def _together(warnings: tuple[PreflightFinding, ...]) -> tuple[PreflightFinding,
 def _of_resource(
     each: ResourceView, view: ClusterView, target: TargetRelease
 ) -> Iterator[PreflightFinding]:
-    """What StorageVersion, StorageState, CRD and migrations say of one resource."""
+    """Check StorageVersion, StorageState, CRD and migrations of one resource."""
     known = target.resources.get(each.resource)
     if known is not None and not each.kind:
         each = replace(each, kind=known.kind)
-    yield from _at_rest(each, target, is_rolling=view.is_rolling)
+    yield from _no_change_in_progress(each, target, is_rolling=view.is_rolling)
     yield from _failed_migration(each)
     if known is not None or each.custom_versions is not None:
         yield from _keys(each, view, target)
@@ -133,12 +132,12 @@ def _of_resource(
             return
     if known is None:
         if view.scan is None:
-            yield from _vanishing(each, target)
+            yield from _not_in_target(each, target)
         return
     yield from _readable(each, known, view, target)
     yield from _history(each, known, view, target)
-    yield from _way_back(each, known, view, target)
-    yield from _beside(each, known, view, target)
+    yield from _rollback(each, known, view, target)
+    yield from _same_locations(each, known, view, target)
     yield from _written(each, known, view, target)
 
 
@@ -153,9 +152,9 @@ def _not_scanned(view: ClusterView) -> PreflightFinding:
     return PreflightFinding(
         reason=Reason.UNSEEN,
         what="the raw values of the store were not scanned",
-        why=view.scan_problem or "no server was asked",
-        advice="ask as a user who may create storagescans.storage.restow.dev, when all servers run"
-        " a restow that serves it",
+        why=view.scan_problem or "no server was asked to scan them",
+        advice="run it as a user who may create storagescans.storage.restow.dev, when all servers"
+        " run a restow that serves it",
     )
 
 
@@ -163,7 +162,7 @@ def _weak_evidence(*, is_blocking: bool) -> PreflightFinding:
     return PreflightFinding(
         reason=Reason.WEAK_EVIDENCE,
         what="the answer rests on discovery only",
-        why="discovery tells what servers write now, and nothing of what was stored before",
+        why="discovery shows what servers write now, not what was stored before",
         advice="give the store (--store etcd://HOST:PORT, or --store snapshot:FILE), or run restow"
         " controllers until all resources are migrated and verified; to accept it as it is:"
         " --accept-discovery-only",
@@ -172,7 +171,7 @@ def _weak_evidence(*, is_blocking: bool) -> PreflightFinding:
 
 
 def _writers(view: ClusterView) -> Iterator[PreflightFinding]:
-    """Servers that write to the store and do not report how."""
+    """Report servers that write to the store without reporting their storage versions."""
     if view.scan is None:
         return
     silent = [each for each in view.scan.servers if each.mode in ("", "off")]
@@ -197,7 +196,7 @@ def _writers(view: ClusterView) -> Iterator[PreflightFinding]:
 
 
 def _refused_files(view: ClusterView) -> Iterator[PreflightFinding]:
-    """Servers that run with earlier keys than those of their encryption configuration file."""
+    """Report servers that run with older keys than their encryption configuration file has."""
     for each in view.scan.servers if view.scan is not None else ():
         if each.encryption_problem:
             yield PreflightFinding(
@@ -210,13 +209,13 @@ def _refused_files(view: ClusterView) -> Iterator[PreflightFinding]:
 
 
 def _whole(view: ClusterView, target: TargetRelease) -> Iterator[PreflightFinding]:
-    """What concerns no single resource."""
+    """Rules about the cluster as a whole."""
     for each in view.unseen:
         yield PreflightFinding(
             reason=Reason.UNSEEN,
             what=each,
             why="some resources could not be checked",
-            advice="ask as a user who may list it, and when all servers are up",
+            advice="run it as a user who may list them, when all servers are up",
         )
     now, then = view.kubernetes_minor, target.kubernetes_minor
     if now is None and not view.is_reported:
@@ -234,17 +233,17 @@ def _whole(view: ClusterView, target: TargetRelease) -> Iterator[PreflightFindin
             reason=Reason.SKIPPED_RELEASE,
             what=f"from 1.{now} to 1.{then} in one step",
             why="Kubernetes is upgraded one minor release at a time",
-            advice=f"go by way of {', '.join(between)}, and ask for each of them",
+            advice=f"upgrade by way of {', '.join(between)}, and check each of them",
             is_blocking=False,
         )
 
 
-def _at_rest(
+def _no_change_in_progress(
     view: ResourceView, target: TargetRelease, *, is_rolling: bool
 ) -> Iterator[PreflightFinding]:
-    """Agreed, and not being rewritten; in the middle of a roll neither can be had.
+    """The servers agree and no migration is running; not required during a rolling upgrade.
 
-    A migration goes on through an upgrade to a release that writes the same version.
+    A migration continues through an upgrade to a release that writes the same version.
     """
     known = target.resources.get(view.resource)
     is_kept = known is not None and view.common == known.storage
@@ -255,7 +254,7 @@ def _at_rest(
             reason=Reason.MIGRATING,
             what=f"is being migrated ({names})",
             why="another version in the middle of it makes the migration start again",
-            advice=f"wait until it has ended: restow migrate {view.resource} --force",
+            advice=f"wait for its end: restow migrate {view.resource} --force",
         )
     if not view.is_agreed and not is_rolling:
         written = sorted({each.encodes for each in view.entries})
@@ -273,17 +272,17 @@ def _at_rest(
 def _readable(
     view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
 ) -> Iterator[PreflightFinding]:
-    """All that the StorageState lists, the target can read.
+    """The target can read every version that the StorageState lists.
 
-    "Unknown" blocks unless the raw values were scanned: the scan has looked at all of them.
+    "Unknown" blocks unless the raw values were scanned, which covers all of them.
     """
     yield from _unknown(view, cluster)
     hashes = _hashes(known.kind, known.decodable)
     found = _hashes(known.kind, _found(view, cluster))
-    # What was found is told with its number and its keys.
+    # Versions that the scan found are reported there, with counts and keys.
     foreign = [each for each in _persisted(view) if each not in hashes and each not in found]
     if foreign:
-        names = _hashes(view.kind or known.kind, _spoken(view, target))
+        names = _hashes(view.kind or known.kind, _candidate_versions(view, target))
         versions = ", ".join(names.get(each, f"a version with the hash {each}") for each in foreign)
         remedy = _rewrite_first(view, known, target, foreign)
         yield PreflightFinding(
@@ -297,10 +296,10 @@ def _readable(
 
 
 def _unknown(view: ResourceView, cluster: ClusterView) -> Iterator[PreflightFinding]:
-    """A StorageState that does not tell what is stored.
+    """Report a StorageState that does not tell what is stored.
 
-    It blocks, unless the raw values were scanned after it had become so: then the scan has looked
-    at whatever was written before, and the fences stop what is not reported.
+    It blocks, unless the raw values were scanned after it became unknown: the scan covers all older
+    writes, and the fences reject unreported ones.
     """
     why = _why_unknown(view, cluster)
     if why is None:
@@ -323,7 +322,7 @@ def _why_unknown(view: ResourceView, cluster: ClusterView) -> str | None:
     if UNKNOWN in (view.persisted or (UNKNOWN,)):
         return 'its StorageState says "Unknown"'
     if view.entries:
-        return None  # servers keep the state themselves, in the transactions that change it
+        return None  # servers update the state themselves, in the transactions that change it
     if view.heartbeat_seconds is None or view.heartbeat_seconds > HEARTBEAT_SECONDS_MAX:
         return "its StorageState has no recent heartbeat: restow controllers does not run"
     return None
@@ -332,7 +331,7 @@ def _why_unknown(view: ResourceView, cluster: ClusterView) -> str | None:
 def _history(
     view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
 ) -> Iterator[PreflightFinding]:
-    """Without a record: what earlier releases wrote may still be there, if never rewritten."""
+    """Without a StorageState: old versions may remain if objects were never rewritten."""
     if view.persisted is not None or cluster.kubernetes_minor is None or cluster.scan is not None:
         return
     written = stored_before(view.resource, cluster.kubernetes_minor)
@@ -348,10 +347,10 @@ def _history(
         )
 
 
-def _way_back(
+def _rollback(
     view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
 ) -> Iterator[PreflightFinding]:
-    """What the target writes, the servers that run, or may come back, can read."""
+    """The running servers, and those that may come back, can read what the target writes."""
     blind = {
         each.server: each.decodes
         for each in view.entries
@@ -378,15 +377,15 @@ def _way_back(
         ),
         advice=str(remedy),
         intermediate=remedy,
-        # Voters write what was selected, which all of them can read, until the last one is gone.
+        # Voting servers write the selected version, which all can read, until the last is gone.
         is_blocking=not is_voted,
     )
 
 
-def _beside(
+def _same_locations(
     view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
 ) -> Iterator[PreflightFinding]:
-    """Servers that store a resource at other keys cannot run beside the target."""
+    """Servers that store a resource at other keys cannot run at the same time as the target."""
     others = {each.server: each.location for each in view.entries if not each.store}
     for server in cluster.absent:
         other = server.release.resources.get(view.resource)
@@ -397,8 +396,8 @@ def _beside(
             resource=view.resource,
             reason=Reason.MISPLACED,
             what=f"{target.name} stores it at other keys ({known.location})",
-            why=f"{', '.join(differing)} would not find its objects, and it not theirs:"
-            " servers of both do not become ready beside each other",
+            why=f"{', '.join(differing)} and it would not find each other's objects: servers of"
+            " both do not become ready at the same time",
             advice=SAME_SCOPE,
         )
 
@@ -406,12 +405,12 @@ def _beside(
 def _written(
     view: ResourceView, known: TargetResource, cluster: ClusterView, target: TargetRelease
 ) -> Iterator[PreflightFinding]:
-    """What servers that are not ready will write when they come back, the target can read.
+    """The target can read what servers that are not ready will write when they come back.
 
-    What the others write is in the StorageState, and judged with it.
+    What the other servers write is in the StorageState, and checked with it.
     """
     if view.selected:
-        return  # voters write what was selected
+        return  # voting servers write the selected version
     for server in cluster.absent:
         other = server.release.resources.get(view.resource)
         if other is not None and other.storage not in known.decodable:
@@ -427,9 +426,9 @@ def _written(
 def _keys(
     view: ResourceView, cluster: ClusterView, target: TargetRelease
 ) -> Iterator[PreflightFinding]:
-    """What servers encrypt, or may have encrypted since the scan, the target can decrypt.
+    """The target can decrypt what servers encrypt, or may have encrypted since the scan.
 
-    Keys of values that the scan found are judged with these (`stored_rules`).
+    Keys of values in the scan are checked with these (`stored_rules`).
     """
     if target.keeps_keys or not view.entries or cluster.scan is None:
         return
@@ -462,9 +461,9 @@ def _failed_migration(view: ResourceView) -> Iterator[PreflightFinding]:
 def _changed_owner(
     view: ResourceView, known: TargetResource | None, target: TargetRelease
 ) -> Iterator[PreflightFinding]:
-    """A kind that a CRD defines and the target builds in: its servers would not become ready beside
-    those that run. The other way round the CRD is accepted when the last server with the built-in
-    kind is gone; until then new servers do not serve it."""
+    """Report a kind that a CRD defines and the target builds in: its servers would not become ready
+    while the others run. In the other direction the CRD is accepted when the last server with the
+    built-in kind is gone; until then new servers do not serve it."""
     if known is not None and not view.is_built_in:
         now, then, is_blocking = "defined by a CRD", f"built into {target.name}", True
     elif known is None and view.is_built_in:
@@ -483,21 +482,21 @@ def _changed_owner(
     )
 
 
-def _vanishing(view: ResourceView, target: TargetRelease) -> Iterator[PreflightFinding]:
-    """Objects that nobody would serve any more stay in the store, and nobody can delete them."""
+def _not_in_target(view: ResourceView, target: TargetRelease) -> Iterator[PreflightFinding]:
+    """Report objects that no server would serve any more: they could not be read or deleted."""
     if target.kubernetes_minor is not None and not is_known(view.resource):
         yield PreflightFinding(
             resource=view.resource,
             reason=Reason.UNSEEN,
-            what="is in no release that the table knows",
-            why="so nothing can be said of it",
-            advice="look it up in the notes of the release",
+            what="is not in restow's table of Kubernetes releases",
+            why="whether the target serves and reads it is not known",
+            advice="look it up in the release notes of Kubernetes",
             is_blocking=False,
         )
         return
     if view.has_objects is False:
         return
-    seen = "has objects" if view.has_objects else "may have objects, which could not be looked at"
+    seen = "has objects" if view.has_objects else "may have objects, which could not be listed"
     yield PreflightFinding(
         resource=view.resource,
         reason=Reason.VANISHING,
@@ -510,7 +509,7 @@ def _vanishing(view: ResourceView, target: TargetRelease) -> Iterator[PreflightF
 def _custom(
     view: ResourceView, listed: tuple[str, ...], cluster: ClusterView
 ) -> Iterator[PreflightFinding]:
-    """A custom resource depends on its CRD alone: what is stored must be in it."""
+    """A custom resource depends on its CRD alone: the CRD must list every stored version."""
     yield from _unknown(view, cluster)
     found = _found(view, cluster)
     hashes = _hashes(view.kind, (*listed, *found))
@@ -545,15 +544,15 @@ def _found(view: ResourceView, cluster: ClusterView) -> list[str]:
 
 
 def _persisted(view: ResourceView) -> list[str]:
-    """The hashes of all that is known to be stored, or is written just now."""
+    """The hashes of all versions that may be stored, or are being written."""
     found = [each for each in view.persisted or () if each != UNKNOWN]
     found += [view.current_hash] if view.current_hash else []
     found += _hashes(view.kind, (each.encodes for each in view.entries))
     return list(dict.fromkeys(found))
 
 
-def _spoken(view: ResourceView, target: TargetRelease) -> Iterable[str]:
-    """Versions that a hash may stand for: whatever anybody has ever called by a name."""
+def _candidate_versions(view: ResourceView, target: TargetRelease) -> Iterable[str]:
+    """Versions that a hash may stand for: of servers, of earlier releases, and common names."""
     for entry in view.entries:
         yield from (entry.encodes, *entry.decodes)
     yield from stored_before(view.resource, target.kubernetes_minor or 0)
@@ -563,20 +562,20 @@ def _spoken(view: ResourceView, target: TargetRelease) -> Iterable[str]:
 
 
 def _hashes(kind: str, versions: Iterable[str]) -> dict[str, str]:
-    """The versions of a kind by their hashes."""
+    """Map the hashes of a kind to its versions."""
     found: dict[str, str] = {}
     for each in versions:
         try:
             found[storage_version_hash(GroupVersion.parse(each).with_kind(kind))] = each
         except MachineryError:
-            continue  # of a server that says strange things
+            continue  # a server reports an invalid version
     return found
 
 
 def _rewrite_first(
     view: ResourceView, known: TargetResource, target: TargetRelease, foreign: list[str]
 ) -> str | Intermediate:
-    """Rewriting helps only when what is written now can be read by the target."""
+    """Advise a migration if the target can read what is written now; otherwise another release."""
     written = _hashes(view.kind or known.kind, [view.common] if view.common else [])
     current = next(iter(written), view.current_hash)
     if current and current not in foreign:

@@ -1,9 +1,9 @@
 """Rules on raw values: whether the target reads each of them where it looks for it. Pure.
 
-For each prefix of keys there is an owner in the target: a built-in resource, a CRD, or none. Each
-row of the scan must have the owner's scope, a version that the owner decodes, an encoding that
-servers read, and an encryption key that the target has. What the scan finds counts; StorageStates
-can only add to it (`rules`).
+Each prefix of keys has an owner in the target: a built-in resource, a CRD, or none. Each row of the
+scan must have the owner's scope, a version that the owner decodes, an encoding that servers read,
+and an encryption key that the target has. The scan is the evidence; StorageStates can only add
+blockers (`rules`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SAME_SCOPE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """What reads the values under a prefix in the target."""
+    """The resource of the target that reads the values under a prefix."""
 
     decodable: tuple[str, ...]
     is_namespaced: bool | None
@@ -46,7 +46,7 @@ class _Owner:
     kind: str
     """Empty: not known."""
     what: str
-    """What reads them, for people."""
+    """Why it can read only these versions, for messages."""
     built_in: TargetResource | None = None
     """None: a CRD."""
 
@@ -54,7 +54,7 @@ class _Owner:
 def stored_findings(
     view: ClusterView, scan: StoreScan, target: TargetRelease
 ) -> Iterator[PreflightFinding]:
-    """All that the raw values say about a target."""
+    """Return the findings of the raw values for a target."""
     custom = {each.custom_prefix: each for each in view.resources if each.custom_prefix}
     names = {each.resource: each for each in view.resources}
     by_prefix: dict[str, list[StoredCount]] = {}
@@ -111,7 +111,7 @@ def _of_crd(
 def _readable(
     rows: Sequence[StoredCount], owner: _Owner, target: TargetRelease, view: ResourceView | None
 ) -> Iterator[PreflightFinding]:
-    """Each row, at its location, with its version and key."""
+    """Check the location, version, encoding and key of each row."""
     resource = resource_of(rows[0])
     expected = {True: "Namespaced", False: "Cluster", None: ""}[owner.is_namespaced]
     misplaced = [row for row in rows if expected and row.scope != expected]
@@ -138,7 +138,7 @@ def _readable(
 def _undecodable(
     rows: Sequence[StoredCount], owner: _Owner, view: ResourceView | None, target: TargetRelease
 ) -> PreflightFinding:
-    """Values of one version that the owner does not decode."""
+    """Report values of one version that the owner does not decode."""
     version, remedy = rows[0].api_version, _remedy(rows, owner, view, target)
     return PreflightFinding(
         resource=resource_of(rows[0]),
@@ -153,7 +153,7 @@ def _undecodable(
 def _remedy(
     rows: Sequence[StoredCount], owner: _Owner, view: ResourceView | None, target: TargetRelease
 ) -> str | Intermediate:
-    """Migrating helps if the running servers read the version and write one that is readable."""
+    """Advise a migration if the running servers can read the version and write a readable one."""
     resource, version = resource_of(rows[0]), rows[0].api_version
     entries = () if view is None else view.entries
     if owner.built_in is None:
@@ -175,9 +175,9 @@ def _misplaced(
     target: TargetRelease,
     view: ResourceView | None,
 ) -> PreflightFinding:
-    """Values at keys where the target does not look for them."""
+    """Report values at keys where the target does not look for them."""
     found = " and ".join(sorted({row.scope for row in rows}))
-    # What running servers do not find either cannot be had through the API.
+    # Running servers do not find them either, so the API cannot return them.
     if view is not None and view.scopes.issuperset(row.scope for row in rows):
         advice = SAME_SCOPE
     else:
@@ -209,7 +209,7 @@ def _key(
     target: TargetRelease,
     view: ResourceView | None,
 ) -> Iterator[PreflightFinding]:
-    """Whether the target can decrypt the values of a row."""
+    """Check that the target can decrypt the values of a row."""
     name = row.encryption_key or IDENTITY
     if row.problem == "NotDecrypted":
         yield _not_decrypted(resource, row, target)
@@ -230,7 +230,7 @@ def _key(
 def _not_decrypted(
     resource: GroupResource | None, row: StoredCount, target: TargetRelease
 ) -> PreflightFinding:
-    """Values that the server which scanned them does not decrypt."""
+    """Report values that the scanning server could not decrypt."""
     name = row.encryption_key or IDENTITY
     why = "they cannot be decrypted: the key is missing, or the values are damaged"
     missing = f"the key {name}"
@@ -255,7 +255,7 @@ def _not_decrypted(
 def key_unreadable(
     resource: GroupResource | None, what: str, name: str, example: str = ""
 ) -> PreflightFinding:
-    """The target does not have an encryption key."""
+    """Report an encryption key that the target does not have."""
     return PreflightFinding(
         resource=resource,
         reason=Reason.KEY_UNREADABLE,
@@ -268,20 +268,20 @@ def key_unreadable(
 
 
 def keys_not_known(resource: GroupResource, what: str) -> PreflightFinding:
-    """Which encryption keys the target has is not known."""
+    """Report a key of which it is not known whether the target has it."""
     return PreflightFinding(
         resource=resource,
         reason=Reason.UNKNOWN,
         what=what,
         why="it is not known whether the target has this key",
-        advice="ask again with the configuration of the target: --encryption-provider-config FILE",
+        advice="repeat it with the configuration of the target: --encryption-provider-config FILE",
     )
 
 
 def _recreated(
     rows: Sequence[StoredCount], crd: ResourceView, scan: StoreScan
 ) -> Iterator[PreflightFinding]:
-    """Objects that are older than their CRD belonged to an earlier one with another uid."""
+    """Report objects older than their CRD: they belong to an earlier CRD with another uid."""
     stored = scan.definitions.get(str(crd.resource))
     created = 0 if stored is None else stored.create_revision
     older = [row for row in rows if 0 < row.first_create_revision < created]
@@ -305,9 +305,9 @@ def _recreated(
 def _without_owner(
     prefix: str, rows: Sequence[StoredCount], target: TargetRelease, view: ClusterView
 ) -> Iterator[PreflightFinding]:
-    """Values that nothing in the target reads."""
+    """Report values that nothing in the target reads."""
     if target.kubernetes_minor is not None:
-        return  # the table of releases does not know every prefix: see `rules`
+        return  # the table of releases does not have every prefix: see `rules`
     resource = resource_of(rows[0])
     served = next((each for each in view.resources if each.resource == resource), None)
     is_served = served is not None and (served.entries or served.common)
@@ -369,7 +369,7 @@ def _encrypted(key: str) -> str:
 
 
 def _deleting(rows: Sequence[StoredCount]) -> str:
-    """How to save and delete values that only the store itself can give."""
+    """How to save and delete values that only the store itself returns."""
     keys = [shlex.quote(key) for row in rows for key in row.examples][:EXAMPLES_SHOWN_MAX]
     if not keys:
         return "save what is needed, and delete the values from the store"

@@ -1,7 +1,7 @@
-"""Releases as targets: by a shipped name, by a file, or by the name of a real Kubernetes release.
+"""Target releases: a shipped one, one in a file, or a real Kubernetes release.
 
-`kubernetes-1.27` names both what a restow server can run and the real release. A restow cluster is
-judged by the first, a real one by the second.
+`kubernetes-1.27` names both a release of restow and the real release. It means the first for a
+restow cluster, and the second for a real one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FILE_ENDS: Final = (".yaml", ".yml")
 
 
 def find_target(text: str, *, is_restow: bool) -> TargetRelease:
-    """The release that a person means; raises ReleaseError, which says what there is."""
+    """Return the release of a name or file; raises ReleaseError, which lists the known ones."""
     if text.endswith(_FILE_ENDS) or "/" in text:
         return target_of_release(load_release(Path(text)))
     minor = minor_of(text)
@@ -58,12 +58,12 @@ def find_target(text: str, *, is_restow: bool) -> TargetRelease:
 
 
 def shipped_targets() -> Iterator[TargetRelease]:
-    """All releases that come with restow, one by one."""
+    """Yield all releases that are shipped with restow."""
     return (target_of_release(shipped_release(name)) for name in shipped_releases())
 
 
 def target_of_release(release: Release) -> TargetRelease:
-    """What a restow server of this release reads and writes."""
+    """Return what a restow server of this release reads and writes."""
     return TargetRelease(
         name=release.name,
         resources={kind.definition.group_resource: _hosted(kind) for kind in release.kinds},
@@ -71,7 +71,7 @@ def target_of_release(release: Release) -> TargetRelease:
 
 
 def target_of_kubernetes(release: KubernetesRelease) -> TargetRelease:
-    """What a real API server of this release reads and writes."""
+    """Return what a real API server of this release reads and writes."""
     return TargetRelease(
         name=release.name,
         kubernetes_minor=release.minor,
@@ -86,7 +86,7 @@ def _hosted(kind: ReleaseKind) -> TargetResource:
     definition = kind.definition
     decodable = [api_version(definition.group, version) for version in kind.decodable_versions]
     if kind.conversion == "builtin":
-        # Versions of the groups that share the objects are as good as its own.
+        # It also decodes the versions of other groups that share its objects.
         decodable += [
             version
             for version in kind.converter().versions
@@ -103,7 +103,7 @@ def _hosted(kind: ReleaseKind) -> TargetResource:
 
 
 def running_target(view: ClusterView) -> TargetRelease:
-    """What every server that runs now reads: for the question whether all is well as it is."""
+    """Return the versions that all running servers read: to check the cluster as it is."""
     rows = () if view.scan is None else view.scan.rows
     prefixes = {resource: row.prefix for row in rows if (resource := resource_of(row))}
     return TargetRelease(

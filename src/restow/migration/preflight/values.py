@@ -1,7 +1,7 @@
-"""What the rules of preflight are given, and what they answer. Plain values; nothing is read here.
+"""Values of preflight: the state of a cluster, a target release, and the findings.
 
-Versions are `apiVersion`s, such as `apps/v1`. A hash stands for a version of one kind, and can be
-told only by trying: see `machinery.version_hash`.
+Versions are `apiVersion`s, such as `apps/v1`. A hash stands for a version of one kind, and can only
+be resolved by hashing candidates: see `apimachinery.version_hash`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from restow.migration.store_scan import StoreScan
 UNKNOWN: Final = UNKNOWN_HASH
 """Among persisted hashes it stands for every version."""
 HEARTBEAT_SECONDS_MAX: Final = 1800.0
-"""Three polling periods: a state that nobody looked after for longer may have missed changes."""
+"""Three polling periods: an older StorageState may have missed changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetResource:
-    """How a release has a resource."""
+    """A resource in a release."""
 
     kind: str
-    """Of what is stored."""
+    """The kind of the stored objects."""
     storage: str
-    """The version that it writes."""
+    """The storage version."""
     decodable: tuple[str, ...]
-    """The versions that it can read, the one that it writes among them."""
+    """The versions that it can read, including the storage version."""
     prefix: str = ""
-    """Of its keys in the store: `/registry/example.com/widgets/`; empty: not known."""
+    """The prefix of its keys in the store: `/registry/example.com/widgets/`; empty: not known."""
     is_namespaced: bool | None = True
     """None: not known."""
 
@@ -52,19 +52,19 @@ ReadableKeys = Callable[[GroupResource], tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class TargetRelease:
-    """The release that a cluster is to go to."""
+    """The release that a cluster is to change to."""
 
     name: str
     resources: Mapping[GroupResource, TargetResource]
     kubernetes_minor: int | None = None
-    """For a real Kubernetes release: N of 1.N. Then the table may not know every resource."""
+    """For a real Kubernetes release: N of 1.N. It may have resources that the table lacks."""
     readable_keys: ReadableKeys | None = None
-    """By the encryption configuration of the target; None: not known."""
+    """From the encryption configuration of the target; None: not known."""
     keeps_keys: bool = False
     """Whether servers keep the encryption configuration that they run with now."""
 
     def at(self, prefix: str, resource: GroupResource | None) -> TargetResource | None:
-        """What the target reads at a prefix of keys."""
+        """The resource of the target at a prefix of keys."""
         if self.kubernetes_minor is not None:
             return None if resource is None else self.resources.get(resource)
         return self._by_prefix.get(prefix)
@@ -76,7 +76,7 @@ class TargetRelease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsentServer:
-    """A server that the supervisor knows and that is not ready: it may come back and write."""
+    """A server that the supervisor manages and that is not ready: it may come back and write."""
 
     name: str
     release: TargetRelease
@@ -84,13 +84,13 @@ class AbsentServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEntry:
-    """What one running server says of a resource."""
+    """One running server's entry in a StorageVersion."""
 
     server: str
     encodes: str
     decodes: tuple[str, ...]
     store: str = ""
-    """The id of the store of its own in which an aggregated server keeps it, and its lease."""
+    """The id of the own store in which an aggregated server keeps objects and lease."""
     location: str = ""
     """The form of the keys under which it stores objects; empty: not known."""
     is_custom: bool = False
@@ -104,32 +104,32 @@ class ServerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceView:
-    """All that is known of one resource of a cluster."""
+    """The state of one resource of a cluster."""
 
     resource: GroupResource
     kind: str = ""
-    """Empty when the cluster does not serve it."""
+    """Empty if the cluster does not serve it."""
     persisted: tuple[str, ...] | None = None
     """The persisted hashes of its StorageState; None: there is no state."""
     state_revision: int = 0
     """The resource version of its StorageState."""
     heartbeat_seconds: float | None = None
-    """How long ago somebody last looked after the state; None: never."""
+    """Age of the heartbeat of the StorageState; None: it has none."""
     current_hash: str = ""
-    """What discovery says that is written."""
+    """The storage version hash in discovery."""
     entries: tuple[ServerEntry, ...] = ()
     common: str = ""
     """The version that all servers write, if they agree."""
     disagreement: str = ""
-    """Why they do not, in their own words."""
+    """Why they do not agree, from their conditions."""
     selected: str = ""
-    """The version that was voted for: then a new server writes this, whatever it prefers."""
+    """The version that was voted for: a new server writes this, whatever its release prefers."""
     custom_versions: tuple[str, ...] | None = None
-    """For a custom resource: the versions of its definition, which no release changes."""
+    """For a custom resource: the versions of its CRD, which no release changes."""
     stored_versions: tuple[str, ...] = ()
-    """For a custom resource: `status.storedVersions` of its definition."""
+    """For a custom resource: `status.storedVersions` of its CRD."""
     custom_prefix: str = ""
-    """For a custom resource: of its keys in the store."""
+    """For a custom resource: the prefix of its keys in the store."""
     is_namespaced: bool = True
     """For a custom resource: the scope of its CRD."""
     unconvertible: str = ""
@@ -139,27 +139,27 @@ class ResourceView:
     persisted_keys: tuple[str, ...] = (IDENTITY,)
     """The encryption keys of its StorageState."""
     written_keys: tuple[str, ...] = ()
-    """The encryption keys that servers write with, or will when all of them can read it."""
+    """The encryption keys that servers write with, or will when all of them can read them."""
     failed_migration: str = ""
     """The last migration, if it failed: its name and why."""
     migrations: tuple[str, ...] = ()
-    """Names of the migrations that are under way."""
+    """Names of the running migrations."""
     has_objects: bool | None = None
-    """None: nobody has looked, since nothing depends on it; or it could not be seen."""
+    """None: not read, because no rule needs it, or because it could not be read."""
 
     @property
     def is_built_in(self) -> bool:
-        """Whether running servers build it in, whatever CRD there is."""
+        """Whether running servers have it built in, even if there is a CRD."""
         return any(not each.is_custom and not each.store for each in self.entries)
 
     @property
     def prefixes(self) -> frozenset[str]:
-        """The prefixes of keys under which servers look for its objects, as far as they say."""
+        """The key prefixes at which servers store its objects, if they report them."""
         return frozenset(each.location.partition("{")[0] for each in self.entries if each.location)
 
     @property
     def scopes(self) -> frozenset[str]:
-        """The scopes of the keys under which servers look for its objects, as far as they say."""
+        """The scopes of the keys at which servers store its objects, if they report them."""
         return frozenset(
             "Namespaced" if "{namespace}" in each.location else "Cluster"
             for each in self.entries
@@ -168,12 +168,12 @@ class ResourceView:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether aggregated servers keep its objects in a store of their own."""
+        """Whether aggregated servers keep its objects in their own store."""
         return bool(self.entries) and all(each.store for each in self.entries)
 
     @property
     def is_tracked(self) -> bool:
-        """Whether its StorageState is complete, and was kept up to date until now."""
+        """Whether its StorageState is complete and up to date."""
         is_fresh = bool(self.entries) or (
             self.heartbeat_seconds is not None and self.heartbeat_seconds <= HEARTBEAT_SECONDS_MAX
         )
@@ -181,40 +181,40 @@ class ResourceView:
 
     @property
     def is_agreed(self) -> bool:
-        """Whether the servers that report agree. Where none reports, nothing speaks against it."""
+        """Whether the servers that report agree. True if none reports."""
         return not self.entries or (bool(self.common) and not self.disagreement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """A cluster, as one looked at it."""
+    """The state of a cluster, as it was read."""
 
     server: str = ""
     version: str = ""
-    """What `/version` says."""
+    """The gitVersion at `/version`."""
     resources: tuple[ResourceView, ...] = ()
     is_rolling: bool = False
-    """Whether servers are being changed just now: then they differ, as they must."""
+    """Whether a rolling upgrade is in progress: then the servers' versions differ."""
     kubernetes_minor: int | None = None
     """For real Kubernetes: N of 1.N. None for restow."""
     is_reported: bool = True
     """Whether the StorageVersion API is served: otherwise it is not known how servers write."""
     unseen: tuple[str, ...] = ()
-    """What is there and could not be looked at, so that nothing can be said."""
+    """What is served but could not be read."""
     notes: tuple[str, ...] = ()
-    """What could not be seen and does not matter."""
+    """What could not be read and is not needed."""
     namespaced: Mapping[GroupResource, bool] = field(default_factory=dict)
-    """The scope of each resource, as the server that was asked has it."""
+    """The scope of each resource, in the discovery of the server."""
     scan: StoreScan | None = None
     """The raw values; None: they were not scanned."""
     scan_problem: str = ""
-    """Why they were not."""
+    """Why they were not scanned."""
     absent: tuple[AbsentServer, ...] = ()
-    """Servers that the supervisor knows and that are not ready."""
+    """Servers that the supervisor manages and that are not ready."""
 
     @property
     def evidence(self) -> Evidence:
-        """What an answer about this cluster rests on."""
+        """The kind of evidence on this cluster."""
         if self.scan is not None:
             return Evidence.SCAN
         if self.resources and all(each.is_tracked for each in self.resources):
@@ -223,38 +223,38 @@ class ClusterView:
 
 
 class Evidence(StrEnum):
-    """What an answer rests on, strongest first."""
+    """The kind of evidence for a report, strongest first."""
 
     SCAN = "raw-scan"
     """The raw values of the store, at one revision."""
     VERIFIED = "verified-migrations"
     """StorageStates that were kept up to date without a gap, and narrowed by verified passes."""
     DISCOVERY = "discovery-only"
-    """What servers write now. It says nothing of what was stored before."""
+    """What servers write now. It does not show what was stored before."""
 
 
 class Reason(StrEnum):
-    """In which way something is in the way."""
+    """The kind of a blocker or warning."""
 
     MISPLACED = "misplaced"
     """Values at keys where the target does not look for them."""
     UNREADABLE = "unreadable"
-    """Values that are no objects, or that no server can decrypt."""
+    """Values that are not objects, or that no server can decrypt."""
     UNOWNED = "unowned"
     """Values under a prefix that no resource owns."""
     CHANGED_OWNER = "changed-owner"
-    """A kind that is defined by a CRD becomes a built-in one, or the other way round."""
+    """A kind changes from a CRD to a built-in kind, or the other way round."""
     RECREATED = "recreated"
     """Values that are older than the CRD of their resource."""
     NOT_SERVED = "not-served"
     """A CRD that no server serves."""
     CONVERSION = "conversion"
-    """A conversion webhook does not convert what is stored."""
+    """A conversion webhook does not convert stored objects."""
     CONTRADICTION = "contradiction"
     """A StorageState lists less than is stored."""
     FAILED_MIGRATION = "failed-migration"
     UNREPORTED_WRITER = "unreported-writer"
-    """A server writes without reporting in which version."""
+    """A server writes without reporting its storage versions."""
     WRITES_UNREADABLE = "writes-unreadable"
     """A server writes what the target cannot read."""
     KEY_UNREADABLE = "key-unreadable"
@@ -264,31 +264,31 @@ class Reason(StrEnum):
     NOT_READY = "not-ready"
     """Another server is not ready."""
     WEAK_EVIDENCE = "weak-evidence"
-    """Nothing is known of what was stored in the past."""
+    """There is no evidence on what was stored in the past."""
 
     UNDECODABLE = "undecodable"
-    """Something may be stored that the target cannot read."""
+    """Objects may be stored in a version that the target cannot read."""
     UNKNOWN = "unknown"
-    """Nobody knows what is stored."""
+    """The persisted versions are not known."""
     DISAGREEMENT = "disagreement"
     MIGRATING = "migrating"
     NO_WAY_BACK = "no-way-back"
     """The target writes what a running server cannot read."""
     VANISHING = "vanishing"
-    """There are objects of which the target knows nothing."""
+    """There are objects of a resource that the target does not have."""
     UNSEEN = "unseen"
-    """It could not be looked at."""
+    """Something could not be read or counted."""
     SKIPPED_RELEASE = "skipped-release"
     KEY_WRITTEN = "key-written"
     """A server writes with the encryption key."""
     KEY_PREFERRED = "key-preferred"
-    """A server would, if all others could read it."""
+    """A server will write with it as soon as all others can read it."""
     KEY_STORED = "key-stored"
-    """A StorageState says that something may be stored under it."""
+    """A StorageState lists the key."""
     KEY_FOUND = "key-found"
-    """Something was found in the store under it."""
+    """Values are stored under the key."""
     KEY_UNKNOWN = "key-unknown"
-    """Nobody has heard of it: the name may be misspelt."""
+    """No server and no StorageState has this key: the name may be misspelt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +302,7 @@ class PreflightFinding:
     why: str
     advice: str
     intermediate: Intermediate | None = None
-    """The release that the advice asks for."""
+    """The release to upgrade to first, if the advice names one."""
     is_blocking: bool = True
 
 
@@ -320,7 +320,7 @@ class Intermediate:
         return self.advice("FILE")
 
     def advice(self, release: str) -> str:
-        """What to do, with this release."""
+        """The advice, with this release."""
         command = "" if self.is_kubernetes else f": restow upgrade --to {release}"
         return (
             f"upgrade first to an intermediate release, in which {self.resource} is read as"
@@ -330,18 +330,18 @@ class Intermediate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightReport:
-    """The answer."""
+    """The result of preflight."""
 
     target: str
     blockers: tuple[PreflightFinding, ...] = ()
     warnings: tuple[PreflightFinding, ...] = ()
-    """What does not speak against it, but should be known."""
+    """Findings that do not block the release."""
     checked: int = 0
-    """How many resources were looked at."""
+    """Number of resources that were checked."""
     notes: tuple[str, ...] = field(default=())
     evidence: Evidence | None = None
     scanned: str = ""
-    """Which values the answer rests on, for people."""
+    """The scan that the report is based on, for messages."""
 
     @property
     def is_safe(self) -> bool:
@@ -349,7 +349,7 @@ class PreflightReport:
 
     @property
     def verdict(self) -> str:
-        """`safe`, `not-safe`, or `unknown` where only information is missing."""
+        """`safe`, `not-safe`, or `unknown` if only information is missing."""
         if not self.blockers:
             return "safe"
         is_unknown = all(each.reason in _MISSING_INFORMATION for each in self.blockers)

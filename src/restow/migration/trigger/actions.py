@@ -1,9 +1,9 @@
-"""What the trigger may do. Each action says why, in words that become events and log lines.
+"""The actions of the trigger. Each has a reason, which appears in events and log lines.
 
-Actions are done in their order; when one is refused, the rest are dropped, everything is read
-again and decided again. A decision writes to the state at most once.
+Actions run in order; when a write is rejected, the rest is dropped, and everything is read and
+decided again. A decision writes to the state at most once.
 
-Not here: how they are done.
+Not here: their execution (`executor`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from restow.migration.trigger.values import (
 
 
 class Precondition(NamedTuple):
-    """The object that was read, unchanged."""
+    """Identity and resource version of the object that was read."""
 
     uid: str
     resource_version: str
@@ -33,7 +33,7 @@ class Precondition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateState:
-    """Only if there is none."""
+    """Create the StorageState, if it does not exist."""
 
     resource: GroupResource
     status: StateStatus
@@ -42,23 +42,23 @@ class CreateState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateState:
-    """Only if it is as it was read.
+    """Update the StorageState, if it is unchanged.
 
     A change mark is an annotation, and an update of a status writes no annotations, so it is
-    written first: if the status does not follow, requests made before do not count, which is safe.
+    written first: if the status update fails, earlier migrations do not count, which is safe.
     """
 
     resource: GroupResource
     precondition: Precondition
     status: StateStatus
     change: str | None = None
-    """The new change mark; None leaves the old one."""
+    """The new change mark; None keeps the current one."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrow:
-    """Everything is stored as the request's target: only if the state is as it was read."""
+    """Reduce the persisted hashes to the migration's target, if the state is unchanged."""
 
     resource: GroupResource
     precondition: Precondition
@@ -69,7 +69,7 @@ class Narrow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateMigration:
-    """Only if there is none of this name, which is the same for all who ask for the same."""
+    """Create a migration. Its name depends on its record only, so equal ones are created once."""
 
     resource: GroupVersionResource
     name: str
@@ -79,8 +79,8 @@ class CreateMigration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteMigration:
-    """Only this one, by its uid. Not by its resource version: the migrator changes it all the time,
-    and however far it is, it must end."""
+    """Delete a migration, by uid. Not by resource version: the migrator updates it all the time,
+    and it must be deleted at any progress."""
 
     ref: MigrationRef
     reason: str
@@ -88,7 +88,7 @@ class DeleteMigration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Decide again then, or earlier if something changes."""
+    """Decide again at this time, or earlier if something changes."""
 
     until_seconds: float
     reason: str
@@ -105,7 +105,7 @@ Action = CreateState | UpdateState | Narrow | CreateMigration | DeleteMigration 
 
 
 class TriggerDecision(NamedTuple):
-    """What to do, and what to remember: the memory holds whether or not the actions succeed."""
+    """The actions, and the new memory, which is kept whether or not the actions succeed."""
 
     actions: tuple[Action, ...]
     memory: Memory | None

@@ -1,6 +1,6 @@
 """The addresses of all servers of a cluster: the endpoints of the service `default/kubernetes`.
 
-Servers that are not ready are among them: they may write all the same.
+Servers that are not ready are included: they may write too.
 
 Not here: connecting to them.
 """
@@ -25,7 +25,7 @@ _OF_SERVICE: Final = ListOptions(label_selector=f"kubernetes.io/service-name={_S
 
 
 async def read_addresses(client: ApiClient) -> tuple[str, ...]:
-    """Each server as `host:port`, sorted. Raises what the API says; none is an empty tuple."""
+    """Return each server as `host:port`, sorted; empty if there is none. Raises API errors."""
     found: set[str] = set()
     try:
         async for each in client.items(SLICES, namespace=_NAMESPACE, options=_OF_SERVICE):
@@ -33,7 +33,7 @@ async def read_addresses(client: ApiClient) -> tuple[str, ...]:
     except NotFound:
         found.clear()
     if not found:
-        # Older servers, and those that keep no slices of themselves.
+        # Older servers, and servers that write no EndpointSlices for themselves.
         found.update(_of_endpoints(await client.get(ENDPOINTS, _SERVICE, namespace=_NAMESPACE)))
     return tuple(sorted(found)[:ADDRESSES_MAX])
 
@@ -50,7 +50,7 @@ def _of_endpoints(value: Object) -> Iterator[str]:
 
 
 def _joined(hosts: Iterable[str], ports: list[Object]) -> Iterator[str]:
-    """Of several ports that of HTTPS counts."""
+    """Combine hosts with the port of HTTPS."""
     numbers = [each.get("port") for each in ports if text(each, "name") in {"", "https"}]
     port = next((each for each in numbers if isinstance(each, int)), None)
     for host in hosts:

@@ -1,10 +1,10 @@
-"""The trigger by the hash in discovery (KEP-2343), for one server.
+"""The rules for the hash in discovery (KEP-2343), for clusters with one server.
 
-The order is: end the requests, record the change in one update, and only then, having read
-everything again, make a new request. (The proposal makes the request before the update. If it ends
-in between, it is believed for a hash that it was not made for.)
+The order is: delete the open migrations, record the change in one update, read everything again,
+and only then create a migration. (The proposal creates the migration before the update. If it
+finishes in between, it counts for a hash that it was not created for.)
 
-Not here: how discovery is read.
+Not here: reading discovery.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from restow.migration.trigger.migration_rules import (
     cancel,
     census_gate,
     loose_gate,
+    migration_actions,
     owed_by_failures,
     with_heartbeat,
     with_key,
-    work_off,
 )
 from restow.migration.trigger.values import (
     UNKNOWN,
@@ -53,12 +53,12 @@ def decide_by_discovery(
 ) -> TriggerDecision:
     state, shown = view.state, reading.hash
     if not shown:
-        # No heartbeat either: nothing was checked.
+        # No heartbeat either: nothing was confirmed.
         return TriggerDecision((Nothing(reason="discovery shows no hash"),), memory)
     if state is None:
         return TriggerDecision(tuple(_begin(view, shown, now)), memory)
     if is_stale(state.status.heartbeat, memory, now=now, settings=settings):
-        # The memory stays as it is until this is done: a controller begins by it.
+        # The memory stays until this is written: a new controller decides the same.
         return TriggerDecision(tuple(_forget(view, state, shown, now)), memory)
     seen = owed_by_failures(view) | (memory.owed if memory else frozenset()) | {shown}
     owed = uncovered(state.status.persisted, seen)
@@ -67,7 +67,7 @@ def decide_by_discovery(
     if state.status.current != shown or owed:
         return TriggerDecision(tuple(_record_change(view, state, shown, memory, now)), memory)
     since = memory.since_seconds
-    actions = work_off(
+    actions = migration_actions(
         view,
         state,
         MigrationRecord(target=shown, state_uid=state.uid, change=state.change, epoch=state.epoch),
@@ -82,15 +82,15 @@ def decide_by_discovery(
 
 
 def _begin(view: TriggerView, shown: str, now: Now) -> list[Action]:
-    reason = "nothing is known yet of how it is stored"
+    reason = "the persisted versions are not known yet"
     status = StateStatus(persisted=(UNKNOWN,), current=shown, heartbeat=now.wall)
     create = CreateState(resource=view.resource.group_resource, status=status, reason=reason)
     return [*cancel(view.migrations, reason), create]
 
 
 def _forget(view: TriggerView, state: StateSeen, shown: str, now: Now) -> list[Action]:
-    """Reset in place, not deleted and created: a crash in between would lose the object."""
-    reason = "nobody has looked for too long, so changes may have been missed"
+    """Reset the state with an update: between a delete and a create a crash could lose it."""
+    reason = "the state was not confirmed for too long, so changes may have been missed"
     update = UpdateState(
         resource=view.resource.group_resource,
         precondition=Precondition.of(state),

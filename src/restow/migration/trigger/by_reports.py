@@ -1,14 +1,14 @@
-"""The trigger by the hash that is reported of each server (KEP-2343's extension for HA).
+"""The rules for the hash of each server (KEP-2343's extension for HA).
 
 Every controller reports the hash of its local server in the state, or the leader alone reports
-those of all servers, in one update. Only the leader asks for migrations: when all reports have been
-identical for a whole period, and every reporter has spoken within it. It ends them as soon as
-reports differ, and believes one that succeeded only after every reporter has spoken again.
+those of all servers, in one update. Only the leader creates migrations: when all reports have been
+identical for a whole period, and every reporter was active within it. It deletes them as soon as
+reports differ, and accepts a success only after every reporter has reported again.
 
-Who is silent is judged by when a controller has itself seen a new heartbeat, and not by wall clocks
-alone; a new controller waits until it has seen enough.
+A reporter is silent if this controller has seen no new heartbeat of it for too long: wall clocks
+alone are not reliable. A new controller waits until it has observed for long enough.
 
-Not here: who leads.
+Not here: leader election.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from restow.migration.trigger.migration_rules import (
     counted_success,
     first,
     loose_gate,
+    migration_actions,
     owed_by_failures,
     with_key,
-    work_off,
 )
 from restow.migration.trigger.values import (
     UNKNOWN,
@@ -54,14 +54,14 @@ from restow.migration.trigger.values import (
     TriggerView,
 )
 
-SAID_MAX: Final = 64
-"""Heartbeats that are remembered: more than the rounds of several looks."""
+OWN_HEARTBEATS_MAX: Final = 64
+"""Limit of own heartbeats in the memory: more than several reconciliations write."""
 
 ReportedReading = LocalReading | ServersReading
 
 
 def agreed_hash(reports: Iterable[HashReport]) -> str:
-    """The hash that all report; empty when they differ, and when there is nobody."""
+    """The hash that all report; empty if they differ, or if there are no reports."""
     found = {each.hash for each in reports}
     return found.pop() if len(found) == 1 else ""
 
@@ -78,7 +78,7 @@ def decide_by_reports(
     now: Now,
     settings: Settings,
 ) -> TriggerDecision:
-    """Raises DuplicateReporter."""
+    """Decide for this source. Raises DuplicateReporter."""
     if isinstance(reading, ServersReading) or not reading.is_sole:
         return _decide(view, reading, memory, now=now, settings=settings)
     own = _report_of(view.state, reading.reporter_id)
@@ -86,14 +86,14 @@ def decide_by_reports(
     if own is not None and said and own.heartbeat not in said:
         raise DuplicateReporter(
             f"another process reports as {reading.reporter_id}: its report is of"
-            f" {own.heartbeat.isoformat()}, which this process has not written; stop one of them"
+            f" {own.heartbeat.isoformat()}, and this process did not write it; stop one of them"
         )
     actions, memory = _decide(view, reading, memory, now=now, settings=settings)
     if memory is not None:
-        # A controller that begins takes what is there for its own: it may have begun before.
+        # A new controller accepts an existing report: it may have written it before a restart.
         said = said or (() if own is None else (own.heartbeat,))
         if any(isinstance(each, CreateState | UpdateState) for each in actions):
-            said = (*said, now.wall)[-SAID_MAX:]
+            said = (*said, now.wall)[-OWN_HEARTBEATS_MAX:]
         memory = replace(memory, said=said)
     return TriggerDecision(actions, memory)
 
@@ -114,11 +114,11 @@ def _decide(
     state = view.state
     shown = tuple(each for each in reading.servers if each.hash)
     if not shown:
-        return TriggerDecision((Nothing(reason="no server that is reported shows a hash"),), memory)
+        return TriggerDecision((Nothing(reason="no reported server shows a hash"),), memory)
     if state is None:
         return TriggerDecision(tuple(_begin(view, reading, shown, now)), memory)
     if any(_was_unwatched(state, each, memory, now=now, settings=settings) for each in shown):
-        # The memory stays as it is until this is done: a controller begins by it.
+        # The memory stays until this is written: a new controller decides the same.
         update = _forget(view, state, shown, now)
         return TriggerDecision((*_stop_if_leading(view, reading, update), update), memory)
     memory = _remember(view, state, shown, memory, now)
@@ -126,11 +126,11 @@ def _decide(
     if report is not None:
         return TriggerDecision((*_stop_if_leading(view, reading, report), report), memory)
     if not reading.is_leader:
-        return TriggerDecision((Nothing(reason="only the leader reacts"),), memory)
+        return TriggerDecision((Nothing(reason="only the leader creates migrations"),), memory)
     return TriggerDecision(tuple(_react(view, state, memory, now=now, settings=settings)), memory)
 
 
-# What every controller does.
+# Rules for every controller.
 
 
 def _reports_of(shown: tuple[ServerHash, ...], now: Now) -> tuple[HashReport, ...]:
@@ -143,7 +143,7 @@ def _reports_of(shown: tuple[ServerHash, ...], now: Now) -> tuple[HashReport, ..
 def _begin(
     view: TriggerView, reading: ReportedReading, shown: tuple[ServerHash, ...], now: Now
 ) -> list[Action]:
-    reason = "nothing is known yet of how it is stored"
+    reason = "the persisted versions are not known yet"
     status = StateStatus(
         persisted=appended((UNKNOWN,), {each.hash for each in shown}),
         current=shown[0].hash,
@@ -157,9 +157,9 @@ def _begin(
 def _was_unwatched(
     state: StateSeen, shown: ServerHash, memory: Memory | None, *, now: Now, settings: Settings
 ) -> bool:
-    """Whether this server, or every server, may have changed unseen."""
+    """Whether this server, or all servers, may have had changes that were not recorded."""
     if memory is not None and shown.reporter_id not in memory.watched:
-        memory = None  # Of this server nothing is remembered: it was not read before.
+        memory = None  # This server was not read before.
     reports, own = state.status.reports, _report_of(state, shown.reporter_id)
     if own is not None:
         return is_stale(own.heartbeat, memory, now=now, settings=settings)
@@ -212,7 +212,7 @@ def _report(
     now: Now,
     settings: Settings,
 ) -> UpdateState | None:
-    """The own reports and hashes, the end of silent reporters: one update, if it is time."""
+    """One update, if due: own reports, owed hashes, and removal of silent reporters."""
     status = state.status
     said = {each.reporter_id: each for each in _reports_of(shown, now)}
     silent = {
@@ -266,17 +266,17 @@ def _forget(
             reports=reports,
         ),
         change=state.resource_version,
-        reason="nobody has looked for too long, so changes may have been missed",
+        reason="the state was not confirmed for too long, so changes may have been missed",
     )
 
 
-# What only the leader does.
+# Rules for the leader.
 
 
 def _stop_if_leading(
     view: TriggerView, reading: ReportedReading, update: UpdateState
 ) -> list[Action]:
-    """The leader need not wait for its own report to end what the report puts in doubt."""
+    """Migrations that the leader deletes already before its own report is written."""
     if not reading.is_leader or update.change is None:
         return []
     return cancel(view.migrations, update.reason)
@@ -291,7 +291,7 @@ def _react(
         return [*cancel(view.migrations, reason), Nothing(reason=reason)]
     wanted = _wanted(state, agreed)
     since = memory.since_seconds
-    spoken = _spoken_gate(state, memory, now=now, settings=settings)
+    spoken = _active_gate(state, memory, now=now, settings=settings)
     success = counted_success(view, wanted)
     start = first(
         loose_gate(since, now=now, settings=settings),
@@ -303,7 +303,9 @@ def _react(
         OPEN if success is None else _confirmed_gate(state, memory, success),
         census_gate(view, agreed, since, settings=settings),
     )
-    return work_off(view, state, wanted, start=start, narrow=narrow, now=now, settings=settings)
+    return migration_actions(
+        view, state, wanted, start=start, narrow=narrow, now=now, settings=settings
+    )
 
 
 def _wanted(state: StateSeen, agreed: str) -> MigrationRecord:
@@ -316,32 +318,33 @@ def _hold_gate(since_seconds: float, *, now: Now, settings: Settings) -> Migrati
     until = since_seconds + settings.hold_seconds
     if now.seconds >= until:
         return OPEN
-    return MigrationGate("reporters have not agreed for a whole period yet", until)
+    return MigrationGate("reporters have not agreed for a whole polling period yet", until)
 
 
-def _spoken_gate(
+def _active_gate(
     state: StateSeen, memory: Memory, *, now: Now, settings: Settings
 ) -> MigrationGate:
-    """Every reporter has spoken less than a period ago, by its clock and by ours.
+    """Every reporter was active less than a period ago, by its clock and by ours.
 
-    Less, not at most: who has agreed for a whole period and spoken within it has spoken twice.
+    Less, not at most: a reporter that agreed for a whole period and was active within it has
+    reported twice.
     """
     seen = {each.reporter_id: each.seen_seconds for each in memory.sightings}
     for each in state.status.reports:
         age = max(age_seconds(each.heartbeat, now), now.seconds - seen[each.reporter_id])
         if age >= settings.poll_seconds:
-            return MigrationGate(f"reporter {each.reporter_id} has not spoken within a period")
+            return MigrationGate(f"reporter {each.reporter_id} was not active within a period")
     return OPEN
 
 
 def _confirmed_gate(state: StateSeen, memory: Memory, success: MigrationSeen) -> MigrationGate:
-    """Every reporter has looked at its server since the migration succeeded."""
+    """Every reporter has read its server since the migration succeeded."""
     seen = {each.reporter_id: each.seen_seconds for each in memory.sightings}
     assert memory.succeeded is not None
     for each in state.status.reports:
         is_later = success.finished_at is None or each.heartbeat > success.finished_at
         if not is_later or seen[each.reporter_id] <= memory.succeeded[1]:
             return MigrationGate(
-                f"reporter {each.reporter_id} has not spoken since the migration ended"
+                f"reporter {each.reporter_id} has not reported since the migration ended"
             )
     return OPEN

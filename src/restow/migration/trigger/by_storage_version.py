@@ -1,13 +1,13 @@
-"""The trigger by StorageVersions (KEP-2339): migrate what all servers agree on, abort otherwise.
+"""The rules for StorageVersions (KEP-2339): migrate when all servers agree, abort otherwise.
 
-They agree on a version and an encryption key: another key is a storage change like another version.
+Servers agree on a version and an encryption key: a changed key is treated like a changed version.
 
 Where servers keep an epoch they also write the state in the same transaction as the agreement, so
-the state that was read tells of every change before it. Elsewhere (real Kubernetes) the trigger
-itself records what any server writes, the whole StorageVersion stands for the epoch, and a change
-that may have been missed makes everything unknown.
+the state includes every earlier change. Elsewhere (real Kubernetes) the trigger itself records what
+any server writes, the whole StorageVersion replaces the epoch, and a change that may have been
+missed makes the persisted versions unknown.
 
-Not here: how StorageVersions are watched.
+Not here: watching StorageVersions.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from restow.migration.trigger.migration_rules import (
     cancel,
     census_gate,
     loose_gate,
+    migration_actions,
     owed_by_failures,
     with_heartbeat,
     with_key,
-    work_off,
 )
 from restow.migration.trigger.values import (
     LOOK_AGAIN_SECONDS,
@@ -74,7 +74,7 @@ def decide_by_storage_version(
         with_key(memory, f"{reading.mark} {reading.common}", now), mark=reading.mark, owed=owed
     )
     if state is None and not reading.uid:
-        # A resource that was deleted: its state goes with it, and must not come back.
+        # The resource was deleted: its state is deleted with it, and must not be created again.
         reason = "no server reports it"
         return TriggerDecision((*cancel(view.migrations, reason), Nothing(reason=reason)), memory)
     if state is None:
@@ -84,10 +84,10 @@ def decide_by_storage_version(
 
 
 def _has_gap(view: TriggerView, reading: StorageVersionReading, memory: Memory | None) -> bool:
-    """Whether servers may have written what nobody recorded.
+    """Whether servers may have written versions that were not recorded.
 
-    A controller that begins knows from a request that has succeeded which StorageVersion was
-    accounted for. That one is merely asked for tells nothing: anyone may ask.
+    A new controller knows from a successful migration which StorageVersion was accounted for. A
+    migration that was only created is no evidence: any user may create one.
     """
     if reading.epoch or (not reading.uid and view.state is not None and view.state.epoch):
         return False  # The servers themselves record what they write.
@@ -98,7 +98,7 @@ def _has_gap(view: TriggerView, reading: StorageVersionReading, memory: Memory |
 
 
 def _begin(view: TriggerView, reading: StorageVersionReading, now: Now) -> list[Action]:
-    reason = "nothing is known yet of how it is stored"
+    reason = "the persisted versions are not known yet"
     status = StateStatus(
         persisted=appended((UNKNOWN,), reading.written),
         keys=keys_appended(PLAIN, reading.keys),
@@ -144,7 +144,7 @@ def _react(
         storage_version=reading.mark,
     )
     since = memory.since_seconds
-    found = work_off(
+    found = migration_actions(
         view,
         state,
         wanted,
@@ -170,10 +170,10 @@ def _overtaken(view: TriggerView, reading: StorageVersionReading) -> list[Action
 def _record(
     view: TriggerView, state: StateSeen, reading: StorageVersionReading, memory: Memory, now: Now
 ) -> UpdateState:
-    """All in one update: what servers write, what they agree on, the heartbeat."""
-    reason = "servers write in a version that the state does not tell of"
+    """Record written versions, agreement and heartbeat in one update."""
+    reason = "servers write in a version that the state does not list"
     if not reading.keys <= set(state.status.keys):
-        reason = "servers write with an encryption key that the state does not tell of"
+        reason = "servers write with an encryption key that the state does not list"
     if UNKNOWN in memory.owed:
         reason = "servers may have written in other versions that were not recorded"
         if owed_by_failures(view):

@@ -1,16 +1,15 @@
-"""The loop of the trigger: which resources there are, when each is looked at, and again.
+"""The trigger controller: discovers resources, and reconciles each of them periodically.
 
-    discovery -> which resources, which APIs
-    watches (StorageVersions, StorageStates, requests) -> wake a resource
-    workers -> look at it (`reconciler`), then again: when the rules say so, when something wakes
-    it,
-               or after a third of a polling period
+    discovery -> resources and APIs
+    watches (StorageVersions, StorageStates, migrations) -> enqueue a resource
+    workers -> reconcile it (`reconciler`), and enqueue it again: when the rules say so, when a
+               watch sees a change, or after a third of a polling period
 
-Watches only wake; what is decided by is read anew in each look. Whatever is refused or fails, the
-resource is looked at again after a while, and others are not held up. Several controllers at once
-are harmless, because every write is conditional.
+Watches only enqueue; every reconciliation reads its input itself. After a rejected or failed write
+the resource is retried with backoff, without delaying others. Several controllers at once are
+harmless, because every write is conditional.
 
-Not here: who leads, and the rules.
+Not here: leader election, and the rules.
 """
 
 from __future__ import annotations
@@ -58,11 +57,11 @@ from restow.migration.trigger.sources import (
 from restow.migration.trigger.storage_version_watch import Behind, StorageVersionWatch
 
 DISCOVERY_SECONDS_MIN: Final = 5.0
-"""Between two looks at discovery, however many unknown resources turn up."""
+"""Minimum interval between two reads of discovery, however many unknown resources appear."""
 DISCOVERY_BACKOFF: Final = Backoff(initial_seconds=1, factor=2, max_seconds=600, jitter=0.5)
 LEADERSHIP_SECONDS: Final = 1.0
 RETRY_BACKOFF: Final = Backoff(initial_seconds=0.2, factor=2, max_seconds=60, jitter=0.5)
-# A worker that waits for a server in trouble is missing elsewhere: the queue waits instead.
+# Retries that would block a worker are left to the queue, which retries with backoff.
 RETRY_POLICY: Final = RetryPolicy(attempts_max=2, wait_seconds_max=2.0)
 
 _REFUSALS: Final = frozenset({404, 409, 422})
@@ -75,7 +74,7 @@ def _always() -> bool:
 
 
 class TriggerController:
-    """The triggering controller. `run` it as a leader or, if it is local, always."""
+    """The trigger controller. Only the leader runs it, except a local one, which always runs."""
 
     def __init__(
         self,
@@ -101,16 +100,16 @@ class TriggerController:
 
     @property
     def resources(self) -> tuple[GroupResource, ...]:
-        """What is looked after now."""
+        """The resources that are tracked now."""
         return () if self._running is None else tuple(self._running.known)
 
     def wake(self) -> None:
-        """Look at everything now, as one does who has just become the leader."""
+        """Reconcile all resources now, as a new leader does."""
         if self._running is not None:
             self._running.wake_all()
 
     async def run(self) -> None:
-        """Work until cancelled. Raises SourceMissing if the server lacks what is needed."""
+        """Run until cancelled. Raises SourceMissing if the server lacks a needed API."""
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_failure(failure: TaskFailure) -> None:
@@ -125,7 +124,7 @@ class TriggerController:
             is_leader=self._is_leader,
             connect_to=self._connect_to,
         )
-        looker = Reconciler(
+        reconciler = Reconciler(
             self._client,
             sources,
             self._settings,
@@ -140,7 +139,7 @@ class TriggerController:
             runtime=self._runtime,
             tasks=tasks,
             sources=sources,
-            looker=looker,
+            reconciler=reconciler,
             metrics=self._metrics,
             is_leader=self._is_leader,
         )
@@ -155,7 +154,7 @@ class TriggerController:
 
 
 class _Run:
-    """One life of the loop: it remembers nothing of those before."""
+    """One run of the controller, without state of earlier runs."""
 
     def __init__(
         self,
@@ -165,7 +164,7 @@ class _Run:
         runtime: Runtime,
         tasks: Tasks,
         sources: Sources,
-        looker: Reconciler,
+        reconciler: Reconciler,
         metrics: TriggerMetrics,
         is_leader: Callable[[], bool],
     ) -> None:
@@ -174,7 +173,7 @@ class _Run:
         self._runtime = runtime
         self._tasks = tasks
         self._sources = sources
-        self._looker = looker
+        self._reconciler = reconciler
         self._metrics = metrics
         self._is_leader = is_leader
         self._watched: set[GroupVersionResource] = set()
@@ -199,23 +198,23 @@ class _Run:
         for resource in self.known:
             self.queue.add(resource)
 
-    # What there is.
+    # Discovery.
 
     async def _discover(self) -> None:
-        """Read discovery again and again: soon if it was not whole, or something unknown turns up.
+        """Read discovery periodically: early if it was incomplete, or if a resource is unknown.
 
-        Until it has told which APIs there are, nothing is done: a source that is merely hidden
-        must not be taken for one that is missing.
+        Nothing is reconciled before the first complete read: a source that is only missing from an
+        incomplete discovery must not count as missing.
         """
         is_checked, failures = False, 0
         while True:
-            wait_seconds = self._settings.look_seconds
+            wait_seconds = self._settings.reconcile_seconds
             try:
                 found = await self._client.discover()
                 is_told = self._is_discovered(found, is_first=not is_checked)
                 is_checked = is_checked or is_told
                 if is_checked:
-                    await self._sources.look_around()
+                    await self._sources.count_servers()
                     self._take(found, has_apis=is_told)
                 failures = failures + 1 if found.failures else 0
             except (StatusError, ConnectionFailed) as error:
@@ -229,14 +228,14 @@ class _Run:
             await self._pause(wait_seconds)
 
     def _is_discovered(self, found: DiscoveredResources, *, is_first: bool) -> bool:
-        """Whether discovery tells which APIs there are. What was there once may be hidden by a
-        server that is just starting, so that it is missing counts only at first."""
+        """Whether discovery is complete enough to choose the sources. An API that was served before
+        may be missing from a server that is starting: this is an error only at first."""
         try:
             return self._sources.check(found)
         except SourceMissing as error:
             if is_first:
                 raise
-            logger.warning("going on with what was there before: %s", error)
+            logger.warning("keeping the APIs found before: %s", error)
             return False
 
     async def _pause(self, seconds: float) -> None:
@@ -251,7 +250,7 @@ class _Run:
         self._unknown_seen.clear()
 
     def _take(self, found: DiscoveredResources, *, has_apis: bool) -> None:
-        """Look after what is there; what could not be read is as it was before."""
+        """Track the resources in discovery; those of groups that could not be read stay."""
         now = eligible_resources(found)
         kept = {
             name
@@ -264,20 +263,20 @@ class _Run:
         for name, each in now.items():
             self.known.setdefault(name, Known(each)).found = each
         if has_apis:
-            self._looker.request_apis = served_requests(found)
+            self._reconciler.request_apis = served_requests(found)
             self._watch_apis(found)
         for name in new:
             self.queue.add(name)
 
     def _watch_apis(self, found: DiscoveredResources) -> None:
-        """Begin to watch what is served by now. Where nothing can be watched, polls must do."""
+        """Start watches on newly served APIs. Without watches there is only polling."""
         sources = self._sources
         is_wanted = sources.wants_storage_versions and sources.following is None
         if is_wanted and has_storage_versions(found):
             sources.following = StorageVersionWatch(self._client, on_change=self._wake)
             self._tasks.spawn("storage versions", sources.following.run())
         served = {each.resource: each.verbs for each in found.resources}
-        for api in (STATES, *self._looker.request_apis):
+        for api in (STATES, *self._reconciler.request_apis):
             if api not in self._watched and "watch" in served.get(api, ()):
                 self._watched.add(api)
                 informer = Informer(self._client, api)
@@ -297,7 +296,7 @@ class _Run:
             self._unknown_seen.set()
 
     async def _watch_leadership(self) -> None:
-        """Look at everything when it begins; whoever leads again begins as a new one."""
+        """Reconcile all resources on becoming the leader; drop the memories on losing it."""
         was_leader = False
         while True:
             is_leader = self._is_leader()
@@ -309,18 +308,18 @@ class _Run:
             was_leader = is_leader
             await self._runtime.clock.sleep(LEADERSHIP_SECONDS)
 
-    # The work.
+    # Workers.
 
     async def _work(self) -> None:
         while True:
             resource = await self.queue.get()
             try:
-                await self._look(resource)
+                await self._reconcile(resource)
             finally:
                 self.queue.done(resource)
 
-    async def _look(self, resource: GroupResource) -> None:
-        """The edge of the work on one resource: whatever goes wrong, it is looked at again."""
+    async def _reconcile(self, resource: GroupResource) -> None:
+        """Reconcile one resource; any error is logged and retried with backoff."""
         known = self.known.get(resource)
         if known is None:
             self.queue.forget(resource)
@@ -333,8 +332,8 @@ class _Run:
             self.queue.add_after(resource, early_seconds)
             return
         try:
-            wait_seconds = await self._looker.bring_to_rest(known)
-        except Exception as error:  # noqa: BLE001 - the edge of a look: logged with its name
+            wait_seconds = await self._reconciler.reconcile(known)
+        except Exception as error:  # noqa: BLE001 - the edge of a task: logged with its name
             self._note(resource, error)
             self.queue.retry(resource)
         else:
@@ -344,19 +343,19 @@ class _Run:
 
     def _note(self, resource: GroupResource, error: Exception) -> None:
         if isinstance(error, NotKnownYet):
-            # All wait for the same thing: it is told once.
+            # All resources wait for the same thing: it is logged once.
             level = logging.DEBUG if str(error) == self._awaited else logging.INFO
             self._awaited = str(error)
-            logger.log(level, "%s has to wait: %s", resource, error)
+            logger.log(level, "%s waits: %s", resource, error)
             return
         if isinstance(error, StatusError) and error.code in _REFUSALS:
-            logger.info("%s was changed by others meanwhile: %s", resource, error)
+            logger.info("%s was changed concurrently: %s", resource, error)
             return
         self._metrics.failed(state_name(resource))
         if isinstance(error, StatusError | ClientError | Behind | DuplicateReporter):
-            logger.warning("looking at %s failed, again later: %s", resource, error)
+            logger.warning("reconciling %s failed, retrying: %s", resource, error)
         else:
-            logger.error("looking at %s failed, again later", resource, exc_info=error)
+            logger.error("reconciling %s failed, retrying", resource, exc_info=error)
 
     def _count_states(self) -> None:
         told = [each.is_agreed for each in self.known.values() if each.is_agreed is not None]

@@ -1,20 +1,20 @@
-"""What the triggering controller does next about one resource: values in, values out.
+"""Decides what the trigger does next about one resource: values in, values out.
 
-One function, by what is known of the servers:
+One function for each source of storage versions:
 
 - *storageversion*: StorageVersions (KEP-2339), `by_storage_version`. The safest.
 - *discovery*: the hash that one server shows (KEP-2343), `by_discovery`.
-- *discovery-ha*: the hash of each server, reported by a controller beside it or by the leader,
+- *discovery-ha*: the hash of each server, reported by a controller next to it or by the leader,
   `by_reports`.
 
-What holds for all three, for any number of controllers that act on old readings:
+Invariants of all three, for any number of controllers that act on stale reads:
 
 - hashes are added to the state in one conditional update, with the current hash and the heartbeat;
-- the state is narrowed only to the target of a request that has succeeded, whose record is what
-  would be recorded now, in an update conditional on the state that this was compared with;
-- what a controller remembers makes it faster or more careful, and never bolder.
+- the state is narrowed only to the target of a successful migration whose record equals the current
+  one, in an update conditional on the state that it was compared with;
+- the memory of a controller makes it faster or more careful; it never allows more.
 
-Not here: reading, writing, sleeping. A shell reads the view, calls `decide`, does what it says.
+Not here: reading, writing, waiting. The reconciler reads the view, calls `decide`, and acts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from restow.migration.trigger.values import (
 def decide(
     view: TriggerView, memory: Memory | None, *, now: Now, settings: Settings
 ) -> TriggerDecision:
-    """What to do now, and what to remember. No memory: this controller sees it the first time."""
+    """Return the actions and the new memory. Memory None: this controller is new."""
     match view.reading:
         case StorageVersionReading() as reading:
             return decide_by_storage_version(view, reading, memory, now=now, settings=settings)

@@ -1,7 +1,7 @@
-"""Which of the resources in discovery can be migrated, and in which version they are asked for.
+"""Selects the resources in discovery that can be migrated, and the version to list them in.
 
-Events are not left out: whoever drops an old version needs them rewritten, or expired, too. But of
-several groups that show the same objects only one is taken: the one in whose version they are
+Events are included: before an old version is dropped, they must be rewritten or expired too. Of
+several groups that serve the same objects only one is selected: the one in whose version they are
 stored.
 
 Not here: reading discovery.
@@ -17,12 +17,12 @@ from restow.apimachinery.names import GroupResource, GroupVersionResource
 from restow.apimachinery.version_hash import storage_version_hash
 
 NEEDED_VERBS: Final = frozenset({"list", "update"})
-"""To find every object, and to write it again."""
+"""The verbs to find every object and to rewrite it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveredVersion:
-    """One resource in one version, as discovery shows it."""
+    """One resource in one version, from discovery."""
 
     name: GroupVersionResource
     kind: str
@@ -43,7 +43,7 @@ def why_not(found: DiscoveredVersion) -> str:
 def eligible(
     found: Iterable[DiscoveredVersion], preferred: Mapping[str, str]
 ) -> dict[GroupResource, DiscoveredVersion]:
-    """Each resource once: in the version its group prefers, or else the first that is shown."""
+    """Return each resource once: in its group's preferred version, or in the first listed one."""
     shown = list(found)
     chosen: dict[GroupResource, DiscoveredVersion] = {}
     for each in shown:
@@ -60,8 +60,8 @@ def eligible(
 def _homes(
     shown: Iterable[DiscoveredVersion], chosen: Iterable[DiscoveredVersion]
 ) -> set[GroupResource]:
-    """Those that show objects of their own: of several with one name and one hash, the one whose
-    group has the version that the hash is of."""
+    """The resources with objects of their own: of several with the same name and hash, the one
+    whose group has the version of the hash."""
     own = {
         each.name.group_resource
         for each in shown
@@ -70,7 +70,7 @@ def _homes(
     homes: dict[tuple[str, str], GroupResource] = {}
     for each in chosen:
         name = each.name.group_resource
-        # Without a hash nobody knows with whom it is stored.
+        # Without a hash it is not known whether it shares a store.
         place = (each.name.resource, each.hash or str(name))
         if place not in homes or (name in own and homes[place] not in own):
             homes[place] = name

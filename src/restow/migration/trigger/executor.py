@@ -1,15 +1,15 @@
-"""Does what the rules say, through the API: every write is conditional on what was read.
+"""Executes the actions of the rules through the API: every write is conditional on what was read.
 
 | action | requests |
 |---|---|
-| CreateState | POST, then PUT of the status. After a crash in between there is a state without a status, which the rules take as unknown |
-| UpdateState | with a change mark: PATCH of the annotation, conditional; then PUT of the status, conditional on the version that this gave |
-| Narrow | one conditional PUT of the status. A server that verifies migrations itself refuses it unless it has verified this one; then the request is deleted, and another takes its place |
-| CreateMigration | POST under a name that is the same for all who ask for the same |
+| CreateState | POST, then PUT of the status. After a crash in between there is a state without a status, which the rules treat as unknown |
+| UpdateState | with a change mark: PATCH of the annotation, conditional; then PUT of the status, conditional on the version that this returned |
+| Narrow | one conditional PUT of the status. A server that verifies migrations itself rejects it unless it has verified this one; then the migration is deleted, and a new one replaces it |
+| CreateMigration | POST under a name that depends only on the record, so that equal migrations are created once |
 | DeleteMigration | DELETE by uid |
 
-What the server refuses is raised: the rest of the actions is dropped then, and whoever called
-reads everything again. Not here: when to try again.
+An error of the server is raised: the remaining actions are dropped, and the caller reads everything
+again. Not here: when to retry.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from restow.apis.resources import IN_TREE_GROUP, STATES
 from restow.client import ApiClient, Object, PatchType, WriteOptions, uid_of, version_of
 from restow.migration.encryption_keys import PLAIN
 from restow.migration.event_sinks import EventSink, TriggerMetrics
-from restow.migration.migration_objects import is_going, ref_of
+from restow.migration.migration_objects import is_being_deleted, ref_of
 from restow.migration.migration_values import MigrationRef
 from restow.migration.records import CHANGE_ANNOTATION, annotations_of
 from restow.migration.trigger.actions import (
@@ -60,16 +60,16 @@ _OPTIONS: Final = WriteOptions(field_manager=FIELD_MANAGER)
 
 
 class Acted(NamedTuple):
-    """What has come of the actions."""
+    """The result of the actions."""
 
     is_changed: bool
-    """Whether anything was written: then there is something new to look at."""
+    """Whether anything was written: then reconcile again."""
     until_seconds: float | None
-    """When to look again at the latest, if the rules said so."""
+    """When to reconcile again at the latest, if the rules said so."""
 
 
 class Executor:
-    """The one who writes. Events and counts are about what was really done."""
+    """Executes actions. Events and metrics report only writes that succeeded."""
 
     def __init__(self, client: ApiClient, *, recorder: EventSink, metrics: TriggerMetrics) -> None:
         self._client = client
@@ -77,10 +77,14 @@ class Executor:
         self._metrics = metrics
 
     async def act(
-        self, actions: Sequence[Action], sight: Observation, *, request_api: GroupVersionResource
+        self,
+        actions: Sequence[Action],
+        observation: Observation,
+        *,
+        request_api: GroupVersionResource,
     ) -> Acted:
-        """Do the actions in their order; a StatusError or ConnectionFailed ends it."""
-        name = state_name(sight.resource.group_resource)
+        """Execute the actions in order; a StatusError or ConnectionFailed ends it."""
+        name = state_name(observation.resource.group_resource)
         is_changed, until_seconds = False, None
         for action in actions:
             match action:
@@ -88,15 +92,15 @@ class Executor:
                     await self._create_state(action)
                     is_done = True
                 case UpdateState():
-                    await self._update_state(action, sight)
+                    await self._update_state(action, observation)
                     is_done = True
                 case Narrow():
-                    await self._narrow(action, sight)
+                    await self._narrow(action, observation)
                     is_done = True
                 case CreateMigration():
                     is_done = await self._create_migration(action, request_api)
                 case DeleteMigration():
-                    is_done = await self._delete_migration(action, sight)
+                    is_done = await self._delete_migration(action, observation)
                 case Wait():
                     until_seconds, is_done = action.until_seconds, False
                 case Nothing():
@@ -108,15 +112,15 @@ class Executor:
                 self._metrics.decided(name, type(action).__name__)
         return Acted(is_changed, until_seconds)
 
-    # The state.
+    # StorageStates.
 
     async def _create_state(self, action: CreateState) -> None:
         made = await self._client.create(STATES, new_state(action.resource), options=_OPTIONS)
         made = await self._put_status(made, action.status)
         self._recorder.event(made, STATE_CREATED, f"{action.reason}: {_status_text(action.status)}")
 
-    async def _update_state(self, action: UpdateState, sight: Observation) -> None:
-        base = _base(sight, action.precondition)
+    async def _update_state(self, action: UpdateState, observation: Observation) -> None:
+        base = _base(observation, action.precondition)
         knew = UNKNOWN not in state_seen(base).status.persisted
         if action.change is not None:
             base = await self._mark_change(base, action.change)
@@ -124,8 +128,8 @@ class Executor:
         if knew and UNKNOWN in action.status.persisted:
             self._recorder.event(base, STATE_UNKNOWN, action.reason, is_warning=True)
 
-    async def _narrow(self, action: Narrow, sight: Observation) -> None:
-        base = _base(sight, action.precondition)
+    async def _narrow(self, action: Narrow, observation: Observation) -> None:
+        base = _base(observation, action.precondition)
         try:
             base = await self._put_status(base, action.status)
         except Invalid as error:
@@ -133,7 +137,7 @@ class Executor:
             reason = f"the API servers have not verified it: {error.message}"
             self._recorder.event(base, NOT_VERIFIED, reason, is_warning=True)
             await self._delete_migration(
-                DeleteMigration(ref=action.migration, reason=reason), sight
+                DeleteMigration(ref=action.migration, reason=reason), observation
             )
             return
         message = f"{action.reason}: {_status_text(action.status)}, by {action.migration.name}"
@@ -154,50 +158,50 @@ class Executor:
         )
 
     async def _put_status(self, base: Object, status: StateStatus) -> Object:
-        """Only if the object is still the base, which has its uid and its version.
+        """Update the status if the object is unchanged: the base has its uid and resource version.
 
-        The rest of the base is sent as it is: what a server does with it, nothing changes.
+        The rest of the base is sent unchanged.
         """
         body = {**base, "status": {**_others(base), **status_body(status)}}
         return await self._client.update(STATES, body, subresource="status", options=_OPTIONS)
 
-    # Requests.
+    # Migrations.
 
     async def _create_migration(self, action: CreateMigration, api: GroupVersionResource) -> bool:
-        """Whether it was made; if it is there already, somebody has asked for the same."""
+        """Create a migration; False if an equal one exists already."""
         try:
             made = await self._client.create(api, _request(action, api), options=_OPTIONS)
         except AlreadyExists:
             return False
-        message = f"{action.reason}: all are written anew as {action.record.target}"
+        message = f"{action.reason}: all objects are rewritten as {action.record.target}"
         self._recorder.event(made, MIGRATION_REQUESTED, message)
         return True
 
-    async def _delete_migration(self, action: DeleteMigration, sight: Observation) -> bool:
-        """Whether it was there; that it is gone, or another of its name, is all that is wanted."""
-        known = next((each for each in sight.requests if ref_of(each) == action.ref), None)
-        if known is not None and is_going(known):
+    async def _delete_migration(self, action: DeleteMigration, observation: Observation) -> bool:
+        """Delete a migration; False if it is gone already, or replaced by another of its name."""
+        known = next((each for each in observation.requests if ref_of(each) == action.ref), None)
+        if known is not None and is_being_deleted(known):
             return False
         try:
             await self._client.delete(_api_of(action.ref), action.ref.name, uid=action.ref.uid)
         except (NotFound, Conflict):
             return False
-        about = sight.state or known
+        about = observation.state or known
         if about is not None:
             message = f"{action.ref.name} was deleted: {action.reason}"
             self._recorder.event(about, MIGRATION_CANCELLED, message)
         return True
 
 
-def _base(sight: Observation, wanted: Precondition) -> Object:
-    """The state that the decision was about."""
-    assert sight.state is not None
-    assert Precondition.of(state_seen(sight.state)) == wanted
-    return sight.state
+def _base(observation: Observation, wanted: Precondition) -> Object:
+    """The state on which the decision was based."""
+    assert observation.state is not None
+    assert Precondition.of(state_seen(observation.state)) == wanted
+    return observation.state
 
 
 def _others(base: Object) -> Object:
-    """What others have put into the status."""
+    """The fields of other writers in the status."""
     found = base.get("status")
     ours = {
         "persistedStorageVersionHashes",

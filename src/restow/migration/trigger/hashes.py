@@ -1,4 +1,4 @@
-"""Rules about the persisted hashes, the persisted keys and the heartbeat of a state.
+"""Rules on the persisted hashes, the persisted keys and the heartbeat of a state.
 
 Not here: when they are applied.
 """
@@ -12,19 +12,19 @@ from restow.migration.trigger.values import UNKNOWN, Memory, Now, Settings
 
 
 def uncovered(persisted: tuple[str, ...], hashes: Iterable[str]) -> frozenset[str]:
-    """Those of the hashes that the persisted ones do not tell of. "Unknown" tells of all."""
+    """Return the hashes that the persisted ones do not include. "Unknown" includes all."""
     if UNKNOWN in persisted:
         return frozenset()
     return frozenset(hashes).difference(persisted)
 
 
 def appended(persisted: tuple[str, ...], hashes: Iterable[str]) -> tuple[str, ...]:
-    """The persisted hashes and these, each once; an empty list knows nothing."""
+    """Return the persisted hashes and these, each once; an empty list becomes "Unknown"."""
     return tuple(dict.fromkeys((*(persisted or (UNKNOWN,)), *sorted(hashes))))
 
 
 def keys_appended(persisted: tuple[str, ...], keys: Iterable[str]) -> tuple[str, ...]:
-    """The persisted encryption keys and these, each once."""
+    """Return the persisted encryption keys and these, each once."""
     return tuple(dict.fromkeys((*persisted, *sorted(keys))))
 
 
@@ -35,11 +35,10 @@ def age_seconds(heartbeat: datetime, now: Now) -> float:
 def is_stale(
     heartbeat: datetime | None, memory: Memory | None, *, now: Now, settings: Settings
 ) -> bool:
-    """Whether changes may have been missed since.
+    """Whether changes may have been missed since the heartbeat.
 
-    A controller that begins trusts a heartbeat for one polling period. One that runs has its own
-    polls, which come late sometimes. A heartbeat from the future was written by a wrong clock, or
-    read by one.
+    A new controller accepts a heartbeat for one polling period. One that runs has its own polls,
+    which may be late. A heartbeat in the future is the result of a wrong clock, here or there.
     """
     if heartbeat is None:
         return True
@@ -49,7 +48,7 @@ def is_stale(
 
 
 def is_due(heartbeat: datetime | None, *, now: Now, settings: Settings) -> bool:
-    """Whether it is time for a heartbeat: early rather than late, as late ones look like a gap."""
+    """Whether a heartbeat is due: early rather than late, since a late one looks like a gap."""
     if heartbeat is None:
         return True
     return not 0 <= age_seconds(heartbeat, now) < settings.poll_seconds / 2

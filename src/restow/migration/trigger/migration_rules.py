@@ -1,10 +1,10 @@
-"""Rules about migration requests: which count, when one is made, made again, ended, believed.
+"""Rules on migrations: which ones count, and when one is created, retried, deleted or accepted.
 
-A request counts only if its record is what would be recorded now. That is all that stands between
-a controller that acts on what it read an hour ago and the persisted hashes: creating a request
-cannot be conditional on the state, but a request that was made for another state never counts.
+A migration counts only if its record equals the current one. Only this protects the persisted
+hashes from a controller that acts on an hour-old read: creating a migration cannot be conditional
+on the state, but a migration that was created for another state never counts.
 
-Not here: what must be recorded, and when it may begin (each source has its own rules).
+Not here: what must be recorded, and when a migration may start (each source has its own rules).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from restow.migration.trigger.values import (
 
 
 class MigrationGate(NamedTuple):
-    """Whether something may be done: open when there is no reason against it."""
+    """A condition for an action: open if there is no reason against it."""
 
     reason: str = ""
     until_seconds: float | None = None
@@ -60,12 +60,12 @@ _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def cancel(migrations: Iterable[MigrationSeen], reason: str) -> list[Action]:
-    """End all that have not ended, whoever made them."""
+    """Delete all open migrations, of any client."""
     return [DeleteMigration(ref=each.ref, reason=reason) for each in migrations if each.is_open]
 
 
 def with_key(memory: Memory | None, key: str, now: Now) -> Memory:
-    """The memory, with the moment since when it has been this key."""
+    """Return the memory with this key, and the time since when it has had the key."""
     if memory is not None and memory.key == key:
         return memory
     return replace(memory or Memory(), key=key, since_seconds=now.seconds)
@@ -84,7 +84,7 @@ def loose_gate(since_seconds: float, *, now: Now, settings: Settings) -> Migrati
 def census_gate(
     view: TriggerView, target: str, since_seconds: float, *, settings: Settings
 ) -> MigrationGate:
-    """In loose mode, nothing is believed but a census that began after the wait."""
+    """In loose mode, only a census that started after the wait is evidence."""
     if settings.loose_wait_seconds is None:
         return OPEN
     if view.census is None:
@@ -99,21 +99,21 @@ def census_gate(
 
 
 def first(*gates: MigrationGate) -> MigrationGate:
-    """The first that is closed."""
+    """Return the first closed gate, or an open one."""
     return next((gate for gate in gates if not gate.is_open), OPEN)
 
 
-def work_off(
+def migration_actions(
     view: TriggerView, state: StateSeen, wanted: MigrationRecord, *, start: MigrationGate, narrow:
     MigrationGate, now: Now, settings: Settings, key: str | None = None,
 ) -> list[Action]:  # fmt: skip
-    """What to do about requests when the servers agree on the record's target.
+    """Return the actions on migrations while the servers agree on the record's target.
 
-    `key` is the encryption key that they agree on. A source that shows no keys has none: then the
-    persisted ones stay as they are.
+    `key` is the encryption key that they agree on. A source without keys passes None: then the
+    persisted keys stay unchanged.
     """
     actions: list[Action] = [
-        DeleteMigration(ref=each.ref, reason="it was made for what is no longer so")
+        DeleteMigration(ref=each.ref, reason="it was created for an earlier agreement or state")
         for each in view.migrations
         if each.is_open and each.record is not None and each.record != wanted
     ]
@@ -123,7 +123,7 @@ def work_off(
         return actions or [Nothing(reason="all objects are stored in the current version")]
     counting = {each.phase: each for each in view.migrations if each.record == wanted}
     if MigrationPhase.SUCCEEDED in counting and is_narrowed:
-        # It was done before the definition listed more; another has that taken back.
+        # It ended before the CRD listed more versions; another migration removes those.
         again = _retry_gate(
             counting[MigrationPhase.SUCCEEDED], "the migration", now=now, settings=settings
         )
@@ -137,7 +137,7 @@ def work_off(
             ]
         return [*actions, narrow.action()]
     if any(phase in counting for phase in (MigrationPhase.PENDING, MigrationPhase.RUNNING)):
-        return [*actions, Nothing(reason="a migration is on its way")]
+        return [*actions, Nothing(reason="a migration is in progress")]
     if MigrationPhase.FAILED in counting:
         why = "the migration has failed and"
         retry = _retry_gate(counting[MigrationPhase.FAILED], why, now=now, settings=settings)
@@ -148,27 +148,27 @@ def work_off(
 
 
 def counted_success(view: TriggerView, wanted: MigrationRecord) -> MigrationSeen | None:
-    """The request that counts and has succeeded."""
+    """The successful migration with this record."""
     found = (each for each in view.migrations if each.record == wanted)
     return next((each for each in found if each.phase is MigrationPhase.SUCCEEDED), None)
 
 
 def has_failed_last(migrations: Iterable[MigrationSeen]) -> bool:
-    """Whether the migration that ended last has failed because of its objects."""
+    """Whether the migration that ended last failed because of its objects."""
     ended = [each for each in migrations if not each.is_open]
     last = max(ended, key=_end, default=None)
     return last is not None and last.has_failed_objects
 
 
 def _end(migration: MigrationSeen) -> tuple[datetime, bool]:
-    """Of two that ended in the same second, the failed one is taken for the later."""
+    """Sort key: of two that ended in the same second, the failed one counts as the later."""
     return migration.finished_at or _LONG_AGO, migration.has_failed_objects
 
 
 def owed_by_failures(view: TriggerView) -> frozenset[str]:
-    """What must be in the state because objects could not be rewritten: they may be in any version.
+    """The hashes that must be in the state after failures: such objects may be in any version.
 
-    Servers that verify migrations record it themselves, in order with what else they record.
+    Servers that verify migrations record this themselves.
     """
     if view.state is not None and view.state.is_verified_by_servers:
         return frozenset()
@@ -176,16 +176,16 @@ def owed_by_failures(view: TriggerView) -> frozenset[str]:
 
 
 def _launch(view: TriggerView, state: StateSeen, wanted: MigrationRecord) -> list[Action]:
-    """One new request, in the place of all of ours that have ended."""
+    """Create a migration, and delete the trigger's migrations that have ended."""
     resource = view.resource.group_resource
     is_by_version = state.status.persisted != (wanted.target,)
     other = "in other versions" if is_by_version else "under other encryption keys"
     reason = f"objects may be stored {other} than the current one"
     if view.lists_more and not is_by_version:
-        reason = "the definition lists versions as stored that nothing may be stored in"
+        reason = "status.storedVersions of the CRD lists versions that no object is stored in"
     return [
         *(
-            DeleteMigration(ref=each.ref, reason="another takes its place")
+            DeleteMigration(ref=each.ref, reason="a new migration replaces it")
             for each in view.migrations
             if not each.is_open and each.record is not None
         ),
@@ -207,7 +207,7 @@ def _narrow(
     keys: tuple[str, ...],
     now: Now,
 ) -> Narrow:
-    """Versions and keys in one: a record of half of it would be of no state that ever was."""
+    """Narrow versions and keys in one update: half of it would be a state that never existed."""
     return Narrow(
         resource=view.resource.group_resource,
         precondition=Precondition.of(state),
@@ -224,16 +224,16 @@ def _retry_gate(ended: MigrationSeen, why: str, *, now: Now, settings: Settings)
         return OPEN
     due = ended.finished_at + timedelta(seconds=settings.retry_seconds)
     left = (due - now.wall).total_seconds()
-    # A moment far in the future was written by a wrong clock: nobody waits for it.
+    # A time far in the future was written by a wrong clock: do not wait for it.
     if not 0 < left <= settings.retry_seconds + settings.skew_seconds:
         return OPEN
-    return MigrationGate(f"{why} is tried again later", now.seconds + left)
+    return MigrationGate(f"{why} is retried later", now.seconds + left)
 
 
 def with_heartbeat(
     actions: list[Action], view: TriggerView, state: StateSeen, *, now: Now, settings: Settings
 ) -> list[Action]:
-    """The actions, and a heartbeat if it is time and the state is not written anyway."""
+    """Add a heartbeat to the actions if one is due and the state is not written anyway."""
     if any(isinstance(each, UpdateState | Narrow) for each in actions):
         return actions
     if not is_due(state.status.heartbeat, now=now, settings=settings):

@@ -1,12 +1,12 @@
-"""Objects of the API as the values of the rules, there and back.
+"""Converts API objects to the values of the rules, and back.
 
     StorageState      <-> StateSeen, StateStatus
     StorageVersion     -> its name, and the typed object that `readings` takes
 
-Nothing in an object is believed to have the right type. What cannot be read of a state counts as
-unknown: a state that somebody has damaged must not look like one that tells everything.
+Objects are untrusted input: every type is checked. A state that cannot be parsed counts as unknown:
+a damaged state must not look complete.
 
-Not here: fetching them, and what follows from them.
+Not here: reading them, and the conclusions.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class UnreadableObject(ClientError):
-    """An object of the API is not what its kind says."""
+    """An object of the API does not have the fields of its kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """The objects of which a view was made: what is written is based on them."""
+    """The objects of a view: writes are based on them."""
 
     resource: GroupVersionResource
     state: Object | None
@@ -55,7 +55,7 @@ def state_name(resource: GroupResource) -> str:
 
 
 def resource_of_state(state: Object) -> GroupResource:
-    """What a state is about, by its name: that is how it is found."""
+    """The resource of a state, from its name."""
     resource, _, group = key_of(state).name.partition(".")
     return GroupResource(group, resource)
 
@@ -64,7 +64,7 @@ def resource_of_state(state: Object) -> GroupResource:
 
 
 def state_seen(state: Object) -> StateSeen:
-    """A state as it was read. One without a status knows nothing."""
+    """Parse a state. One without a status has no known versions."""
     marks = marks_of(state)
     return StateSeen(
         uid=uid_of(state),
@@ -77,7 +77,7 @@ def state_seen(state: Object) -> StateSeen:
 
 
 def new_state(resource: GroupResource) -> Object:
-    """A state to create. It has no status: a server takes none with a create."""
+    """Return a state to create, without status: a create does not write the status."""
     return {
         "apiVersion": migration_v1alpha1.API_VERSION,
         "kind": migration_v1alpha1.STORAGE_STATE,
@@ -87,7 +87,7 @@ def new_state(resource: GroupResource) -> Object:
 
 
 def status_body(status: StateStatus) -> dict[str, Any]:
-    """The status as it is sent. Times have whole seconds, so they are cut, never rounded up."""
+    """Return the status to send. Times are truncated to whole seconds, never rounded up."""
     body: dict[str, Any] = {
         "persistedStorageVersionHashes": list(status.persisted),
         "currentStorageVersionHash": status.current,
@@ -119,7 +119,7 @@ def _status_of(status: Any) -> StateStatus:
 
 
 def _reports(found: object) -> Iterable[HashReport]:
-    """A report without a hash or a time stays: it agrees with none, and has been silent long."""
+    """A report without hash or time stays: it agrees with no other, and counts as silent."""
     for each in found if isinstance(found, list) else ():
         if isinstance(each, dict) and text(each, "reporterID"):
             yield HashReport(
@@ -133,10 +133,10 @@ def _reports(found: object) -> Iterable[HashReport]:
 
 
 def storage_version_of(found: Object) -> StorageVersion:
-    """The typed object; UnreadableObject if it is none."""
+    """Parse a StorageVersion; raises UnreadableObject if it is invalid."""
     try:
         return msgspec.convert(found, StorageVersion)
     except msgspec.ValidationError as error:
         raise UnreadableObject(
-            f"{key_of(found).name or 'an object'} is no StorageVersion: {error}"
+            f"{key_of(found).name or 'an object'} is not a valid StorageVersion: {error}"
         ) from error

@@ -1,6 +1,6 @@
-"""What whoever runs the trigger may choose.
+"""Options of the trigger.
 
-Not here: the rules' own settings (`values.Settings`), which are a part of it.
+Not here: the settings of the rules (`values.Settings`), which are a part of them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ WORKERS_MAX: Final = 64
 
 
 class TriggerSource(StrEnum):
-    """By what the trigger knows how servers write."""
+    """The source of the servers' storage versions."""
 
     AUTO = "auto"
-    """The best that there is, for each resource."""
+    """The best source that is available for each resource."""
     STORAGE_VERSION = "storageversion"
-    """StorageVersions, in which every server reports. Resources without one are left alone."""
+    """StorageVersions, in which every server reports. Resources without one are not migrated."""
     DISCOVERY_HA = "discovery-ha"
     """The hash in the discovery of each server."""
     DISCOVERY = "discovery"
@@ -30,17 +30,17 @@ class TriggerSource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerOptions:
-    """How the trigger looks, and how often."""
+    """Options of the trigger controller."""
 
     source: TriggerSource = TriggerSource.AUTO
     is_local: bool = False
-    """Whether one such controller stands beside each server and reports what that one shows. If
-    not, the leader asks every server itself."""
+    """Whether such a controller runs next to each server and reports that server's hash. If not,
+    the leader reads every server itself."""
     reporter_id: str = ""
-    """The id under which this controller reports, if it is local: the identity with which it
-    contends for its lease, which no other process has, before or after."""
+    """The id in the reports of a local controller: its identity in leader election, which no other
+    process ever has."""
     workers: int = WORKERS_DEFAULT
-    """How many resources are looked at at once."""
+    """Number of resources that are reconciled concurrently."""
     rules: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
@@ -49,7 +49,7 @@ class TriggerOptions:
         if self.rules.poll_seconds <= 0:
             raise ValueError(f"poll_seconds must be above 0, not {self.rules.poll_seconds}")
         if self.is_local and not self.reporter_id:
-            raise ValueError("a local controller reports under a name: give it a reporter_id")
+            raise ValueError("a local controller needs a reporter_id")
         if self.is_local and self.source in {
             TriggerSource.STORAGE_VERSION,
             TriggerSource.DISCOVERY,
@@ -57,7 +57,7 @@ class TriggerOptions:
             raise ValueError(f"with the source {self.source} there is nothing to report locally")
 
     @property
-    def look_seconds(self) -> float:
-        """How often everything is looked at, changes or not: three times in a period, so that no
-        heartbeat comes late, which would look like a gap."""
+    def reconcile_seconds(self) -> float:
+        """The interval at which every resource is reconciled: a third of a polling period, so that
+        no heartbeat is late, which would look like a gap."""
         return self.rules.poll_seconds / 3

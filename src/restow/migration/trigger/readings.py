@@ -1,6 +1,6 @@
-"""What a StorageVersion tells the trigger.
+"""Converts a StorageVersion to a reading for the rules.
 
-Not here: what follows from it.
+Not here: the conclusions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.apis.encryption_keys import IDENTITY
 from restow.apis.internal_v1alpha1 import StorageVersion
 from restow.apis.names import EPOCH_ANNOTATION, LOOSE_ANNOTATION
-from restow.migration.encryption_keys import UNKNOWN_KEY, keys_said
+from restow.migration.encryption_keys import UNKNOWN_KEY, reported_keys
 from restow.migration.trigger.values import UNKNOWN, StorageVersionReading
 
 LOOSE_SECONDS_MAX: Final = 24 * 3600.0
@@ -29,7 +29,7 @@ def reading_of(
     passed: Iterable[StorageVersion] = (),
     follows: bool,
 ) -> StorageVersionReading:
-    """The reading of a resource whose objects are of this kind.
+    """Return the reading of a resource whose objects are of this kind.
 
     `passed` are the StorageVersions that a watch has shown since the last reading; `follows` says
     that it has missed none.
@@ -43,7 +43,7 @@ def reading_of(
     if found is None:
         return StorageVersionReading(written=written, follows=follows)
     status, metadata = found.status, found.metadata
-    said = keys_said(found)
+    said = reported_keys(found)
     # Servers that write with different encryption keys do not agree, whatever the version says.
     is_split = said.is_split or (bool(said.writes) and not said.agreed)
     common = UNKNOWN if is_split else _hash(status.common_encoding_version or "", kind)
@@ -62,7 +62,7 @@ def reading_of(
 
 
 def _loose_seconds(text: str) -> float:
-    """The longest of the servers' bounds. What cannot be read is as long as can be."""
+    """The longest of the servers' bounds. A value that cannot be parsed counts as the maximum."""
     if not text:
         return 0.0
     try:
@@ -72,7 +72,7 @@ def _loose_seconds(text: str) -> float:
 
 
 def _hash(api_version: str, kind: str) -> str:
-    """The hash of what is written in a version. What is no version may stand for any."""
+    """The hash of a version. An invalid version counts as unknown."""
     if not api_version:
         return UNKNOWN
     try:

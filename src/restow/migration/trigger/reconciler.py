@@ -1,9 +1,9 @@
-"""One look at one resource: read everything fresh, decide, act, until there is nothing to do.
+"""Reconciles one resource: reads its state, decides and acts, until there is nothing left to do.
 
-Read in this order: the state, the requests, what the servers say. What is written to the state is
-conditional on the state that was read first, so it holds only if nothing has touched it since.
+The order of reads is: the state, the migrations, the servers. Writes to the state are conditional
+on the state that was read first, so they succeed only if it has not changed since.
 
-Not here: when to look, and what to do when a look fails.
+Not here: when to reconcile, and retries.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from restow.migration.trigger.values import (
 )
 
 ROUNDS_MAX: Final = 8
-"""How often in a row it is decided about one resource; what never comes to rest has to wait."""
+"""Limit of consecutive decisions on one resource; after that it is retried later."""
 ROUNDS_WAIT_SECONDS: Final = 1.0
 
 CensusOf = Callable[[GroupResource], CensusReading | None]
@@ -53,21 +53,21 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Known:
-    """A resource, and what is remembered of it by each observer."""
+    """A tracked resource, and the memory of each observer of it."""
 
     found: DiscoveredVersion
     memories: dict[str, Memory] = field(default_factory=dict)
     is_agreed: bool | None = None
-    """Whether servers write it alike; None: nobody tells."""
+    """Whether servers write it alike; None: not known."""
     not_before_seconds: float = 0.0
-    """When it may be looked at again, if it did not come to rest: whatever wakes it, or two
-    controllers that undo each other's work would keep a server busy."""
+    """When it may be reconciled again after too many rounds: without this delay, two controllers
+    that undo each other's work would overload a server."""
     definition_due_seconds: float = 0.0
-    """When its definition is looked at again, if it has one: once in a polling period."""
+    """When its CRD is read again, if it has one: once per polling period."""
 
 
 class Reconciler:
-    """Looks at resources, several at a time. The tasks own the readings that looks share."""
+    """Reconciles resources, several concurrently. The tasks own the readings that they share."""
 
     def __init__(
         self,
@@ -85,20 +85,20 @@ class Reconciler:
         self._options = options
         self._census = census
         self._clock: Clock = client.runtime.clock
-        self._actor = Executor(client, recorder=recorder, metrics=metrics)
+        self._executor = Executor(client, recorder=recorder, metrics=metrics)
         self._requests = SharedReading("requests", self._read_requests, tasks=tasks)
         self.request_apis: tuple[GroupVersionResource, ...] = ()
-        """Where requests are; new ones are made in the first."""
+        """The migration APIs; new migrations are created in the first."""
 
-    async def bring_to_rest(self, known: Known) -> float:
-        """Decide and act until there is nothing to do; the seconds until the next look.
+    async def reconcile(self, known: Known) -> float:
+        """Decide and act until there is nothing to do; return the seconds until the next run.
 
-        Raises NotKnownYet, Behind, a StatusError or a ClientError: then it is to be done again.
+        Raises NotKnownYet, Behind, a StatusError or a ClientError, which need a retry.
         """
         if not self.request_apis:
-            raise NotKnownYet("no API of migration requests could be read yet")
+            raise NotKnownYet("no migration API could be read yet")
         observer = await self._sources.observer(known.found)
-        wait_seconds = self._options.look_seconds
+        wait_seconds = self._options.reconcile_seconds
         if observer is None:
             known.is_agreed = None
             known.memories.clear()
@@ -109,7 +109,7 @@ class Reconciler:
             if not is_changed:
                 break
         else:
-            logger.warning("%s does not come to rest", known.found.name.group_resource)
+            logger.warning("%s is not stable, retrying", known.found.name.group_resource)
             until_seconds = self._clock.monotonic() + ROUNDS_WAIT_SECONDS
             known.not_before_seconds = until_seconds
         if until_seconds is not None:
@@ -117,12 +117,12 @@ class Reconciler:
         return wait_seconds
 
     async def _round(self, known: Known, observer: ServerObserver) -> Acted:
-        """Read, decide, act, once. What is remembered holds whether or not the actions succeed."""
+        """Read, decide and act once. The memory is kept whether or not the actions succeed."""
         resource = known.found.name
         name = resource.group_resource
         state = await self._read_state(name)
         requests = (await self._requests.get()).get(name, ())
-        # Before the servers are asked: a heartbeat must not tell of a later moment than theirs.
+        # Before the servers are read: a heartbeat must not be later than what it confirms.
         now = self._now()
         reading = await observer.read()
         view = TriggerView(
@@ -139,10 +139,10 @@ class Reconciler:
             known.memories[observer.name] = memory
         known.is_agreed = _is_agreed(view)
         logger.debug("%s: %s", name, actions)
-        sight = Observation(resource=resource, state=state, requests=requests)
-        acted = await self._actor.act(actions, sight, request_api=self.request_apis[0])
+        observation = Observation(resource=resource, state=state, requests=requests)
+        acted = await self._executor.act(actions, observation, request_api=self.request_apis[0])
         if acted.is_changed and view.lists_more:
-            # The decision may only have reported; the next one reacts, and must be told again.
+            # This decision may only have reported; the next one must see the CRD again.
             known.definition_due_seconds = 0.0
         return acted
 
@@ -153,9 +153,9 @@ class Reconciler:
             return None
 
     async def _lists_more(self, known: Known) -> bool:
-        """Whether the definition lists more than what it stores; False if it was asked lately.
+        """Whether the CRD lists several stored versions; False if it was read recently.
 
-        Whoever may not read definitions is not told: then they stay as they are.
+        Without permission to read CRDs their storedVersions are never trimmed.
         """
         name, now = known.found.name.group_resource, self._clock.monotonic()
         if has_group(name.group) or now < known.definition_due_seconds:
@@ -168,7 +168,7 @@ class Reconciler:
         return len(mapping(definition, "status").get("storedVersions") or ()) > 1
 
     async def _read_requests(self) -> Requests:
-        """All requests of each API, by their resource."""
+        """All migrations of each API, by resource."""
         found: dict[GroupResource, list[Object]] = {}
         for api in self.request_apis:
             async for each in self._client.items(api):
@@ -176,18 +176,18 @@ class Reconciler:
         return {name: tuple(each) for name, each in found.items()}
 
     def _now(self) -> Now:
-        """The wall clock in whole seconds, as the times in objects are."""
+        """The clocks; the wall clock in whole seconds, like the times in objects."""
         return Now(self._clock.monotonic(), self._clock.wall().replace(microsecond=0))
 
 
 def _reacts(reading: Reading) -> bool:
-    """Whether anything is asked for by this reading. Who only reports must not be told what is told
-    once in a period: those who react would never hear of it."""
+    """Whether migrations may follow from this reading. The CRD is read once per period: for a
+    reading that only reports, the result would be lost."""
     return not isinstance(reading, LocalReading) or reading.is_leader
 
 
 def _is_agreed(view: TriggerView) -> bool:
-    """Whether servers write alike, as far as is seen."""
+    """Whether servers write alike, according to the reading."""
     match view.reading:
         case StorageVersionReading() as reading:
             return bool(reading.common)

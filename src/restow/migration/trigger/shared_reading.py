@@ -1,8 +1,8 @@
-"""One reading for all who wait for it.
+"""One read that is shared by several concurrent callers.
 
-Many resources are looked at in the same seconds, and each look needs the same lists. Whoever asks
-gets a reading that began after they asked, so that it is as fresh as one of their own; those who
-ask while one is under way share the next.
+Many resources are reconciled in the same seconds, and each needs the same lists. A caller gets a
+read that started after its call, so that it is as fresh as its own; callers during a read share the
+next one.
 
 Not here: what is read.
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class SharedReading(Generic[T]):
-    """Something to read. The tasks own the reading; those who wait may go away."""
+    """A shared read. The tasks own it; callers may be cancelled."""
 
     def __init__(self, name: str, read: Callable[[], Awaitable[T]], *, tasks: Tasks) -> None:
         self._name = name
@@ -29,7 +29,7 @@ class SharedReading(Generic[T]):
         self._is_reading = False
 
     async def get(self) -> T:
-        """A reading that begins from now on, or the error that it ended with."""
+        """Return the result of a read that starts from now on, or raise its error."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if not self._is_reading:
             self._tasks.spawn(self._name, self._run())
@@ -44,7 +44,7 @@ class SharedReading(Generic[T]):
                 served, self._waiting = self._waiting, []
                 try:
                     found = await self._read()
-                except Exception as error:  # noqa: BLE001 - it is theirs who asked
+                except Exception as error:  # noqa: BLE001 - it is raised to the callers
                     for future in served:
                         if not future.done():
                             future.set_exception(error)
@@ -55,5 +55,5 @@ class SharedReading(Generic[T]):
         finally:
             self._is_reading = False
             for future in (*served, *self._waiting):
-                future.cancel()  # only if the reading itself was: all others have an answer
+                future.cancel()  # only if the read itself was cancelled: otherwise all are done
             self._waiting = []

@@ -1,15 +1,15 @@
-"""Where readings come from: which source this server has for a resource, and what observes it.
+"""Sources of storage versions: which one a server has for a resource, and its observer.
 
     storageversion   one observer: the StorageVersion of the resource
-    discovery-ha     one observer: all servers, side by side; or the local one only
-    discovery        one observer: the server that the client speaks to
+    discovery-ha     one observer: all servers, concurrently; or the local one only
+    discovery        one observer: the server that the client is connected to
 
-Chosen for each resource, because a Kubernetes with StorageVersions has none for custom resources.
-What a resource once had it keeps: a source that is lost for a moment is no reason to believe a
-weaker one. Servers of restow report all that can ever change, so what they do not report is left
-alone.
+The source is chosen per resource, since Kubernetes with StorageVersions has none for custom
+resources. A resource keeps its best source: a source that is unavailable for a moment is no reason
+to use a weaker one. Servers of restow report all resources with a storage version, so what they do
+not report is not migrated.
 
-Not here: the rules, and when to look.
+Not here: the rules, and when to reconcile.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from restow.migration.trigger.values import (
 )
 
 ConnectTo = Callable[[str], ApiClient]
-"""A client of the one server at an address, `host:port`."""
+"""Creates a client for the server at an address, `host:port`."""
 
 _WATCH_VERBS: Final = frozenset({"get", "list", "watch"})
 
@@ -50,26 +50,26 @@ logger = logging.getLogger(__name__)
 
 
 class SourceMissing(ClientError):
-    """The server does not have what the trigger was told to go by, or needs to work."""
+    """The server does not serve the selected source, or an API that the trigger needs."""
 
 
 class NotKnownYet(Exception):
-    """It is too early to say which source a resource has."""
+    """The source of a resource is not known yet."""
 
 
 class ServerObserver(Protocol):
-    """Reads how servers write a resource."""
+    """Reads the storage version that servers write for a resource."""
 
     @property
     def name(self) -> str:
-        """By which the rules' memory is kept; observers of other sources have other names."""
+        """The key of the rules' memory; observers of other sources have other names."""
         ...
 
     async def read(self) -> Reading: ...
 
 
 def eligible_resources(found: Discovery) -> dict[GroupResource, DiscoveredVersion]:
-    """What can be migrated of what discovery shows."""
+    """Return the resources in discovery that can be migrated."""
     shown = (
         DiscoveredVersion(
             name=each.resource, kind=each.kind, verbs=each.verbs, hash=each.storage_version_hash
@@ -80,7 +80,7 @@ def eligible_resources(found: Discovery) -> dict[GroupResource, DiscoveredVersio
 
 
 def served_requests(found: Discovery) -> tuple[GroupVersionResource, ...]:
-    """The APIs in which requests are, best first, each group in one version."""
+    """Return the migration APIs, preferred first, each group in one version."""
     served = {each.resource for each in found.resources}
     chosen: dict[str, GroupVersionResource] = {}
     for each in REQUESTS:
@@ -90,7 +90,7 @@ def served_requests(found: Discovery) -> tuple[GroupVersionResource, ...]:
 
 
 class Sources:
-    """All observers. The following, if there is one, and the tasks are the controller's."""
+    """Creates observers. The controller owns the tasks and the watch of StorageVersions."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Sources:
             and not options.is_local
             and connect_to is None
         ):
-            raise ValueError("discovery-ha without a local reporter needs a way to each server")
+            raise ValueError("discovery-ha without a local reporter needs connect_to")
         self._client = client
         self._options = options
         self._tasks = tasks
@@ -117,19 +117,19 @@ class Sources:
         self._addresses: SharedReading[tuple[str, ...]] = SharedReading(
             "addresses", self._read_addresses, tasks=tasks
         )
-        self._is_many = self._has_looked = False
+        self._is_many = self._has_warned = False
         self.following: StorageVersionWatch | None = None
         self.silent: set[str] = set()
-        """Servers whose silence has been told."""
+        """Servers whose silence was logged."""
 
     @property
     def wants_storage_versions(self) -> bool:
         return self._options.source in {TriggerSource.AUTO, TriggerSource.STORAGE_VERSION}
 
     def check(self, found: Discovery) -> bool:
-        """Raise SourceMissing if the trigger cannot work with what discovery shows.
+        """Raise SourceMissing if the trigger cannot work with the APIs in discovery.
 
-        Whether that could be told: not while the groups in question cannot be read.
+        Return False while this is not known, because a needed group could not be read.
         """
         wanted = {STATES.group, STORAGE_VERSIONS.group, *(each.group for each in REQUESTS)}
         if any(each.group in wanted for each in found.failures):
@@ -154,8 +154,8 @@ class Sources:
             )
         return True
 
-    async def look_around(self) -> None:
-        """Find out how many servers there are, if that decides about the source."""
+    async def count_servers(self) -> None:
+        """Read the number of servers, if the source depends on it."""
         if (
             self._options.source is not TriggerSource.AUTO
             or self._options.is_local
@@ -167,14 +167,14 @@ class Sources:
         try:
             found = await self._addresses.get()
         except (NotFound, Forbidden) as error:
-            level = logging.DEBUG if self._has_looked else logging.WARNING
-            logger.log(level, "how many servers there are cannot be read: %s", error)
-            self._has_looked = True
+            level = logging.DEBUG if self._has_warned else logging.WARNING
+            logger.log(level, "the number of servers cannot be read: %s", error)
+            self._has_warned = True
             return
         self._is_many = len(found) > 1
 
     async def observer(self, resource: DiscoveredVersion) -> ServerObserver | None:
-        """What reads how servers write a resource; None if there is nothing to read.
+        """Return the observer of a resource; None if it has no source.
 
         Raises NotKnownYet before the first list of StorageVersions, and errors of the API.
         """
@@ -196,12 +196,12 @@ class Sources:
         return _OfDiscovery(self, resource)
 
     async def close(self) -> None:
-        """End the connections to single servers."""
+        """Close the connections to single servers."""
         for client in self._clients.values():
             await client.close()
         self._clients.clear()
 
-    # Discovery of one server and of each.
+    # Discovery of one server, and of each.
 
     def _local(self, resource: DiscoveredVersion) -> ServerObserver:
         return _Local(
@@ -230,7 +230,7 @@ class Sources:
             await self._clients.pop(address).close()
 
     async def shown_hash(self, resource: GroupVersionResource, *, address: str = "") -> str:
-        """The hash that a server shows; empty if it shows none."""
+        """Return the storage version hash that a server shows; empty if it shows none."""
         place = (address, resource.group_version)
         document = self._documents.get(place)
         if document is None:
@@ -294,7 +294,7 @@ class _OfDiscovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Local:
-    """The server beside this controller; others stand beside the others."""
+    """The server next to this controller; each server has its own."""
 
     sources: Sources
     resource: DiscoveredVersion
@@ -314,7 +314,7 @@ class _Local:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfAllServers:
-    """All servers, read side by side: a look takes no longer for many servers than for one."""
+    """All servers, read concurrently: many take no longer than one."""
 
     sources: Sources
     resource: DiscoveredVersion
@@ -334,7 +334,7 @@ class _OfAllServers:
         return ServersReading(servers=tuple(map(ServerHash, self.addresses, found)))
 
     async def _hash_of(self, address: str) -> str:
-        """Empty if the server cannot be read: its reporter falls silent, and the rules notice."""
+        """The hash; empty if the server cannot be read: then its reports stop, as the rules see."""
         silent = self.sources.silent
         try:
             found = await self.sources.shown_hash(self.resource.name, address=address)

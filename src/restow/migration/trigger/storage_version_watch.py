@@ -1,11 +1,11 @@
-"""A watch of all StorageVersions, and readings that miss nothing in between.
+"""A watch on all StorageVersions, and readings that miss no change in between.
 
-Where servers keep no epoch, a change that nobody has seen makes everything unknown. So this keeps
-each state of each StorageVersion that the watch has shown since it was last read. A reading is a
-fresh GET; it *follows* the one before if the watch has not been interrupted since, and has come as
-far as the GET.
+Where servers keep no epoch, a missed change makes the persisted versions unknown. So this keeps
+each state of each StorageVersion that the watch has shown since the last reading. A reading is a
+fresh GET; it *follows* the one before if the watch was not interrupted since, and has caught up
+with the GET.
 
-Not here: what a reading means (`readings`, and the rules).
+Not here: the meaning of a reading (`readings`, and the rules).
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ from restow.migration.trigger.values import StorageVersionReading
 
 CATCH_UP_SECONDS_MAX: Final = 5.0
 PASSED_MAX: Final = 1_000
-"""States of one StorageVersion that are kept until it is read; more of them count as a gap."""
+"""Limit of the states of one StorageVersion between two readings; more of them count as a gap."""
 _BACKOFF: Final = Backoff(initial_seconds=0.8, factor=2, max_seconds=30, jitter=0.5)
 
 logger = logging.getLogger(__name__)
 
 
 class Behind(Exception):
-    """The watch has not come as far as the server yet: read again later."""
+    """The watch lags behind the server: read again later."""
 
 
 @dataclass(slots=True)
 class _Track:
-    """What the watch has shown of one StorageVersion."""
+    """The states of one StorageVersion that the watch has shown."""
 
     known: Object | None = None
-    """As it is now; None: it is not there."""
+    """The current state; None: it does not exist."""
     was_there: bool = False
     passed: list[Object] = field(default_factory=list)
-    """Each state since the last reading, those of its deletion included."""
+    """Each state since the last reading, including deleted ones."""
     was_deleted: bool = False
-    """Whether it was gone at some time since the last reading."""
+    """Whether it was deleted since the last reading."""
     is_whole: bool = False
     """Whether nothing was missed since the last reading."""
 
 
 class StorageVersionWatch:
-    """The watch. `run` it; `on_change` is told of each resource that something happened to."""
+    """The watch. `on_change` is called with the resource of each change."""
 
     def __init__(self, client: ApiClient, *, on_change: Callable[[GroupResource], None]) -> None:
         self._client = client
@@ -79,29 +79,30 @@ class StorageVersionWatch:
         self._moved = asyncio.Event()
         self._failures = 0
         self.is_synced = False
-        """Whether there was a first list."""
+        """Whether the first list is complete."""
         self.keeps_epochs = False
-        """Whether servers themselves record what they write."""
+        """Whether servers record the versions that they write."""
 
     def has(self, resource: GroupResource) -> bool:
-        """Whether there is a StorageVersion of it, or was one."""
+        """Whether a resource has, or had, a StorageVersion."""
         track = self._tracks.get(name_of(resource))
         return track is not None and track.was_there
 
     async def read(self, resource: GroupResource, kind: str) -> StorageVersionReading:
-        """A reading of now. Raises Behind, UnreadableObject, a StatusError, ConnectionFailed."""
+        """Read the current StorageVersion. Raises Behind, UnreadableObject, StatusError or
+        ConnectionFailed."""
         name = name_of(resource)
         try:
             found = await self._client.get(STORAGE_VERSIONS, name)
         except NotFound:
             found = None
         if self._is_kept(found):
-            # What the watch has shown may be older than this: told now, it would undo what has
-            # been narrowed since. The servers have recorded it themselves.
+            # The watch may have shown older states: adding them now would undo a narrowing since.
+            # The servers have recorded them.
             self._forget(name)
             return reading_of(_typed(found), kind=kind, follows=False)
         await self._catch_up(name, found)
-        # From here on without waiting: what the watch shows next belongs to the next reading.
+        # No await from here on: later events of the watch belong to the next reading.
         track = self._tracks.setdefault(name, _Track())
         reading = reading_of(
             _typed(found),
@@ -114,7 +115,7 @@ class StorageVersionWatch:
         return reading
 
     def _is_kept(self, found: Object | None) -> bool:
-        """Whether servers keep an epoch, and tell in the state of all that has been."""
+        """Whether servers keep an epoch, and record in the state all versions that they wrote."""
         return self.keeps_epochs if found is None else _has_epoch(found)
 
     def _forget(self, name: str) -> None:
@@ -125,15 +126,15 @@ class StorageVersionWatch:
             track.is_whole = self._is_running
 
     async def _catch_up(self, name: str, found: Object | None) -> None:
-        """Wait until the watch has shown what the GET did; a broken one need not be waited for,
-        since then something is missed anyway."""
+        """Wait until the watch has shown the state that the GET returned. A broken watch is not
+        waited for, since changes are missed anyway."""
         try:
             async with self._client.runtime.clock.timeout(CATCH_UP_SECONDS_MAX):
                 while self._is_running and not _has_shown(self._tracks.get(name), found):
                     self._moved.clear()
                     await self._moved.wait()
         except TimeoutError:
-            raise Behind(f"the watch has not shown the StorageVersion {name} as it is") from None
+            raise Behind(f"the watch has not shown the current StorageVersion {name}") from None
 
     # The watch.
 
@@ -144,7 +145,7 @@ class StorageVersionWatch:
             try:
                 await self._watch()
             except (StatusError, ConnectionFailed) as error:
-                logger.info("listing storage versions anew: %s", error)
+                logger.info("StorageVersions are listed again: %s", error)
             finally:
                 self._interrupt()
             await clock.sleep(_BACKOFF.delay_seconds(self._failures, randomness))
@@ -174,7 +175,7 @@ class StorageVersionWatch:
         self._moved.set()
 
     def _interrupt(self) -> None:
-        """Whatever happens until the next list is missed."""
+        """Record that changes until the next list are missed."""
         self._is_running = False
         for track in self._tracks.values():
             track.passed.clear()
@@ -193,7 +194,7 @@ class StorageVersionWatch:
             storage_version_of(event.object)
             track.passed.append(event.object)
         except UnreadableObject as error:
-            logger.warning("a change of storage versions is not understood: %s", error)
+            logger.warning("a changed StorageVersion is not valid: %s", error)
             track.is_whole = False
         if len(track.passed) > PASSED_MAX:
             track.passed.clear()
@@ -219,7 +220,7 @@ def _identity(found: Object | None) -> tuple[str, str]:
 
 
 def _has_shown(track: _Track | None, found: Object | None) -> bool:
-    """Whether the watch has come at least as far as what was found."""
+    """Whether the watch has shown the state that was read, or a later one."""
     if track is None:
         return found is None
     if found is None:
@@ -229,7 +230,7 @@ def _has_shown(track: _Track | None, found: Object | None) -> bool:
 
 
 def _take(track: _Track, found: Object | None) -> None:
-    """Forget what the reading has told; what came after it is told again by the next."""
+    """Drop the states up to the reading; later ones belong to the next reading."""
     wanted = _identity(found)
     places = [place for place, each in enumerate(track.passed) if _identity(each) == wanted]
     if places:

@@ -1,11 +1,10 @@
-"""What the rules of the trigger are given: readings, the state, the requests, memory, time.
+"""Input of the trigger's rules: readings, the state, the migrations, memory, time.
 
-All are plain values. Whoever fills them reads in this order: the StorageState, then the migration
-requests, then what the servers say. What a decision writes to the state is conditional on the state
-that was read first, so it holds only if nothing has touched the state since before the rest was
-seen.
+All are plain values. They are read in this order: the StorageState, the migrations, the servers.
+What a decision writes to the state is conditional on the state that was read first, so it succeeds
+only if the state has not changed since before the rest was read.
 
-Not here: how any of it is read from the API.
+Not here: reading them from the API.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ FAILED_MIGRATION_RETRY_SECONDS: Final = 600.0
 LOOK_AGAIN_SECONDS: Final = 1.0
 SKEW_SECONDS: Final = 60.0
 REQUEST_SECONDS_MAX: Final = 60.0
-"""A write that a server has accepted lands within this time, or not at all."""
+"""A write that a server has accepted is committed within this time, or not at all."""
 
 
 class Now(NamedTuple):
-    """Two clocks: `seconds` never jumps and is for durations, `wall` is for what others read."""
+    """Two clocks: `seconds` is monotonic and for durations, `wall` is for times in objects."""
 
     seconds: float
     wall: datetime
@@ -39,58 +38,58 @@ class Now(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How often, and how long."""
+    """Intervals and bounds of the rules."""
 
     poll_seconds: float = POLL_SECONDS
     """The polling period: how often discovery is read, and how old a heartbeat may be at start."""
     hold_seconds: float = POLL_SECONDS
     """How long reports must have been identical before a migration begins (discovery-ha)."""
     retry_seconds: float = FAILED_MIGRATION_RETRY_SECONDS
-    """How long after its failure a request is made again."""
+    """How long after a failed migration a new one is created."""
     loose_wait_seconds: float | None = None
     """In loose mode, the bound and the longest request timeout together; None in other modes."""
     skew_seconds: float = SKEW_SECONDS
-    """How far ahead of ours another clock may be before its times are not believed."""
+    """How far ahead of ours another clock may be before its times are ignored."""
 
     @property
     def gap_seconds_max(self) -> float:
-        """A running controller that finds an older heartbeat has slept, and missed changes."""
+        """If a running controller finds an older heartbeat, it was suspended and missed changes."""
         return 2 * self.poll_seconds
 
     @property
     def silence_seconds_max(self) -> float:
-        """Reporters that say nothing for longer are taken out (three polling periods)."""
+        """Reporters that are silent for longer are removed (three polling periods)."""
         return 3 * self.poll_seconds
 
 
-# What servers say.
+# Readings of the servers.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageVersionReading:
-    """A StorageVersion. Without a uid: there is none."""
+    """A StorageVersion; without a uid if there is none."""
 
     uid: str = ""
     resource_version: str = ""
     epoch: str = ""
     """The epoch of the agreement; empty where servers keep none, as in real Kubernetes."""
     common: str = ""
-    """The hash of what all servers write; empty when they do not agree."""
+    """The hash of the version that all servers write; empty if they do not agree."""
     written: frozenset[str] = frozenset()
-    """The hashes of what any server writes, or has written since the reading that it follows."""
+    """The hashes of all versions that servers write, or wrote since the reading before."""
     follows: bool = False
-    """Whether every change since the last reading has been seen. It is itself read, not watched:
-    one that comes late would let what others have recorded since be narrowed away."""
+    """Whether every change since the last reading has been seen. The reading is a GET, not an event
+    of the watch: a late event would undo what others have recorded since."""
     key: str = IDENTITY
-    """The encryption key that all servers write with, if they agree (`common`)."""
+    """The encryption key with which all servers write, if they agree (`common`)."""
     keys: frozenset[str] = frozenset()
-    """The encryption keys that any server writes with, beside `identity`."""
+    """The encryption keys with which any server writes, except `identity`."""
     loose_seconds: float = 0.0
-    """For so long after a change servers may go on writing as before; 0: they do not."""
+    """For this long after a change servers may still write the old version; 0: they do not."""
 
     @property
     def mark(self) -> str:
-        """Two equal marks: agreement has not moved in between."""
+        """Identifies the agreement: it has not changed between two equal marks."""
         if not self.uid:
             return ""
         moment = f"epoch/{self.epoch}" if self.epoch else f"version/{self.resource_version}"
@@ -99,7 +98,7 @@ class StorageVersionReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryReading:
-    """The hash that discovery shows; empty if it shows none, or could not be read."""
+    """The hash in discovery; empty if there is none."""
 
     hash: str
 
@@ -113,7 +112,7 @@ class ServerHash(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalReading:
-    """The hash that the server beside this controller shows; one of many controllers leads."""
+    """The hash of the server next to this controller; one of several controllers leads."""
 
     reporter_id: str
     hash: str
@@ -128,7 +127,7 @@ class LocalReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServersReading:
-    """The hashes that all servers show, read by the leader itself."""
+    """The hashes of all servers, read by the leader itself."""
 
     servers: tuple[ServerHash, ...]
 
@@ -142,7 +141,7 @@ Reading = StorageVersionReading | DiscoveryReading | LocalReading | ServersReadi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CensusReading:
-    """What was found when every stored object was looked at."""
+    """The result of a census of all stored objects."""
 
     found: frozenset[str]
     begun_seconds: float
@@ -154,7 +153,7 @@ class CensusReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashReport:
-    """What one reporter last saw of its server (discovery-ha)."""
+    """The last hash that one reporter has seen (discovery-ha)."""
 
     reporter_id: str
     hash: str
@@ -163,12 +162,12 @@ class HashReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateStatus:
-    """The status of a StorageState: always written whole, in one update."""
+    """The status of a StorageState: always written as a whole, in one update."""
 
     persisted: tuple[str, ...]
     keys: tuple[str, ...] = (IDENTITY,)
     """The encryption keys under which objects may be stored. If a version is unknown, so are they.
-    Servers append to them; only those who see the servers' keys may take any out."""
+    Servers append to them; only sources that show the servers' keys may remove any."""
     current: str = ""
     heartbeat: datetime | None = None
     reports: tuple[HashReport, ...] = ()
@@ -182,19 +181,19 @@ class StateSeen:
     resource_version: str
     status: StateStatus
     epoch: str = ""
-    """The servers' annotation, if they keep one: with the agreement it grows."""
+    """The servers' annotation, if they keep one: it grows with each change of the agreement."""
     change: str = ""
-    """The trigger's annotation: other than before whenever the trigger has recorded a change."""
+    """The trigger's annotation: it changes whenever the trigger records a change."""
     is_verified_by_servers: bool = False
-    """Whether servers record verified migrations, and objects that fail, in it themselves."""
+    """Whether servers record verified migrations and failed objects in it themselves."""
 
 
-# Everything together.
+# The whole input.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerView:
-    """All that is known of one resource."""
+    """The input for one resource."""
 
     resource: GroupVersionResource
     state: StateSeen | None
@@ -203,12 +202,12 @@ class TriggerView:
     census: CensusReading | None = None
     """Only in loose mode, where nothing is narrowed without one."""
     lists_more: bool = False
-    """Whether the definition of a custom resource lists versions as stored besides the one that it
-    stores now. One that was taken back before any server wrote it is known to nobody else."""
+    """Whether storedVersions of a CRD lists more than the storage version. No other record has a
+    version that was reverted before any server wrote it."""
 
 
 class Sighting(NamedTuple):
-    """When a reporter's heartbeat was first seen here."""
+    """When a reporter's heartbeat was first seen by this controller."""
 
     reporter_id: str
     heartbeat: datetime
@@ -217,10 +216,10 @@ class Sighting(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What one controller remembers of one resource. A new controller has none, which is safe."""
+    """The memory of one controller on one resource. A new controller has none, which is safe."""
 
     key: str = ""
-    """What was looked at; another key is a change."""
+    """Identifies the observed state; another key is a change."""
     since_seconds: float = 0.0
     """When this key was first seen."""
     mark: str = ""
@@ -231,6 +230,6 @@ class Memory:
     watched: frozenset[str] = frozenset()
     """Reporters whose servers this controller has read itself (discovery-ha)."""
     succeeded: tuple[str, float] | None = None
-    """The request that counts and has succeeded, and when that was first seen."""
+    """The successful migration that counts, and when it was first seen."""
     said: tuple[datetime, ...] = ()
-    """Heartbeats of the own report that this controller has tried to write lately."""
+    """Heartbeats of the own report that this controller has recently tried to write."""

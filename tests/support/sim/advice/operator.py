@@ -24,7 +24,7 @@ from restow.migration.overview_values import ClusterOverview
 from restow.migration.preflight import (
     PreflightReport,
     judge,
-    judge_drop,
+    judge_key_removal,
     read_cluster,
     read_keys,
     target_of_release,
@@ -75,7 +75,7 @@ class Operator:
         async def ask(client: ApiClient) -> PreflightReport:
             view = await read_keys(client)
             store = await count_under(source, view, name, address="")
-            return judge_drop(name, await read_keys(client), store)
+            return judge_key_removal(name, await read_keys(client), store)
 
         return await self._answer(door, ask, f"preflight without {key}")
 

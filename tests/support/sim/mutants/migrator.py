@@ -141,7 +141,7 @@ def _deletion_does_not_stop(patch: Patch) -> None:
         try:
             return await read(self)
         except Exception as error:
-            if type(error).__name__ != "RequestGone":
+            if type(error).__name__ != "MigrationDeleted":
                 raise
             return self.latest
 
@@ -155,7 +155,7 @@ def _deletion_does_not_stop(patch: Patch) -> None:
     patch(Followed, "read", reading)
     patch(Followed, "follow", follow)
     for name in ("save", "progress", "running", "begin"):
-        patch(_engine.RequestWriter, name, write)
+        patch(_engine.MigrationWriter, name, write)
 
 
 def _trims_whatever_is_stored(patch: Patch) -> None:
@@ -199,7 +199,7 @@ def _resumes_anywhere(patch: Patch) -> None:
         self._resume(_engine.marks_of(request))
         if self._writer is not None:
             await self._writer.begin(self._position, self._purpose())
-            await self._writer.running(self._progress, "it is begun")
+            await self._writer.running(self._progress, "started")
         await self._do_pass(resumed=True)
         return await self._prove()
 

@@ -21,7 +21,7 @@ from restow.migration.migration_values import MigrationRecord
 from restow.migration.migrator import agreement as agreements
 from restow.migration.migrator.agreement import AgreementCheck, LeftAlone, NotAgreed
 from restow.migration.migrator.controller import find_resource
-from restow.migration.migrator.passes import Lost
+from restow.migration.migrator.passes import AgreementLost
 from tests.unit.client.fake_api import FakeApi
 from tests.unit.migration.migrator.world import QUICK, World, until
 
@@ -73,7 +73,7 @@ async def begin(client: ApiClient, record: MigrationRecord | None = None) -> Agr
 
 
 async def follow_until_lost(agreed: AgreementCheck) -> str:
-    with pytest.raises(Lost) as caught:
+    with pytest.raises(AgreementLost) as caught:
         await agreed.follow()
     return str(caught.value)
 
@@ -121,7 +121,7 @@ async def test_lost_by_a_change(api: FakeApi, client: ApiClient, changed: dict[s
     agreed = await begin(client)
     api.put(PATH, changed)
     await follow_until_lost(agreed)
-    with pytest.raises(Lost):
+    with pytest.raises(AgreementLost):
         await agreed.confirm()
 
 
@@ -133,7 +133,7 @@ async def test_an_encryption_key_is_part_of_it(api: FakeApi, client: ApiClient, 
     assert (agreed.target, agreed.target_key) == (TARGET, "aesgcm:key1:11")
     await agreed.confirm()
     api.put(PATH, under_key("aesgcm:key2:22", epoch=epoch))
-    with pytest.raises(Lost, match="aesgcm:key2:22"):
+    with pytest.raises(AgreementLost, match="aesgcm:key2:22"):
         await agreed.confirm()
 
 
@@ -163,7 +163,7 @@ async def test_what_another_server_stores_unsaid_is_left_alone(
     if service is None:
         assert (await begun).target == ""
     else:
-        with pytest.raises(LeftAlone, match=r"APIService v2\.example\.com.*left alone"):
+        with pytest.raises(LeftAlone, match=r"APIService v2\.example\.com.*not migrated"):
             await begun
     assert (await begin(client)).target == TARGET
 
@@ -173,7 +173,7 @@ async def test_lost_by_what_passed(api: FakeApi, client: ApiClient) -> None:
     agreed = await begin(client)
     api.put(PATH, report(None))
     api.put(PATH, report())
-    assert "do not agree" in await follow_until_lost(agreed)
+    assert "no longer agree" in await follow_until_lost(agreed)
 
 
 async def test_lost_by_deletion(api: FakeApi, client: ApiClient) -> None:
@@ -181,7 +181,7 @@ async def test_lost_by_deletion(api: FakeApi, client: ApiClient) -> None:
     agreed = await begin(client)
     api.remove(PATH)
     assert "was deleted" in await follow_until_lost(agreed)
-    with pytest.raises(Lost):
+    with pytest.raises(AgreementLost):
         await agreed.confirm()
 
 
@@ -228,7 +228,7 @@ async def test_not_agreed(api: FakeApi, client: ApiClient) -> None:
     api.put(PATH, report(None))
     with pytest.raises(NotAgreed):
         await begin(client)
-    with pytest.raises(Lost):
+    with pytest.raises(AgreementLost):
         await begin(client, MigrationRecord(target=TARGET, state_uid="u", change="c"))
 
 
@@ -240,7 +240,7 @@ async def test_made_for_something_else(client: ApiClient) -> None:
         wrong = MigrationRecord(
             target=target, state_uid="u", change="c", storage_version=storage_version
         )
-        with pytest.raises(Lost):
+        with pytest.raises(AgreementLost):
             await begin(client, wrong)
 
 
@@ -254,7 +254,7 @@ async def test_a_watch_that_cannot_be_opened(api: FakeApi, client: ApiClient) ->
     await until(lambda: api.watches)
     api.refuse = [trouble] * 1000
     api.cut()
-    assert "nobody can tell" in await task
+    assert "could not be read" in await task
 
 
 class Discovery:
@@ -292,15 +292,15 @@ async def test_by_discovery() -> None:
     await until(partial(server.was_asked, server.asked + 2))
     assert not task.done()
     server.hash = "other"
-    assert "do not show" in await task
-    with pytest.raises(Lost):
+    assert "no longer show" in await task
+    with pytest.raises(AgreementLost):
         await agreed.confirm()
-    with pytest.raises(Lost):
+    with pytest.raises(AgreementLost):
         await begin(client, MigrationRecord(target="x", state_uid="u", change="c"))
     made_by_report = MigrationRecord(
         target=TARGET, state_uid="u", change="c", storage_version="u/epoch/1"
     )
-    with pytest.raises(Lost):
+    with pytest.raises(AgreementLost):
         await begin(client, made_by_report)
 
 

@@ -51,7 +51,7 @@ LABEL = "example.com/v2, Resource=widgets"
 OPTIONS = MigratorOptions(
     engine=QUICK,
     unknown_resource_seconds=0.05,
-    again_backoff=Backoff(initial_seconds=0.01, factor=2, max_seconds=0.05, jitter=0.5),
+    migration_retry_backoff=Backoff(initial_seconds=0.01, factor=2, max_seconds=0.05, jitter=0.5),
     discovery_seconds=0.01,
 )
 

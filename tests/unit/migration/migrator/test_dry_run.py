@@ -10,7 +10,7 @@ from restow.apimachinery.status import StatusError, Unauthorized
 from restow.client.transport import ClientRequest
 from restow.migration.migrator.dry_run import DryRunDone, dry_run
 from restow.migration.migrator.passes import ObjectFailure, PageDone
-from restow.migration.migrator.write_errors import NOT_ASKED
+from restow.migration.migrator.write_errors import DRY_RUN_UNSUPPORTED
 from tests.unit.migration.migrator.patch_rig import OPTIONS, V1, Rig, running
 
 
@@ -57,9 +57,9 @@ async def test_who_would_be_refused() -> None:
     assert done == DryRunDone(scanned=25, accepted=22, refused=1, unknown=2, settled=0)
     assert not done.is_clean
     assert {failure.name: failure.reason for failure in failures} == {
-        "w001": NOT_ASKED,
+        "w001": DRY_RUN_UNSUPPORTED,
         "w004": "Forbidden",
-        "w020": NOT_ASKED,
+        "w020": DRY_RUN_UNSUPPORTED,
     }
     assert [page.scanned for page in pages] == [10, 10, 5]
     assert len(rules.asked) == 25

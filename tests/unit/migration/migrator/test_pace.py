@@ -44,7 +44,7 @@ def test_it_begins_small_and_grows_where_there_is_room() -> None:
 
 
 def test_it_stays_where_a_server_is_busy() -> None:
-    """A server that does one after another gets some more, then not: others want a turn too."""
+    """A server that does one after another gets some more, then not: others want a reserve too."""
     pace = new_pace()
     run(pace, lambda count: 0.01 * count, answers=5_000)
     assert IN_FLIGHT_START < pace.limit <= 3 * IN_FLIGHT_START
@@ -116,15 +116,15 @@ def test_a_server_that_has_become_slower_for_good() -> None:
 def test_a_pause_is_for_all() -> None:
     """What a server asks for holds every request, up to a limit; the longest wish counts."""
     pace = new_pace()
-    assert pace.turn(100.0) == 0
+    assert pace.reserve(100.0) == 0
     pace.refused(100.0, wait_seconds=5)
     pace.refused(100.0, wait_seconds=2)
-    assert pace.turn(101.0) == pytest.approx(4)
+    assert pace.reserve(101.0) == pytest.approx(4)
     assert pace.paused_seconds(101.0) == pytest.approx(4)
-    assert pace.turn(105.0) == 0
+    assert pace.reserve(105.0) == 0
     assert pace.paused_seconds(106.0) == 0
     pace.refused(200.0, wait_seconds=10**6)
-    assert pace.turn(200.0) == PAUSE_SECONDS_MAX
+    assert pace.reserve(200.0) == PAUSE_SECONDS_MAX
 
 
 @given(
@@ -137,7 +137,7 @@ def test_a_rate_is_never_exceeded(rate: float, gaps: list[float]) -> None:
     now, last = 1000.0, -math.inf
     for gap in gaps:
         now += gap
-        begin = now + pace.turn(now)
+        begin = now + pace.reserve(now)
         assert begin >= now
         assert begin - last >= (1 / rate) * (1 - 1e-6) - 1e-6
         assert begin <= max(now, last + 1 / rate) + 1e-6
@@ -161,7 +161,7 @@ def test_it_stays_within_its_bounds(most: int, events: list[tuple[str, float, fl
         else:
             pace.refused(now, wait_seconds=seconds)
         assert 1 <= pace.limit <= most
-        assert 0 <= pace.turn(now) <= PAUSE_SECONDS_MAX + 1e-6
+        assert 0 <= pace.reserve(now) <= PAUSE_SECONDS_MAX + 1e-6
 
 
 def test_options() -> None:

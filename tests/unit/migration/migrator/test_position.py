@@ -78,7 +78,7 @@ def test_counting() -> None:
     done = PageDone(token="t", scanned=3, rewritten=2, unchanged=0, failed=1)
     position = Position().behind(done)
     assert (position.token, position.counts.scanned, position.counts.failed) == ("t", 3, 1)
-    again = position.begin_again()
+    again = position.restart()
     assert (again.token, again.counts, again.rewritten) == ("", Counts(), 2)
     following = position.next_pass()
     assert (following.pass_number, following.objects, following.rewritten) == (2, 3, 2)

@@ -62,7 +62,7 @@ def test_the_rate_is_of_the_last_seconds() -> None:
     for second in range(61, 81):
         advance(progress, page(100), float(second))
     assert round(progress.per_second) == 100
-    progress.stand_still(1000.0)
+    progress.skip_pause(1000.0)
     assert progress.per_second == 0
     advance(progress, page(50), 1001.0)
     assert progress.per_second == 50

@@ -17,7 +17,7 @@ from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient, ApiResource, InProcessResponse, InProcessTransport
 from restow.migration.migration_values import MigrationRef
 from restow.migration.migrator.options import EngineOptions
-from restow.migration.migrator.passes import Lost, ObjectFailure
+from restow.migration.migrator.passes import AgreementLost, ObjectFailure
 from restow.migration.migrator.patch_rewrite import PatchOptions
 from restow.migration.migrator.server_rewrite import LIMIT_MIN, REWRITE_FAILED, ServerRewrite
 from tests.unit.migration.migrator.world import QUICK
@@ -115,7 +115,7 @@ async def test_names_that_are_missing(server: Server) -> None:
 async def test_a_conflict_is_a_loss(server: Server) -> None:
     """It is not tried again here."""
     server.answers = [status.conflict(GroupResource("", "m"), "m", why="moved")]
-    with pytest.raises(Lost, match="moved"):
+    with pytest.raises(AgreementLost, match="moved"):
         await server.page(server.rewriting())
     assert len(server.asked) == 1
 
@@ -154,7 +154,7 @@ async def test_another_target(server: Server) -> None:
     assert server.asked == [{"limit": 5}, {"limit": 5, "target": TARGET}]
     for again in (rewriting, server.rewriting(**shown), server.rewriting()):
         server.answers = [{**PAGE, "target": "example.com/v1"}]
-        with pytest.raises(Lost):
+        with pytest.raises(AgreementLost):
             await server.page(again)
 
 

@@ -91,7 +91,7 @@ async def test_conflicts(api: Definitions, client: ApiClient) -> None:
     assert api.objects[PATH]["status"]["storedVersions"] == ["v2"]
     api.put(PATH, definition())
     left = 99
-    assert "was changed 5 times" in await trim(client, found)
+    assert "was changed during 5 updates" in await trim(client, found)
 
 
 async def test_no_definition(api: Definitions, client: ApiClient) -> None:

@@ -11,8 +11,8 @@ from restow.apimachinery.names import GroupKind, GroupResource
 from restow.apimachinery.status import StatusError
 from restow.client import ConnectionFailed
 from restow.migration.migrator.write_errors import (
+    DRY_RUN_UNSUPPORTED,
     MESSAGE_LENGTH_MAX,
-    NOT_ASKED,
     SERVER_ATTEMPTS_MAX,
     WEBHOOK_ATTEMPTS_MAX,
     Means,
@@ -46,12 +46,12 @@ KIND = GroupKind("example.com", "Widget")
         (status.body_too_large(1), Means.REFUSED),
         (status.method_not_allowed(), Means.UNSUPPORTED),
         (status.unsupported_media_type(["application/json"]), Means.UNSUPPORTED),
-        (status.too_many_requests(), Means.AGAIN),
-        (status.internal("no"), Means.AGAIN),
-        (status.unavailable("no"), Means.AGAIN),
-        (status.server_timeout(WIDGETS, "update"), Means.AGAIN),
-        (status.timeout("no"), Means.AGAIN),
-        (ConnectionFailed("s", "refused", advice=""), Means.AGAIN),
+        (status.too_many_requests(), Means.RETRY),
+        (status.internal("no"), Means.RETRY),
+        (status.unavailable("no"), Means.RETRY),
+        (status.server_timeout(WIDGETS, "update"), Means.RETRY),
+        (status.timeout("no"), Means.RETRY),
+        (ConnectionFailed("s", "refused", advice=""), Means.RETRY),
     ],
 )
 def test_what_answers_mean(error: StatusError | ConnectionFailed, means: Means) -> None:
@@ -89,7 +89,7 @@ def test_every_answer_means_something(code: int, reason: str, message: str, seco
     error = StatusError(message, code=code, reason=reason, retry_after_seconds=seconds)
     verdict = classify(error)
     assert 1 <= verdict.attempts_max <= SERVER_ATTEMPTS_MAX
-    assert (verdict.attempts_max > 1) == (verdict.means is Means.AGAIN)
+    assert (verdict.attempts_max > 1) == (verdict.means is Means.RETRY)
     assert reason_of(error)
     assert len(message_of(error)) <= MESSAGE_LENGTH_MAX
 
@@ -100,4 +100,4 @@ def test_reasons() -> None:
     assert reason_of(StatusError("invalid character", code=500)) == "InternalError"
     assert reason_of(StatusError("strange", code=418)) == "Unknown"
     assert reason_of(ConnectionFailed("s", "refused", advice="")) == "ConnectionFailed"
-    assert reason_of(status.bad_request("webhook does not support dry run")) == NOT_ASKED
+    assert reason_of(status.bad_request("webhook does not support dry run")) == DRY_RUN_UNSUPPORTED

@@ -44,7 +44,7 @@ QUICK = EngineOptions(
     progress_seconds=0.0,
     discovery_seconds=0.01,
     page_attempts_max=20,
-    doubts_max=20,
+    conflicts_max=20,
     retry_backoff=Backoff(initial_seconds=0.001, factor=1.5, max_seconds=0.01, jitter=0.5),
     patch=PatchOptions(page_objects=5, in_flight_max=8),
 )

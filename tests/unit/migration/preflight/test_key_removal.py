@@ -7,14 +7,20 @@ from dataclasses import replace
 import pytest
 
 from restow.apimachinery.names import GroupResource
-from restow.migration.encryption_keys import KeysSaid
-from restow.migration.preflight import KeyedResource, KeyedView, Reason, StoreCount, judge_drop
+from restow.migration.encryption_keys import ReportedKeys
+from restow.migration.preflight import (
+    KeyedResource,
+    KeyedView,
+    Reason,
+    StoreCount,
+    judge_key_removal,
+)
 
 OLD, NEW = "aesgcm:key1:11", "aesgcm:key2:22"
 NAMES = ("key1", "aesgcm:key1", OLD)
 SECRETS = KeyedResource(
     resource=GroupResource("", "secrets"),
-    said=KeysSaid(
+    said=ReportedKeys(
         writes={"a": NEW, "b": NEW}, reads={"a": (NEW, OLD), "b": (NEW, OLD, "identity")}
     ),
     persisted=("h1",),
@@ -23,7 +29,7 @@ SECRETS = KeyedResource(
 """Rotated: all write with the new key, and nothing is stored under the old one."""
 PLAIN = KeyedResource(
     resource=GroupResource("", "pods"),
-    said=KeysSaid(writes={"a": "identity"}, reads={"a": ("identity",)}),
+    said=ReportedKeys(writes={"a": "identity"}, reads={"a": ("identity",)}),
     persisted=("Unknown",),
 )
 COUNTED = StoreCount(address="sqlite:there")
@@ -37,14 +43,14 @@ def reasons(
     **more: object,
 ) -> list[Reason]:
     seen = KeyedView(resources=(view, PLAIN), **more)  # type: ignore[arg-type]
-    return [each.reason for each in judge_drop(name, seen, store).blockers]
+    return [each.reason for each in judge_key_removal(name, seen, store).blockers]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_rotated_key_may_go(name: str) -> None:
     """Whatever a person calls it; that plain resources are unknown does not matter."""
     assert reasons(name=name) == []
-    report = judge_drop(name, KeyedView(resources=(SECRETS,)), COUNTED)
+    report = judge_key_removal(name, KeyedView(resources=(SECRETS,)), COUNTED)
     assert report.is_safe
     assert report.target == f"without the key {name}"
     assert any("backups" in note for note in report.notes)
@@ -97,14 +103,16 @@ def test_plain_values_are_a_key_like_others() -> None:
     mixed = replace(SECRETS, said=said, keys=("identity", NEW))
     assert reasons(mixed, name="identity") == [Reason.KEY_WRITTEN, Reason.KEY_STORED]
     both = KeyedView(resources=(replace(SECRETS, keys=("identity", NEW)),))
-    assert [e.reason for e in judge_drop("identity", both, COUNTED).blockers] == [Reason.KEY_STORED]
+    assert [e.reason for e in judge_key_removal("identity", both, COUNTED).blockers] == [
+        Reason.KEY_STORED
+    ]
 
 
 def test_another_store_is_told_of() -> None:
     """An aggregated server that has the key too keeps its objects where this census cannot look."""
     said = replace(SECRETS.said, stores={"a": "theirs"})
     view = KeyedView(resources=(replace(SECRETS, said=said),))
-    report = judge_drop("key1", view, COUNTED)
+    report = judge_key_removal("key1", view, COUNTED)
     assert report.is_safe
     assert [each.reason for each in report.warnings] == [Reason.UNSEEN]
     assert "restow census" in report.warnings[0].advice
@@ -115,7 +123,7 @@ def test_another_store_is_told_of() -> None:
 def test_a_name_that_nobody_knows_is_no_proof(name: str) -> None:
     """Nothing speaks against a misspelt name, and it is not called safe; known ones are told."""
     assert reasons(name=name) == [Reason.KEY_UNKNOWN]
-    (found,) = judge_drop(name, KeyedView(resources=(SECRETS,)), COUNTED).blockers
+    (found,) = judge_key_removal(name, KeyedView(resources=(SECRETS,)), COUNTED).blockers
     assert f"knows a key {name}" in found.what
     assert "aesgcm:key1, aesgcm:key2" in found.advice
 
@@ -133,10 +141,8 @@ def test_two_secrets_of_one_name() -> None:
     said = replace(SECRETS.said, writes={"a": again, "b": again}, reads={"a": (again, OLD)})
     view = KeyedView(resources=(replace(SECRETS, said=said, keys=(again,)),))
     store = replace(COUNTED, left=(("secrets", 3),))
-    (found,) = judge_drop(OLD, view, store).blockers
+    (found,) = judge_key_removal(OLD, view, store).blockers
     assert found.reason is Reason.KEY_FOUND
-    assert found.what == (
-        "3 objects stored under aesgcm:key1, and whether with this secret cannot be told"
-    )
+    assert found.what == ("3 objects stored under aesgcm:key1, with this secret or another one")
     assert again in found.why
-    assert "to a key with a name that no other has had; then ask for aesgcm:key1" in found.advice
+    assert "to a key with a name that no other has had; then check aesgcm:key1" in found.advice

@@ -63,8 +63,8 @@ class Scene:
 
     async def act(self, *actions: Action, requests: tuple[Object, ...] = ()) -> object:
         state = copy.deepcopy(self.world.objects.get(STATE))
-        sight = Observation(resource=WIDGETS, state=state, requests=requests)
-        return await self.actor.act(actions, sight, request_api=REQUESTS[0])
+        observation = Observation(resource=WIDGETS, state=state, requests=requests)
+        return await self.actor.act(actions, observation, request_api=REQUESTS[0])
 
     def precondition(self) -> Precondition:
         return Precondition.of(state_seen(self.world.objects[STATE]))
@@ -126,11 +126,11 @@ async def test_a_state_that_has_changed_is_not_written() -> None:
             change=change,
             reason="gap",
         )
-        sight = Observation(resource=WIDGETS, state=copy.deepcopy(old), requests=())
+        observation = Observation(resource=WIDGETS, state=copy.deepcopy(old), requests=())
         newer = copy.deepcopy(scene.world.put(STATE, old))
         create = CreateMigration(resource=WIDGETS, name="a", record=RECORD, reason="now")
         with pytest.raises(Conflict):
-            await scene.actor.act([update, create], sight, request_api=REQUESTS[0])
+            await scene.actor.act([update, create], observation, request_api=REQUESTS[0])
         assert scene.world.objects[STATE] == newer
         assert len(scene.world.sent) == 1
         assert scene.told.done == []
