@@ -1,12 +1,12 @@
-"""Server-side apply: who owns which field of an object, and what an applied configuration does.
+"""Server-side apply: ownership of fields (`managedFields`), and merging of applied configurations.
 
-`sets` is the algebra of field sets, in the very form that `managedFields` has on the wire. `schema`
-and `structural_schema` say how a built-in or a custom kind is put together, `values` what objects
-and field sets do to one another. On top of them stand the managers of an object. Everything is
-pure: values in, values out, and nothing that is given is ever changed.
+`sets` is the algebra of field sets, in the form that `managedFields` has on the wire. `schema` and
+`structural_schema` describe how built-in and custom kinds merge, `values` compares objects and
+extracts field sets. `entries`, `field_managers` and `server_side_apply` build on them. Everything
+is pure: arguments are never modified.
 
-All walks are recursive. They end because the decoder refuses what is nested deeper than
-`codec.DEPTH_MAX`, and a field set is never deeper than the object it speaks of.
+All walks are recursive. The depth is bounded: the decoder rejects anything nested deeper than
+`codec.DEPTH_MAX`, and a field set is never deeper than its object.
 
 Not here: reading requests, conversion between versions, storing, and time.
 """

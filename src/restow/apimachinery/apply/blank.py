@@ -1,9 +1,9 @@
-"""Objects of which nothing was said yet: what Go has of a kind before anybody writes a field.
+"""Empty objects of a kind: the zero values that Go has before any field is set.
 
-A struct inside another is there from the start, and so are lists and texts that are always written.
-Who creates an object owns what differs from that, so those are not owned for being there alone.
+Nested structs always exist, and so do lists and strings that Go always serializes. The creator of
+an object owns what differs from that, so zero values alone are not owned.
 
-Not here: the defaults of fields, which somebody does own.
+Not here: defaults of fields, which do have an owner.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _ZEROS: Final[dict[Any, Any]] = {
 
 
 def blank(struct: Struct) -> dict[str, Any]:
-    """An object of a struct's type with nothing in it. It is shared: never change it."""
+    """Return the empty object of a struct's type. It is shared: never modify it."""
     found: dict[str, Any] | None = struct.compiled.get(_COMPILED)
     if found is None:
         found = struct.compiled[_COMPILED] = {
-            each.json: _blank(struct, each) for each in struct.fields if _is_there(each)
+            each.json: _blank(struct, each) for each in struct.fields if _is_serialized(each)
         }
     return found
 
 
-def _is_there(field: Field) -> bool:
-    # Go never leaves out a struct, whatever its field says.
+def _is_serialized(field: Field) -> bool:
+    # Go never omits a struct, even with omitempty.
     return not field.omitempty or (isinstance(field.type, StructRef) and not field.pointer)
 
 

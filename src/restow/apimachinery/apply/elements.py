@@ -1,13 +1,13 @@
-"""The elements of a path, as keys of a field set: how each kind is written, shown and ordered.
+"""Path elements as keys of a field set: how each kind is encoded, displayed and ordered.
 
     f:name                 a member of a map or a field of a struct
     k:{"port":80}          an item of a list, by its keys, sorted by name
     v:"text"               an item of a set, by its value
-    i:0                    an item of a list, by its place
+    i:0                    an item of a list, by its index
 
-There is one text for one element, so that sets can be compared by their keys alone.
+Each element has exactly one encoding, so sets can be compared by their keys alone.
 
-Not here: field sets (`sets`), and the schemas that say which element leads to an item.
+Not here: field sets (`sets`), and the schemas that map an element to an item.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import orjson
 
-# Longer texts are encoded each time: a cache of them could take any amount of memory.
+# Longer strings are encoded each time, to bound the memory of the cache.
 _CACHED_LENGTH_MAX: Final = 100
 _CACHED_TEXTS_MAX: Final = 4096
-# From here on, and below the other, the reference writes numbers with an exponent.
+# Outside this range Kubernetes writes numbers with an exponent.
 _EXPONENT_FROM: Final = 1e21
 _EXPONENT_BELOW: Final = 1e-6
-# Go's escapes that Python's encoder does not know, or writes in another way.
+# Escapes of Go's JSON encoder that Python's encoder lacks or writes differently.
 _GO_ESCAPES: Final = {
     "<": "\\u003c",
     ">": "\\u003e",
@@ -37,12 +37,12 @@ _NEED_ESCAPE: Final = frozenset("<>&\u2028\u2029\b\f")
 
 
 def key_text(name: str) -> str:
-    """The name of a key, as it stands in an element."""
+    """Encode the name of a key field."""
     return encode_basestring(name)
 
 
 def value_text(value: Any) -> str:
-    """JSON as the reference writes it inside of an element: compact, escaped as HTML is."""
+    """Encode a value as Kubernetes does inside an element: compact JSON with HTML escapes."""
     kind = type(value)
     if kind is str:
         return _short_text(value) if len(value) <= _CACHED_LENGTH_MAX else _text(value)
@@ -81,9 +81,9 @@ def _number(value: float) -> str:
 
 
 def canonical(key: str) -> str | None:
-    """The one text of an element that a client wrote; None if its kind is unknown.
+    """Return the canonical form of an element that a client sent; None if its kind is unknown.
 
-    ValueError if it is no element at all.
+    Raises ValueError if it is not an element.
     """
     if len(key) < 2:
         raise ValueError("key must be 2 characters long:")
@@ -95,7 +95,7 @@ def canonical(key: str) -> str | None:
     if kind == "k":
         value = orjson.loads(text)
         if not isinstance(value, dict):
-            raise ValueError(f"the keys of a list item are an object: {key[:100]}")
+            raise ValueError(f"the keys of a list item must be an object: {key[:100]}")
         pairs = (f"{key_text(name)}:{value_text(value[name])}" for name in sorted(value))
         return "k:{" + ",".join(pairs) + "}"
     if kind == "v":
@@ -104,7 +104,7 @@ def canonical(key: str) -> str | None:
 
 
 def element_order(key: str) -> tuple[Any, ...]:
-    """A key to sort by, so that elements come in the order of the reference."""
+    """Return a sort key that orders elements as Kubernetes does."""
     kind, text = key[0], key[2:]
     if kind == "f":
         return (0, text)
@@ -117,7 +117,7 @@ def element_order(key: str) -> tuple[Any, ...]:
 
 
 def _value_order(value: Any) -> tuple[Any, ...]:
-    """Numbers come before texts, texts before booleans, then lists, objects and null."""
+    """Order numbers before strings, strings before booleans, then lists, objects and null."""
     kind = type(value)
     if kind is int or kind is float:
         return (0, value)
@@ -133,7 +133,7 @@ def _value_order(value: Any) -> tuple[Any, ...]:
 
 
 def element_text(key: str) -> str:
-    """An element as the reference shows it: `.name`, `[name="a"]`, `[="v"]`, `[0]`."""
+    """Format an element as Kubernetes shows it: `.name`, `[name="a"]`, `[="v"]`, `[0]`."""
     kind, text = key[0], key[2:]
     if kind == "f":
         return f".{text}"
@@ -157,7 +157,7 @@ def _shown(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text in double quotes as Go's `%q` has it: what cannot be printed is escaped."""
+    """Quote a string as Go's `%q` does: unprintable characters are escaped."""
     return '"' + "".join(map(_quoted_character, text)) + '"'
 
 

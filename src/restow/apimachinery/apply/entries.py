@@ -1,12 +1,12 @@
-"""The entries of `metadata.managedFields`: who manages which fields of an object.
+"""The entries of `metadata.managedFields`: which manager owns which fields of an object.
 
-An entry stays what it is on the wire, a mapping, and a field set in it too (`sets`). Entries are
-told apart by who (`manager`, `subresource`) and how (`operation`); those of updates also by the
-version in which the fields are called so. Clients may write entries: what they send is checked
-here, and what makes no sense leaves those that are there as they are.
+An entry stays a mapping in its wire form, and so does its field set (`sets`). Entries are
+identified by manager, subresource and operation; entries of updates also by the version that names
+their fields. Clients may send entries: they are validated here, and invalid ones leave the existing
+entries unchanged.
 
-Pure, and nothing that is given is changed. Not here: who gets and who loses fields
-(`field_managers`, `server_side_apply`), and how they are found (`values`).
+Pure; arguments are never modified. Not here: how ownership changes (`field_managers`,
+`server_side_apply`), and how field sets are computed (`values`).
 """
 
 from __future__ import annotations
@@ -28,48 +28,48 @@ APPLY: Final = "Apply"
 UPDATE: Final = "Update"
 FIELDS_TYPE: Final = "FieldsV1"
 UNKNOWN: Final = "unknown"
-"""Who writes and does not say so."""
+"""The manager of a write that does not name one."""
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
-"""Who is said to have written what nobody kept track of."""
+"""The manager of fields that were written before field ownership was tracked."""
 ANCIENT: Final = "ancient-changes"
-"""Who is said to have written what many have, long ago."""
+"""The manager of the oldest updates, which are merged into one entry."""
 UPDATERS_MAX: Final = 10
 ENTRIES_MAX: Final = 1_000
-"""As many as a client may send: each is compared with each change from then on."""
+"""How many entries a client may send: each of them is compared with every later change."""
 MANAGER_LENGTH_MAX: Final = 128
 SUBRESOURCE_LENGTH_MAX: Final = 256
 
 _OPERATIONS: Final = frozenset({APPLY, UPDATE})
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
-# What is told of every object, and is nobody's to manage.
-_TYPE: Final = frozenset({"f:apiVersion", "f:kind"})
+# Fields that every object has and no manager owns.
+_TYPE_META: Final = frozenset({"f:apiVersion", "f:kind"})
 _IN_METADATA: Final = (
     *("f:name", "f:namespace", "f:creationTimestamp", "f:selfLink", "f:uid", "f:clusterName"),
     *("f:generation", "f:managedFields", "f:resourceVersion"),
 )
-_NOBODYS: Final = frozenset({".", *_IN_METADATA})
-NOBODYS: Final[FieldSet] = {
-    **dict.fromkeys(_TYPE, sets.EMPTY),
+_UNMANAGED_METADATA: Final = frozenset({".", *_IN_METADATA})
+UNMANAGED: Final[FieldSet] = {
+    **dict.fromkeys(_TYPE_META, sets.EMPTY),
     "f:metadata": dict.fromkeys(_IN_METADATA, sets.EMPTY),
 }
-"""What is always there."""
+"""Fields that every object has and no manager owns."""
 
 
 class Manager(NamedTuple):
-    """Who writes, and by which path."""
+    """The writer: its field manager name, and the subresource through which it writes."""
 
     name: str
     subresource: str = ""
 
 
 class InvalidEntries(ValueError):
-    """What a client has sent are no entries."""
+    """A client sent `managedFields` that are invalid."""
 
 
 def entry_of(
     manager: Manager, operation: str, api_version: str, *, time: str, fields: FieldSet
 ) -> Entry:
-    """A new entry, its members in the order in which clients are used to them."""
+    """Return a new entry; its members have the order that Kubernetes writes."""
     entry: Entry = {
         "manager": manager.name or UNKNOWN,
         "operation": operation,
@@ -85,7 +85,7 @@ def entry_of(
 
 
 def identity(entry: Mapping[str, Any]) -> Identity:
-    """What tells an entry from others."""
+    """Return the fields that identify an entry among others."""
     operation = entry["operation"]
     return (
         entry.get("manager") or "",
@@ -96,26 +96,27 @@ def identity(entry: Mapping[str, Any]) -> Identity:
 
 
 def identity_of(manager: Manager, operation: str, api_version: str) -> Identity:
-    """The same, of an entry that may not be there yet."""
+    """Return the identity of an entry that may not exist yet."""
     version = api_version if operation == UPDATE else ""
     return manager.name or UNKNOWN, operation, version, manager.subresource
 
 
 def fields_of(entry: Mapping[str, Any]) -> FieldSet:
-    """The fields in an entry; it may have none."""
+    """Return the field set of an entry; empty if it has none."""
     fields: FieldSet | None = entry.get("fieldsV1")
     return sets.EMPTY if fields is None else fields
 
 
 def with_fields(entry: Entry, fields: FieldSet) -> Entry:
-    """The same entry with other fields."""
+    """Return a copy of an entry with another field set."""
     return {**entry, "fieldsV1": fields}
 
 
 def stored(metadata: Mapping[str, Any]) -> list[Entry]:
-    """The entries of an object from the store; none if they are no entries, seen from outside.
+    """Return the entries of a stored object; none if they are not valid entries.
 
-    What is in their fields was checked when it was written, here or by another server.
+    Only the outer structure is checked: field sets were validated when they were written, here or
+    by another server.
     """
     found = metadata.get("managedFields")
     if not found:
@@ -135,8 +136,11 @@ def stored(metadata: Mapping[str, Any]) -> list[Entry]:
 
 
 def chosen(sent: Any, before: list[Entry]) -> list[Entry]:
-    """The entries that a write begins with: those that a client has sent, if it has, or those that
-    are there. None are left when it has sent an empty list, or one of an empty entry."""
+    """Return the entries that a write starts with: those that the client sent, or the existing
+    ones.
+
+    The result is empty if the client sent an empty list, or a list of one empty entry.
+    """
     if sent is None or sent == before:
         return before
     if is_reset(sent):
@@ -148,7 +152,7 @@ def chosen(sent: Any, before: list[Entry]) -> list[Entry]:
 
 
 def is_reset(sent: Any) -> bool:
-    """Whether a client wants all entries gone."""
+    """Report whether the client asks to remove all entries."""
     if sent == []:
         return True
     return (
@@ -160,50 +164,53 @@ def is_reset(sent: Any) -> bool:
 
 
 def read(sent: Any, *, known: Sequence[Entry] = ()) -> list[Entry]:
-    """Entries as clients send them, checked and in order; of two of the same, the last counts.
+    """Parse and sort the entries that a client sent; of entries with the same identity the last
+    wins.
 
-    Raises `InvalidEntries` with the words of the reference. `known` ones are right already.
+    `known` entries are already valid and are not parsed again. Raises `InvalidEntries` with
+    Kubernetes' wording.
     """
     if type(sent) is not list or len(sent) > ENTRIES_MAX:
         raise InvalidEntries(f"there must be a list of at most {ENTRIES_MAX} entries")
-    right = {identity(entry): entry for entry in known}
+    valid = {identity(entry): entry for entry in known}
     found: dict[Identity, Entry] = {}
     reader = WireReader()
     for index, entry in enumerate(sent):
-        if not _is_among(entry, right):
+        if not _is_known(entry, valid):
             entry = _read_entry(entry, index, reader)  # noqa: PLW2901 - the same, in canonical form
         found[identity(entry)] = entry
     return in_order(found.values())
 
 
-def _is_among(entry: Any, right: Mapping[Identity, Entry]) -> bool:
-    """Whether an entry is one of those: it is compared with one of them only, for it is large."""
+def _is_known(entry: Any, valid: Mapping[Identity, Entry]) -> bool:
+    """Report whether an entry equals a known one. Entries are large, so one comparison at most."""
     try:
-        return bool(right.get(identity(entry)) == entry)
+        return bool(valid.get(identity(entry)) == entry)
     except (KeyError, TypeError, AttributeError):
-        return False  # that is told when it is read
+        return False  # reading it reports the error
 
 
 def _read_entry(entry: Any, index: int, reader: WireReader) -> Entry:
     if type(entry) is not dict:
-        raise InvalidEntries(f"managed fields entry {index} is no object")
+        raise InvalidEntries(f"managed fields entry {index} is not an object")
     if entry.get("operation") not in _OPERATIONS:
         raise InvalidEntries("operation must be `Apply` or `Update`")
     for name in ("manager", "apiVersion", "time", "subresource", "fieldsType"):
         if type(entry.get(name) or "") is not str:
-            raise InvalidEntries(f"{name} of managed fields entry {index} is no text")
+            raise InvalidEntries(f"{name} of managed fields entry {index} must be a string")
     if not entry.get("apiVersion"):
         raise InvalidEntries("apiVersion must not be empty")
     if (time := entry.get("time")) and not _TIME.fullmatch(time):
-        raise InvalidEntries(f"time of managed fields entry {index} is no time")
-    said = entry.get("fieldsType") or ""
-    if not said:
+        raise InvalidEntries(f"time of managed fields entry {index} is not a valid time")
+    fields_type = entry.get("fieldsType") or ""
+    if not fields_type:
         raise InvalidEntries(f"missing fieldsType in managed fields entry {index}")
-    if said != FIELDS_TYPE:
-        raise InvalidEntries(f'invalid fieldsType "{said[:64]}" in managed fields entry {index}')
+    if fields_type != FIELDS_TYPE:
+        shown = fields_type[:64]
+        raise InvalidEntries(f'invalid fieldsType "{shown}" in managed fields entry {index}')
     try:
         fields = reader.check(entry.get("fieldsV1") or {})
-    except (ValueError, RecursionError) as error:  # a key may be nested deeper than its object
+    except (ValueError, RecursionError) as error:
         raise InvalidEntries(f"error decoding set: {error}") from error
     return entry_of(
         Manager(entry.get("manager") or "", entry.get("subresource") or ""),
@@ -215,7 +222,7 @@ def _read_entry(entry: Any, index: int, reader: WireReader) -> Entry:
 
 
 def problems(found: Iterable[Entry]) -> list[StatusCause]:
-    """What is wrong with entries that could be read, as causes of a 422."""
+    """Validate parsed entries; return the causes of a 422."""
     causes = Causes()
     for index, entry in enumerate(found):
         path = f"metadata.managedFields[{index}]"
@@ -228,7 +235,7 @@ def problems(found: Iterable[Entry]) -> list[StatusCause]:
 
 
 def name_problems(name: str, field: str) -> list[StatusCause]:
-    """What is wrong with the name of a manager: it is short, and can be printed."""
+    """Validate the name of a field manager: at most 128 bytes, all of them printable."""
     causes = Causes()
     if len(name.encode(errors="surrogatepass")) > MANAGER_LENGTH_MAX:
         causes.too_long(field, length_max=MANAGER_LENGTH_MAX)
@@ -240,7 +247,7 @@ def name_problems(name: str, field: str) -> list[StatusCause]:
 
 
 def in_order(found: Iterable[Entry]) -> list[Entry]:
-    """Entries as they are listed: who applies first, then by time."""
+    """Sort entries as Kubernetes lists them: applies first, then by time."""
     listed = list(found)
     if len(listed) > 1:
         listed.sort(key=_place)
@@ -248,7 +255,7 @@ def in_order(found: Iterable[Entry]) -> list[Entry]:
 
 
 def _place(entry: Entry) -> tuple[str, str, str, str, str]:
-    # Times are in one form, that of the store: their order is that of their texts.
+    # All times have the same format, so string order is time order.
     return (
         entry["operation"],
         entry.get("time") or "",
@@ -259,7 +266,9 @@ def _place(entry: Entry) -> tuple[str, str, str, str, str]:
 
 
 def capped(found: list[Entry]) -> list[Entry]:
-    """Entries in order, with the oldest updates joined, version by version, if there are many."""
+    """Sort entries, and merge the oldest updates of each version if there are more than the
+    maximum.
+    """
     if len(found) <= UPDATERS_MAX:
         return in_order(found)
     updates = [entry for entry in found if entry["operation"] == UPDATE]
@@ -278,7 +287,7 @@ def capped(found: list[Entry]) -> list[Entry]:
             del by_identity[identity(entry)]
             by_identity.pop(identity(older), None)
             parts.setdefault(version, [fields_of(older)]).append(fields_of(entry))
-            # The later time: the one that is joined to the rest.
+            # The merged entry gets the later time.
             entry = entry_of(  # noqa: PLW2901 - it stands for both
                 Manager(ANCIENT),
                 UPDATE,
@@ -295,7 +304,9 @@ def capped(found: list[Entry]) -> list[Entry]:
 
 
 def _union(fields: list[FieldSet]) -> FieldSet:
-    """All of some sets, two by two: one after the other, a large one would be copied each time."""
+    """Return the union of several sets, pairwise: a sequential union would copy a large set each
+    time.
+    """
     while len(fields) > 1:
         pairs = zip(fields[::2], fields[1::2], strict=False)
         odd = fields[-1:] if len(fields) % 2 else []
@@ -304,19 +315,23 @@ def _union(fields: list[FieldSet]) -> FieldSet:
 
 
 def _age(entry: Entry) -> tuple[str, Identity]:
-    # What was joined before comes first, so that all that is joined becomes one.
+    # An entry that was merged before comes first, so that all merged entries end up in one.
     is_joined = entry.get("manager") == ANCIENT and not entry.get("subresource")
     return "" if is_joined else entry.get("time") or "", identity(entry)
 
 
 def stripped(fields: FieldSet) -> FieldSet:
-    """Fields without those that are nobody's to manage."""
+    """Return a field set without the fields that no manager owns."""
     metadata = fields.get("f:metadata")
-    if metadata is None and _TYPE.isdisjoint(fields):
+    if metadata is None and _TYPE_META.isdisjoint(fields):
         return fields
-    left = {name: inner for name, inner in fields.items() if name not in _TYPE}
+    left = {name: inner for name, inner in fields.items() if name not in _TYPE_META}
     if metadata is not None:
-        kept = {name: inner for name, inner in metadata.items() if inner or name not in _NOBODYS}
+        kept = {
+            name: inner
+            for name, inner in metadata.items()
+            if inner or name not in _UNMANAGED_METADATA
+        }
         if kept:
             left["f:metadata"] = kept
         else:

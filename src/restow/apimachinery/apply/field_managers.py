@@ -1,14 +1,14 @@
-"""Who manages what after a write: what was changed is the writer's, and nobody else's any more.
+"""Field ownership after a write: changed fields belong to the writer, and to no other manager.
 
-That is so for creates, updates and patches of all kinds but one: `server_side_apply` is for those
-who say what they want to manage. An object of which nobody has kept track stays so until the first
-apply. A write that changes nothing changes no entry; if it takes fields away only, it gets none.
+This holds for creates, updates and patches, except server-side apply (`server_side_apply`), where
+the manager declares the fields that it owns. An object without entries gets none before the first
+apply. A write that changes nothing changes no entry; one that only removes fields adds none.
 
-Entries speak of fields as a version calls them. The objects are converted for those of other
-versions, by whoever can; a version that is not known any more takes its entries with it.
+Entries name fields as one API version does. To compare with entries of another version, the caller
+converts the objects; entries of a version that no longer exists are removed.
 
-Every write goes this way, so what has not changed is not looked at. Pure: the new object is the
-only thing that is changed, by its `managedFields`. Not here: what a write may change at all.
+Every write calls this, so unchanged parts are skipped. Pure, except that `managedFields` of the new
+object are set. Not here: which fields a write may change.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from restow.apimachinery.apply.sets import FieldSet
 from restow.apimachinery.apply.values import compare
 from restow.apimachinery.status_error import StatusCause
 
-_SERVERS: Final = ("resourceVersion", "managedFields")
+_SERVER_FIELDS: Final = ("resourceVersion", "managedFields")
 
 Object = dict[str, Any]
 
 
 class ManagedKind(Protocol):
-    """What is known of the objects of a kind. Versions are `apiVersion`s."""
+    """What field management needs from a kind. Versions are values of `apiVersion`."""
 
     def field_schema(self, version: str) -> SchemaNode:
-        """How they are put together; in a version that there is not, nobody knows."""
+        """Return the schema of objects in a version; a generic one if it is unknown."""
 
     def blank(self, version: str) -> Object:
-        """One of which nothing was said yet."""
+        """Return an empty object of a version."""
 
 
 Convert = Callable[[Object, str], Object | None]
-"""An object in another version; None if there is no such version. May raise, and goes through."""
+"""Converts an object to a version; None if there is no such version. Exceptions propagate."""
 Time = Callable[[], str]
-"""The time of the write, for when it is needed."""
+"""Returns the time of the write; called only if it is needed."""
 
 
 class EntriesRefused(Exception):
-    """A client has sent entries that may not be stored."""
+    """A client sent `managedFields` entries that may not be stored."""
 
     def __init__(self, causes: list[StatusCause]) -> None:
         super().__init__("; ".join(map(str, causes)))
@@ -56,7 +56,7 @@ class EntriesRefused(Exception):
 def track_create(
     kind: ManagedKind, new: Object, manager: Manager, api_version: str, time: str
 ) -> None:
-    """Give a new object its entries. A client may have sent some; they say nothing of it."""
+    """Set the entries of a new object. Entries that a client sent are dropped."""
     metadata = new["metadata"]
     if "managedFields" in metadata:
         del metadata["managedFields"]
@@ -68,7 +68,7 @@ def track_create(
 
 
 def added_set(kind: ManagedKind, api_version: str, new: Object) -> FieldSet:
-    """What whoever creates an object manages."""
+    """Return the fields that the creator of an object owns."""
     added, modified, _ = compare(kind.field_schema(api_version), kind.blank(api_version), new)
     return entries.stripped(sets.union(added, modified) if modified else added)
 
@@ -83,27 +83,26 @@ def track_update(
     time: Time,
     convert: Convert,
 ) -> FieldSet:
-    """Give a changed object its entries, after a write by `manager`; which of its fields have
-    another value than before, as far as that had to be found out.
+    """Set the entries of a changed object after a write by `manager`; return the modified fields.
 
-    Of its metadata it has from the old object what is nobody's to manage. Raises `EntriesRefused`
-    if the client has sent entries that are none.
+    Fields are compared only as far as the entries need it. Unmanaged metadata is taken from the
+    old object. Raises `EntriesRefused` if the client sent invalid entries.
     """
     metadata = new["metadata"]
     before = entries.stored(old["metadata"])
-    # By a path of its own nobody writes entries, only what that path is for.
+    # Through a subresource, clients cannot write entries.
     if manager.subresource or (start := metadata.get("managedFields")) is None:
         start = before
     elif start is not before:
         start = entries.chosen(start, before)
         if start is not before and (causes := entries.problems(start)):
             raise EntriesRefused(causes)
-    _settle(old, metadata)
+    _copy_server_fields(old, metadata)
     found, modified = start, sets.EMPTY
     if start:
         changes = Changes(kind, old, new, api_version=api_version, convert=convert)
         modified = changes.modified
-        if changes.gone:
+        if changes.changed:
             found = _moved(start, changes, manager, time)
         elif start is not before:
             found = entries.capped(kept(start, changes))
@@ -114,10 +113,10 @@ def track_update(
     return modified
 
 
-def _settle(old: Object, metadata: Object) -> None:
-    """Leave no difference in metadata that is nobody's, so that none is found."""
+def _copy_server_fields(old: Object, metadata: Object) -> None:
+    """Copy server-set metadata from the old object, so that it does not count as a change."""
     was = old["metadata"]
-    for name in _SERVERS:
+    for name in _SERVER_FIELDS:
         if name in was:
             metadata[name] = was[name]
         elif name in metadata:
@@ -125,15 +124,15 @@ def _settle(old: Object, metadata: Object) -> None:
 
 
 def _moved(start: list[Entry], changes: Changes, manager: Manager, time: Time) -> list[Entry]:
-    """The entries after a change: what was changed goes to the manager."""
-    mine = changes.taken
+    """Return the entries after a change: the changed fields move to the manager."""
+    mine = changes.written
     if not mine:
         return entries.capped(kept(start, changes))
     version = changes.api_version
-    name, part = manager
+    name, subresource = manager
     name = name or entries.UNKNOWN
     if not changes.removed:
-        renewed = _renewed(start, changes, name=name, part=part, time=time)
+        renewed = _renewed(start, changes, name=name, subresource=subresource, time=time)
         if renewed is not None:
             return renewed
     others = []
@@ -142,9 +141,9 @@ def _moved(start: list[Entry], changes: Changes, manager: Manager, time: Time) -
             entry.get("manager") == name
             and entry["operation"] == entries.UPDATE
             and entry["apiVersion"] == version
-            and entry.get("subresource", "") == part
+            and entry.get("subresource", "") == subresource
         ):
-            # What it has and gets again need not be taken away before.
+            # Fields that it owns already and sets again need not be removed first.
             fields = entry.get("fieldsV1") or sets.EMPTY
             fields = sets.difference(fields, changes.removed) if changes.removed else fields
             mine = sets.union(fields, mine)
@@ -158,14 +157,14 @@ def _moved(start: list[Entry], changes: Changes, manager: Manager, time: Time) -
 
 
 def _renewed(
-    start: list[Entry], changes: Changes, *, name: str, part: str, time: Time
+    start: list[Entry], changes: Changes, *, name: str, subresource: str, time: Time
 ) -> list[Entry] | None:
-    """The same entries, if the manager has all that it has set already, and nobody else has any of
-    it: only the time of its entry may be another. Nearly every write is like that.
+    """Return the entries with only the time updated; None if more than that changes.
 
-    None if more than that changes.
+    That suffices if the manager owns all the fields it has set, and no other manager owns any of
+    them. Nearly every write is like that.
     """
-    mine, version, own = changes.taken, changes.api_version, None
+    mine, version, own = changes.written, changes.api_version, None
     for entry in start:
         if entry["apiVersion"] != version:
             return None
@@ -173,7 +172,7 @@ def _renewed(
         if (
             entry.get("manager") == name
             and entry["operation"] == entries.UPDATE
-            and entry.get("subresource", "") == part
+            and entry.get("subresource", "") == subresource
         ):
             if own is not None or not sets.covers(fields, mine):
                 return None
@@ -193,7 +192,7 @@ def _renewed(
 
 
 def _is_before(entry: Entry, now: str) -> bool:
-    """Whether an entry is listed before one of an update that is made now, whoever makes it."""
+    """Report whether an entry sorts before an update that is made now, by any manager."""
     return entry["operation"] == entries.APPLY or _time_of(entry) < now
 
 
@@ -203,38 +202,38 @@ def _time_of(entry: Entry) -> str:
 
 
 def kept(start: list[Entry], changes: Changes) -> list[Entry]:
-    """What is left of entries when others have changed their fields. A list of its own."""
+    """Return the entries without the fields that others have changed, as a new list."""
     left = []
-    version, all_gone = changes.api_version, changes.gone
+    version, all_changed = changes.api_version, changes.changed
     for entry in start:
-        its = entry["apiVersion"]
-        gone = all_gone if its == version else changes.gone_in(its)
-        if gone is None:
-            continue  # nobody knows that version any more
+        entry_version = entry["apiVersion"]
+        changed = all_changed if entry_version == version else changes.changed_in(entry_version)
+        if changed is None:
+            continue  # that version no longer exists
         fields = entry.get("fieldsV1") or sets.EMPTY
-        if gone and not gone.keys().isdisjoint(fields):
-            if _has_above(gone, fields):
-                # The schema may have changed since: what is below may have one owner by now.
-                fields = reconcile(changes.node(its), fields) or fields
-            fields = sets.difference(fields, gone)
+        if changed and not changed.keys().isdisjoint(fields):
+            if _has_parent(changed, fields):
+                # The schema may have changed since: a parent of these fields may be atomic by now.
+                fields = reconcile(changes.node(entry_version), fields) or fields
+            fields = sets.difference(fields, changed)
             if fields is not entry.get("fieldsV1"):
-                entry = {**entry, "fieldsV1": fields}  # noqa: PLW2901 - what is left of it
+                entry = {**entry, "fieldsV1": fields}  # noqa: PLW2901 - with the remaining fields
         if fields:
             left.append(entry)
     return left
 
 
-def _has_above(gone: FieldSet, fields: FieldSet) -> bool:
-    """Whether something is gone as a whole of which a set has parts."""
-    for key, below in gone.items():
+def _has_parent(changed: FieldSet, fields: FieldSet) -> bool:
+    """Report whether a changed path has members of the set below it."""
+    for key, below in changed.items():
         mine = fields.get(key)
-        if mine and (not below or _has_above(below, mine)):
+        if mine and (not below or _has_parent(below, mine)):
             return True
     return False
 
 
 class Changes:
-    """What differs between two states of an object, in each version that is asked for."""
+    """The differences between two states of an object, in each API version that is needed."""
 
     __slots__ = (
         "_convert",
@@ -243,10 +242,10 @@ class Changes:
         "_new",
         "_old",
         "api_version",
-        "gone",
+        "changed",
         "modified",
         "removed",
-        "taken",
+        "written",
     )
 
     def __init__(
@@ -258,37 +257,37 @@ class Changes:
         api_version: str,
         convert: Convert,
     ) -> None:
-        """They differ in no metadata that is nobody's to manage."""
+        """The objects must not differ in unmanaged metadata."""
         self._kind = kind
         self._old = old
         self._new = new
         self._convert = convert
         self._found: dict[str, tuple[FieldSet, FieldSet] | None] | None = None
-        """By version, if others are asked for: what was set, and what is nobody else's any more."""
+        """By version, on demand: the fields that were set, and those that were set or removed."""
         self.api_version = api_version
         added, modified, removed = compare(kind.field_schema(api_version), old, new)
-        self.taken: FieldSet = sets.union(added, modified) if modified else added
+        self.written: FieldSet = sets.union(added, modified) if modified else added
         self.modified: FieldSet = modified
         self.removed: FieldSet = removed
-        self.gone: FieldSet = sets.union(self.taken, removed) if removed else self.taken
+        self.changed: FieldSet = sets.union(self.written, removed) if removed else self.written
 
     def node(self, api_version: str) -> SchemaNode:
-        """How objects are put together in a version."""
+        """Return the schema of the objects in a version."""
         return self._kind.field_schema(api_version)
 
-    def taken_in(self, api_version: str) -> FieldSet | None:
-        """What was set, as a version calls it; None if there is no such version."""
+    def written_in(self, api_version: str) -> FieldSet | None:
+        """Return the fields that were set, as a version names them; None if it does not exist."""
         found = self._sides_in(api_version)
         return None if found is None else found[0]
 
-    def gone_in(self, api_version: str) -> FieldSet | None:
-        """What was set or taken away."""
+    def changed_in(self, api_version: str) -> FieldSet | None:
+        """Return the fields that were set or removed; None if the version does not exist."""
         found = self._sides_in(api_version)
         return None if found is None else found[1]
 
     def _sides_in(self, api_version: str) -> tuple[FieldSet, FieldSet] | None:
         if api_version == self.api_version:
-            return self.taken, self.gone
+            return self.written, self.changed
         if self._found is None:
             self._found = {}
         if api_version not in self._found:
@@ -301,4 +300,4 @@ class Changes:
         if new is None or old is None:
             return None
         changes = Changes(self._kind, old, new, api_version=api_version, convert=self._convert)
-        return changes.taken, changes.gone
+        return changes.written, changes.changed

@@ -1,4 +1,4 @@
-"""Objects without some fields, or with only those.
+"""Removes fields from objects, or extracts them.
 
 Not here: which fields (`server_side_apply`).
 """
@@ -12,9 +12,9 @@ from restow.apimachinery.apply.sets import SELF, FieldSet
 
 
 def remove(node: SchemaNode, value: Any, fields: FieldSet) -> Any:
-    """A value without the fields of a set. What becomes empty by that is null.
+    """Return a value without the fields of a set. Parts that become empty become null.
 
-    A part that has one owner is gone as a whole if anything in it is to go.
+    An atomic part is removed as a whole if the set contains anything in it.
     """
     if not fields or not value:
         return value
@@ -54,9 +54,9 @@ def _without_items(elements: Elements, value: list[Any], fields: FieldSet) -> An
 
 
 def extract(node: SchemaNode, value: Any, fields: FieldSet) -> Any:
-    """Only the fields of a set out of a value: what their owner would apply; null if none is there.
+    """Return only the fields of a set: what their owner would apply; null if there are none.
 
-    The keys of an item come with it. A part that has one owner comes as a whole.
+    The keys of a list item are included with it. Atomic parts are included as a whole.
     """
     if not value:
         return value
@@ -90,7 +90,7 @@ def _extracted(walk: SchemaNode | None, value: Any, below: FieldSet) -> Any:
     if walk is None:
         return value
     if not below:
-        # A member of which nothing is owned: only that it is there.
+        # The set contains the member but nothing below it: return it empty.
         return _emptied(walk, value)
     found = extract(walk, value, below)
     return _emptied(walk, value) if found is None and SELF in below else found

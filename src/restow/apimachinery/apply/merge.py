@@ -1,9 +1,9 @@
-"""An applied configuration on top of a live object.
+"""Merges an applied configuration into the live object.
 
-Nothing is taken away here: what the applier no longer speaks of is removed afterwards, by field
-sets (`field_removal`). Neither value is changed, and parts of both are in the result.
+Nothing is removed here: fields that the applier dropped are removed afterwards, by field set
+(`field_removal`). The arguments are not modified; the result shares parts with both.
 
-Not here: who may change what (`server_side_apply`).
+Not here: conflicts and ownership (`server_side_apply`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _ABSENT: Final[Any] = type("Absent", (), {"__repr__": lambda _: "ABSENT"})()
 
 
 def merge(node: SchemaNode, live: Any, config: Any) -> Any:
-    """Both in one: of what both speak of, the configuration counts.
+    """Return both values merged; where both set a field, the configuration wins.
 
-    Maps and associative lists are merged, all else is replaced. A null replaces what has one
-    owner, and leaves alone what has several. ApplySchemaError if an item of an associative list
-    cannot be told from others.
+    Maps and associative lists are merged, everything else is replaced. A null replaces atomic
+    values and leaves granular ones unchanged. Raises ApplySchemaError if an item of an associative
+    list has no valid key.
     """
     return _merge(node, live, config, "")
 
 
 def _merge(node: SchemaNode, live: Any, config: Any, path: str) -> Any:
-    """What both sides have. What is empty or null on both is as the configuration says."""
+    """Merge values of one field. If both are empty or null, the configuration's value is used."""
     if live == config:
         return config
     members, elements = node.granular_map, node.granular_list
@@ -40,7 +40,7 @@ def _merge(node: SchemaNode, live: Any, config: Any, path: str) -> Any:
 
 
 def _has(kind: type, live: Any) -> bool:
-    """Whether there is anything to merge with."""
+    """Report whether the live value has that type and is not empty."""
     return type(live) is kind and bool(live)
 
 
@@ -58,20 +58,20 @@ def _merge_members(
 
 
 def _merge_items(elements: Elements, live: list[Any], config: list[Any], path: str) -> list[Any]:
-    """Items of both lists, each once, in an order that contradicts neither more than it must.
+    """Merge two associative lists; the order follows both lists as far as possible.
 
-    What both have comes in the order of the configuration. What only the object has keeps its
-    place before the items that follow it there.
+    Items in both lists, and new items, follow the order of the configuration. Items of the live
+    list only stay before the items that follow them there.
     """
     applied = _keyed(elements, config, path)
     found: dict[str, Any] = {}
     order: list[str] = []
     singles: list[Any] = []
-    for place, item in enumerate(live):
-        key = _key(elements, item, place, path)
+    for index, item in enumerate(live):
+        key = _key(elements, item, index, path)
         order.append(key)
         singles.append(item)
-        # A double is not merged with what is applied: what is applied takes its place.
+        # Duplicates are not merged with the applied item; it replaces them.
         found[key] = _ABSENT if key in found else item
     node = elements.walk
 
@@ -97,7 +97,8 @@ def _merge_items(elements: Elements, live: list[Any], config: list[Any], path: s
                 next_shared = next(shared, None)
                 continue
             if key in applied and next_shared is not None and key != next_shared:
-                # It is in both, and its turn comes later, or has been.
+                # The item is in both lists; its position in the configuration comes later, or has
+                # passed.
                 left += 1
                 continue
         if left < len(order):
@@ -119,10 +120,10 @@ def _merge_items(elements: Elements, live: list[Any], config: list[Any], path: s
 
 
 def _keyed(elements: Elements, items: list[Any], path: str) -> dict[str, Any]:
-    """What is applied, by key, in its order; each key once."""
+    """Return the applied items by key, in their order. Raises ApplySchemaError for duplicates."""
     out: dict[str, Any] = {}
-    for place, item in enumerate(items):
-        key = _key(elements, item, place, path)
+    for index, item in enumerate(items):
+        key = _key(elements, item, index, path)
         if key in out:
             text = f"duplicate entries for key {element_text(key)}"
             raise error_of([f"{path}: {text}" if path else text])
@@ -130,9 +131,9 @@ def _keyed(elements: Elements, items: list[Any], path: str) -> dict[str, Any]:
     return out
 
 
-def _key(elements: Elements, item: Any, place: int, path: str) -> str:
+def _key(elements: Elements, item: Any, index: int, path: str) -> str:
     try:
         return elements.element_of(item)
     except ValueError as error:
-        text = f"element {place}: {error}"
+        text = f"element {index}: {error}"
         raise error_of([f"{path}: {text}" if path else text]) from error

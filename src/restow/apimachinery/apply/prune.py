@@ -1,10 +1,10 @@
-"""What goes when somebody applies less than before.
+"""Removes fields that an applier no longer applies.
 
-A field, or an item of a list or map, is taken away if it was applied last time and is not now, and
-if nobody else manages it. What stands below it and was never applied by anybody stays, as does what
-holds it. The last configuration may have been in another version: then it is found there.
+A field, or an item of a list or map, is removed if the manager's previous configuration had it, the
+new one does not, and no other manager owns it. Fields below it that were never applied stay, and so
+do its parents. The previous configuration may be in another version; then pruning happens there.
 
-Pure. Not here: conflicts, and who has which entry afterwards (`server_side_apply`).
+Pure. Not here: conflicts, and the entries afterwards (`server_side_apply`).
 """
 
 from __future__ import annotations
@@ -30,24 +30,26 @@ def prune(
     others: Sequence[Entry],
     convert: Convert,
 ) -> Object:
-    """The merged object without what its applier has given up.
+    """Return the merged object without the fields that its applier no longer applies.
 
-    `last` is the applier's entry before, `mine` the one now; `others` are all entries, with it.
+    `last` is the applier's previous entry, `mine` the new one; `others` are all entries, including
+    it.
     """
     version, now = last["apiVersion"], mine["apiVersion"]
-    was, is_now = entries.fields_of(last), entries.fields_of(mine)
-    if not was or (version == now and not sets.difference(was, is_now)):
+    was, is_applied = entries.fields_of(last), entries.fields_of(mine)
+    if not was or (version == now and not sets.difference(was, is_applied)):
         return merged
     before = merged if version == now else convert(merged, version)
     if before is None:
         return merged
     node = kind.field_schema(version)
     pruned = remove(node, before, with_named_fields(node, was))
-    managed: dict[str, FieldSet] = {version: entries.NOBODYS}
+    managed: dict[str, FieldSet] = {version: entries.UNMANAGED}
     for entry in others:
-        fields = managed.get(entry["apiVersion"], entries.NOBODYS)
+        fields = managed.get(entry["apiVersion"], entries.UNMANAGED)
         managed[entry["apiVersion"]] = sets.union(fields, entries.fields_of(entry))
-    # The version of the last configuration first: others may need what is added back there.
+    # Start with the version of the previous configuration: other versions may own what this
+    # restores.
     at = version
     whole = before
     for each in sorted(managed, key=lambda name: name != version):
@@ -62,7 +64,7 @@ def prune(
         if back is None:
             return merged
         pruned = back
-    pruned = _not_dangling(node, before, pruned, was)
+    pruned = _limited_to_owned(node, before, pruned, was)
     if version == now:
         return pruned
     found = convert(pruned, now)
@@ -70,18 +72,18 @@ def prune(
 
 
 def _added_back(node: SchemaNode, merged: Object, pruned: Object, managed: FieldSet) -> Object:
-    """What was taken away and somebody manages is there again."""
-    there = with_named_fields(node, field_set_of(node, merged))
+    """Restore the removed fields that are owned by any manager."""
+    present = with_named_fields(node, field_set_of(node, merged))
     left = with_named_fields(node, field_set_of(node, pruned))
     kept = sets.union(left, with_named_fields(node, managed))
-    found: Object = remove(node, merged, sets.difference(there, kept))
+    found: Object = remove(node, merged, sets.difference(present, kept))
     return found
 
 
-def _not_dangling(node: SchemaNode, merged: Object, pruned: Object, was: FieldSet) -> Object:
-    """Only what the applier had itself is gone."""
-    there = with_named_fields(node, field_set_of(node, merged))
+def _limited_to_owned(node: SchemaNode, merged: Object, pruned: Object, was: FieldSet) -> Object:
+    """Limit the removal to fields that the applier owned itself."""
+    present = with_named_fields(node, field_set_of(node, merged))
     left = with_named_fields(node, field_set_of(node, pruned))
-    gone = sets.intersection(sets.difference(there, left), with_named_fields(node, was))
-    found: Object = remove(node, merged, gone)
+    removed = sets.intersection(sets.difference(present, left), with_named_fields(node, was))
+    found: Object = remove(node, merged, removed)
     return found

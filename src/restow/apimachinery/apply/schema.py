@@ -1,14 +1,14 @@
-"""How objects are put together, as server-side apply sees them: what merges, what is replaced.
+"""Schemas of objects for server-side apply: what is merged and what is replaced.
 
-A `SchemaNode` says what may stand at one place of an object: a scalar, a map, a list, or several of
-them where the type is not known. A part that is *granular* has fields or items with owners of their
-own; one that is *atomic* has one owner and is replaced as a whole. Nodes of structs are made when
-they are first reached, are kept with the struct, and are the same for all objects.
+A `SchemaNode` describes the values that a index in an object allows: a scalar, a map, a list, or
+several of them if the type is unknown. Parts of a *granular* value have owners of their own; an
+*atomic* value has one owner and is replaced as a whole. Nodes of structs are created on first
+access, cached with the struct, and shared by all objects.
 
-What the tables of types do not say, and the published schemas of the reference do, stands here:
-structs that are atomic wherever they are used, and defaults of keys.
+Defined here is also what the published OpenAPI schemas of Kubernetes specify and the type tables do
+not: structs that are atomic wherever they are used, and defaults of list keys.
 
-Not here: the schemas of custom kinds (`structural_schema`), and walking over values (`values`).
+Not here: the schemas of custom kinds (`structural_schema`), and walks over values (`values`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ BOOLEAN: Final = "boolean"
 UNTYPED: Final = "untyped"
 
 OUTLINES_MAX: Final = 64
-"""Of one struct: most have been written with a few combinations of their fields."""
+"""Maximum per struct: most are written with a few combinations of their fields."""
 
 _COMPILED: Final = "apply"
 _CORE: Final = "io.k8s.api.core.v1."
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _ADMISSION: Final = "io.k8s.api.admissionregistration."
 
-# Structs that have one owner wherever they stand, unless a field says otherwise.
+# Structs that are atomic wherever they are used, unless a field overrides it.
 ATOMIC_STRUCTS: Final = frozenset(
     (
         *(
@@ -72,7 +72,7 @@ ATOMIC_STRUCTS: Final = frozenset(
         "io.k8s.api.rbac.v1.Subject",
     )
 )
-# Keys that count as given when they are not; others do so if Go always writes them.
+# Defaults of omitted key fields; other keys have one only if Go always serializes them.
 _KEY_DEFAULTS: Final[dict[tuple[str, str], Any]] = {
     (_CORE + "ContainerPort", "protocol"): "TCP",
     (_CORE + "ServicePort", "protocol"): "TCP",
@@ -87,24 +87,24 @@ class MapMember:
     __slots__ = ("is_declared", "node", "walk", "wire")
 
     def __init__(self, name: str, node: SchemaNode | None, *, is_declared: bool) -> None:
-        # Its key in a field set.
+        # The key in a field set.
         self.wire = "f:" + name
-        # None if the schema has no such member.
+        # None if the schema does not declare this member.
         self.node = node
-        # Its node if there can be owners below it.
+        # The node if fields below it can have owners.
         self.walk: SchemaNode | None = None if node is None or node.is_leaf else node
-        # Whether it is a field with a name, rather than one of any number of members.
+        # Whether it is a declared field rather than a member of a map with arbitrary keys.
         self.is_declared = is_declared
 
 
 Outline = tuple[FieldSet, tuple[tuple[str, str, "SchemaNode"], ...]]
-"""The members of a struct and itself, as a field set; those that have more below them."""
+"""The field set of a struct's members and of itself; the members that have fields below them."""
 
 
 class Members(dict[str, MapMember]):
-    """The members of a map by name: declared ones are kept once looked up, others are all alike.
+    """The members of a map by name. Declared ones are cached on lookup; the others share one node.
 
-    `members[name]` always gives an entry.
+    `members[name]` always returns an entry.
     """
 
     __slots__ = ("_declare", "element", "has_declared", "is_plain", "outlines")
@@ -124,20 +124,21 @@ class Members(dict[str, MapMember]):
         self.set_element(element)
 
     def set_element(self, element: SchemaNode | None) -> None:
-        """What members without a name of their own are. Only for nodes that contain themselves."""
+        """Set the node of undeclared members. Only for nodes that contain themselves."""
         self.element = element
-        # Labels, data: all that can be said is which keys there are.
+        # Labels, data: only the keys matter.
         self.is_plain = not self.has_declared and element is not None and element.is_leaf
 
     def outline(self, names: tuple[str, ...]) -> Outline | None:
-        """What is known of all values with these members; None if they are not all declared.
+        """Return the field set that values with exactly these members have; None if any is
+        undeclared.
 
-        A program writes the same members each time, so few of them are kept.
+        Clients write the same members each time, so a small cache suffices.
         """
         entries = [self[name] for name in names]
         if not all(each.is_declared for each in entries):
             return None
-        # With nothing below it, a path says nothing of itself either.
+        # Without members below it, the path is a plain member and needs no `.` key.
         wires = {SELF: EMPTY, **{each.wire: EMPTY for each in entries}} if names else EMPTY
         below = tuple(
             (name, each.wire, each.walk)
@@ -157,7 +158,7 @@ class Members(dict[str, MapMember]):
 
 
 class Elements:
-    """The items of a list. Without keys, an associative list is a set of scalars."""
+    """The items of a list. An associative list without keys is a set of scalars."""
 
     __slots__ = ("_keys", "_prefix", "defaults", "is_associative", "item", "keys", "only", "walk")
 
@@ -180,7 +181,9 @@ class Elements:
         self._prefix = f"k:{{{self._keys[0][1]}" if keys else ""
 
     def element_of(self, value: Any) -> str:
-        """The key of an item in a field set; ValueError in the reference's words if it has none."""
+        """Return the key of an item in a field set; ValueError with Kubernetes' wording if it has
+        none.
+        """
         kind = type(value)
         if kind is dict:
             if self.only is not None and self.only in value:
@@ -213,21 +216,21 @@ class Elements:
         return "k:{" + ",".join(parts) + "}"
 
     def elements_of(self, values: list[Any]) -> list[str]:
-        """The keys of items that are stored: those that cannot be told apart have their place."""
+        """Return the keys of stored items; an item without a valid key is known by its index."""
         try:
             return list(map(self.element_of, values))
         except ValueError:
-            return [self._element_at(place, value) for place, value in enumerate(values)]
+            return [self._element_at(index, value) for index, value in enumerate(values)]
 
-    def _element_at(self, place: int, value: Any) -> str:
+    def _element_at(self, index: int, value: Any) -> str:
         try:
             return self.element_of(value)
         except ValueError:
-            return f"i:{place}"
+            return f"i:{index}"
 
 
 class SchemaNode:
-    """What may stand at one place: any of a scalar, a map and a list."""
+    """The values that one index allows: any of a scalar, a map and a list."""
 
     __slots__ = (
         "elements",
@@ -249,13 +252,13 @@ class SchemaNode:
         self.scalar = scalar
         self.members = members
         self.elements = elements
-        # The parts that may have owners below them.
+        # The parts below which fields may have owners.
         self.granular_map = None if is_atomic_map else members
         self.granular_list = elements if elements is not None and elements.is_associative else None
         self.is_leaf: bool = self.granular_map is None and self.granular_list is None
 
     def as_map_type(self, map_type: str | None) -> SchemaNode:
-        """The same with what a field says about the struct or map that it holds."""
+        """Return the node with the map type that a field declares for the struct or map in it."""
         is_atomic = map_type == "atomic"
         if map_type is None or self.members is None or is_atomic == (self.granular_map is None):
             return self
@@ -286,11 +289,11 @@ NUMBER: Final = SchemaNode(scalar=NUMERIC)
 FLAG: Final = SchemaNode(scalar=BOOLEAN)
 ANY_SCALAR: Final = SchemaNode(scalar=UNTYPED)
 ANY_ATOMIC: Final = _self_containing(is_atomic=True)
-"""Anything at all, with one owner."""
+"""Any value, atomic."""
 ANY: Final = _self_containing(is_atomic=False, element=ANY_ATOMIC)
-"""Anything at all: maps are granular, lists are atomic."""
+"""Any value: maps are granular, lists are atomic."""
 ANY_OBJECT: Final = SchemaNode(members=ANY.members)
-"""A map of anything."""
+"""A map of any values."""
 
 _SCALARS: Final[dict[Scalar, SchemaNode]] = {
     Scalar.STRING: TEXT,
@@ -316,7 +319,7 @@ _SPECIALS: Final[dict[Special, SchemaNode]] = {
 
 
 def from_struct(struct: Struct) -> SchemaNode:
-    """The node of a struct, one for all who ask; what is below it is made when it is reached."""
+    """Return the shared node of a struct; the nodes below it are created on first access."""
     found = struct.compiled.get(_COMPILED)
     if found is None:
         found = struct.compiled[_COMPILED] = _compile(struct)
@@ -330,13 +333,13 @@ def _compile(struct: Struct) -> SchemaNode:
         return None if field is None else _node(field.type, struct, field)
 
     if not struct.fields:
-        # An object of which nothing is said may hold anything.
+        # An object without declared fields may hold anything.
         return ANY_OBJECT
     return SchemaNode(members=Members(declare), is_atomic_map=struct.name in ATOMIC_STRUCTS)
 
 
 def _node(type_: Type, struct: Struct, field: Field | None = None) -> SchemaNode:
-    """The node of a type; a field says how the list or map merges that it holds itself."""
+    """Return the node of a type; the field declares how its list or map merges."""
     match type_:
         case Scalar():
             return _SCALARS[type_]
@@ -367,7 +370,7 @@ def _list(type_: ListOf, struct: Struct, field: Field | None) -> SchemaNode:
 
 
 def _merging(field: Field | None) -> tuple[bool, tuple[str, ...]]:
-    """Whether items of a list have owners of their own, and by which keys they are told apart."""
+    """Return whether list items have owners of their own, and the keys that identify them."""
     if field is None:
         return False, ()
     if field.list_type is not None:
@@ -379,7 +382,7 @@ def _merging(field: Field | None) -> tuple[bool, tuple[str, ...]]:
 
 
 def _key_default(struct: Struct, name: str) -> Any:
-    """What a key is when it is not given; None if the item then has no such key."""
+    """Return the default of an omitted key; None if the item then lacks the key."""
     if (struct.name, name) in _KEY_DEFAULTS:
         return _KEY_DEFAULTS[struct.name, name]
     field = struct.by_name.get(name)
@@ -389,7 +392,7 @@ def _key_default(struct: Struct, name: str) -> Any:
 
 
 def _fixed(fields: Mapping[str, SchemaNode], *, element: SchemaNode | None = None) -> Members:
-    """The members of a map that are all known from the start."""
+    """Return the members of a map whose fields are all known."""
     return Members(fields.get, element=element)
 
 
@@ -424,14 +427,14 @@ OBJECT_META: Final = SchemaNode(
         }
     )
 )
-"""The metadata of every object; that of built-in kinds is the same, from their table."""
+"""The metadata of every object; that of built-in kinds is the same, from their type table."""
 
 OBJECT_FIELDS: Final[Mapping[str, SchemaNode]] = {
     "apiVersion": TEXT,
     "kind": TEXT,
     "metadata": OBJECT_META,
 }
-"""What every object has."""
+"""The fields that every object has."""
 
 DEDUCED: Final = SchemaNode(members=_fixed(OBJECT_FIELDS, element=ANY))
-"""An object of a kind that has no schema: all but its metadata is taken as it comes."""
+"""An object of a kind without a schema: everything except its metadata is accepted."""

@@ -1,6 +1,6 @@
-"""Whether a value fits its apply schema, and what the reference says if it does not.
+"""Checks applied values against their apply schema, with Kubernetes' error messages.
 
-Not here: validation of objects, which knows far more and comes later in a write.
+Not here: validation of objects, which checks far more and comes later in a write.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from typing import Any, Final
 from restow.apimachinery.apply.elements import element_text, quoted
 from restow.apimachinery.apply.schema import BOOLEAN, NUMERIC, STRING, Elements, Members, SchemaNode
 
-# Problems of one value that are told; a body has room for very many.
+# Maximum reported problems of one value: a body may contain very many.
 PROBLEMS_MAX: Final = 100
-# Characters of a value in the text of a problem.
+# Maximum characters of a value in an error message.
 _SHOWN_MAX: Final = 200
 
 
 class ApplySchemaError(ValueError):
-    """A value that does not fit its schema; the text is the reference's."""
+    """A value does not match its schema; the message has Kubernetes' wording."""
 
 
-def check(node: SchemaNode, value: Any, *, allows_doubles: bool = False) -> None:
-    """Raises ApplySchemaError if a value does not fit a node."""
-    checker = _Checker(allows_doubles=allows_doubles)
+def check(node: SchemaNode, value: Any, *, allows_duplicates: bool = False) -> None:
+    """Raise ApplySchemaError if a value does not match a node."""
+    checker = _Checker(allows_duplicates=allows_duplicates)
     checker.visit(node, value, "")
     if checker.problems:
         raise error_of(checker.problems)
 
 
 def error_of(problems: list[str]) -> ApplySchemaError:
-    """One error for some problems, each with its path before it."""
+    """Combine problems into one error; each starts with its path."""
     if len(problems) == 1:
         return ApplySchemaError(problems[0])
     return ApplySchemaError("\n".join(["errors:", *(f"  {each}" for each in problems)]))
 
 
 class _Checker:
-    def __init__(self, *, allows_doubles: bool) -> None:
-        self.allows_doubles = allows_doubles
+    def __init__(self, *, allows_duplicates: bool) -> None:
+        self.allows_duplicates = allows_duplicates
         self.problems: list[str] = []
 
     def add(self, path: str, problem: str) -> None:
@@ -55,7 +55,7 @@ class _Checker:
         elif kind is not dict and kind is not list and node.scalar:
             if problem := _scalar_problem(node.scalar, value):
                 self.add(path, problem)
-        # No part of the node takes such a value: what it would rather have is said.
+        # The node does not allow this type: report the one that it expects.
         elif node.members is not None:
             self.add(path, f"expected map, got &{{{_shown(value)}}}")
         elif node.scalar:
@@ -75,16 +75,16 @@ class _Checker:
     def visit_items(self, elements: Elements, value: list[Any], path: str) -> None:
         node = elements.item
         seen = set()
-        for place, item in enumerate(value):
-            where = f"[{place}]"
+        for index, item in enumerate(value):
+            where = f"[{index}]"
             if elements.is_associative:
                 try:
                     key = elements.element_of(item)
                 except ValueError as error:
-                    self.add(path, f"element {place}: {error}")
+                    self.add(path, f"element {index}: {error}")
                     return
                 where = element_text(key)
-                if key in seen and not self.allows_doubles:
+                if key in seen and not self.allows_duplicates:
                     self.add(path, f"duplicate entries for key {where}")
                 seen.add(key)
             if node is not None:
@@ -114,7 +114,7 @@ def _go_type(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """As Go's `%v` has it, cut off."""
+    """Format a value as Go's `%v` does, truncated."""
     return _shown_whole(value)[:_SHOWN_MAX]
 
 
@@ -130,7 +130,7 @@ def _shown_whole(value: Any) -> str:
 
 
 def _go_syntax(value: Any) -> str:
-    """As Go's `%#v` has it, cut off."""
+    """Format a value as Go's `%#v` does, truncated."""
     return _syntax_whole(value)[:_SHOWN_MAX]
 
 

@@ -1,4 +1,4 @@
-"""Field sets and the schema: sets that an older schema has left, and the structs above fields.
+"""Adapts field sets to the schema: sets of an older schema, and the structs above owned fields.
 
 Not here: values.
 """
@@ -15,16 +15,16 @@ _ITEM_KEYS: Final = ("k", "v")
 
 
 def reconcile(node: SchemaNode, fields: FieldSet) -> FieldSet | None:
-    """A set that was written when the schema was another; None if it may stay as it is.
+    """Adapt a set that was written under an older schema; None if nothing has to change.
 
-    Who owned something below a path that has one owner by now owns all that is there.
+    The owner of a path below one that has become atomic then owns the atomic value.
     """
     found = _reconcile_below(node, fields, is_root=True)
     return None if found is fields else found
 
 
 def _reconcile_below(node: SchemaNode, below: FieldSet, *, is_root: bool = False) -> FieldSet:
-    """The same object if nothing has to change."""
+    """Return the same object if nothing has to change."""
     if not below:
         return below
     if (members := node.members) is not None:
@@ -51,10 +51,10 @@ def _reconcile_below(node: SchemaNode, below: FieldSet, *, is_root: bool = False
 
 
 def with_named_fields(node: SchemaNode, fields: FieldSet) -> FieldSet:
-    """A set, and with it every struct field that has members of the set below it.
+    """Return a set with every struct field added that has members of the set below it.
 
-    A field set names leaves. When something is removed, the structs around go with them, and come
-    back when anything in them is somebody's.
+    A field set names leaves. When something is removed, the structs around it are removed too, and
+    they are restored if anything in them is owned.
     """
     out = {}
     for key, below in fields.items():

@@ -1,14 +1,14 @@
-"""Server-side apply: a configuration is merged into an object, and its fields are the applier's.
+"""Server-side apply: merges a configuration into an object and records its manager as the owner.
 
-Who applies says with each configuration all that is wanted: what was applied before and is not any
-more is taken away, unless others manage it too. A value that others manage is not changed against
-their will: that is a conflict, or it is forced, and then the field is theirs no longer.
+Each configuration is the complete intent of its manager: fields that were applied before and are
+missing now are removed, unless other managers own them too. Changing a value that others own is a
+conflict; with force, ownership moves to the applier.
 
-kubectl used to keep what it had applied in an annotation. When it begins to apply here, what the
-annotation speaks of and nobody has changed since is no conflict; the annotation is kept up, for
-those who still read it.
+kubectl used to record what it applied in an annotation. When it switches to server-side apply,
+fields that the annotation contains and that are unchanged since cause no conflict. The annotation
+is kept up to date for clients that still read it.
 
-Pure; nothing that is given is changed. Not here: what a path may write at all, defaults, and time.
+Pure; arguments are never modified. Not here: which fields a path may write, defaults, and time.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _SCALE_VERSION: Final = "autoscaling/v1"
 _SCALE_FIELDS: Final[FieldSet] = {"f:spec": {"f:replicas": sets.EMPTY}}
 
 Within = Callable[[FieldSet], FieldSet]
-"""Of some fields those that a path may write."""
+"""Returns those of the fields that a path may write."""
 
 
 class Conflicts(Exception):
-    """Fields that others manage, by the identity of their entries."""
+    """Fields that other managers own, by the identity of their entries."""
 
     def __init__(self, found: dict[Identity, FieldSet]) -> None:
         super().__init__(f"conflicts with {len(found)} managers")
@@ -58,7 +58,7 @@ class Conflicts(Exception):
 
 
 class Application:
-    """One configuration and who applies it; good for any state of the object."""
+    """One configuration and its manager; it can be applied to any state of the object."""
 
     __slots__ = (
         "_config",
@@ -82,7 +82,7 @@ class Application:
         convert: Convert,
         within: Within,
     ) -> None:
-        """`wanted` is as much of `config` as its path may write. Raises `ApplySchemaError`."""
+        """`wanted` is the part of `config` that its path may write. Raises `ApplySchemaError`."""
         self._kind = kind
         self._convert = convert
         self._within = within
@@ -95,9 +95,9 @@ class Application:
         self._fields = within(entries.stripped(field_set_of(node, wanted)))
 
     def apply(self, live: Object | None, *, time: str, force: bool) -> Object:
-        """The object with the configuration applied, and its entries. Raises 409.
+        """Return the object with the configuration applied and its entries set; raises a 409.
 
-        No object: there is none yet.
+        `live` is None if the object does not exist yet.
         """
         found = [] if live is None else entries.stored(live["metadata"])
         if live is not None and self._is_touch and not self._mine(found):
@@ -107,7 +107,7 @@ class Application:
         try:
             new, after = self._applied(live, found, time=time, force=force)
         except Conflicts as conflicts:
-            left = self._disallowed(live, conflicts.found)
+            left = self._actual_conflicts(live, conflicts.found)
             if left:
                 raise conflict(self._reported_conflicts(left)) from None
             new, after = self._applied(live, found, time=time, force=True)
@@ -118,14 +118,14 @@ class Application:
 
     @property
     def _is_touch(self) -> bool:
-        """Whether nothing is applied to one certain state of one certain object."""
+        """Report whether nothing is applied, to one given state of one given object."""
         metadata = self._wanted.get("metadata") or {}
         return not self._fields and bool(metadata.get("uid") and metadata.get("resourceVersion"))
 
     def _touched(self, live: Object) -> Object:
-        """An object to which nothing is applied: nothing but the precondition is new.
+        """Return the object unchanged except for the precondition.
 
-        That is how migrators have objects written again, so nobody begins to keep track then.
+        Storage migrators rewrite objects this way, so it must not start to track field ownership.
         """
         metadata = {**live["metadata"], **(self._wanted.get("metadata") or {})}
         return {**live, "metadata": metadata}
@@ -137,12 +137,12 @@ class Application:
     def _applied(
         self, live: Object | None, found: list[Entry], *, time: str, force: bool
     ) -> tuple[Object, list[Entry]]:
-        """The object and its entries. Raises `Conflicts`."""
+        """Return the object and its entries. Raises `Conflicts`."""
         node, version = self._kind.field_schema(self.api_version), self.api_version
         before: Object = {} if live is None else _without_entries(live)
         if live is not None and not found:
             found = self._untracked(before, time)
-        known = {entries.identity(entry): entry for entry in self._settled(found)}
+        known = {entries.identity(entry): entry for entry in self._reconciled(found)}
         me = entries.identity_of(self.manager, entries.APPLY, version)
         last = known.get(me)
         mine = entries.entry_of(
@@ -155,7 +155,7 @@ class Application:
                 self._kind, new, last, mine, others=list(known.values()), convert=self._convert
             )
         if new == before:
-            # Who says what is so already gets an entry, but at no time.
+            # If nothing changes, the manager still gets an entry, but without a time.
             was = "" if last is None else last.get("time") or ""
             known[me] = entries.entry_of(
                 self.manager, entries.APPLY, version, time=was, fields=self._fields
@@ -174,14 +174,14 @@ class Application:
             return []
         return [entries.entry_of(who, entries.UPDATE, self.api_version, time=time, fields=fields)]
 
-    def _settled(self, found: list[Entry]) -> list[Entry]:
-        """Entries as they would be written today, should a schema have changed since."""
-        settled = []
+    def _reconciled(self, found: list[Entry]) -> list[Entry]:
+        """Adapt the entries to the current schema, which may have changed since."""
+        reconciled = []
         for entry in found:
             node = self._kind.field_schema(entry["apiVersion"])
             fields = reconcile(node, entries.fields_of(entry))
-            settled.append(entry if fields is None else entries.with_fields(entry, fields))
-        return settled
+            reconciled.append(entry if fields is None else entries.with_fields(entry, fields))
+        return reconciled
 
     def _others(
         self,
@@ -192,7 +192,7 @@ class Application:
         *,
         force: bool,
     ) -> list[Entry]:
-        """All entries, after the others have lost what has changed. Raises `Conflicts`."""
+        """Return all entries, without the fields that changed. Raises `Conflicts`."""
         changes = Changes(
             self._kind, before, new, api_version=self.api_version, convert=self._convert
         )
@@ -202,26 +202,26 @@ class Application:
             if who == me:
                 left.append(entry)
                 continue
-            taken = changes.taken_in(entry["apiVersion"])
-            gone = changes.gone_in(entry["apiVersion"])
-            if taken is None or gone is None:
-                continue  # nobody knows that version any more
+            written = changes.written_in(entry["apiVersion"])
+            changed = changes.changed_in(entry["apiVersion"])
+            if written is None or changed is None:
+                continue  # that version no longer exists
             fields = entries.fields_of(entry)
-            if against := sets.intersection(fields, taken):
+            if against := sets.intersection(fields, written):
                 conflicts[who] = against
-            rest = sets.difference(fields, gone) if gone else fields
+            rest = sets.difference(fields, changed) if changed else fields
             if rest:
                 left.append(entry if rest == fields else entries.with_fields(entry, rest))
         if conflicts and not force:
             raise Conflicts(conflicts)
         return entries.in_order(left)
 
-    # What kubectl did before it applied here.
+    # Client-side apply of kubectl, before it switched.
 
-    def _disallowed(
+    def _actual_conflicts(
         self, live: Object | None, found: dict[Identity, FieldSet]
     ) -> dict[Identity, FieldSet]:
-        """Of some conflicts those that kubectl has not brought about itself."""
+        """Return the conflicts without fields that kubectl applied itself, client-side."""
         if self.manager.name != KUBECTL or live is None:
             return found
         allowed = self._last_applied(live)
@@ -229,7 +229,7 @@ class Application:
         return {who: fields for who, fields in left.items() if fields}
 
     def _reported_conflicts(self, found: dict[Identity, FieldSet]) -> dict[Identity, FieldSet]:
-        """Conflicts as whoever applies may understand them: a Scale has replicas of its own."""
+        """Express conflicts in the fields of the Scale that the client applied."""
         if self.manager.subresource != SCALE:
             return found
         return {
@@ -238,7 +238,7 @@ class Application:
         }
 
     def _last_applied(self, live: Object) -> FieldSet:
-        """The fields that kubectl has applied by itself, and that are still as it wanted them."""
+        """Return the fields that kubectl applied client-side and that have not changed since."""
         text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
         if not text:
             return sets.EMPTY
@@ -262,8 +262,8 @@ class Application:
             return  # a Scale has no annotations
         metadata = self._config.get("metadata") or {}
         shown = _without(metadata, "annotations")
-        if (said := metadata.get("annotations")) is not None:
-            shown["annotations"] = _without(said, LAST_APPLIED)
+        if (sent := metadata.get("annotations")) is not None:
+            shown["annotations"] = _without(sent, LAST_APPLIED)
         config = {**self._config, "metadata": shown}
         kept = {**annotations, LAST_APPLIED: value_text(config) + "\n"}
         if _size(kept) > ANNOTATIONS_SIZE_MAX:
@@ -272,7 +272,7 @@ class Application:
 
 
 def conflict(found: dict[Identity, FieldSet]) -> status.Conflict:
-    """The 409 that names each field that others manage, and who they are."""
+    """Return the 409 that lists each conflicting field with its manager."""
     causes = [
         StatusCause(CONFLICT, f"conflict with {shown(who)}", sets.path_text(path))
         for who in sorted(found, key=_order)
@@ -282,7 +282,7 @@ def conflict(found: dict[Identity, FieldSet]) -> status.Conflict:
 
 
 def shown(who: Identity) -> str:
-    """A manager as people read of it."""
+    """Format a manager for an error message, with Kubernetes' wording."""
     name, operation, api_version, subresource = who
     text = quoted(name)
     if subresource:
@@ -291,14 +291,14 @@ def shown(who: Identity) -> str:
 
 
 def _order(who: Identity) -> bytes:
-    """The reference sorts managers by the text of their identity."""
+    """Return a sort key: Kubernetes sorts managers by the JSON of their identity."""
     name, operation, api_version, subresource = who
-    told = {"manager": name, "operation": operation, "apiVersion": api_version}
+    fields = {"manager": name, "operation": operation, "apiVersion": api_version}
     if not api_version:
-        del told["apiVersion"]
+        del fields["apiVersion"]
     if subresource:
-        told["subresource"] = subresource
-    return orjson.dumps(told)
+        fields["subresource"] = subresource
+    return orjson.dumps(fields)
 
 
 def _without_entries(obj: Object) -> Object:
@@ -310,7 +310,7 @@ def _without(mapping: Object, name: str) -> Object:
 
 
 def _fresh(new: Object) -> Object:
-    """An object whose metadata may be changed."""
+    """Copy an object so that its metadata may be modified."""
     return {**new, "metadata": dict(new.get("metadata") or {})}
 
 

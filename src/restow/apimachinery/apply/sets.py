@@ -1,13 +1,13 @@
-"""Field sets, and what can be done with two of them.
+"""Field sets and their set operations.
 
-A field set is its JSON form, the `fieldsV1` of `managedFields`: below each key stands what is known
-of that path. `{}` says that the path is a member. `{".": {}, "f:x": {}}` says that it is one and
-that there are members below it; `{"f:x": {}}` that there are only members below. So nothing is
-parsed when an object is read, and nothing is built when it is written.
+A field set is its JSON form, the `fieldsV1` of `managedFields`: each key leads to the set below
+that path. `{}` means that the path is a member. `{".": {}, "f:x": {}}` means that it is a member
+and has members below it; `{"f:x": {}}` that only paths below it are members. So nothing is parsed
+when an object is read, and nothing is built when it is written.
 
-A set belongs to nobody: parts of it are shared by other sets, and it must never be changed.
+Sets share parts with other sets and must never be modified.
 
-Not here: objects, and the schemas that say which paths an object has (`values`).
+Not here: objects, and the schemas that define which paths an object has (`values`).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from restow.apimachinery.apply.elements import canonical, element_order, element
 
 FieldSet: TypeAlias = dict[str, Any]
 
-# A member with nothing below it; as a whole set, the set without members. Never change it.
+# A member with nothing below it; as a whole set, the empty set. Never modify it.
 EMPTY: Final[FieldSet] = {}
-# The key that says that a path with members below is a member itself.
+# The key that marks a path with members below it as a member itself.
 SELF: Final = "."
-# Members of all sets that a client may send at once; a body has no room for many more.
+# Maximum members of all sets in one write; the size limit of a body allows few more.
 MEMBERS_MAX: Final = 200_000
-# Characters in those of their keys that are more than a name: each of these is parsed, and others
-# wait for that.
+# Maximum total length of keys other than field names, in characters: each is parsed, and that
+# blocks other requests.
 KEY_CHARACTERS_MAX: Final = 128 * 1024
 
 
 def union(a: FieldSet, b: FieldSet) -> FieldSet:
-    """All that is a member of one of the two."""
+    """Return the members of either set."""
     if not a or a is b:
         return b
     if not b:
@@ -40,7 +40,7 @@ def union(a: FieldSet, b: FieldSet) -> FieldSet:
 
 
 def _union_children(a: FieldSet, b: FieldSet) -> FieldSet:
-    """`a` itself if it has all of `b`: most who write have written the same fields before."""
+    """Return `a` itself if it contains `b`: most managers write the same fields as before."""
     out = a
     for key, below in b.items():
         found = a.get(key)
@@ -60,7 +60,7 @@ def _union_children(a: FieldSet, b: FieldSet) -> FieldSet:
 
 
 def _union_below(a: FieldSet, b: FieldSet) -> FieldSet:
-    """All that is known of one path."""
+    """Return the union below one path."""
     if not b:
         return a if not a or SELF in a else {SELF: EMPTY, **a}
     if not a:
@@ -69,14 +69,14 @@ def _union_below(a: FieldSet, b: FieldSet) -> FieldSet:
 
 
 def difference(a: FieldSet, b: FieldSet) -> FieldSet:
-    """The members of `a` that are not members of `b`, whatever stands above or below them."""
+    """Return the members of `a` that are not members of `b`, regardless of paths above or below."""
     if a is b:
         return EMPTY
     return _difference_children(a, b)
 
 
 def _difference_children(a: FieldSet, b: FieldSet) -> FieldSet:
-    """`a` itself if it has nothing of `b`. What is taken away is mostly little."""
+    """Return `a` itself if it has no member of `b`. Mostly little is removed."""
     out = a
     for key, other in b.items():
         below = a.get(key)
@@ -95,7 +95,7 @@ def _difference_children(a: FieldSet, b: FieldSet) -> FieldSet:
 
 
 def _difference_below(a: FieldSet, b: FieldSet) -> FieldSet | None:
-    """What is left of a path and all below it; None if nothing is."""
+    """Return what remains of a path and everything below it; None if nothing does."""
     if a is b:
         return None
     if not a:
@@ -111,7 +111,7 @@ def _difference_below(a: FieldSet, b: FieldSet) -> FieldSet | None:
 
 
 def covers(a: FieldSet, b: FieldSet) -> bool:
-    """Whether every member of `b` is one of `a`."""
+    """Report whether every member of `b` is a member of `a`."""
     for key, below in b.items():
         found = a.get(key)
         if found is None:
@@ -125,7 +125,7 @@ def covers(a: FieldSet, b: FieldSet) -> bool:
 
 
 def are_apart(a: FieldSet, b: FieldSet) -> bool:
-    """Whether no member of one is a member of the other, nor stands above one of it."""
+    """Report whether no member of one set is a member of the other or an ancestor of one."""
     for key, below in b.items():
         found = a.get(key)
         if found is not None and (not found or not below or not are_apart(found, below)):
@@ -134,7 +134,7 @@ def are_apart(a: FieldSet, b: FieldSet) -> bool:
 
 
 def intersection(a: FieldSet, b: FieldSet) -> FieldSet:
-    """All that is a member of both."""
+    """Return the members of both sets."""
     return a if a is b else _intersection_children(a, b)
 
 
@@ -160,14 +160,14 @@ def _intersection_below(a: FieldSet, b: FieldSet) -> FieldSet | None:
 
 
 def _normal(below: FieldSet) -> FieldSet | None:
-    """One form for one meaning: a member alone is `{}`, and what says nothing is not there."""
+    """Return the canonical form: a single member is `{}`, and an empty set is omitted."""
     if not below:
         return None
     return EMPTY if len(below) == 1 and SELF in below else below
 
 
 def contains(a: FieldSet, path: Iterable[str]) -> bool:
-    """Whether a path is a member; the empty path never is."""
+    """Report whether a path is a member; the empty path never is."""
     below: FieldSet | None = a
     is_given = False
     for element in path:
@@ -178,9 +178,9 @@ def contains(a: FieldSet, path: Iterable[str]) -> bool:
 
 
 def members(a: FieldSet) -> Iterator[tuple[str, ...]]:
-    """The paths of all members: those of a level first, then what is below them, each in order.
+    """Return the paths of all members: those of a level first, then those below, each level sorted.
 
-    It is the order in which the reference lists conflicts.
+    This is the order in which Kubernetes lists conflicts.
     """
     return _members(a, ())
 
@@ -196,17 +196,17 @@ def _members(below: FieldSet, above: tuple[str, ...]) -> Iterator[tuple[str, ...
 
 
 def leaves(a: FieldSet) -> FieldSet:
-    """The members that have no members below them."""
+    """Return the members that have no members below them."""
     return {key: leaves(below) for key, below in a.items() if key != SELF}
 
 
 def path_text(path: Iterable[str]) -> str:
-    """A path as the reference shows it: `.spec.containers[name="a"].image`."""
+    """Format a path as Kubernetes shows it: `.spec.containers[name="a"].image`."""
     return "".join(map(element_text, path))
 
 
 def sorted_wire(a: FieldSet) -> FieldSet:
-    """The same set with its keys in the order in which the reference writes them."""
+    """Return the set with its keys in the order in which Kubernetes writes them."""
     out = {SELF: EMPTY} if SELF in a else {}
     for key in sorted((key for key in a if key != SELF), key=element_order):
         out[key] = sorted_wire(a[key]) if a[key] else EMPTY
@@ -214,19 +214,19 @@ def sorted_wire(a: FieldSet) -> FieldSet:
 
 
 class WireReader:
-    """Reads the field sets of one write, and counts: all together take no more than their share."""
+    """Parses the field sets of one write and enforces the limits on all of them together."""
 
     def __init__(self) -> None:
         self._members_left = MEMBERS_MAX
         self._characters_left = KEY_CHARACTERS_MAX
 
     def check(self, value: Any) -> FieldSet:
-        """A field set that a client sent, with each key in its one form; ValueError if it is none.
+        """Return a client's field set with canonical keys; ValueError if it is not a field set.
 
-        Path elements of an unknown kind are dropped, as a newer server may know what they mean.
+        Path elements of an unknown kind are dropped: a newer server may have written them.
         """
         if type(value) is not dict:
-            raise ValueError(f"a field set is an object, not {_json_type(value)}")
+            raise ValueError(f"a field set must be an object, not {_json_type(value)}")
         checked = self._read(value)
         checked.pop(SELF, None)
         return checked
@@ -244,7 +244,7 @@ class WireReader:
             if element is None:
                 continue
             if below is not None and type(below) is not dict:
-                raise ValueError(f"below {key[:100]!r} is {_json_type(below)}, not an object")
+                raise ValueError(f"{key[:100]!r} must hold an object, not {_json_type(below)}")
             read = self._read(below) if below else EMPTY
             found = out.get(element)
             out[element] = read if found is None else _union_below(found, read)

@@ -1,9 +1,9 @@
-"""The apply schema of a custom kind, out of its structural schema.
+"""Builds the apply schema of a custom kind from its structural schema.
 
-What a schema does not say is as in the reference: lists are atomic, maps are granular, and where
-unknown fields are kept they are taken as they come, which also holds for all that is nested below.
+Defaults are those of Kubernetes: lists are atomic and maps are granular. Where unknown fields are
+preserved, they are not checked, and neither is anything nested in them.
 
-Not here: what the structural schema means for validation and pruning (`machinery.structural`).
+Not here: what the structural schema means for validation and pruning (`apimachinery.structural`).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from restow.apimachinery.apply.schema import (
 from restow.apimachinery.structural.schema import Schema
 
 _SCALARS: Final = {"integer": NUMBER, "number": NUMBER, "boolean": FLAG}
-# The formats that leave a text a plain text; others are compared without a look at their type.
+# Formats that leave a string a plain string; values of other formats are compared without a type.
 _TEXT_FORMATS: Final = frozenset(("", "byte"))
 
 
 def from_structural(schema: Schema) -> SchemaNode:
-    """The node of the objects of a custom kind; what is below it is made when it is reached."""
+    """Return the node of a custom kind's objects; nodes below it are created on first access."""
     return SchemaNode(members=_members(schema, keeps_unknown=schema.preserves, own=OBJECT_FIELDS))
 
 
@@ -47,13 +47,13 @@ def _node(schema: Schema, *, keeps_unknown: bool) -> SchemaNode:
         return SchemaNode(elements=_elements(schema, keeps_unknown=keeps_unknown))
     own = OBJECT_FIELDS if schema.embedded else {}
     is_atomic = schema.map_type == "atomic"
-    says_nothing = not schema.properties and schema.additional is None and schema.items is None
-    if says_nothing and not own and not is_atomic:
+    is_unspecified = not schema.properties and schema.additional is None and schema.items is None
+    if is_unspecified and not own and not is_atomic:
         return ANY_OBJECT if schema.type == "object" else ANY
     members = _members(schema, keeps_unknown=keeps_unknown, own=own)
     if schema.type == "object":
         return SchemaNode(members=members, is_atomic_map=is_atomic)
-    # A schema that names no type allows all of them.
+    # A schema without a type allows all types.
     return SchemaNode(
         scalar=UNTYPED,
         members=members,

@@ -1,14 +1,14 @@
-"""What objects and field sets do to one another, by the schema of the object.
+"""Computes and compares the field sets of objects, by the schema of their kind.
 
-Every write of the server runs through `field_set_of` or `compare`, so both walk only where they
-must: a part that is equal as a whole, or has one owner, is not looked into. Values are taken as
-they are, for what is stored was validated; an item of a list that cannot be told from others is
-then known by its place. Only `check` and `merge`, which see what a client applies, refuse values.
+Every write calls `field_set_of` or `compare`, so both descend only where they must: parts that are
+equal, or atomic, are skipped. Values are not validated, because stored objects were: a list item
+without a valid key is identified by its index. Only `check` and `merge`, which read applied
+configurations, reject values.
 
-Two values that Python holds for equal are not told apart: 1 is true where any type may stand.
+Values that are equal in Python are not distinguished: 1 equals true where any type is allowed.
 
-Not here: schemas, who the owners are (`field_managers`, `server_side_apply`), and conversion
-between versions.
+Not here: schemas, ownership (`field_managers`, `server_side_apply`), and conversion between
+versions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAMES: Final = {str}
 
 
 class Comparison(NamedTuple):
-    """What a change has done. A path is in at most one of them, but for items that had doubles."""
+    """The changes between two objects. A path is in at most one set, except of duplicate items."""
 
     added: FieldSet
     modified: FieldSet
@@ -31,7 +31,7 @@ class Comparison(NamedTuple):
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing has changed."""
+        """Report whether nothing changed."""
         return not (self.added or self.modified or self.removed)
 
 
@@ -39,10 +39,10 @@ SAME: Final = Comparison(EMPTY, EMPTY, EMPTY)
 
 
 def field_set_of(node: SchemaNode, value: Any) -> FieldSet:
-    """The fields that a value speaks of: what its applier owns.
+    """Return the fields that a value sets: those that its applier owns.
 
     These are scalars, atomic parts, items of lists and members of maps. A struct, a map or a list
-    is a member only if it is empty or null, or is an item or a member of a map itself.
+    is a member only if it is empty or null, or is itself an item or a map member.
     """
     out: FieldSet = {}
     if type(value) is dict and node.granular_map is not None:
@@ -83,20 +83,20 @@ def _add_members(members: Members, value: dict[str, Any], out: FieldSet) -> None
 
 def _add_items(elements: Elements, value: list[Any], out: FieldSet) -> None:
     walk = elements.walk
-    doubles: set[str] | None = None
+    duplicates: set[str] | None = None
     for key, item in zip(elements.elements_of(value), value, strict=True):
         if key in out:
-            doubles = {key} if doubles is None else {*doubles, key}
+            duplicates = {key} if duplicates is None else {*duplicates, key}
         else:
             out[key] = EMPTY if walk is None else _item(walk, item)
-    if doubles is not None:
-        # Nobody can tell whose is whose: they are owned together, and not what is in them.
-        for key in doubles:
+    if duplicates is not None:
+        # Duplicate items cannot be distinguished: they are owned together, without their fields.
+        for key in duplicates:
             out[key] = EMPTY
 
 
 def _item(walk: SchemaNode, value: Any) -> FieldSet:
-    """What is below a path that is a member in any case."""
+    """Return the field set below a path that is itself a member."""
     below: FieldSet = {SELF: EMPTY}
     if type(value) is dict and walk.granular_map is not None:
         _add_members(walk.granular_map, value, below)
@@ -106,18 +106,18 @@ def _item(walk: SchemaNode, value: Any) -> FieldSet:
 
 
 def compare(node: SchemaNode, old: Any, new: Any) -> Comparison:
-    """What has changed from one object to another; either may be empty."""
+    """Compare two objects of one kind; either may be empty."""
     if old is new or type(old) is not dict or type(new) is not dict or node.granular_map is None:
         return SAME
     added: FieldSet = {}
     modified: FieldSet = {}
     removed: FieldSet = {}
-    # Member by member: two objects that are compared differ, nearly always.
+    # No equality check of the whole objects first: compared objects nearly always differ.
     _compare_members(node.granular_map, old, new, added, modified, removed)
     return Comparison(added, modified, removed)
 
 
-# The sets that are being made are separate arguments: what packs them costs more than it says.
+# The sets under construction are separate arguments: packing them into one object is slower.
 def _compare_members(  # noqa: PLR0917 - see above
     members: Members,
     old: dict[str, Any],
@@ -130,7 +130,7 @@ def _compare_members(  # noqa: PLR0917 - see above
         _compare_plain(old, new, added, modified, removed)
         return
     if not old and (outline := members.outlines.get(names := tuple(new)) or members.outline(names)):
-        # As in most structs of a new object: all is added.
+        # Most structs of a new object: everything is added.
         added.update(outline[0])
         added.pop(SELF, None)
         for name, wire, inner in outline[1]:
@@ -166,7 +166,7 @@ def _compare_plain(
     modified: FieldSet,
     removed: FieldSet,
 ) -> None:
-    """The same of labels, data and such: there is nothing to look up, and nothing below."""
+    """Compare maps such as labels and data: no schema lookup, and nothing below the keys."""
     common = len(new)
     for name, value in new.items():
         before = old.get(name, _ABSENT)
@@ -189,19 +189,19 @@ def _compare_items(  # noqa: PLR0917 - see above
     modified: FieldSet,
     removed: FieldSet,
 ) -> None:
-    if (places := _same_places(elements, old, new)) is not None:
+    if (indexes := _changed_indexes(elements, old, new)) is not None:
         walk = elements.walk
-        for place in places:
-            key = elements.element_of(new[place])
+        for index in indexes:
+            key = elements.element_of(new[index])
             if walk is None:
                 modified[key] = EMPTY
             else:
-                _compare(walk, old[place], new[place], key, added, modified, removed)
+                _compare(walk, old[index], new[index], key, added, modified, removed)
         return
     before = dict(zip(elements.elements_of(old), old, strict=True))
     after = dict(zip(elements.elements_of(new), new, strict=True))
     if len(before) != len(old) or len(after) != len(new):
-        _compare_doubles(elements, old, new, Comparison(added, modified, removed))
+        _compare_duplicates(elements, old, new, Comparison(added, modified, removed))
         return
     walk = elements.walk
     for key, item in after.items():
@@ -219,10 +219,10 @@ def _compare_items(  # noqa: PLR0917 - see above
             removed[key] = EMPTY if walk is None else _whole(walk, item)
 
 
-def _same_places(elements: Elements, old: list[Any], new: list[Any]) -> list[int] | None:
-    """Where items differ, if each item has a name of its own and none was added, taken or moved.
+def _changed_indexes(elements: Elements, old: list[Any], new: list[Any]) -> list[int] | None:
+    """Return the indexes of changed items, if items have unique names and none was added or moved.
 
-    Mostly it is so: then the keys of all that has not changed need not be made.
+    This is the usual case; it avoids computing the keys of unchanged items.
     """
     if (only := elements.only) is None or len(old) != len(new):
         return None
@@ -234,7 +234,7 @@ def _same_places(elements: Elements, old: list[Any], new: list[Any]) -> list[int
         return None
     if len(set(names)) != len(names):
         return None
-    return [place for place, item in enumerate(new) if item != old[place]]
+    return [index for index, item in enumerate(new) if item != old[index]]
 
 
 def _compare(  # noqa: PLR0917 - see above
@@ -246,21 +246,21 @@ def _compare(  # noqa: PLR0917 - see above
     modified: FieldSet,
     removed: FieldSet,
 ) -> None:
-    """Compares what differs and is there on both sides, and notes it under a key."""
+    """Compare two differing values that exist on both sides; record the changes under a key."""
     a: FieldSet = {}
     m: FieldSet = {}
     r: FieldSet = {}
     members, elements = node.granular_map, node.granular_list
     if members is not None and type(old) is dict and type(new) is dict and (old or new):
         _compare_members(members, old, new, a, m, r)
-    # Null is an empty map or list. If there is nothing in either, one was changed to the other.
+    # Null counts as an empty map or list. If both sides are empty, the value itself was modified.
     elif members is not None and (old or new) and _are(dict, old, new):
         _compare_members(members, old or EMPTY, new or EMPTY, a, m, r)
     elif elements is not None and (old or new) and _are(list, old, new):
         _compare_items(elements, old or [], new or [], a, m, r)
     else:
         modified[wire] = EMPTY
-        # What was a map and is none now, or the other way round, loses or gains what is in it.
+        # If only one side is a map or list, its contents are added or removed.
         r = _below(node, old)
         a = _below(node, new)
     if a:
@@ -272,16 +272,16 @@ def _compare(  # noqa: PLR0917 - see above
 
 
 def _are(kind: type, old: Any, new: Any) -> bool:
-    """Whether both are of a kind, of which null is one as well if the other is."""
+    """Report whether both values have a type; null counts if the other one has it."""
     if type(old) is kind:
         return type(new) is kind or new is None
     return old is None and type(new) is kind
 
 
-def _compare_doubles(
+def _compare_duplicates(
     elements: Elements, old: list[Any], new: list[Any], changes: Comparison
 ) -> None:
-    """The same where an item stands more than once: such items are one, and never merged."""
+    """Compare lists with duplicate items: duplicates are owned together and never merged."""
     added, modified, removed = changes
     before, after = _grouped(elements, old), _grouped(elements, new)
     walk = elements.walk
@@ -310,7 +310,7 @@ def _grouped(elements: Elements, items: list[Any]) -> dict[str, list[Any]]:
 
 
 def _whole(node: SchemaNode, value: Any) -> FieldSet:
-    """What is below a path that is new or gone, itself among it: every path is a member."""
+    """Return all paths of an added or removed value, including its own path as a member."""
     kind = type(value)
     out: FieldSet = {SELF: EMPTY}
     if kind is dict and (members := node.granular_map) is not None:
@@ -320,7 +320,7 @@ def _whole(node: SchemaNode, value: Any) -> FieldSet:
         elif outline := members.outlines.get(names := tuple(value)) or members.outline(names):
             wires, walks = outline
             if not walks:
-                return wires  # of all that look like it, since nobody changes a set
+                return wires  # shared by all values with these members; sets are never modified
             out = wires.copy()
             for name, wire, inner in walks:
                 if member := value[name]:
@@ -334,11 +334,11 @@ def _whole(node: SchemaNode, value: Any) -> FieldSet:
     elif kind is list and (elements := node.granular_list) is not None:
         walk = elements.walk
         for key, item in zip(elements.elements_of(value), value, strict=True):
-            # Of items that stand more than once, only that they are there is known.
+            # Of duplicate items only the path itself is a member.
             out[key] = EMPTY if walk is None or key in out else _whole(walk, item)
     return out if len(out) > 1 else EMPTY
 
 
 def _below(node: SchemaNode, value: Any) -> FieldSet:
-    """The same without the path itself."""
+    """Return the same paths without the path of the value itself."""
     return {key: below for key, below in _whole(node, value).items() if key != SELF}

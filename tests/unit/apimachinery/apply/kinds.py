@@ -1,4 +1,4 @@
-"""Kinds for the tests of managers: one that the tables know, and one in two versions."""
+"""Kinds for the tests of field managers: one from the type tables, and one in two versions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Object = dict[str, Any]
 
 
 class Typed:
-    """A kind of the tables, in one version."""
+    """A kind from the type tables, in one version."""
 
     def __init__(self, group: str, version: str, kind: str) -> None:
         struct = load_types().of_kind(group, version, kind)
@@ -29,7 +29,7 @@ class Typed:
 
 
 class Open:
-    """A kind of which nothing is known."""
+    """A kind without a schema."""
 
     def field_schema(self, version: str) -> SchemaNode:
         return DEDUCED
@@ -52,19 +52,21 @@ def config_map(data: dict[str, str] | None = None, **metadata: Any) -> Object:
 
 
 def seen(obj: Object) -> Object:
-    """An object without what is nobody's to manage."""
-    nobodys = entries.NOBODYS["f:metadata"]
-    metadata = {name: each for name, each in obj["metadata"].items() if f"f:{name}" not in nobodys}
+    """Return an object without its unmanaged metadata."""
+    unmanaged = entries.UNMANAGED["f:metadata"]
+    metadata = {
+        name: each for name, each in obj["metadata"].items() if f"f:{name}" not in unmanaged
+    }
     return {**obj, "metadata": metadata}
 
 
-def alone(obj: Object, version: str) -> Object | None:
-    """Conversion of a kind that has one version."""
+def convert_single_version(obj: Object, version: str) -> Object | None:
+    """Converter of a kind that has one version."""
     return obj if version == obj["apiVersion"] else None
 
 
-def renaming(obj: Object, version: str) -> Object | None:
-    """Conversion of a kind whose field `spec.old` in v1 is `spec.new` in v2."""
+def convert_renaming(obj: Object, version: str) -> Object | None:
+    """Converter of a kind whose field `spec.old` in v1 is `spec.new` in v2."""
     if version not in ("v1", "v2"):
         return None
     names = {"old": "new"} if version == "v2" else {"new": "old"}

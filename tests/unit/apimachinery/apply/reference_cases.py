@@ -1,6 +1,6 @@
-"""What a kube-apiserver 1.36 answered: field sets of objects that were applied, created, updated.
+"""Recorded answers of a kube-apiserver 1.36: field sets of applied, created and updated objects.
 
-The objects are as that server had stored them, without what no manager owns. Nothing here is ours.
+The objects are as that server stored them, without unmanaged metadata. No value here is ours.
 """
 
 from typing import Any
@@ -92,7 +92,7 @@ OBJECT_SCHEMA: dict[str, Any] = {
     },
 }
 
-# What it is, the configuration, the fields of its applier.
+# Description, configuration, fields of its applier.
 APPLIED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (
         "cm null",
@@ -287,7 +287,7 @@ APPLIED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
 ]
 
-# What it is, the object, the fields of its creator.
+# Description, object, fields of its creator.
 CREATED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (
         "thing",
@@ -562,7 +562,7 @@ CREATED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
 ]
 
-# What it is, the object before and after, the fields of its creator and of who changed it.
+# Description, object before and after, fields of its creator and of the updater.
 UPDATED: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     (
         "cm",
@@ -647,7 +647,7 @@ UPDATED: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], dict[st
     ),
 ]
 
-# Items of a live list, those that were applied to it, and what came out.
+# Items of a live list, applied items, result of the merge.
 MERGED = [
     ("abc", "dba", "dbca"),
     ("abc", "cab", "cab"),
@@ -659,7 +659,7 @@ MERGED = [
     ("abcdef", "fxbya", "cdefxbya"),
 ]
 
-# A spec that was applied, and why it was refused.
+# An applied spec, and the error.
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"nope": 1}, ".spec.nope: field not declared in schema"),
     ({"set": ["a", "a"]}, '.spec.set: duplicate entries for key [="a"]'),

@@ -1,4 +1,4 @@
-"""Apply by kubectl and by way of a Scale: the annotation that is kept up, and what is told."""
+"""Apply by kubectl and through the scale subresource: last-applied annotation and conflicts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.unit.apimachinery.apply.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
     Object,
-    alone,
     config_map,
+    convert_single_version,
     entry,
 )
 
@@ -29,7 +29,7 @@ def apply(live: Object, config: Object, manager: Manager, *, force: bool = False
         wanted=config,
         manager=manager,
         api_version=config["apiVersion"],
-        convert=alone,
+        convert=convert_single_version,
         within=lambda fields: fields,
     )
     return application.apply(live, time=T1, force=force)
@@ -55,8 +55,9 @@ def web(replicas: int | None, **metadata: Any) -> Object:
     ],
 )
 def test_the_annotation_is_what_the_reference_writes(config: Object, text: str | None) -> None:
-    """Keys in order, escaped as Go does it, and annotations are said if the configuration has
-    any, be they none."""
+    """Sorted keys with Go's escapes; annotations are included if the configuration has any, even
+    empty.
+    """
     live = config_map({"a": "1"}, annotations={LAST_APPLIED: "{}"}, managedFields=[])
     kept = apply(live, config, Manager("kubectl"), force=True)["metadata"]["annotations"]
     said = '"annotations":{},' if "annotations" in config["metadata"] else ""
@@ -66,8 +67,8 @@ def test_the_annotation_is_what_the_reference_writes(config: Object, text: str |
     assert kept[LAST_APPLIED] == wanted
 
 
-def test_a_rewrite_by_kubectl_keeps_up_the_annotation() -> None:
-    """To apply nothing to a certain state of an object changes no owner, but the annotation."""
+def test_a_rewrite_by_kubectl_updates_the_annotation() -> None:
+    """Applying nothing to a given state changes no ownership, but updates the annotation."""
     live = config_map({"a": "1"}, uid="u", resourceVersion="7", annotations={LAST_APPLIED: "{}"})
     config = config_map(uid="u", resourceVersion="7")
     done = apply(live, config, Manager("kubectl"))
@@ -76,15 +77,15 @@ def test_a_rewrite_by_kubectl_keeps_up_the_annotation() -> None:
     assert live["metadata"]["annotations"] == {LAST_APPLIED: "{}"}
 
 
-def test_nothing_applied_to_what_nobody_tracked() -> None:
-    """Who names no state of the object begins to keep track, as in the reference."""
+def test_applying_nothing_to_an_object_without_entries() -> None:
+    """Applying nothing without a given state starts field tracking, as in Kubernetes."""
     done = apply(config_map({"a": "1"}), config_map(), Manager("app"))
     fields: Object = {"f:data": {".": {}, "f:a": {}}}
     assert done["metadata"]["managedFields"] == [entry("before-first-apply", fields, time=T1)]
 
 
-def test_a_scale_speaks_of_its_own_replicas() -> None:
-    """A conflict is told in the words of a Scale, and what nobody tracked is the replicas only."""
+def test_a_scale_reports_its_own_replicas() -> None:
+    """A conflict names the fields of a Scale; untracked fields are the replicas only."""
     scale = Manager("kubectl", SCALE)
     live = web(2, annotations={LAST_APPLIED: "{}"})
     with pytest.raises(Conflict) as refused:

@@ -1,4 +1,4 @@
-"""Entries of managed fields: what clients may send, their order, and how many there are."""
+"""Entries of managed fields: validation of client input, their order, and their maximum number."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.unit.apimachinery.apply.kinds import entry
 DATA: dict[str, Any] = {"f:data": {"f:a": {}}}
 
 
-def test_an_empty_list_takes_all_entries_away() -> None:
-    """`[]` and `[{}]` reset; anything that is no list of entries leaves what is there."""
+def test_an_empty_list_resets_the_entries() -> None:
+    """`[]` and `[{}]` reset the entries; anything that is not a list of entries changes nothing."""
     before = [entry("m", DATA)]
     resets: list[Any] = [[], [{}], [{"manager": "", "time": None}]]
     for sent in resets:
@@ -32,30 +32,32 @@ def test_an_empty_list_takes_all_entries_away() -> None:
     [
         ({"operation": ""}, "operation must be `Apply` or `Update`"),
         ({"apiVersion": ""}, "apiVersion must not be empty"),
-        ({"apiVersion": 5}, "is no text"),
+        ({"apiVersion": 5}, "must be a string"),
         ({"fieldsType": ""}, "missing fieldsType in managed fields entry 0"),
         ({"fieldsType": "X"}, 'invalid fieldsType "X" in managed fields entry 0'),
         ({"fieldsV1": {"data": {}}}, "error decoding set"),
         ({"fieldsV1": [1]}, "error decoding set"),
         ({"fieldsV1": {'k:{"a":' + "[" * 1000 + "]" * 1000 + "}": {}}}, "error decoding set"),
-        ({"time": "yesterday"}, "is no time"),
+        ({"time": "yesterday"}, "is not a valid time"),
     ],
 )
-def test_what_is_no_entry(change: dict[str, Any], words: str) -> None:
-    """Each thing that an entry needs is asked for, in the reference's words."""
+def test_invalid_entries(change: dict[str, Any], words: str) -> None:
+    """Each required field is validated, with Kubernetes' error messages."""
     with pytest.raises(InvalidEntries, match=words.replace("`", ".")):
         entries.read([{**entry("m", DATA), **change}])
 
 
 def test_too_many_entries_are_none() -> None:
-    """A client cannot make every write compare with more entries than there may be."""
+    """The number of entries that a client may send is limited, since every write compares them."""
     with pytest.raises(InvalidEntries):
         entries.read([entry(f"m{n}", DATA) for n in range(entries.ENTRIES_MAX + 1)])
 
 
-def test_entries_that_take_too_long_to_read_are_none() -> None:
-    """What must be parsed of all entries together has a limit, in one key or in many; what is known
-    already is not parsed, and names are not."""
+def test_entries_with_too_long_keys_are_rejected() -> None:
+    """The total length of keys to parse is limited, in one entry or in many.
+
+    Known entries and plain field names are not parsed, and do not count.
+    """
     half = f'v:"{"a" * (sets.KEY_CHARACTERS_MAX // 2)}"'
     before = [entry("m", {half: {}})]
     sent = [*before, entry("n", {half: {}, "f:" + half: {}})]
@@ -69,7 +71,7 @@ def test_entries_that_take_too_long_to_read_are_none() -> None:
 
 
 def test_order_and_identity() -> None:
-    """Who applies comes first, then the oldest; of two of the same the last counts."""
+    """Applies sort first, then by time; of two entries with the same identity the last wins."""
     first = entry("z", DATA, operation="Apply", time="2026-01-02T00:00:00Z")
     old = entry("b", DATA, time="2026-01-01T00:00:00Z")
     young = entry("a", DATA, time="2026-01-03T00:00:00Z")
@@ -84,7 +86,7 @@ def test_order_and_identity() -> None:
 
 
 def test_the_oldest_updates_are_joined() -> None:
-    """More than ten who update become ten, version by version; who applies is not counted."""
+    """More than ten updates are merged down to ten, per version; applies are not counted."""
     many = [entry(f"m{n:02}", {f"f:{n}": {}}, time=f"2026-01-01T00:00:{n:02}Z") for n in range(12)]
     applied = [entry(f"a{n:02}", DATA, operation="Apply") for n in range(12)]
     assert entries.capped(many[:10] + applied) == applied + many[:10]
@@ -101,8 +103,7 @@ def test_the_oldest_updates_are_joined() -> None:
 
 
 def test_many_entries_beside_a_large_one_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large set is joined with the others a few times only: a client who sends as many entries as
-    it may does not hold up the server."""
+    """A large set is merged only a few times, so many entries cannot block the server."""
     sizes: list[int] = []
     union = sets.union
 
@@ -124,8 +125,8 @@ def test_many_entries_beside_a_large_one_cost_little(monkeypatch: pytest.MonkeyP
     assert sum(sizes) < 40 * entries.ENTRIES_MAX
 
 
-def test_what_is_nobodys() -> None:
-    """Names, versions and times of the server's are in no entry; labels are."""
+def test_unmanaged_fields() -> None:
+    """Names, versions and times set by the server are in no entry; labels are."""
     fields: dict[str, Any] = {
         "f:kind": {},
         "f:apiVersion": {},
@@ -138,7 +139,7 @@ def test_what_is_nobodys() -> None:
 
 
 def test_names_of_managers() -> None:
-    """A name is short in bytes and can be printed; who has none is unknown."""
+    """A manager name is limited in bytes and must be printable; a missing one becomes `unknown`."""
     assert entries.name_problems("é" * 64, "x") == []
     [cause] = entries.name_problems("é" * 65, "x")
     assert cause.message == "Too long: may not be more than 128 bytes"

@@ -1,4 +1,4 @@
-"""Who manages what after creates, updates and writes of a status."""
+"""Field ownership after creates, updates and writes of the status."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.unit.apimachinery.apply.kinds import (
     DEPLOYMENT,
     Object,
     Open,
-    alone,
     config_map,
+    convert_renaming,
+    convert_single_version,
     entry,
-    renaming,
 )
 
 ME, OTHER = Manager("me"), Manager("other")
@@ -35,7 +35,7 @@ def changed(
     *,
     manager: Manager = OTHER,
     kind: Any = CONFIG_MAP,
-    convert: Any = alone,
+    convert: Any = convert_single_version,
 ) -> list[Object]:
     track_update(
         kind,
@@ -50,7 +50,7 @@ def changed(
 
 
 def test_a_creator_manages_all() -> None:
-    """All that is in a new object is its creator's, but for what every object of its kind has."""
+    """The creator owns all fields of a new object, except those that every object has."""
     obj = made(config_map({"a": "1"}, labels={"l": "1"}, uid="u", creationTimestamp=T0))
     fields = {
         "f:metadata": {"f:labels": {".": {}, "f:l": {}}},
@@ -75,8 +75,8 @@ def test_a_creator_manages_all() -> None:
     assert "managedFields" not in nothing["metadata"]
 
 
-def test_what_is_changed_moves() -> None:
-    """Changed and new fields are the writer's, removed ones nobody's; the rest stays."""
+def test_changed_fields_move() -> None:
+    """Changed and added fields move to the writer, removed ones have no owner, others stay."""
     old = made(config_map({"a": "1", "b": "2", "c": "3"}))
     found = changed(old, config_map({"a": "1", "b": "9", "d": "4"}))
     assert found == [
@@ -86,7 +86,7 @@ def test_what_is_changed_moves() -> None:
 
 
 def test_the_same_writer_again() -> None:
-    """One writer has one entry, with a new time; nobody else's time changes."""
+    """A manager has one entry, with a new time; the times of other managers stay."""
     old = made(config_map({"a": "1", "b": "2"}))
     new = config_map({"a": "2", "b": "2"})
     changed(old, new)
@@ -99,7 +99,7 @@ def test_the_same_writer_again() -> None:
 
 
 def test_nothing_changed() -> None:
-    """A write that changes nothing leaves the very entries; so does one that only removes."""
+    """A write that changes nothing returns the identical entries; so does one that only removes."""
     old = made(config_map({"a": "1", "b": "2"}))
     before = old["metadata"]["managedFields"]
     assert changed(old, config_map({"b": "2", "a": "1"})) == before
@@ -108,8 +108,8 @@ def test_nothing_changed() -> None:
     assert changed(old, config_map()) == []
 
 
-def test_what_nobody_tracked_stays_so() -> None:
-    """An object without entries gets none by a write, nor does one whose entries are reset."""
+def test_objects_without_entries_stay_untracked() -> None:
+    """An update adds no entries to an object without any, or to one whose entries were reset."""
     old = config_map({"a": "1"}, resourceVersion="1")
     assert changed(old, config_map({"a": "2"})) == []
     tracked = made(config_map({"a": "1"}))
@@ -119,7 +119,7 @@ def test_what_nobody_tracked_stays_so() -> None:
 
 
 def test_entries_of_a_client() -> None:
-    """A client may write entries by the object's own path only, and wrong names are refused."""
+    """Clients may send entries only to the main resource, and invalid names are rejected."""
     old = made(config_map({"a": "1"}))
     sent = [entry("new", {"f:data": {"f:a": {}}})]
     assert changed(old, config_map({"a": "1"}, managedFields=sent)) == sent
@@ -133,15 +133,15 @@ def test_entries_of_a_client() -> None:
         changed(old, config_map({"a": "1"}, managedFields=long))
 
 
-def test_paths_have_entries_of_their_own() -> None:
-    """The same writer by another path has another entry."""
+def test_subresources_have_their_own_entries() -> None:
+    """The same manager has another entry per subresource."""
     old = made(config_map({"a": "1"}))
     found = changed(old, config_map({"a": "2"}), manager=Manager("me", "status"))
     assert [each.get("subresource") for each in found] == [None, "status"]
 
 
-def test_versions_are_compared_in_their_own_words() -> None:
-    """An entry of another version loses the field that is called otherwise there."""
+def test_versions_are_compared_by_their_own_field_names() -> None:
+    """An entry of another version loses the field under its name in that version."""
     kind = Open()
     old: Object = {
         "apiVersion": "v1",
@@ -151,17 +151,19 @@ def test_versions_are_compared_in_their_own_words() -> None:
     }
     made(old, kind=kind)
     new = {"apiVersion": "v2", "kind": "X", "metadata": {"name": "a"}}
-    seen = renaming(old, "v2")
+    seen = convert_renaming(old, "v2")
     assert seen is not None
-    found = changed(seen, {**new, "spec": {"new": 2, "same": 1}}, kind=kind, convert=renaming)
+    found = changed(
+        seen, {**new, "spec": {"new": 2, "same": 1}}, kind=kind, convert=convert_renaming
+    )
     assert found == [
         entry("me", {"f:spec": {".": {}, "f:same": {}}}, time=T0),
         entry("other", {"f:spec": {"f:new": {}}}, version="v2", time=T1),
     ]
 
 
-def test_a_part_that_has_one_owner_by_now() -> None:
-    """Who had fields of what is atomic by now loses all of it when it is changed."""
+def test_a_part_that_became_atomic() -> None:
+    """The owner of fields of a part that became atomic loses the whole part when it changes."""
     selector: Object = {"f:spec": {"f:selector": {"f:matchLabels": {"f:a": {}}}, "f:replicas": {}}}
     old: Object = {
         "apiVersion": "apps/v1",

@@ -1,4 +1,4 @@
-"""Field sets, merged lists and refusals, held against what a real server has answered."""
+"""Field sets, merged lists and rejections, compared with recorded answers of a kube-apiserver."""
 
 from functools import cache
 from typing import Any
@@ -22,24 +22,24 @@ from tests.unit.apimachinery.apply.kinds import seen
 
 @cache
 def thing() -> SchemaNode:
-    """The node of the custom kind in the table."""
+    """Return the node of the custom kind in the recorded cases."""
     return from_structural(read_schema(cases.OBJECT_SCHEMA))
 
 
 def struct_of(obj: dict[str, Any]) -> Struct | None:
-    """The type of an object in the table, if it is built in."""
+    """Return the built-in type of an object; None if it is a custom kind."""
     group, _, version = obj["apiVersion"].rpartition("/")
     return all_types().of_kind(group, version, obj["kind"])
 
 
 def node_of(obj: dict[str, Any]) -> SchemaNode:
-    """The node of any object in the table."""
+    """Return the node of any recorded object."""
     struct = struct_of(obj)
     return thing() if struct is None else from_struct(struct)
 
 
 def created(obj: dict[str, Any]) -> sets.FieldSet:
-    """What the creator of an object owns of it."""
+    """Return the fields that the creator of an object owns."""
     struct = struct_of(obj)
     found = compare(node_of(obj), {} if struct is None else blank(struct), seen(obj))
     return stripped(sets.union(found.added, found.modified))
@@ -49,7 +49,7 @@ def created(obj: dict[str, Any]) -> sets.FieldSet:
     ("name", "config", "fields"), cases.APPLIED, ids=lambda each: str(each)[:9]
 )
 def test_what_an_applier_owns(name: str, config: dict[str, Any], fields: Any) -> None:
-    """The fields of a configuration are those that the reference gives to its applier."""
+    """The fields of a configuration are those that Kubernetes assigns to its applier."""
     del name
     check(node_of(config), config)
     assert stripped(field_set_of(node_of(config), config)) == fields
@@ -57,7 +57,7 @@ def test_what_an_applier_owns(name: str, config: dict[str, Any], fields: Any) ->
 
 @pytest.mark.parametrize(("name", "obj", "fields"), cases.CREATED, ids=lambda each: str(each)[:9])
 def test_what_a_creator_owns(name: str, obj: dict[str, Any], fields: Any) -> None:
-    """The fields of a new object are those that the reference gives to its creator."""
+    """The fields of a new object are those that Kubernetes assigns to its creator."""
     del name
     assert created(obj) == fields
 
@@ -68,7 +68,7 @@ def test_what_a_creator_owns(name: str, obj: dict[str, Any], fields: Any) -> Non
 def test_what_an_update_moves(
     name: str, old: dict[str, Any], new: dict[str, Any], creators: Any, updaters: Any
 ) -> None:
-    """What an update changes goes to who has made it, and from who had it, as in the reference."""
+    """Fields that an update changes move to its manager as in Kubernetes."""
     del name
     node = node_of(old)
     found = compare(node, seen(old), seen(new))
@@ -80,21 +80,21 @@ def test_what_an_update_moves(
 
 @pytest.mark.parametrize(("live", "config", "merged"), cases.MERGED)
 def test_the_order_of_merged_items(live: str, config: str, merged: str) -> None:
-    """Items of an associative list come in the order in which the reference has them."""
+    """Items of an associative list are merged in the order of Kubernetes."""
     found = merge(thing(), {"spec": {"set": list(live)}}, {"spec": {"set": list(config)}})
     assert "".join(found["spec"]["set"]) == merged
 
 
 @pytest.mark.parametrize(("spec", "problem"), cases.REFUSED, ids=lambda each: str(each)[:40])
-def test_what_does_not_fit_the_schema(spec: dict[str, Any], problem: str) -> None:
-    """A configuration that does not fit is refused in the words of the reference."""
+def test_schema_violations(spec: dict[str, Any], problem: str) -> None:
+    """A configuration that does not match the schema is rejected with Kubernetes' message."""
     with pytest.raises(ApplySchemaError) as refused:
         check(thing(), {"spec": spec})
     assert str(refused.value) == problem
 
 
-def test_what_a_conflict_shows() -> None:
-    """Paths of a conflict have the texts of the reference, and come in its order."""
+def test_paths_of_a_conflict() -> None:
+    """The paths of a conflict are formatted and ordered as in Kubernetes."""
     node = thing()
     name = 'a"b\n<\u00e9'
     old, new = (

@@ -1,4 +1,4 @@
-"""The apply schemas of built-in and custom kinds, against the tables of types."""
+"""The apply schemas of built-in and custom kinds, against the type tables."""
 
 import pytest
 
@@ -14,7 +14,7 @@ CORE = "io.k8s.api.core.v1."
 
 
 def at(node: SchemaNode, *names: str) -> SchemaNode:
-    """The node at a path; lists are passed through."""
+    """Return the node at a path; lists are skipped."""
     for name in names:
         while node.members is None:
             assert node.elements is not None
@@ -27,7 +27,7 @@ def at(node: SchemaNode, *names: str) -> SchemaNode:
 
 
 def test_every_struct_compiles() -> None:
-    """Each field of each built-in type has a node, and asking twice gives the same one."""
+    """Each field of each built-in type has a node, and repeated lookups return the same one."""
     types = load_types()
     for group_version in types.group_versions():
         for struct in types.structs(*group_version):
@@ -39,7 +39,7 @@ def test_every_struct_compiles() -> None:
 
 @pytest.mark.parametrize("name", sorted(ATOMIC_STRUCTS))
 def test_atomic_structs_exist(name: str) -> None:
-    """Each struct that is said to be atomic is a type, and is atomic."""
+    """Each struct that is listed as atomic exists, and is atomic."""
     try:
         struct = all_types().struct(name)
     except UnknownType:
@@ -48,7 +48,7 @@ def test_atomic_structs_exist(name: str) -> None:
 
 
 def test_metadata_is_that_of_the_tables() -> None:
-    """The metadata of custom kinds has the fields of built-in ones, and they merge alike."""
+    """The metadata of custom kinds has the fields of built-in ones, with the same merge rules."""
     struct = all_types().struct(META)
     table = from_struct(struct)
     for field in struct.fields:
@@ -63,7 +63,7 @@ def test_metadata_is_that_of_the_tables() -> None:
 
 
 def test_rules_of_built_in_kinds() -> None:
-    """What merges and what does not, at places where the rule comes from somewhere else each."""
+    """Merge rules of fields whose rules have different sources."""
     pod = from_struct(all_types().struct(CORE + "PodSpec"))
     assert at(pod, "nodeSelector").is_leaf
     assert at(pod, "tolerations").is_leaf
@@ -74,7 +74,7 @@ def test_rules_of_built_in_kinds() -> None:
     assert ports.element_of({}) == 'k:{"containerPort":0,"protocol":"TCP"}'
     assert at(from_struct(all_types().struct(CORE + "ObjectReference")), "name").is_leaf
     volume = from_struct(all_types().struct(CORE + "PersistentVolumeSpec"))
-    # An ObjectReference is atomic; this one is not, by the word of its field.
+    # An ObjectReference is atomic; this field overrides that.
     assert not at(volume, "claimRef").is_leaf
     secrets = at(from_struct(all_types().struct(CORE + "ServiceAccount")), "secrets").elements
     assert secrets is not None
@@ -83,7 +83,7 @@ def test_rules_of_built_in_kinds() -> None:
 
 
 def test_types_that_contain_themselves() -> None:
-    """A schema in a schema has the same node at any depth."""
+    """A recursive type has the same node at any depth."""
     prefix = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
     schema = from_struct(all_types().struct(prefix + "JSONSchemaProps"))
     assert at(schema, "properties").members is not None
@@ -94,7 +94,7 @@ def test_types_that_contain_themselves() -> None:
 
 
 def test_names_of_users_are_not_kept() -> None:
-    """A member that any user may name leaves nothing behind in the schema."""
+    """Members with arbitrary names are not cached in the schema."""
     labels = at(OBJECT_META, "labels").members
     assert labels is not None
     assert labels["any"].node is not None
@@ -103,7 +103,7 @@ def test_names_of_users_are_not_kept() -> None:
 
 
 def test_rules_of_custom_kinds() -> None:
-    """Unknown fields are kept below what keeps them; where nothing is said, nothing is allowed."""
+    """Unknown fields are accepted where they are preserved; elsewhere they are rejected."""
     node = from_structural(
         read_schema(
             {

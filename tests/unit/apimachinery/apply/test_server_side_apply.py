@@ -1,4 +1,4 @@
-"""Server-side apply: merging, conflicts, what is taken away, and who manages what afterwards."""
+"""Server-side apply: merging, conflicts, removal of fields, and ownership afterwards."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.unit.apimachinery.apply.kinds import (
     DEPLOYMENT,
     Object,
     Open,
-    alone,
     config_map,
+    convert_renaming,
+    convert_single_version,
     entry,
-    renaming,
 )
 
 T0, T1 = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
@@ -33,7 +33,7 @@ def apply(
     manager: str = "app",
     force: bool = False,
     kind: Any = CONFIG_MAP,
-    convert: Any = alone,
+    convert: Any = convert_single_version,
 ) -> Object:
     application = Application(
         kind,
@@ -57,7 +57,7 @@ def managers(obj: Object) -> dict[str, Any]:
 
 
 def test_a_new_object() -> None:
-    """Who applies what is not there has all of it, and nothing else."""
+    """The applier of a new object owns exactly what it applied."""
     made = apply(None, config_map({"a": "1"}, labels={"l": "1"}))
     fields = {"f:metadata": {"f:labels": {"f:l": {}}}, "f:data": {"f:a": {}}}
     assert made["metadata"]["managedFields"] == [entry("app", fields, operation="Apply", time=T1)]
@@ -65,7 +65,7 @@ def test_a_new_object() -> None:
 
 
 def test_conflicts_name_all_fields_and_managers() -> None:
-    """A value that another manages is not changed; the answer is the reference's."""
+    """A value owned by another manager is not changed; the 409 equals that of Kubernetes."""
     live = created(config_map({"a": "1", "b": "2"}))
     with pytest.raises(Conflict) as one:
         apply(live, config_map({"a": "9", "b": "2"}))
@@ -97,7 +97,7 @@ def test_conflicts_name_all_fields_and_managers() -> None:
 
 
 def test_force_takes_fields() -> None:
-    """By force the value is changed, and the field is the other's no longer."""
+    """With force the value is changed, and the other manager loses the field."""
     live = created(config_map({"a": "1", "b": "2"}))
     made = apply(live, config_map({"a": "9"}), force=True)
     assert made["data"] == {"a": "9", "b": "2"}
@@ -108,7 +108,7 @@ def test_force_takes_fields() -> None:
 
 
 def test_equal_values_are_shared() -> None:
-    """Who applies what is so already manages it too, at no time, and nothing conflicts."""
+    """Applying an equal value shares ownership: no conflict, and the new entry has no time."""
     live = created(config_map({"a": "1"}))
     made = apply(live, config_map({"a": "1"}))
     applied, updated = made["metadata"]["managedFields"]
@@ -116,8 +116,8 @@ def test_equal_values_are_shared() -> None:
     assert updated == live["metadata"]["managedFields"][0]
 
 
-def test_what_is_not_applied_any_more_goes() -> None:
-    """What an applier leaves out is taken away, unless somebody else manages it."""
+def test_fields_no_longer_applied_are_removed() -> None:
+    """Fields that an applier omits are removed, unless another manager owns them."""
     live = apply(None, config_map({"a": "1", "b": "2", "c": "3"}, labels={"l": "1"}))
     shared = apply(live, config_map({"b": "2"}), manager="second")
     made = apply(shared, config_map({"c": "3"}))
@@ -131,8 +131,8 @@ def test_what_is_not_applied_any_more_goes() -> None:
     assert managers(apply(made, config_map())) == {"second": {"f:data": {"f:b": {}}}}
 
 
-def test_items_of_lists_go_by_their_keys() -> None:
-    """An item that is not applied any more goes with all that its applier had in it."""
+def test_list_items_are_removed_by_key() -> None:
+    """An item that is no longer applied is removed with everything its applier owned in it."""
 
     def web(*containers: Object) -> Object:
         spec = {"template": {"spec": {"containers": list(containers)}}}
@@ -150,8 +150,8 @@ def test_items_of_lists_go_by_their_keys() -> None:
     assert made["spec"]["template"]["spec"]["containers"] == [one, {"name": "two", "tty": True}]
 
 
-def test_an_object_that_nobody_tracked() -> None:
-    """What was there before the first apply is managed by a name for that."""
+def test_an_object_without_entries() -> None:
+    """Fields from before the first apply are owned by `before-first-apply`."""
     live = config_map({"a": "1", "b": "2"}, uid="u")
     with pytest.raises(Conflict) as refused:
         apply(live, config_map({"a": "9"}))
@@ -161,7 +161,7 @@ def test_an_object_that_nobody_tracked() -> None:
 
 
 def test_a_rewrite_changes_nothing() -> None:
-    """A configuration of uid and version alone changes no field and no entry, tracked or not."""
+    """Applying only uid and resourceVersion changes no field and no entry, tracked or not."""
     for live in (
         config_map({"a": "1"}, uid="u", resourceVersion="7"),
         created(config_map({"a": "1"}, uid="u", resourceVersion="7")),
@@ -175,7 +175,7 @@ def test_a_rewrite_changes_nothing() -> None:
 
 
 def test_wrong_configurations() -> None:
-    """What the schema does not know, or has twice, is refused with its path."""
+    """Undeclared fields and duplicates are rejected with their path."""
     with pytest.raises(ApplySchemaError, match=r"^\.datax: field not declared in schema$"):
         apply(None, {**config_map(), "datax": {}})
     with pytest.raises(ApplySchemaError, match="duplicate entries"):
@@ -183,21 +183,21 @@ def test_wrong_configurations() -> None:
 
 
 def test_versions() -> None:
-    """What was applied in one version is given up, kept and contested in another."""
+    """Fields applied in one version are removed, kept and contested in another."""
     kind = Open()
 
     def config(version: str, **spec: int) -> Object:
         return {"apiVersion": version, "kind": "X", "metadata": {"name": "a"}, "spec": spec}
 
-    live = apply(None, config("v1", old=1, same=1), kind=kind, convert=renaming)
-    seen = renaming(live, "v2")
+    live = apply(None, config("v1", old=1, same=1), kind=kind, convert=convert_renaming)
+    seen = convert_renaming(live, "v2")
     assert seen is not None
-    less = apply(seen, config("v2", same=1), kind=kind, convert=renaming)
+    less = apply(seen, config("v2", same=1), kind=kind, convert=convert_renaming)
     assert less["spec"] == {"same": 1}
     with pytest.raises(Conflict, match=r'conflict with "app": \.spec\.old'):
-        apply(seen, config("v2", new=2), manager="second", kind=kind, convert=renaming)
+        apply(seen, config("v2", new=2), manager="second", kind=kind, convert=convert_renaming)
     more = apply(
-        seen, config("v2", new=2), manager="second", kind=kind, convert=renaming, force=True
+        seen, config("v2", new=2), manager="second", kind=kind, convert=convert_renaming, force=True
     )
     assert managers(more) == {
         "app": {"f:spec": {".": {}, "f:same": {}}},
@@ -205,11 +205,13 @@ def test_versions() -> None:
     }
     gone = config("v2", new=1)
     gone["metadata"]["managedFields"] = [entry("x", {"f:spec": {"f:z": {}}}, version="v0")]
-    assert list(managers(apply(gone, config("v2", new=1), kind=kind, convert=renaming))) == ["app"]
+    assert list(
+        managers(apply(gone, config("v2", new=1), kind=kind, convert=convert_renaming))
+    ) == ["app"]
 
 
 def client_side(wanted: dict[str, str], data: dict[str, str]) -> Object:
-    """An object as kubectl leaves it that has applied `wanted` by itself."""
+    """Return an object to which kubectl has applied `wanted` client-side."""
     said = json.dumps(config_map(wanted))
     obj = config_map(data, annotations={LAST_APPLIED: said}, uid="u")
     track_create(CONFIG_MAP, obj, Manager("kubectl-client-side-apply"), "v1", T0)
@@ -217,7 +219,7 @@ def client_side(wanted: dict[str, str], data: dict[str, str]) -> Object:
 
 
 def test_from_client_side_apply() -> None:
-    """What kubectl has applied by itself, and is so still, is no conflict for kubectl."""
+    """Fields that kubectl applied client-side and that are unchanged cause kubectl no conflict."""
     live = client_side({"a": "1"}, {"a": "1"})
     made = apply(live, config_map({"a": "2"}), manager="kubectl")
     assert made["data"] == {"a": "2"}
@@ -231,8 +233,8 @@ def test_from_client_side_apply() -> None:
     assert [cause.field for cause in refused.value.causes] == [".data.a"]
 
 
-def test_an_annotation_that_has_no_room_goes() -> None:
-    """Without room for it the annotation is taken away, and the object is applied all the same."""
+def test_an_annotation_that_is_too_large_is_removed() -> None:
+    """An annotation that would exceed the size limit is removed; the apply still succeeds."""
     live = client_side({"a": "1"}, {"a": "1"})
     made = apply(live, config_map({"a": "x" * 300_000}), manager="kubectl")
     assert LAST_APPLIED not in made["metadata"]["annotations"]

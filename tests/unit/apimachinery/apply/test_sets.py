@@ -1,4 +1,4 @@
-"""Field sets: their algebra against sets of paths, their texts, and what clients may send."""
+"""Field sets: operations compared with sets of paths, encodings, and parsing of client input."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ PATHS = st.frozensets(st.lists(st.sampled_from(ELEMENTS), min_size=1, max_size=3
 
 
 def built(paths: frozenset[Path]) -> FieldSet:
-    """A set out of its members, the slow way."""
+    """Build a field set from its members, one by one."""
     out: FieldSet = {}
     for path in sorted(paths):
         below = out
@@ -32,8 +32,10 @@ def _normal(below: FieldSet) -> FieldSet:
 
 
 @given(PATHS, PATHS)
-def test_the_algebra_is_that_of_sets_of_paths(one: frozenset[Path], other: frozenset[Path]) -> None:
-    """Union, difference and intersection of field sets are those of their members."""
+def test_operations_match_those_on_sets_of_paths(
+    one: frozenset[Path], other: frozenset[Path]
+) -> None:
+    """Union, difference and intersection of field sets equal those of their sets of paths."""
     a, b = built(one), built(other)
     before = json.dumps([a, b])
     assert sets.union(a, b) == built(one | other)
@@ -43,8 +45,8 @@ def test_the_algebra_is_that_of_sets_of_paths(one: frozenset[Path], other: froze
 
 
 @given(PATHS)
-def test_members_are_all_and_once(paths: frozenset[Path]) -> None:
-    """A set lists its members, says that it contains them, and is what they make."""
+def test_members_are_complete_and_unique(paths: frozenset[Path]) -> None:
+    """`members` lists every path once, `contains` agrees, and the paths rebuild the set."""
     a = built(paths)
     found = list(sets.members(a))
     assert len(found) == len(paths)
@@ -61,7 +63,7 @@ def test_members_are_all_and_once(paths: frozenset[Path]) -> None:
 
 @given(PATHS)
 def test_a_set_and_itself(paths: frozenset[Path]) -> None:
-    """Of a set and itself, or nothing, comes what must."""
+    """Operations on a set with itself, or with the empty set, give the expected results."""
     a, copy = built(paths), built(paths)
     for b in (a, copy):
         assert sets.union(a, b) == a
@@ -72,7 +74,7 @@ def test_a_set_and_itself(paths: frozenset[Path]) -> None:
 
 
 def test_contains() -> None:
-    """A path is in a set only if it is a member, not because others stand above or below it."""
+    """Only members are contained, not their parents or children."""
     a: FieldSet = {"f:a": {".": {}, "f:b": {}}, "f:c": {"f:d": {}}}
     assert sets.contains(a, ("f:a",))
     assert sets.contains(a, ("f:a", "f:b"))
@@ -95,12 +97,12 @@ def test_contains() -> None:
     ],
 )
 def test_path_text(path: Path, text: str) -> None:
-    """A path is shown as the reference shows it."""
+    """A path is formatted as Kubernetes shows it."""
     assert sets.path_text(path) == text
 
 
 def test_the_order_of_elements() -> None:
-    """Fields come before items by key, these before items by value, and places come last."""
+    """Fields sort before items by key, those before items by value, and indexes come last."""
     keys = ("f:a", "f:b", 'k:{"n":2}', 'k:{"n":10}', 'k:{"n":"x"}', "v:2", "v:10", 'v:"1"', "i:2")
     shuffled: FieldSet = {key: {} for key in reversed(keys)}
     assert tuple(sets.sorted_wire({".": {}, **shuffled})) == (".", *keys)
@@ -108,7 +110,7 @@ def test_the_order_of_elements() -> None:
 
 
 def test_members_of_a_level_come_first() -> None:
-    """What is a member of a level is listed before what is below any of them."""
+    """The members of a level are listed before anything below them."""
     a: FieldSet = {"f:b": {}, "f:a": {".": {}, "f:x": {}}, "f:c": {"f:y": {}}}
     found = [sets.path_text(path) for path in sets.members(a)]
     assert found == [".a", ".b", ".a.x", ".c.y"]
@@ -128,8 +130,8 @@ def test_members_of_a_level_come_first() -> None:
         ({'k:{"a":1}': {"f:x": {}}, 'k:{"a":1.0}': {}}, {'k:{"a":1}': {".": {}, "f:x": {}}}),
     ],
 )
-def test_what_clients_send_gets_its_one_form(sent: Any, read: FieldSet) -> None:
-    """Different texts of the same element become one, and one meaning has one form."""
+def test_client_input_becomes_canonical(sent: Any, read: FieldSet) -> None:
+    """Different encodings of the same element are merged into the canonical one."""
     assert WireReader().check(sent) == read
 
 
@@ -155,14 +157,14 @@ def test_what_clients_send_gets_its_one_form(sent: Any, read: FieldSet) -> None:
         {"i:" + "9" * 5000: {}},
     ],
 )
-def test_what_is_no_field_set(sent: Any) -> None:
-    """Anything that is no field set is refused."""
+def test_invalid_field_sets(sent: Any) -> None:
+    """Anything that is not a field set is rejected."""
     with pytest.raises(ValueError, match=r"."):
         WireReader().check(sent)
 
 
 def test_a_set_has_a_limit() -> None:
-    """A set with more members than allowed is refused, however they are nested."""
+    """A set with more members than the limit is rejected, at any nesting."""
     many: FieldSet = {f"f:{number}": {} for number in range(sets.MEMBERS_MAX // 2 + 1)}
     assert WireReader().check(many) == many
     with pytest.raises(ValueError, match="more than"):
@@ -189,5 +191,5 @@ def test_a_set_has_a_limit() -> None:
     ],
 )
 def test_values_in_elements(value: Any, text: str) -> None:
-    """A value has the text that the reference's encoder gives it."""
+    """Values are encoded as Kubernetes encodes them in path elements."""
     assert value_text(value) == text

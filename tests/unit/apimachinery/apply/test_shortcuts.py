@@ -1,4 +1,4 @@
-"""What tracking need not look at: the short ways find what the long ones do."""
+"""The optimized paths of field tracking give the same results as the general ones."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from restow.apimachinery.apply.field_managers import track_create, track_update
 from restow.apimachinery.apply.schema import Members, Outline, SchemaNode
 from restow.apimachinery.apply.sets import FieldSet
 from restow.apimachinery.apply.values import compare
-from tests.unit.apimachinery.apply.kinds import Object, alone
+from tests.unit.apimachinery.apply.kinds import Object, convert_single_version
 from tests.unit.apimachinery.apply.test_values import ITEM_VALUES, ROOT, SPECS
 
 Paths = frozenset[tuple[str, ...]]
 Managed = dict[tuple[str, ...], tuple[Paths, str]]
-"""By what tells entries apart: their fields, and when they were written."""
+"""By identity of the entry: its fields, and its time."""
 
 WRITERS = (Manager("one"), Manager("two"), Manager("two", "status"))
 VERSION = "v1"
@@ -46,8 +46,8 @@ class _LongMembers(Members):
         return None
 
 
-def _long(node: SchemaNode, done: dict[int, SchemaNode] | None = None) -> SchemaNode:
-    """The same schema, of which nothing is known that makes a way shorter."""
+def _without_shortcuts(node: SchemaNode, done: dict[int, SchemaNode] | None = None) -> SchemaNode:
+    """Return the same schema without anything that enables an optimized path."""
     done = {} if done is None else done
     if id(node) in done:
         return done[id(node)]
@@ -58,17 +58,17 @@ def _long(node: SchemaNode, done: dict[int, SchemaNode] | None = None) -> Schema
         members.is_plain, members.outlines = False, {}
         for name in ("spec", "name", "flag", "texts", "items", "set", "any", "structs", "ports"):
             entry = members[name] = copy.copy(members[name])
-            entry.walk = None if entry.walk is None else _long(entry.walk, done)
+            entry.walk = None if entry.walk is None else _without_shortcuts(entry.walk, done)
         if members.element is not None:
-            members.element = _long(members.element, done)
+            members.element = _without_shortcuts(members.element, done)
     if node.granular_list is not None:
         elements = found.granular_list = copy.copy(node.granular_list)
         elements.only = None
-        elements.walk = None if elements.walk is None else _long(elements.walk, done)
+        elements.walk = None if elements.walk is None else _without_shortcuts(elements.walk, done)
     return found
 
 
-LONG_WAY = _long(ROOT)
+LONG_WAY = _without_shortcuts(ROOT)
 
 
 def _object(spec: Any) -> Object:
@@ -80,7 +80,7 @@ def _paths(fields: FieldSet) -> Paths:
 
 
 def _next(managed: Managed, old: Object, new: Object, manager: Manager, time: str) -> Managed:
-    """Who manages what, by sets of paths, all of which are made anew."""
+    """Return the ownership after a write, computed from complete sets of paths."""
     added, modified, removed = (_paths(stripped(each)) for each in compare(LONG_WAY, old, new))
     gone = added | modified | removed
     if not gone:
@@ -99,21 +99,21 @@ def _found(obj: Object) -> Managed:
 
 
 @given(old=SPECS | NAMED, new=SPECS | NAMED)
-def test_comparing_by_a_short_way_finds_the_same(old: Any, new: Any) -> None:
-    """Maps of texts and lists of named items that did not move are compared as all others are."""
+def test_optimized_comparison_finds_the_same(old: Any, new: Any) -> None:
+    """Maps of strings and lists of unmoved named items compare like all other values."""
     was, now = _object(old), _object(new)
     assert compare(ROOT, was, now) == compare(LONG_WAY, was, now)
 
 
 @given(specs=st.lists(st.tuples(SPECS, st.sampled_from(WRITERS)), min_size=2, max_size=5))
 def test_entries_are_those_of_plain_sets(specs: list[tuple[Any, Manager]]) -> None:
-    """Whoever writes, entries come to what sets of paths do; nothing that is stored is changed."""
+    """After any sequence of writes the entries equal the model; stored objects are not modified."""
     kind, obj = _Kind(ROOT), _object(specs[0][0])
     track_create(kind, obj, specs[0][1], VERSION, "0")
     managed = _next({}, {}, obj, specs[0][1], "0")
     for number, (spec, manager) in enumerate(specs[1:], start=1):
         if not managed:
-            break  # nobody has kept track of an object without fields
+            break  # an object without fields has no entries
         before, new = copy.deepcopy(obj), _object(copy.deepcopy(spec))
         managed = _next(managed, obj, new, manager, str(number // 2))
         track_update(
@@ -123,7 +123,7 @@ def test_entries_are_those_of_plain_sets(specs: list[tuple[Any, Manager]]) -> No
             manager=manager,
             api_version=VERSION,
             time=partial(str, number // 2),
-            convert=alone,
+            convert=convert_single_version,
         )
         assert _found(new) == managed
         assert obj == before

@@ -1,4 +1,4 @@
-"""What objects and field sets do to one another, rule by rule and by laws."""
+"""Computation and comparison of field sets, merging and removal: single rules and properties."""
 
 import copy
 import json
@@ -85,21 +85,21 @@ OBJECTS = st.fixed_dictionaries({}, optional={"spec": SPECS})
 
 
 def paths_of(value: Any) -> FieldSet:
-    """Every path that a value has."""
+    """Return every path that a value has."""
     return compare(ROOT, {}, value).added
 
 
 @given(OBJECTS)
 def test_nothing_differs_from_itself(value: Any) -> None:
-    """A value and its copy are the same, and a change to it is all that was not there."""
+    """A value equals its copy; against the empty value, everything is added."""
     assert compare(ROOT, value, copy.deepcopy(value)) == SAME
     assert compare(ROOT, value, copy.deepcopy(value)).is_same
     check(ROOT, value)
 
 
 @given(OBJECTS, OBJECTS)
-def test_a_comparison_read_backwards(old: Any, new: Any) -> None:
-    """What one way adds, the other removes, and what changed has changed both ways."""
+def test_a_reversed_comparison(old: Any, new: Any) -> None:
+    """Comparing in reverse swaps added and removed, and keeps modified."""
     given_values = json.dumps([old, new])
     there, back = compare(ROOT, old, new), compare(ROOT, new, old)
     assert there.added == back.removed
@@ -110,7 +110,7 @@ def test_a_comparison_read_backwards(old: Any, new: Any) -> None:
 
 @given(OBJECTS, OBJECTS)
 def test_paths_follow_the_changes(old: Any, new: Any) -> None:
-    """The paths of a new value are those of the old one, without the removed, with the added."""
+    """The paths of the new value are those of the old one, minus removed, plus added."""
     found = compare(ROOT, old, new)
     kept = sets.difference(paths_of(old), found.removed)
     assert paths_of(new) == sets.union(kept, found.added)
@@ -120,8 +120,8 @@ def test_paths_follow_the_changes(old: Any, new: Any) -> None:
 
 
 @given(OBJECTS, OBJECTS)
-def test_what_is_applied_is_there(live: Any, config: Any) -> None:
-    """After a merge the fields of the configuration have its values; again, it changes nothing."""
+def test_applied_fields_are_in_the_result(live: Any, config: Any) -> None:
+    """After a merge the configuration's fields have its values; merging again changes nothing."""
     given_values = json.dumps([live, config])
     merged = merge(ROOT, live, config)
     fields = field_set_of(ROOT, config)
@@ -133,30 +133,30 @@ def test_what_is_applied_is_there(live: Any, config: Any) -> None:
 
 
 @given(OBJECTS)
-def test_what_was_taken_out_may_be_put_back(value: Any) -> None:
-    """A value merged with any part of itself is itself, and with nothing too."""
+def test_merging_a_part_of_a_value_changes_nothing(value: Any) -> None:
+    """Merging a value with any part of itself, or with nothing, does not change it."""
     fields = field_set_of(ROOT, value)
     assert merge(ROOT, value, extract(ROOT, value, fields) or {}) == value
     assert merge(ROOT, {}, value) == merge(ROOT, value, {}) == value
 
 
 @given(OBJECTS)
-def test_what_is_removed_is_gone(value: Any) -> None:
-    """Without all its fields, named ones too, nothing of a value is left but what is empty."""
+def test_removing_all_fields(value: Any) -> None:
+    """Removing all fields of a value, named ones included, leaves only empty parts."""
     everything = sets.union(paths_of(value), with_named_fields(ROOT, field_set_of(ROOT, value)))
     assert not remove(ROOT, value, everything)
     assert remove(ROOT, value, {}) is value
 
 
 @given(OBJECTS)
-def test_sets_of_today_are_left_alone(value: Any) -> None:
-    """A set that fits the schema needs no change."""
+def test_sets_of_the_current_schema_are_unchanged(value: Any) -> None:
+    """A set that matches the schema is not reconciled."""
     assert reconcile(ROOT, field_set_of(ROOT, value)) is None
     assert reconcile(ROOT, paths_of(value)) is None
 
 
 def spec_set(spec: Any) -> Any:
-    """The fields of a spec."""
+    """Return the fields of a spec."""
     return field_set_of(ROOT, {"spec": spec}).get("f:spec")
 
 
@@ -192,7 +192,7 @@ def spec_set(spec: Any) -> Any:
     ],
 )
 def test_fields_of_a_value(spec: Any, fields: Any) -> None:
-    """Each rule of what an applier owns."""
+    """The rules for the fields that an applier owns."""
     assert spec_set(spec) == fields
 
 
@@ -254,8 +254,8 @@ def test_fields_of_a_value(spec: Any, fields: Any) -> None:
         ),
     ],
 )
-def test_what_differs(old: Any, new: Any, added: Any, modified: Any, removed: Any) -> None:
-    """Each rule of comparing."""
+def test_comparing(old: Any, new: Any, added: Any, modified: Any, removed: Any) -> None:
+    """The rules of comparison."""
     found = compare(ROOT, {"spec": old}, {"spec": new})
     assert found.added.get("f:spec") == added
     assert found.modified.get("f:spec") == modified
@@ -288,7 +288,7 @@ def test_what_differs(old: Any, new: Any, added: Any, modified: Any, removed: An
                 ]
             },
         ),
-        # Doubles in the object are taken for one by what is applied, and stay if nothing is.
+        # Duplicates are replaced by one applied item, and stay if none is applied.
         (
             {"items": [{"name": "a", "value": 1}, {"name": "a", "value": 2}]},
             {"items": [{"name": "a", "texts": {"x": "y"}}]},
@@ -298,13 +298,13 @@ def test_what_differs(old: Any, new: Any, added: Any, modified: Any, removed: An
     ],
 )
 def test_merging(live: Any, config: Any, merged: Any) -> None:
-    """Each rule of merging a configuration."""
+    """The rules of merging a configuration."""
     assert merge(ROOT, {"spec": live}, {"spec": config}) == {"spec": merged}
 
 
 @pytest.mark.parametrize("items", [[{"name": "a"}, {"name": "a"}], [None], [{"value": 1}]])
 def test_items_that_cannot_be_merged(items: Any) -> None:
-    """A configuration whose items cannot be told apart is not merged."""
+    """A configuration whose items have no unique keys is rejected."""
     with pytest.raises(ApplySchemaError, match=r"^\.spec\.items: "):
         merge(ROOT, {"spec": {"items": [{"name": "z"}]}}, {"spec": {"items": items}})
 
@@ -335,12 +335,12 @@ def test_items_that_cannot_be_merged(items: Any) -> None:
     ],
 )
 def test_removing(spec: Any, fields: Any, left: Any) -> None:
-    """Each rule of taking fields away."""
+    """The rules of removing fields."""
     assert remove(ROOT, {"spec": spec}, {"f:spec": fields}) == {"spec": left}
 
 
 def test_extracting() -> None:
-    """Only what is owned is taken out, items with their keys, and atomic parts as a whole."""
+    """Only owned fields are extracted: items with their keys, and atomic parts as a whole."""
     value = {
         "spec": {
             "name": "a",
@@ -371,7 +371,7 @@ def test_extracting() -> None:
 
 
 def test_a_part_that_became_atomic() -> None:
-    """Who owned something in what has one owner by now owns all of it, and the rest stays."""
+    """The owner of a field in a part that became atomic owns the whole part; the rest is kept."""
     fields: FieldSet = {
         "f:spec": {
             "f:atomic": {"f:a": {}},
@@ -388,12 +388,12 @@ def test_a_part_that_became_atomic() -> None:
 
 
 def test_a_part_that_became_granular() -> None:
-    """Who owned a part as a whole still does: nothing says what was in it."""
+    """The owner of an atomic part that became granular keeps the part, without its contents."""
     assert reconcile(ROOT, {"f:spec": {"f:texts": {}, "f:items": {}}}) is None
 
 
 def test_named_fields() -> None:
-    """Structs above owned fields are named as well, members of maps and items are not."""
+    """Structs above owned fields are added to the set, map members and items are not."""
     fields: FieldSet = {"f:spec": {"f:structs": {"f:a": {"f:texts": {"f:x": {}}}}, "f:name": {}}}
     assert with_named_fields(ROOT, fields) == {
         "f:spec": {
@@ -412,7 +412,7 @@ def test_named_fields() -> None:
 
 
 def test_an_object_without_a_schema() -> None:
-    """All is taken as it comes, but the metadata is that of every object."""
+    """Any field is accepted, but the metadata is that of every object."""
     value = {
         "metadata": {"finalizers": ["a"], "labels": {"l": "m"}, "ownerReferences": [{"uid": "u"}]},
         "data": {"x": {"y": 1}, "z": [1]},
@@ -429,7 +429,7 @@ def test_an_object_without_a_schema() -> None:
 
 
 def test_the_deepest_objects() -> None:
-    """What the decoder just lets pass is walked by everything without an end of the stack."""
+    """Objects of the maximum depth that the decoder allows cause no stack overflow."""
     one: Any = "x"
     other: Any = "y"
     for _ in range(DEPTH_MAX):
@@ -447,7 +447,7 @@ def test_the_deepest_objects() -> None:
 
 
 def test_problems_are_bounded() -> None:
-    """A body full of mistakes gets a bounded answer."""
+    """The number and length of reported problems is limited."""
     with pytest.raises(ApplySchemaError) as refused:
         check(ROOT, {"spec": {"structs": {str(n): {"name": n} for n in range(10_000)}}})
     assert len(str(refused.value)) < 20_000
