@@ -68,7 +68,7 @@ def _ignores_locations(patch: Patch) -> None:
 
 
 def _ignores_locations_of_servers(patch: Patch) -> None:
-    patch(rules, "_beside", _nothing)
+    patch(rules, "_same_locations", _nothing)
 
 
 def _lets_crds_become_built_in(patch: Patch) -> None:
@@ -76,7 +76,7 @@ def _lets_crds_become_built_in(patch: Patch) -> None:
 
 
 def _forgets_the_way_back(patch: Patch) -> None:
-    patch(rules, "_way_back", _nothing)
+    patch(rules, "_rollback", _nothing)
 
 
 def _forgets_absent_servers(patch: Patch) -> None:

@@ -85,7 +85,7 @@ def _ends_a_server_without_looking(patch: Patch) -> None:
         if isinstance(outcome, Done):
             await self._mirror.reach(outcome.revision, seconds=2.0)
 
-    patch(StorageVersionGarbageCollector, "_end", end)
+    patch(StorageVersionGarbageCollector, "_remove_server", end)
 
 
 def _error_is_absence(patch: Patch) -> None:

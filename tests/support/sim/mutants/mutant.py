@@ -31,6 +31,7 @@ def switched(mutant: Mutant | None) -> Iterator[None]:
     undo: list[tuple[Any, str, Any]] = []
 
     def patch(owner: Any, name: str, value: Any) -> None:
+        getattr(owner, name)  # A renamed function must not turn its mutant into the real code.
         undo.append((owner, name, owner.__dict__[name] if name in vars(owner) else _MISSING))
         setattr(owner, name, value)
 
