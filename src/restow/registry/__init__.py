@@ -1,8 +1,8 @@
-"""Objects on top of keys: what this server hosts, and how each object is stored and watched.
+"""The resources that a server hosts, and how their objects are stored and watched.
 
-The catalogue, the strategy of each kind, the encoding on the way to storage, the watch cache;
-`custom` makes resources of definitions, `housekeeping` does what one server does for all.
+Contains the catalog of resources, the generic strategy, the encoding for storage, and the watch
+cache. `custom` makes resources from CRDs.
 
-Not here: HTTP, and the choice of a version for storage. The policy is declared here and
-satisfied in `restow.storageversion`.
+Not here: HTTP, and how servers choose the storage version. The encoding policy is declared here
+and implemented in `restow.storageversion`.
 """

@@ -1,12 +1,12 @@
-"""All watch caches of a process, and the one watch of the store that keeps them fresh.
+"""All watch caches of a process, and the single watch of the store that updates them.
 
-A cache is loaded when it is first wanted: a range of its keys at some revision, then the changes
-after it. One watch over all objects serves every cache, so that it costs the same for one resource
-as for five hundred, and `position` says how far all of them have come.
+A cache is loaded when it is first used: a range read of its keys at some revision, then the changes
+after it. One watch over all objects feeds every cache, so that its cost does not depend on the
+number of resources. `position` is the revision that all caches have reached.
 
-Consistent reads ask the store for its revision (one question for all who wait) and then wait for
-`position` to reach it. When the schema of a resource changes, its cache is forgotten, and the next
-one who asks begins another. Not here: what is done with the objects.
+Consistent reads ask the store for its current revision (one request for all waiting readers) and
+then wait until `position` reaches it. When the schema of a resource changes, its cache is dropped
+and the next reader loads a new one. Not here: how the objects are used.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from restow.storage.interface import Event, Item, Revision, Span, Storage, Watch
 
 LOAD_SLICE_ITEMS: Final = 500
 PROTOBUF_SLICE_ITEMS: Final = 20
-"""Values in protobuf are decoded, which takes much longer."""
+"""Smaller slices for values in protobuf, which take much longer to decode."""
 RELOAD_SECONDS: Final = 0.2
 FUTURE_POLL_SECONDS: Final = 0.1
 BACKFILL_SECONDS_MAX: Final = 5.0
 
 WOKEN_AT_ONCE: Final = 100
-"""Reads that are answered in one turn of the loop."""
+"""Limit of the readers that are resumed in one iteration of the event loop."""
 
 logger = logging.getLogger(__name__)
 
 
 class Caches:
-    """One `WatchCache` for each root of keys, loaded when first asked for."""
+    """One `WatchCache` for each root of keys, loaded on first use."""
 
     def __init__(self, storage: Storage, runtime: Runtime) -> None:
         self._storage = storage
-        self._revision_now = storage.revision_now  # asked by each read
+        self._revision_now = storage.revision_now  # called by each read
         self._clock = runtime.clock
         self._tasks = runtime.tasks("watch-caches")
         self._caches: dict[str, WatchCache] = {}
@@ -57,20 +57,20 @@ class Caches:
         self._loading: dict[str, asyncio.Future[None]] = {}
         self._held: dict[str, deque[Event]] = {}
         self._splicers: dict[str, Splicer] = {}
-        """Of roots that were forgotten: the one to use from then on, whoever asks."""
+        """By root, after `forget`: the splicer for the next load, whichever caller starts it."""
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._waiting_count = 0
         self._readers: deque[asyncio.Future[None]] = deque()
-        """Reads that wait until the caches are fresh."""
+        """Reads that wait until the caches are up to date."""
         self._freshening = False
         self._reloads = 0
-        self._backfilling = asyncio.Lock()  # one at a time: each holds some history in memory
+        self._backfilling = asyncio.Lock()  # one at a time: a backfill holds events in memory
         self._blocked: StoreReplaced | None = None
-        """Why the caches may not be read: they hold what another store had."""
+        """Why the caches must not be read: they contain data of a store that was replaced."""
         self._abandoned = 0
-        """Up to this revision, clients may know changes of a store that was replaced."""
+        """Up to this revision, clients may have seen changes of a store that was replaced."""
         self.position = 0
-        """All changes up to this revision have reached the caches."""
+        """The caches contain all changes up to this revision."""
 
     async def start(self) -> None:
         revision = await self._storage.revision()
@@ -80,27 +80,27 @@ class Caches:
 
     async def close(self) -> None:
         await self._tasks.close()
-        # The task that would have woken them may have been cancelled before it ever ran.
+        # The task that would resume the readers may have been cancelled before it started.
         _wake(self._readers, StorageClosed("the server is shutting down"), len(self._readers))
         await self._watch.close()
         for _, _, waiter in self._waiting:
             waiter.cancel()
 
     def ready(self, root: str) -> WatchCache | None:
-        """The cache, if it is loaded already."""
+        """Return the cache if it is loaded, otherwise None."""
         return self._caches[root] if root in self._ready and self._blocked is None else None
 
     async def load(self, root: str, splicer: Splicer) -> WatchCache:
-        """The cache, loaded if need be; many who ask at once share one load.
+        """Return the cache; load it first if necessary. Concurrent callers share one load.
 
-        Raises `StoreReplaced` while the caches hold what another store had.
+        Raises `StoreReplaced` while the caches contain data of a store that was replaced.
         """
         self._check_backed()
-        while root not in self._ready:  # again, if it was forgotten while it was loaded
+        while root not in self._ready:  # again, if `forget` was called during the load
             loading = self._loading.get(root)
             if loading is None:
                 loading = self._loading[root] = asyncio.get_running_loop().create_future()
-                # Who began with what a resource was before must not bring it back.
+                # A caller that started with an older splicer must not load objects with it.
                 splicer = self._splicers.get(root, splicer)
                 held = self._held[resource_key(root)] = deque()
                 load = self._load(root, splicer, loading, held)
@@ -114,10 +114,10 @@ class Caches:
             raise StoreReplaced(str(self._blocked))
 
     def forget(self, root: str, splicer: Splicer | None = None) -> None:
-        """Drop a cache: its objects are to be read in another way from now on, by this splicer.
+        """Drop a cache, because its objects must be decoded differently, with this splicer.
 
-        Its watches end, and a load that is under way is not kept. Without a splicer the resource
-        is gone, or nobody has asked for it yet.
+        Its watches end, and the result of a load in progress is discarded. Without a splicer the
+        resource has been removed, or nothing has used it yet.
         """
         if splicer is None:
             self._splicers.pop(root, None)
@@ -132,7 +132,7 @@ class Caches:
             self._caches.pop(root).close()
 
     def fresh(self, root: str) -> WatchCache | None:
-        """The cache, if it is known at once that it misses nothing that was acknowledged."""
+        """Return the cache if it certainly contains every acknowledged write, otherwise None."""
         cache = self._caches.get(root)
         if cache is None or self._blocked is not None:
             return None
@@ -140,7 +140,7 @@ class Caches:
         return cache if revision is not None and revision <= self.position else None
 
     async def freshen(self) -> None:
-        """Wait until the caches have all that was acknowledged before this call."""
+        """Wait until the caches contain every write acknowledged before this call."""
         reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._readers.append(reader)
         if not self._freshening:
@@ -149,32 +149,32 @@ class Caches:
         await reader
 
     async def _freshen(self) -> None:
-        """Ask the store once for all waiting readers; and again for those that came meanwhile."""
-        asked: deque[asyncio.Future[None]] = deque()
+        """Ask the store once for all waiting readers, and again for readers that came meanwhile."""
+        readers: deque[asyncio.Future[None]] = deque()
         try:
             while self._readers:
-                # A reader that comes from here on needs another question.
-                asked, self._readers = self._readers, deque()
+                # Readers that arrive from here on need a new request to the store.
+                readers, self._readers = self._readers, deque()
                 error = None
                 try:
                     await self.reach(await self._storage.revision())
                 except StorageError as failed:
                     error = failed
-                while asked:
-                    _wake(asked, error, WOKEN_AT_ONCE)
-                    # This also admits readers that have just sent their next request: a question
-                    # costs as much as several of its answers.
+                while readers:
+                    _wake(readers, error, WOKEN_AT_ONCE)
+                    # Readers that have just sent their next request join the next batch: one
+                    # request to the store costs as much as several replies.
                     await self._clock.sleep(0)
         finally:
             self._freshening = False
-            asked += self._readers
+            readers += self._readers
             self._readers = deque()
-            _wake(asked, StorageClosed("the server is shutting down"), len(asked))
+            _wake(readers, StorageClosed("the server is shutting down"), len(readers))
 
     async def reach_future(self, revision: int) -> None:
-        """Wait until the store, and the caches too, have come to what may be no revision yet.
+        """Wait until the store and the caches reach a revision that may not exist yet.
 
-        Raises `Compacted` for one that a store had which this one took the place of.
+        Raises `Compacted` for a revision of a store that was replaced by this one.
         """
         if self.position < revision <= self._abandoned:
             raise Compacted(Revision(self.position))
@@ -183,16 +183,16 @@ class Caches:
         await self.reach(revision)
 
     async def backfill(self, root: str, *, after: int) -> bool:
-        """Fetch changes that a loaded cache no longer has, or never had; whether it has them now.
+        """Fetch older changes that a loaded cache does not contain; return whether it has them now.
 
-        They stay in its ring, so that many who resume at once (this server has just started) cost
-        one look at the history. What the ring cannot hold, the store has forgotten, or is encrypted
-        with a key that is gone, is not had.
+        They stay in its ring buffer, so that many clients that resume their watches at once (after
+        a restart of this server) cost one read of the history. It fails for changes that do not fit
+        into the ring buffer, were compacted, or are encrypted with a key that is not available.
         """
         async with self._backfilling:
             cache = self._caches.get(root)
             if cache is None:
-                return False  # forgotten meanwhile
+                return False  # dropped meanwhile
             floor = cache.floor
             if after >= floor:
                 return True
@@ -200,7 +200,7 @@ class Caches:
                 async with self._clock.timeout(BACKFILL_SECONDS_MAX):
                     events = await self._history(cache, after=after, upto=floor)
             except (StorageError, TimeoutError) as error:
-                logger.info("no history of %s after %d: %s", root, after, error)
+                logger.info("cannot read history of %s after revision %d: %s", root, after, error)
                 return False
             if events is None or cache.floor != floor:
                 return False
@@ -208,7 +208,7 @@ class Caches:
             return cache.floor <= after
 
     async def _history(self, cache: WatchCache, *, after: int, upto: int) -> list[Event] | None:
-        """The changes between two revisions; None when they are too many."""
+        """Return the changes between two revisions; None if they do not fit into the ring."""
         events: list[Event] = []
         nbytes = 0
         watch = self._storage.watch(Span.of_prefix(cache.root), after=Revision(after))
@@ -228,7 +228,7 @@ class Caches:
         return events
 
     def reach(self, revision: int) -> Awaitable[None]:
-        """Wait until the caches have come to a revision, which must be one of the store's."""
+        """Wait until the caches reach a revision, which must exist in the store."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._blocked is not None:
             waiter.set_exception(StoreReplaced(str(self._blocked)))
@@ -254,7 +254,7 @@ class Caches:
         except StorageError as error:
             failure = error
         finally:
-            # If it is another's, the root was forgotten and somebody has begun again.
+            # Otherwise `forget` was called, and another load may have started.
             if self._loading.get(root) is loading:
                 del self._held[resource_key(root)]
                 del self._loading[root]
@@ -264,10 +264,10 @@ class Caches:
             loading.set_result(None)
         else:
             loading.set_exception(failure)
-            loading.exception()  # whoever waits has it; nobody may be waiting
+            loading.exception()  # mark it as retrieved: there may be no waiting reader
 
     async def _loaded(self, root: str, splicer: Splicer) -> WatchCache:
-        """A new cache with what the store holds, filled in slices that hold up nobody."""
+        """Fill a new cache from the store, in slices, so that the event loop is not blocked."""
         while True:
             reloads = self._reloads
             page = await self._storage.range(Span.of_prefix(root))
@@ -276,7 +276,7 @@ class Caches:
                 cache.add(some)
                 await self._clock.sleep(0)
             cache.end_load(page.revision)
-            # If changes were missed meanwhile, some after this page may be among them.
+            # If a reload happened meanwhile, changes after this page may have been missed.
             if reloads == self._reloads:
                 return cache
 
@@ -289,11 +289,11 @@ class Caches:
             except StorageClosed:
                 return
             except Compacted:
-                logger.warning("the store was compacted past this server's watch: reloading")
+                logger.warning("the watch of the store was compacted; reloading all caches")
             except StoreReplaced as error:
                 self._block(error)
             except StorageError as error:
-                logger.warning("the watch of the store has failed: %s", error)
+                logger.warning("the watch of the store failed; reloading all caches: %s", error)
             await self._watch.close()
             while True:
                 await self._clock.sleep(RELOAD_SECONDS)
@@ -301,8 +301,8 @@ class Caches:
                     break
 
     def _block(self, error: StoreReplaced) -> None:
-        """The store no longer has what the caches hold: serve nothing until they are reloaded."""
-        logger.warning("the watch caches are not used until they are reloaded: %s", error)
+        """Stop serving from the caches until they are reloaded: the store was replaced."""
+        logger.warning("watch caches are disabled until they are reloaded: %s", error)
         self._blocked = error
         self._abandoned = max(self._abandoned, self.position)
         waiting, self._waiting = self._waiting, []
@@ -336,8 +336,8 @@ class Caches:
         try:
             page = await self._storage.range(Span.of_prefix(root))
         except PluginSilent as error:
-            # Whoever asks for this root next tries again; the others must not wait for that.
-            logger.warning("%s cannot be read: %s", root, error)
+            # The next reader of this root retries. The other roots must not wait for the plug-in.
+            logger.warning("cannot reload the watch cache of %s: %s", root, error)
             if self._caches.get(root) is cache:
                 self.forget(root, cache.splicer)
             return
@@ -346,7 +346,7 @@ class Caches:
             cache.notify()
 
     async def _reload(self) -> bool:
-        """Changes were missed: begin again from what the store holds now. Whether it worked."""
+        """Reload all caches after changes were missed; return False if that failed."""
         watch: Watch | None = None
         try:
             revision = await self._storage.revision()
@@ -358,10 +358,10 @@ class Caches:
             if watch is not None:
                 await watch.close()
             if isinstance(error, StorageClosed):
-                return True  # following will notice
+                return True  # the new watch raises it again
             if isinstance(error, StoreReplaced):
-                return False  # the log has the reason already
-            logger.warning("reloading failed: %s", error)
+                return False  # logged by `_block`
+            logger.warning("reloading the watch caches failed; trying again: %s", error)
             return False
         self._watch = watch
         self._blocked = None
@@ -372,7 +372,7 @@ class Caches:
 
 
 def _slices(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """Parts of a page, each short enough to be taken in without a pause."""
+    """Split a page into slices, each short enough to be decoded without a pause."""
     first = 0
     while first < len(items):
         some = items[first : first + LOAD_SLICE_ITEMS]
@@ -383,7 +383,7 @@ def _slices(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
 
 
 def resource_key(root: str) -> str:
-    """What `storage.checks.resource_of` gives for the keys under a root."""
+    """Return the value that `storage.checks.resource_of` has for the keys under a root."""
     return root[len(OBJECTS_PREFIX) : -1]
 
 
@@ -391,7 +391,7 @@ def _wake(readers: deque[asyncio.Future[None]], error: StorageError | None, coun
     for _ in range(min(count_max, len(readers))):
         reader = readers.popleft()
         if reader.done():
-            continue  # it was cancelled
+            continue  # cancelled
         if error is None:
             reader.set_result(None)
         else:

@@ -1,9 +1,9 @@
-"""The catalogue: all that this server hosts. It alone says so.
+"""The catalog: all resources that this server hosts. It is the only source of that information.
 
-Routes, discovery, hashes, OpenAPI and reports are read from here, so they cannot disagree. What a
-release hosts stays as long as the server runs; custom resources come, change and go. Each change
-costs the same however many there are, and counts up `changes`: whoever keeps something that was
-made from the catalogue compares it, or is told.
+Routes, discovery, hashes, OpenAPI and StorageVersions are derived from it, so they cannot disagree.
+The resources of a release stay while the server runs; custom resources are added, changed and
+removed. The cost of a change does not depend on their number. Each change increments `changes` and
+calls the listeners, so that data derived from the catalog can be invalidated.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from restow.registry.resource import OpenShape, Resource, Shape
 from restow.registry.shapes import BuiltinShape
 
 OnChange = Callable[[str], None]
-"""Told of the group in which something has changed."""
+"""Called with the API group in which a resource was added, replaced or removed."""
 
 
 class Catalog:
-    """Hosted resources, by every name they can be asked for."""
+    """Hosted resources, indexed by path, kind and group."""
 
     def __init__(self, resources: Iterable[Resource], *, name: str = "") -> None:
         self.name = name
-        """The release it was made from."""
+        """Name of the release from which it was made."""
         self.changes = 0
-        """How often something has been hosted or dropped."""
+        """Number of changes since the start."""
         self.listeners: list[OnChange] = []
         self._resources: dict[tuple[str, str], Resource] = {}
         self._by_path: dict[tuple[str, str, str], Resource] = {}
         self._by_kind: dict[GroupKind, Resource] = {}
         self._by_group: dict[str, dict[str, Resource]] = {}
         self._versions: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """By group, in how many resources a version is served."""
+        """By group: the number of resources that are served in each version."""
         self.groups: dict[str, tuple[str, ...]] = {}
-        """Groups in the order of discovery, each with its versions, the preferred first."""
+        """Groups in the order of discovery, each with its versions, the preferred version first."""
         for resource in resources:
             self._add(resource)
         self._order_groups()
@@ -50,7 +50,7 @@ class Catalog:
         return len(self._resources)
 
     def host(self, resource: Resource) -> None:
-        """Serve a resource from now on, in the place of what was there by its name."""
+        """Serve a resource from now on; it replaces a resource of the same name."""
         before = self._resources.get((resource.group, resource.plural))
         if before is not None:
             self._remove(before)
@@ -58,33 +58,33 @@ class Catalog:
         self._changed(resource.group)
 
     def drop(self, group: str, plural: str) -> None:
-        """Serve a resource no more."""
+        """Stop serving a resource."""
         before = self._resources.get((group, plural))
         if before is not None:
             self._remove(before)
             self._changed(group)
 
     def named(self, group: str, plural: str) -> Resource | None:
-        """A resource in whatever version."""
+        """Return a resource regardless of its versions."""
         return self._resources.get((group, plural))
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
-        """The resource at a path."""
+        """Return the resource of a request path."""
         return self._by_path.get((group, version, plural))
 
     def of_kind(self, group: str, kind: str) -> Resource | None:
-        # A plain tuple is as good a key, and cheaper: every create asks for its namespace's kind.
+        # A plain tuple is an equal key and cheaper: each create looks up the kind of its namespace.
         return self._by_kind.get((group, kind))  # type: ignore[call-overload, no-any-return]
 
     def in_group(self, group: str) -> list[Resource]:
         return list(self._by_group.get(group, {}).values())
 
     def in_version(self, group: str, version: str) -> list[Resource]:
-        """The resources that are served in a group version."""
+        """Return the resources that are served in a group version."""
         return [resource for resource in self.in_group(group) if version in resource.served]
 
     def persisted(self) -> list[Resource]:
-        """The resources whose objects are stored, those that share a store once."""
+        """Return the resources whose objects are stored; resources that share a store once."""
         found: dict[str, Resource] = {}
         for resource in self._resources.values():
             if resource.kind.persisted and resource.kind.cohabits_with is None:
@@ -134,18 +134,18 @@ class Catalog:
 
 
 def version_hash_of(resource: Resource, api_version: str) -> str:
-    """What discovery says of a version in which a resource is stored."""
+    """Return the storage version hash that discovery shows for a stored version."""
     group, version = GroupVersion.parse(api_version)
     return storage_version_hash(GroupVersionKind(group, version, resource.kind.store.kind))
 
 
 def release_catalog(release: Release) -> Catalog:
-    """What a server of this release hosts."""
+    """Return the catalog of a release."""
     return Catalog([_hosted(kind) for kind in release.kinds], name=release.name)
 
 
 def builtin_catalog() -> Catalog:
-    """Every built-in kind."""
+    """Return the catalog of the default release."""
     return release_catalog(default_release())
 
 
@@ -156,7 +156,7 @@ def _hosted(kind: ReleaseKind) -> Resource:
         shape = BuiltinShape(definition, converter)
     decodable = [definition.api_version(version) for version in kind.decodable_versions]
     if kind.conversion == "builtin":
-        # Versions of the groups that share this store are as good as its own.
+        # Objects may also be stored in versions of the groups that share this store.
         decodable += [
             version
             for version in converter.versions

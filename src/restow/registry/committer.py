@@ -1,11 +1,11 @@
-"""Where objects are committed: one guarded transaction for each write, under the fence.
+"""Commits writes of objects: one guarded transaction per write, under the fence.
 
-A plan says what to store for one state of an object. Here it is encoded as the policy says at that
-moment and given to the store, once, with its own guards and those of the policy. Which guard did
-not hold is raised: `StateMoved`, `PlaceMoved` or `FenceMoved`.
+A plan determines what to store for one state of an object. It is encoded as the policy requires at
+that moment and committed in one transaction, with the guards of the plan and those of the policy.
+The guard that did not hold determines the exception: `StateMoved`, `PlaceMoved` or `FenceMoved`.
 
-Not here: how a plan is made (`write_plans`), the retry (`store`), and which version is written
-(`encoding`).
+Not here: how a plan is made (`write_plans`), the retry loop (`store`), and the choice of the
+version (`encoding`).
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from restow.storage.interface import (
 
 
 class PlaceMoved(Exception):
-    """The namespace of a new object is not as it was when it was looked at."""
+    """The namespace of a new object has changed since it was read."""
 
 
 class StateMoved(Exception):
-    """The object is not as it was when the plan was made; here is what is there now."""
+    """The object has changed since the plan was made; `current` is its newest state."""
 
     def __init__(self, current: Item | None) -> None:
-        super().__init__("the state has moved on")
+        super().__init__("the object has changed")
         self.current = current
 
 
 class FenceMoved(Exception):
-    """The encoding policy is not as it was when the object was encoded: refresh it."""
+    """The encoding policy has changed since the object was encoded; it must be refreshed."""
 
 
 Moved = StateMoved | PlaceMoved | FenceMoved
@@ -62,7 +62,7 @@ Moved = StateMoved | PlaceMoved | FenceMoved
 def overtaken(
     resource: Resource, verb: str, moved: Moved, plan: WritePlan | None
 ) -> status.StatusError:
-    """The answer when a write was overtaken too often."""
+    """Return the error for a write whose guards did not hold until its retries were used up."""
     named, seconds = resource.kind.group_resource, status.RETRY_AFTER_SECONDS
     if isinstance(moved, FenceMoved):
         return status.unavailable(
@@ -74,14 +74,14 @@ def overtaken(
 
 
 class Sealed(NamedTuple):
-    """Values as they are stored, and what opens them."""
+    """The storage below the encryption layer, and the keys that decrypt its values."""
 
     storage: Storage
     keys: Keys
 
 
 class ObjectCommitter:
-    """Gives the store what was planned."""
+    """Commits planned writes to the store."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ObjectCommitter:
         policy: EncodingPolicy,
         sealed: Sealed | None = None,
     ) -> None:
-        """`sealed` is what lies beneath a storage that is encrypted; None: it is not."""
+        """`sealed`: the storage below the encryption layer; None without encryption."""
         self._storage = storage
         self._sealed = sealed
         self._caches = caches
@@ -120,9 +120,9 @@ class ObjectCommitter:
                 assert_never(outcome)
 
     async def rewrite(self, plan: WritePlan) -> Refused | Unknown | None:
-        """Commit a plan that is right for one state and one version, and never encode it again.
+        """Commit a plan that is valid for one state and one version only; do not encode it again.
 
-        None when that is done; otherwise what kept it from being done.
+        Return None if it was committed, otherwise the outcome.
         """
         _, _, outcome = await self._transact(plan, is_rewrite=True)
         return None if isinstance(outcome, Done) else outcome
@@ -135,7 +135,7 @@ class ObjectCommitter:
         resource = plan.resource
         encoding = self._encoding(resource)
         if resource.remote is not None and plan.must_prepare(encoding):
-            # It may take a while. If all has changed then, the fence does not hold.
+            # The webhook may take a while. If the policy changes meanwhile, the fence rejects it.
             await plan.prepare(encoding)
             check_current(resource)
         write = plan.write(encoding)
@@ -151,7 +151,7 @@ class ObjectCommitter:
             raise translate(error) from error
 
     def _cached(self, plan: WritePlan, encoding: Encoding, revision: int) -> bytes | None:
-        """The body, if the change has reached the cache already: it usually comes first."""
+        """Return the served body if the watch cache has the change already, which is usual."""
         cache = self._caches.ready(plan.resource.root)
         entry = None if cache is None else cache.of_key(plan.guard.key)
         if entry is None or entry[0] != revision or entry[1] != encoding.api_version:
@@ -159,8 +159,8 @@ class ObjectCommitter:
         return entry[2]
 
     async def _still_to_write(self, plan: WritePlan, encoding: Encoding) -> Write | None:
-        """An object that does not change is written all the same if it is stored under another
-        key: how that is only the store itself can tell. Raises `StateMoved`."""
+        """Return the write for an unchanged object that is stored under another encryption key,
+        which only the raw value shows; otherwise None. Raises `StateMoved`."""
         if self._sealed is None or plan.resource.kind.pinned:
             return None
         key, (storage, keys) = plan.guard.key, self._sealed
@@ -178,14 +178,14 @@ class ObjectCommitter:
     def _seal(
         self, plan: WritePlan, encoding: Encoding, write: Write, *, is_rewrite: bool = False
     ) -> Write:
-        """What is given to the store: nobody else sees a value that is encrypted."""
+        """Encrypt the value of a write if the encoding requires it."""
         if not encoding.key_id or isinstance(write, Delete):
             return write
-        assert self._sealed is not None, "a key was reported that nobody has"
+        assert self._sealed is not None, "an encryption key was reported, but encryption is off"
         try:
             if not is_rewrite and len(write.value) > TRANSACTION_BYTES_MAX - SEAL_BYTES_MAX:
-                # What would be too large without encryption is so with it: or it could never be
-                # stored without.
+                # The size limit must not depend on encryption: an object that is too large
+                # without it is rejected with it as well, or it could never be stored in plain form.
                 check_transaction(_transaction(plan, encoding, write))
             value = self._sealed.keys.seal(encoding.key_id, write.key, write.value)
         except StorageError as error:
@@ -193,7 +193,7 @@ class ObjectCommitter:
         return Put(write.key, value)
 
     def _encoding(self, resource: Resource) -> Encoding:
-        """How to write now. Raises `ResourceReplaced` when that is not for this resource to say."""
+        """Return the current encoding. Raises `ResourceReplaced` if the CRD has changed."""
         check_current(resource)
         encoding = self._policy.encoding(resource)
         if resource.origin is not None and encoding.api_version not in resource.decodable:
@@ -202,7 +202,7 @@ class ObjectCommitter:
 
 
 def check_current(resource: Resource) -> None:
-    """Raises `ResourceReplaced` for a custom resource in whose place there is another by now."""
+    """Raises `ResourceReplaced` if a changed CRD has replaced this custom resource."""
     if resource.origin is not None and resource.origin.is_replaced:
         raise ResourceReplaced
 
@@ -210,7 +210,7 @@ def check_current(resource: Resource) -> None:
 def _transaction(
     plan: WritePlan, encoding: Encoding, write: Write, *, in_background: bool = False
 ) -> Transaction:
-    """One write with all its guards: its own, its place's, and the fence."""
+    """Return the transaction of a write with the guards of object, namespace and fence."""
     if plan.place is None:
         return Transaction((plan.guard, *encoding.guards), (write,), in_background)
     return Transaction((plan.guard, plan.place, *encoding.guards), (write,), in_background)

@@ -1,4 +1,4 @@
-"""Kinds that a library user declares in Python: versions, schemas and conversions in a few lines.
+"""Kinds that a library user declares in Python: versions, schemas and conversions.
 
     widgets = declare_kind(
         group="example.com", kind="Widget", plural="widgets",
@@ -6,7 +6,7 @@
         to_hub={"v1": up}, from_hub={"v1": down},
     )
 
-The first version is the hub: the one that the others are converted to and from. Not here: custom
+The first version is the hub: the other versions are converted to and from it. Not here: custom
 resources, which are declared through the API while the server runs.
 """
 
@@ -28,10 +28,10 @@ Schema = Mapping[str, Any]
 
 
 class DeclaredShape(OpenShape):
-    """A kind whose versions have a JSON schema each. Satisfies `resource.Shape`."""
+    """A kind with a JSON schema for each version. Implements `resource.Shape`."""
 
     def __init__(self, schemas: Mapping[str, Schema | None]) -> None:
-        """`schemas` by `apiVersion`; None means that anything is accepted."""
+        """`schemas` by `apiVersion`; None accepts any object."""
         self.schemas = schemas
         self._validators = {
             version: JsonSchema(schema) for version, schema in schemas.items() if schema is not None
@@ -65,13 +65,13 @@ def declare_kind(
     to_hub: Mapping[str, Convert] | None = None,
     from_hub: Mapping[str, Convert] | None = None,
 ) -> Resource:
-    """A resource to serve. ValueError says what is wrong with the declaration."""
+    """Return the resource to serve. Raises ValueError if the declaration is invalid."""
     names = tuple(versions)
     if not names or "." not in group:
-        raise ValueError("a kind needs at least one version, and a group with a dot in it")
+        raise ValueError("a kind requires at least one version and a group that contains a dot")
     storage = storage or names[0]
     if storage not in versions:
-        raise ValueError(f"storage version {storage!r} is none of {', '.join(names)}")
+        raise ValueError(f"storage version {storage!r} is not one of {', '.join(names)}")
     definition = Kind(
         group=group,
         kind=kind,
@@ -105,7 +105,7 @@ def _converter(
 ) -> Converter:
     hub, *others = full
     if to_hub.keys() != from_hub.keys() or not to_hub.keys() <= set(others):
-        raise ValueError(f"conversions go in pairs, for versions other than the hub, {hub}")
+        raise ValueError(f"each version in to_hub needs one in from_hub; the hub {hub} needs none")
     spokes = {
         full[name]: Spoke(to_hub[name], from_hub[name]) if name in to_hub else SAME_SHAPE
         for name in others

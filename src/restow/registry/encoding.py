@@ -1,8 +1,10 @@
-"""Which version a write is encoded in, and what guards it: the seam that coordination fills.
+"""The version that a write is encoded in, and the guards of that decision: the interface between
+the registry and the coordination of storage versions.
 
-`EncodingPolicy` is asked before every write. The guards go into the write's own transaction (the
-fence), so that no write commits in a version that is not this server's at that moment. It also says
-whether others may have stored what cannot be read here. Not here: how servers agree.
+`EncodingPolicy` is called before every write. Its guards become part of the write's own transaction
+(the fence), so that no write commits in a version that this server does not use at that moment. It
+also tells whether other servers may have stored versions that this server cannot decode. Not here:
+how servers agree on a version.
 """
 
 from __future__ import annotations
@@ -18,16 +20,16 @@ from restow.storage.interface import Guard
 
 
 class Encoding(NamedTuple):
-    """How to write objects of a resource now."""
+    """How to encode objects of a resource at this moment."""
 
     api_version: str
     guards: tuple[Guard, ...]
     key_id: str = ""
-    """The encryption key to seal with; empty: none."""
+    """The encryption key to use; empty: none."""
 
 
 class ReadableRevisions(NamedTuple):
-    """The revisions of which it is certain that all that was stored then can be read here."""
+    """Revisions at which this server could certainly decode everything that was stored."""
 
     first: int
     last: int
@@ -37,21 +39,21 @@ ALWAYS: Final = ReadableRevisions(0, sys.maxsize)
 
 
 class EncodingPolicy(Protocol):
-    """Decides how a resource is written."""
+    """Determines how objects of a resource are encoded."""
 
     def encoding(self, resource: Resource) -> Encoding:
-        """What to use for the next write. Raises a 503 when nothing may be written now."""
+        """Return the encoding of the next write. Raises a 503 if writes are not allowed now."""
 
     async def refresh(self, resource: Resource) -> None:
-        """A fence has failed: find out what is true now."""
+        """Determine the current encoding after a fence has failed."""
 
     def readable(self, resource: Resource) -> ReadableRevisions:
-        """Since when this server is registered, and was so for sure. Raises a 503 when it is not:
-        others may store what it cannot read."""
+        """Return the revisions at which this server was certainly registered. Raises a 503 if it is
+        not registered: other servers may store versions that it cannot decode."""
 
 
 class FixedPolicy:
-    """One server alone: what the catalogue prefers, and no fence."""
+    """For a single server: the preferred version of the catalog, without a fence."""
 
     def __init__(self) -> None:
         self._encodings: dict[str, Encoding] = {}
@@ -71,14 +73,14 @@ class FixedPolicy:
 
 
 def stored_form(resource: Resource, obj: Object, api_version: str, target: str) -> bytes:
-    """The bytes to store for an object that is in `api_version`, in version `target`."""
+    """Encode an object that is in `api_version` for storage in version `target`."""
     converted = resource.converter.convert(obj, api_version, target)
     if resource.is_custom and api_version != target:
-        # A copy, since the object goes on in its own version, in which it may have more fields.
+        # A copy: the caller keeps the object in its own version, where it may have more fields.
         converted = resource.shape.default(target, orjson.loads(orjson.dumps(converted)))
     return encode(converted, target, resource.kind.kind)
 
 
 def served_form(resource: Resource, stored: bytes, api_version: str, revision: int) -> bytes:
-    """The served form of stored bytes that are in `api_version`."""
+    """Return the served form of stored bytes that are in `api_version`."""
     return splice(head_of(resource.kind.kind, api_version), stored, revision)

@@ -1,7 +1,7 @@
-"""The border: what storage raises, as what the API answers.
+"""Maps storage errors to API errors.
 
-Clients are told what an error says is for them (`told`): addresses, files and what other programs
-have said are for the log of who runs the store.
+The API returns only the part of an error that is meant for clients (`told`). Addresses, file names
+and messages of other programs are logged only.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from restow.storage.errors import (
 
 
 class DoAgain(Exception):
-    """A request that cannot be finished as it was begun. After `settle` it can be done anew."""
+    """A request that must be started again; `settle` waits until that can succeed."""
 
     async def settle(self) -> None:
-        """Wait for what it lacks."""
+        """Wait for the missing data."""
 
 
 class ResourceReplaced(DoAgain):
-    """The definition of a custom resource has changed while a request was under way."""
+    """The CRD of a custom resource changed while a request was in progress."""
 
 
 class VersionUnknown(StoreDamaged):
-    """An object is stored in a version that this server does not know. Another may."""
+    """An object is stored in a version that this server does not know; other servers may."""
 
 
 def translate(error: StorageError) -> StatusError:
-    """The answer for a storage error; total over the whole tree."""
+    """Return the API error for a storage error; covers all subclasses."""
     match error:
         case Compacted():
             return status.expired(

@@ -1,13 +1,15 @@
-"""Who manages the fields of stored objects: the rules of `machinery.apply`, for the store.
+"""Managed fields of stored objects: applies the rules of `apimachinery.apply` to writes.
 
-Every write of an object by a client or by the server itself is tracked, but for two kinds of it: a
-rewrite, which changes nothing, and what coordination writes by itself (leases, storage versions),
-where each field has one writer and nobody applies. A write of the server's own is `SERVER`'s.
+Every write by a client or by the server itself is tracked, with two exceptions: a rewrite, which
+changes nothing, and objects that coordination writes by itself (leases, StorageVersions), where
+each field has one writer and server-side apply is not used. Writes of the server have the manager
+`SERVER`.
 
-Entries speak of fields in the version of whoever made them, so objects are converted to be
-compared. Where somebody else converts them that is waited for (`NotConverted`), by those who can.
+The entries of a manager list fields in the version that it used, so objects are converted to that
+version to be compared. A conversion by a webhook raises `NotConverted`; asynchronous callers wait
+for it and repeat the work.
 
-Not here: what a path may write (`strategy`), and who has sent a request.
+Not here: which fields a path may write (`strategy`), and authentication.
 """
 
 from __future__ import annotations
@@ -34,38 +36,39 @@ from restow.registry.resource import Object, Resource
 
 SERVER: Final = Manager("restow")
 CONVERSIONS_MAX: Final = 100
-"""How often somebody else is asked for one write: there are not so many versions of a kind."""
+"""Limit of webhook conversions for one write; a kind never has that many versions."""
 
 T = TypeVar("T")
 
 
 class NotConverted(Exception):
-    """An object is needed in another version, and whoever converts it must be waited for."""
+    """An object is needed in another version, and its conversion webhook must be called first."""
 
     def __init__(self, converting: Converting, obj: Object, api_version: str) -> None:
-        super().__init__(f"it is not known in {api_version}")
+        super().__init__(f"the object is not converted to {api_version} yet")
         self._converting = converting
         self._obj = obj
         self._api_version = api_version
 
     async def settle(self) -> None:
-        """Have it converted. Raises a StatusError where nothing can be done without."""
+        """Call the webhook. Raises a StatusError if the conversion is required and fails."""
         await self._converting.ask(self._obj, self._api_version)
 
 
 class Converting:
-    """Converts the objects of one write to the versions that entries speak of."""
+    """Converts the objects of one write to the versions of its managed fields."""
 
     __slots__ = ("_found", "_is_needed", "_resource")
 
     def __init__(self, resource: Resource, *, is_needed: bool = False) -> None:
-        """`is_needed`: it is an error if somebody else should convert an object and does not."""
+        """`is_needed`: a failed webhook conversion is an error."""
         self._resource = resource
         self._is_needed = is_needed
         self._found: dict[tuple[bytes, str], Object] = {}
 
     def __call__(self, obj: Object, api_version: str) -> Object | None:
-        """The object in a version; None if there is no such version. Raises `NotConverted`."""
+        """Return the object in a version; None if there is no such version. Raises
+        `NotConverted`."""
         resource, was = self._resource, obj["apiVersion"]
         if api_version not in resource.converter.spokes:
             return None
@@ -79,10 +82,10 @@ class Converting:
         try:
             return resource.converter.convert(obj, was, api_version)
         except MachineryError:
-            return None  # what cannot be told in that version is not managed in it
+            return None  # not representable in that version: none of its fields are managed there
 
     async def ask(self, obj: Object, api_version: str) -> None:
-        """Have an object converted by somebody else, and remember it."""
+        """Convert an object with the webhook and keep the result."""
         if len(self._found) >= CONVERSIONS_MAX:
             raise status.internal(f"too many conversions of one {self._resource.kind.kind}")
         typed = {**obj, "kind": self._resource.kind.kind}
@@ -91,8 +94,8 @@ class Converting:
         except StatusError:
             if self._is_needed:
                 raise
-            # Nobody can say what has changed in that version. A write is not refused for that:
-            # as nothing is seen to have changed, whoever manages fields there keeps them.
+            # The changes in that version are unknown, and the write must not fail for that. With
+            # an empty object no change is found, so the managers of that version keep their fields.
             found = {}
         self._found[_text(obj), api_version] = found
 
@@ -102,9 +105,9 @@ def _text(obj: Object) -> bytes:
 
 
 async def settled(work: Callable[[], T], *, is_long: bool = False) -> T:
-    """What some work comes to, once all that must be waited for is there.
+    """Return the result of some work; repeat it after each conversion that it needs.
 
-    What takes long, as there are very many fields, is done in a thread: others have their turns.
+    Long work, for objects with very many fields, runs in a thread, to not block the event loop.
     """
     while True:
         try:
@@ -115,18 +118,18 @@ async def settled(work: Callable[[], T], *, is_long: bool = False) -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apply:
-    """A wish to apply a configuration, which is taken as it came."""
+    """A configuration for server-side apply, as the client has sent it."""
 
     config: Object
     manager: Manager
     force: bool
     complete: Callable[[Object], Object]
-    """Checks what came of it, and fills in defaults."""
+    """Validates the types of the result and fills in defaults."""
     is_long: bool = False
-    """Whether it may have very many fields."""
+    """Whether the configuration may have very many fields."""
 
     def takes_long(self, stored: bytes) -> bool:
-        """Whether the event loop should not wait until it is applied to what is stored."""
+        """Whether applying it to this stored object would block the event loop for too long."""
         return self.is_long or len(stored) > LONG_BODY_SIZE
 
     def to(
@@ -138,7 +141,7 @@ class Apply:
         now: datetime,
         converting: Converting,
     ) -> Object:
-        """The object as it is wanted, complete. Raises 400, 409, `NotConverted`."""
+        """Apply the configuration; return the complete object. Raises 400, 409, `NotConverted`."""
         part = self.manager.subresource
         try:
             application = Application(
@@ -166,15 +169,15 @@ class Apply:
 
     def _shown(self, resource: Resource, api_version: str) -> str:
         metadata = self.config.get("metadata") or {}
-        said = metadata if type(metadata) is dict else {}
-        names = [said.get("namespace"), said.get("name")]
+        sent = metadata if type(metadata) is dict else {}
+        names = [sent.get("namespace"), sent.get("name")]
         place = "/".join(name if type(name) is str else "" for name in names)
         group, _, version = api_version.rpartition("/")
         return f"{place[:512]}; {group}/{version}, Kind={resource.kind.kind}"
 
 
 def after_admission(new: Object, tracked: list[entries.Entry] | None) -> None:
-    """Entries as they were tracked, if admission has made something of them that are none."""
+    """Restore the tracked managed fields if admission has made them invalid."""
     metadata = new["metadata"]
     found = metadata.get("managedFields")
     if found == tracked:
@@ -190,14 +193,14 @@ def after_admission(new: Object, tracked: list[entries.Entry] | None) -> None:
 
 
 def keep_times(new: Object, old: Object) -> None:
-    """A write that has changed nothing but times in entries has changed nothing."""
+    """Keep the old timestamps of managed fields if nothing else has changed."""
     metadata, before = new["metadata"], old["metadata"]
     mine, was = metadata.get("managedFields"), before.get("managedFields")
     if mine is was or not mine or not was or len(mine) != len(was):
         return
     if len(metadata) != len(before) or len(new) != len(old):
         return
-    # In nearly every object something else differs, and most often its content.
+    # Nearly every write differs in something else, most often in the content.
     for name, value in new.items():
         if name != "metadata" and old.get(name) != value:
             return

@@ -1,10 +1,10 @@
-"""How long what is deleted has to end: of kinds that run somewhere, and so cannot go at once.
+"""Graceful deletion: the grace period of objects that run on a node, which are not deleted at once.
 
-A delete marks such an object and says until when. It goes away by another delete that gives it no
-time, by whoever has ended it; so it is from the first if it was never given to a node, or is over.
-The time may be made shorter later, never longer. Pure.
+A delete marks such an object with the end of its grace period. It is removed by another delete with
+a grace period of 0, sent by the kubelet. An object that was never scheduled to a node, or that has
+finished, is removed at once. A later delete may shorten the grace period, never extend it. Pure.
 
-Not here: finalizers, which hold any object (`restow.registry.strategy`).
+Not here: finalizers, which apply to every object (`restow.registry.strategy`).
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from typing import Any, Final
 from restow.registry.resource import Object
 
 GRACE_SECONDS_MAX: Final = 2**31 - 1
-"""A time beyond that is none that a calendar has."""
-_OVER: Final = ("Succeeded", "Failed")
+"""A longer grace period would exceed the range of dates."""
+_FINISHED: Final = ("Succeeded", "Failed")
 
 
-def give_time(obj: Object, *, asked: int | None, now: datetime) -> bool:
-    """Mark a fresh copy of an object as one that is to end; whether it may go at once.
+def start_grace_period(obj: Object, *, asked: int | None, now: datetime) -> bool:
+    """Set the deletion timestamp and grace period of an object; return whether to remove it at
+    once.
 
-    `asked` is how long a client wants it to have; None: as long as it says itself.
+    The object must be a copy. `asked` is the grace period in the DeleteOptions, in seconds; None
+    selects `spec.terminationGracePeriodSeconds`.
     """
     metadata = obj["metadata"]
     given = metadata.get("deletionGracePeriodSeconds") or 0
     if metadata.get("deletionTimestamp"):
         if given and asked is not None and asked < given:
-            end = _moment(metadata["deletionTimestamp"]) - timedelta(seconds=given - asked)
+            end = _parse_time(metadata["deletionTimestamp"]) - timedelta(seconds=given - asked)
             _mark(metadata, end, asked)
             given = asked
         return not given
@@ -40,13 +42,13 @@ def give_time(obj: Object, *, asked: int | None, now: datetime) -> bool:
 
 
 def is_ending(metadata: dict[str, Any]) -> bool:
-    """Whether an object that is deleted still has time, and so stays without finalizers too."""
+    """Whether a deleted object is in its grace period, and so stays even without finalizers."""
     return bool(metadata.get("deletionGracePeriodSeconds"))
 
 
 def _seconds(obj: Object, asked: int | None) -> int:
     spec, state = obj.get("spec") or {}, obj.get("status") or {}
-    if not spec.get("nodeName") or state.get("phase") in _OVER:
+    if not spec.get("nodeName") or state.get("phase") in _FINISHED:
         return 0
     wanted = asked
     if wanted is None:
@@ -61,5 +63,5 @@ def _mark(metadata: dict[str, Any], end: datetime, seconds: int) -> None:
     metadata["deletionGracePeriodSeconds"] = seconds
 
 
-def _moment(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)

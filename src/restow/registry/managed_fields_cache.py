@@ -1,10 +1,10 @@
-"""Entries of `managedFields` whose text was read or written before need not be read again.
+"""Cache of parsed `managedFields`, so that unchanged ones are not parsed again.
 
-They are half of a usual object's text, and most writes find them as the last one left them. So the
-text is cut out of what is read, and what it stands for put in its place. It is a pure memory: the
-same text always has the same meaning, whoever has sent it, so nothing here can be out of date.
+They are half the text of a typical object, and most writes find them as the previous one left them.
+Their text is cut out before an object is parsed, and the cached entries are put in its place. The
+cache cannot be stale, since the same text always has the same meaning.
 
-Nobody changes entries that are in an object; whoever needs others makes them.
+Entries in an object are never changed in place; changed entries are new ones.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import orjson
 from restow.registry.resource import Object
 
 TEXT_BYTES_MAX: Final = 16 * 1024
-"""Longer ones are rare."""
+"""Limit of one text; longer ones are rare."""
 TEXTS_BYTES_MAX: Final = 1024 * 1024
-"""Of all texts together; what they stand for takes ten times that much."""
+"""Limit of all texts together; the parsed entries take ten times as much memory."""
 BODY_BYTES_MAX: Final = 64 * 1024
-"""In longer bodies they are the lesser part."""
+"""Longer bodies are parsed in full: managed fields are their smaller part."""
 _NAME: Final = b'"managedFields":'
 
 
 class ManagedFieldsCache:
-    """What the entries of some objects look like, for each as they were last written here."""
+    """The managed fields of some objects, as this server last wrote them, by storage key."""
 
     def __init__(self, mark: str) -> None:
-        """`mark` stands where a text was cut out: something that nobody else can know."""
+        """`mark` replaces a text that was cut out; it must be unpredictable for clients."""
         self._mark = mark
         self._marked = _NAME + orjson.dumps(mark)
         self._known: dict[str, tuple[bytes, list[Any], bool]] = {}
         self._nbytes = 0
 
     def note(self, key: str, entries: list[Any], *, is_whole: bool) -> None:
-        """Remember the entries that an object has from now on, and whether all of it is then as
-        this server writes objects."""
+        """Remember the managed fields of an object. `is_whole`: the object is entirely in the
+        normalized form that this server writes."""
         known = self._known
         before = known.get(key)
         if before is not None:
@@ -54,15 +54,15 @@ class ManagedFieldsCache:
             self._nbytes -= len(known.pop(oldest)[0])
 
     def is_whole(self, key: str, obj: Object) -> bool:
-        """Whether all of an object is as this server writes objects: nothing in it says in other
-        words what this server would say."""
+        """Whether an object is entirely in the normalized form that this server writes, so that
+        equal content has equal text."""
         known = self._known.get(key)
         if known is None or not known[2]:
             return False
         return obj["metadata"].get("managedFields") is known[1]
 
     def load(self, key: str, body: bytes) -> Object:
-        """The object in a text that was stored."""
+        """Parse the text of a stored object."""
         short = self.cut(key, body)
         if short is not None:
             obj: Object = orjson.loads(short)
@@ -72,23 +72,23 @@ class ManagedFieldsCache:
         return whole
 
     def cut(self, key: str, body: bytes) -> bytes | None:
-        """A text without the entries that are known of an object; None if it has not these.
+        """Return a text without the cached managed fields; None if it does not contain these.
 
-        What is made of it must be given to `put_back`.
+        The object that is parsed from it must be passed to `put_back`.
         """
         known = self._known.get(key)
         if known is None or len(body) > BODY_BYTES_MAX:
             return None
         text = known[0]
-        # The first ones that there are; to look for the whole text takes five times as long.
+        # Check the first occurrence only; a search for the whole text takes five times as long.
         begin = body.find(_NAME)
         if begin < 0 or not body.startswith(text, begin):
             return None
         return b"".join((body[:begin], self._marked, body[begin + len(text) :]))
 
     def put_back(self, key: str, obj: Object) -> bool:
-        """Put the entries where they were cut out. False if they stood somewhere else: then the
-        whole text must be read."""
+        """Put the cached managed fields into an object that was parsed from a cut text. Return
+        False if they were not at the expected place: the whole text must be parsed."""
         metadata = obj.get("metadata")
         if type(metadata) is not dict or metadata.get("managedFields") != self._mark:
             return False

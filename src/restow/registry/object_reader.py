@@ -1,10 +1,10 @@
-"""What is stored, as the caches know it: objects in a version, and why one is not there.
+"""Reads objects from the watch caches, and explains why an object cannot be read.
 
-A custom resource comes with a definition, and another may be in its place by now: whoever comes
-with the old one is sent back (`ResourceReplaced`). Where somebody else converts objects, that is
-awaited, or `ConversionNeeded` says that it must be.
+The `Resource` of a custom resource is replaced when its CRD changes: callers that still use the old
+one get `ResourceReplaced`. Conversions by a webhook are awaited by asynchronous methods; the others
+raise `ConversionNeeded`.
 
-Not here: writing (`store`).
+Not here: writes (`store`).
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class ObjectReader:
         self._caches = caches
         self._policy = policy
         self._splicers: dict[str, tuple[Resource, Splicer]] = {}
-        """By root of keys."""
+        """By key prefix of the resource."""
         self._conversions = Conversions(clock)
 
     def fresh(self, resource: Resource) -> WatchCache | None:
-        """The resource's cache, if it can be read at once and misses nothing acknowledged."""
+        """Return the cache if it can be read at once and has every acknowledged write."""
         if resource.origin is not None:
             self.splicer(resource)
         return self._caches.fresh(resource.root)
 
     async def read(self, resource: Resource) -> WatchCache:
-        """The same, waiting for it."""
+        """Return the cache; wait until it has every write acknowledged before this call."""
         fresh = self.fresh(resource)
         if fresh is not None:
             return fresh
@@ -64,13 +64,13 @@ class ObjectReader:
         return cache
 
     def ready(self, resource: Resource) -> WatchCache | None:
-        """The cache as it is, if it is loaded."""
+        """Return the cache if it is loaded, however stale."""
         if resource.origin is not None:
             self.splicer(resource)
         return self._caches.ready(resource.root)
 
     async def loaded(self, resource: Resource) -> WatchCache:
-        """The cache as it is, however old."""
+        """Return the cache, however stale; load it first if necessary."""
         try:
             cache = await self._caches.load(resource.root, self.splicer(resource))
         except StorageError as error:
@@ -80,7 +80,7 @@ class ObjectReader:
 
     @property
     def position(self) -> int:
-        """How far the caches have come."""
+        """The revision that all caches have reached."""
         return self._caches.position
 
     @property
@@ -92,7 +92,7 @@ class ObjectReader:
         return self._storage
 
     def splicer(self, resource: Resource) -> Splicer:
-        """How stored values of a resource become entries of its cache."""
+        """Return the splicer that turns stored values of a resource into entries of its cache."""
         check_current(resource)
         kept = self._splicers.get(resource.root)
         if kept is not None and (kept[0] is resource or resource.origin is None):
@@ -100,12 +100,12 @@ class ObjectReader:
         splicer = splicer_of(resource)
         self._splicers[resource.root] = (resource, splicer)
         if resource.origin is not None:
-            # Whoever came with another may have begun to load the objects as they were to that.
+            # A caller with another `Resource` may have started a load with its splicer.
             self._caches.forget(resource.root, splicer)
         return splicer
 
     def forget(self, resource: Resource) -> None:
-        """A custom resource is hosted no more, or another in its place. Its watches end."""
+        """Drop the state of a custom resource that was removed or replaced. Its watches end."""
         assert resource.origin is not None, resource.kind.group_resource
         resource.origin.is_replaced = True
         self._splicers.pop(resource.root, None)
@@ -113,22 +113,22 @@ class ObjectReader:
         self._conversions.forget(resource)
 
     def reload(self, root: str) -> None:
-        """What is stored under a root can be read otherwise than before: its watches end, and who
-        asks next has it loaded anew."""
+        """Drop the cache of a root whose values must be decoded differently from now on. Its
+        watches end, and the next reader loads it again."""
         found = self._splicers.get(root)
         self._caches.forget(root, None if found is None else found[1])
 
     def seen(self, resource: Resource, entry: Entry, api_version: str) -> Entry:
-        """An object as it is in a version, if somebody else converts it; otherwise as it is.
+        """Return an entry as converted by the webhook to a version; unchanged without a webhook.
 
-        Raises `ConversionNeeded` when that must be waited for.
+        Raises `ConversionNeeded` if the webhook must be called first.
         """
         if resource.remote is None or entry[1] == api_version:
             return entry
         return self._conversions.seen(resource, entry, api_version)
 
     def known(self, resource: Resource, entry: Entry, api_version: str) -> Entry | None:
-        """The same; None when it must be waited for."""
+        """Like `seen`, but return None if the webhook must be called first."""
         return self._conversions.known(resource, entry, api_version)
 
     async def in_version(
@@ -139,7 +139,8 @@ class ObjectReader:
         *,
         is_for_writing: bool = False,
     ) -> list[Entry]:
-        """The same for many objects, waiting for it. Raises a 500 when they are not converted."""
+        """Like `seen` for many objects; calls the webhook. Raises a 500 if it does not convert
+        them."""
         if resource.remote is None:
             return list(entries)
         return await self._conversions.in_version(
@@ -147,28 +148,29 @@ class ObjectReader:
         )
 
     def body_of(self, resource: Resource, entry: Entry, api_version: str) -> bytes:
-        """An object as served in a version. Raises `ConversionNeeded`."""
+        """Return the body of an object as served in a version. Raises `ConversionNeeded`."""
         return write_plans.body_of(resource, self.seen(resource, entry, api_version), api_version)
 
     def object_of(self, resource: Resource, entry: Entry, api_version: str) -> Object:
-        """A fresh object in a version, with its resource version. Raises `ConversionNeeded`."""
+        """Return a new object in a version, with its resource version. Raises
+        `ConversionNeeded`."""
         return write_plans.object_of(resource, self.seen(resource, entry, api_version), api_version)
 
     def exists(self, resource: Resource, name: str, current: Entry | None) -> status.AlreadyExists:
-        """The refusal of a create whose name is taken, by what is there."""
+        """Return the 409 for a create whose name is taken by the current object."""
         deleting = current is not None and b'"deletionTimestamp":' in current[2]
         return status.already_exists(resource.kind.group_resource, name, is_being_deleted=deleting)
 
     def missing(self, resource: Resource, path: str, cache: WatchCache) -> status.StatusError:
-        """Why an object is not in the cache."""
+        """Return the error for an object that is not in the cache: 404, or unreadable."""
         if path in cache.damaged:
             return self.damaged(resource, {path: cache.damaged[path]})
         return status.not_found(resource.kind.group_resource, path.rpartition("/")[2])
 
     def damaged(self, resource: Resource, found: dict[str, str]) -> status.StatusError:
-        """The 500 for objects that are there and cannot be read: they are never left out. A 503 if
-        all that is in the way is a plug-in that does not answer, or that this server has to wait
-        until others have migrated what it does not know."""
+        """Return the error for objects that exist and cannot be read; they are never omitted. It is
+        a 500, or a 503 if the only causes are a KMS plugin that does not respond, or versions that
+        this server cannot decode until other servers have migrated the objects."""
         shown = [f"{path}: {why}" for path, why in list(found.items())[:DAMAGED_SHOWN_MAX]]
         if len(found) > len(shown):
             shown.append(f"and {len(found) - len(shown)} more")
@@ -177,23 +179,25 @@ class ObjectReader:
         if len(foreign) + sum(isinstance(why, ForNow) for why in found.values()) < len(found):
             return status.internal(text)
         if foreign:
-            waits_for = self._waits_for(resource, max(foreign))
-            if not waits_for:
+            reason = self._reason_to_wait(resource, max(foreign))
+            if not reason:
                 return status.internal(text)
-            text = f"{text}; {waits_for}"
+            text = f"{text}; {reason}"
         return status.unavailable(text, retry_after_seconds=status.RETRY_AFTER_SECONDS)
 
-    def _waits_for(self, resource: Resource, stored_at: int) -> str:
-        """What may come yet, so that this server can read what was stored at a revision by others;
-        empty: it is damage, since nobody may store such a thing beside this server."""
+    def _reason_to_wait(self, resource: Resource, stored_at: int) -> str:
+        """Explain why this server cannot decode yet a value that another server stored at a
+        revision; empty if the value is damaged, as no other server may store such a value now."""
         try:
             first, last = self._policy.readable(resource)
         except status.StatusError as error:
             return error.message
         if self._caches.position < first:
-            return "this server has just registered, and has not heard yet of all that was migrated"
+            return (
+                "this server has just registered; its caches do not have all migrated objects yet"
+            )
         if stored_at > last:
-            return "this server is about to find out whether it is registered still"
+            return "this server is verifying its registration"
         return ""
 
     def _entry(self, resource: Resource, item: Item | None) -> Entry | None:

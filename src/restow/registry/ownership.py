@@ -1,25 +1,27 @@
-"""What nobody but the servers themselves may write: their identities, reports and votes.
+"""Rejects client writes to objects that only API servers may write: identity Leases,
+StorageVersions and votes.
 
-Every create, update and delete through the API, and by the housekeeping, is asked about here. The
-servers write these objects in transactions of their own (`restow.storageversion`), which do not
-come this way: an entry and the key that stands for it in the store change together or not at all.
+Every create, update and delete by clients and by controllers is checked here. The servers write
+these objects in transactions of their own (`restow.storageversion`), which do not pass this check:
+an entry and the key for it in the store change together or not at all.
 
 | object | what clients may do besides reading it |
 |---|---|
 | identity Lease | nothing |
-| StorageVersion, report | create it without entries, delete it then; labels and annotations |
-| StorageVersion, vote | delete it when it has no candidates |
+| StorageVersion | create and delete it while it has no entries; labels and annotations |
+| vote (`kube-apiserver.internal.k8s.io`) | delete it when it has no candidate versions |
 | StorageState | create and delete it; add persisted hashes and keys, or "Unknown" for all hashes |
 
-Annotations with our prefix are nobody else's in any of them.
+Clients may not change annotations with the prefix of restow in any of them.
 
-A persisted hash or key leaves a StorageState only on evidence. Where servers verify a migration
-themselves (annotation `coordination.restow.dev/verifier`) they remove it, and a client that tries
-gets a 422. Where no server can, a client may. Without the annotation it depends on whether servers
-have ever reported the resource, which is a guard on the write (`guard_of_update`).
+A persisted hash or key is removed from a StorageState only when the migration was verified. If
+servers verify migrations themselves (annotation `coordination.restow.dev/verifier`), they remove
+it, and a client that tries gets a 422. If no server can, a client may remove it. Without the
+annotation it depends on whether servers have ever reported the resource, which is a guard on the
+write (`guard_of_update`).
 
-Pure functions: they raise a 403 or a 422, or return. Not here: whether an object is well formed,
-which is said before.
+Pure functions: they raise a 403 or a 422, or return. Not here: validation of the objects, which
+comes before.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ UNKNOWN_HASH: Final = "Unknown"
 _LEASE: Final = "identity leases are written by their server alone"
 _STATUS: Final = "its status is written by the API servers alone"
 _VOTE: Final = "votes are written by the API servers alone"
-_LIVES_ALONE: Final = "it lives as long as servers report it, so it takes no owners and finalizers"
+_NO_OWNERS: Final = "API servers delete it, so owner references and finalizers cannot be added"
 _NARROWING: Final = (
     "hashes and keys are removed by the API servers alone, when they have verified a migration;"
     " run: restow migrate"
@@ -68,14 +70,14 @@ _ANNOTATION: Final = "this annotation is written by the API servers alone: "
 
 
 def check_create(resource: Resource, new: Object) -> None:
-    """Raise a 403 if the object may not be made by clients."""
+    """Raise a 403 if clients may not create the object."""
     rules = _RULES.get(resource.root)
     if rules is not None:
         _forbid(resource, new, rules.update(new, {}))
 
 
 def check_update(resource: Resource, new: Object, old: Object) -> None:
-    """Raise a 403 if clients may not change the old object into the new one."""
+    """Raise a 403 or a 422 if clients may not change the old object into the new one."""
     rules = _RULES.get(resource.root)
     if rules is not None:
         _forbid(resource, old, rules.update(new, old))
@@ -85,20 +87,20 @@ def check_update(resource: Resource, new: Object, old: Object) -> None:
 
 
 def guard_of_update(resource: Resource, new: Object, old: Object) -> Guard | None:
-    """What an update is on condition of besides the object itself.
+    """Return the additional guard that an update by a client requires, if any.
 
-    A StorageState that a client has created says nothing of who verifies. It may be narrowed by a
-    client only if no server has ever reported the resource.
+    A StorageState that a client has created does not say who verifies migrations. A client may
+    remove hashes from it only if no server has ever reported the resource.
     """
     if resource.root != _STATES_ROOT or _verifier(old) or not _narrows(new, old):
         return None
-    about = _part(_part(old, "spec"), "resource")
+    about = _object_field(_object_field(old, "spec"), "resource")
     name = name_of(GroupResource(about.get("group") or "", about.get("resource") or ""))
     return Absent(Key(EPOCHS_PREFIX + name))
 
 
 def narrowing_refused(resource: Resource, old: Object) -> status.Invalid:
-    """The 422 for a client that removes hashes or keys which only servers may remove."""
+    """Return the 422 for a client that removes hashes or keys which only servers may remove."""
     name = old["metadata"].get("name") or ""
     cause = field_errors.forbidden("status.persistedStorageVersionHashes", _NARROWING)
     return status.invalid(resource.kind.group_kind, name, [cause])
@@ -117,7 +119,7 @@ def _forbid(resource: Resource, obj: Object, why: str) -> None:
         raise status.forbidden(why, resource=resource.kind.group_resource, name=name)
 
 
-# Each rule says why not; an empty text is a yes. The old object of a create is empty.
+# Each rule returns the reason of a rejection; empty: allowed. The old object of a create is empty.
 
 
 def _lease_update(new: Object, old: Object) -> str:
@@ -129,31 +131,31 @@ def _lease_delete(old: Object) -> str:
 
 
 def _is_identity(lease: Object) -> bool:
-    metadata = _part(lease, "metadata")
+    metadata = _object_field(lease, "metadata")
     if metadata.get("namespace") != LEASE_NAMESPACE:
         return False
-    if MEMBER_ANNOTATION in _part(metadata, "annotations"):
-        return True  # of an aggregated server, whose label says its component
-    return _part(metadata, "labels").get(IDENTITY_LABEL) == IDENTITY_LABEL_VALUE
+    if MEMBER_ANNOTATION in _object_field(metadata, "annotations"):
+        return True  # an aggregated server: its label has the name of the component
+    return _object_field(metadata, "labels").get(IDENTITY_LABEL) == IDENTITY_LABEL_VALUE
 
 
 def _report_update(new: Object, old: Object) -> str:
-    if _filled(new.get("status")) != _filled(old.get("status")):
+    if _without_empty(new.get("status")) != _without_empty(old.get("status")):
         return _STATUS
-    after, before = _part(new, "metadata"), _part(old, "metadata")
+    after, before = _object_field(new, "metadata"), _object_field(old, "metadata")
     added = set(after.get("finalizers") or ()) - set(before.get("finalizers") or ())
     if added or _owners(after) - _owners(before):
-        return _LIVES_ALONE
+        return _NO_OWNERS
     return _annotation_update(new, old)
 
 
 def _report_delete(old: Object) -> str:
-    entries = _part(old, "status").get("storageVersions")
+    entries = _object_field(old, "status").get("storageVersions")
     return _held_by(entries, "API servers still report it")
 
 
 def _vote_update(new: Object, old: Object) -> str:
-    """Nothing may change, but one that is being deleted may be let go."""
+    """Allow only the removal of finalizers, so that a deletion can complete."""
     same = _without_finalizers(new) == _without_finalizers(old)
     added = set(_finalizers(new)) - set(_finalizers(old))
     return "" if old and same and not added else _VOTE
@@ -172,17 +174,17 @@ def _annotation_update(new: Object, old: Object) -> str:
 
 
 def _narrows(new: Object, old: Object) -> bool:
-    """Whether a StorageState tells of fewer versions or keys than before.
+    """Whether a StorageState lists fewer versions or keys than before.
 
-    An empty list of hashes is "Unknown", which stands for every hash; but only the word itself may
-    take the place of others, as it cannot be overlooked. An empty list of keys is plain.
+    An empty list of hashes means "Unknown", which stands for every hash; but hashes may only be
+    replaced by an explicit "Unknown". An empty list of keys has no special meaning.
     """
-    after, before = _part(new, "status"), _part(old, "status")
+    after, before = _object_field(new, "status"), _object_field(old, "status")
     hashes, were = (
         set(each.get("persistedStorageVersionHashes") or ()) for each in (after, before)
     )
-    is_less = bool((were or {UNKNOWN_HASH}) - hashes) and UNKNOWN_HASH not in hashes
-    if is_less and hashes != were:
+    is_reduced = bool((were or {UNKNOWN_HASH}) - hashes) and UNKNOWN_HASH not in hashes
+    if is_reduced and hashes != were:
         return True
     keys, had = (
         set(each.get("persistedEncryptionKeys") or (IDENTITY,)) for each in (after, before)
@@ -204,7 +206,7 @@ class _Rules(NamedTuple):
 
 
 _STATES_ROOT: Final = f"{OBJECTS_PREFIX}migration.k8s.io/storagestates/"
-# By the place in the store, because that is what is protected, whatever a release calls the kind.
+# By storage key prefix, because the stored object is protected, whatever its API group is called.
 _RULES: Final = {
     f"{OBJECTS_PREFIX}leases/": _Rules(_lease_update, _lease_delete),
     f"{OBJECTS_PREFIX}storageversions/": _Rules(_report_update, _report_delete),
@@ -215,18 +217,18 @@ _RULES: Final = {
 }
 
 
-def _part(obj: Object, name: str) -> Object:
+def _object_field(obj: Object, name: str) -> Object:
     found = obj.get(name)
     return found if isinstance(found, dict) else {}
 
 
-def _filled(value: Any) -> Any:
-    """A value without what is empty in it: left out or empty is the same."""
+def _without_empty(value: Any) -> Any:
+    """Return a value without empty parts: an empty field is equal to a missing one."""
     if isinstance(value, dict):
-        inner = ((name, _filled(each)) for name, each in value.items())
+        inner = ((name, _without_empty(each)) for name, each in value.items())
         return {name: each for name, each in inner if each} or None
     if isinstance(value, list):
-        return [_filled(each) for each in value] or None
+        return [_without_empty(each) for each in value] or None
     return value or None
 
 
@@ -235,16 +237,16 @@ def _owners(metadata: Object) -> set[str]:
 
 
 def _finalizers(obj: Object) -> Iterable[str]:
-    return _part(obj, "metadata").get("finalizers") or ()
+    return _object_field(obj, "metadata").get("finalizers") or ()
 
 
 def _without_finalizers(obj: Object) -> Any:
     ignored = dict.fromkeys(("finalizers", "managedFields", "resourceVersion"))
-    return _filled({**obj, "metadata": {**_part(obj, "metadata"), **ignored}})
+    return _without_empty({**obj, "metadata": {**_object_field(obj, "metadata"), **ignored}})
 
 
 def _owned_annotations(obj: Object) -> dict[str, str]:
-    annotations = _part(_part(obj, "metadata"), "annotations")
+    annotations = _object_field(_object_field(obj, "metadata"), "annotations")
     return {
         name: value
         for name, value in annotations.items()

@@ -1,8 +1,8 @@
-"""Loops that never end by an error: one that repeats a step, and one that works off a queue.
+"""Loops that survive errors: one repeats a step, one processes a work queue.
 
-An error is logged with the name of the work and tried again after a growing delay, because
-background work must not end a server. A broken invariant is no error and passes. Not here: what a
-step does.
+An error is logged with the name of the work and retried with exponential backoff, because
+background work must not end a server. A broken invariant is not caught. Not here: the steps
+themselves.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ logger = logging.getLogger(__name__)
 
 
 async def repeat(name: str, step: Callable[[], Awaitable[float]], runtime: Runtime) -> None:
-    """Do a step again and again; it says how many seconds to wait before the next one."""
+    """Repeat a step, which returns the seconds to wait before the next one."""
     failures = 0
     while True:
         try:
             seconds = await step()
             failures = 0
-        except Exception as error:  # noqa: BLE001 - the edge of a task: logged with its name
+        except Exception as error:  # noqa: BLE001 - top level of a task: logged with its name
             seconds = BACKOFF.delay_seconds(failures, runtime.randomness)
             failures += 1
             log_failure(name, error, seconds)
@@ -43,16 +43,16 @@ async def repeat(name: str, step: Callable[[], Awaitable[float]], runtime: Runti
 async def work_off(
     queue: WorkQueue[str], reconcile: Callable[[str], Awaitable[float | None]]
 ) -> None:
-    """Work on the keys of a queue; `reconcile` may say after how many seconds to look again."""
+    """Process the keys of a queue; `reconcile` may return the seconds after which to requeue."""
     while True:
         key = await queue.get()
         try:
             again_seconds = await reconcile(key)
         except (Conflict, DoAgain):
-            # The object, or its kind, has changed since it was read. That is no failure, only a
-            # reason to look again.
+            # The object or its resource has changed since it was read: retry without logging an
+            # error.
             queue.retry(key)
-        except Exception as error:  # noqa: BLE001 - the edge of a task: logged with its name
+        except Exception as error:  # noqa: BLE001 - top level of a task: logged with its name
             log_failure(f"{queue.name} {key}", error, queue.retry(key))
         else:
             queue.forget(key)
@@ -63,23 +63,23 @@ async def work_off(
 
 
 async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[object]]) -> None:
-    """Work on all items, some at once. The first error ends it, and is raised."""
+    """Process all items, up to 16 at once. Stops at the first error and raises it."""
     waiting = iter(items)
 
-    async def take() -> None:
+    async def process_items() -> None:
         for item in waiting:
             await work(item)
 
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(AT_ONCE_MAX):
-                group.create_task(take())
+                group.create_task(process_items())
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
 
 
 def log_failure(name: str, error: Exception, seconds: float) -> None:
-    """What is expected to happen now and then gets a line, a bug its stack."""
+    """Log an expected error as a warning, any other error with its traceback."""
     if isinstance(error, StorageError | StatusError):
         logger.warning("%s: %s; trying again in %.1f s", name, error, seconds)
     else:

@@ -1,7 +1,7 @@
-"""One resource as this server hosts it: a kind in chosen versions, and what is known of its shape.
+"""A resource as this server hosts it: a kind, its served and decodable versions, and its shape.
 
-A `Resource` is what routes, discovery, storage and conversion all work with. It never changes: a
-custom resource whose definition changes becomes another one. Nothing here reads or writes.
+Routes, discovery, storage and conversion all use `Resource`. It is immutable: when the CRD of a
+custom resource changes, a new `Resource` replaces it. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -26,48 +26,49 @@ _CLOSING_VERBS: Final = frozenset({"delete", "deletecollection", "get", "list", 
 
 
 class Shape(Protocol):
-    """What is known about the fields of a kind. Versions are `apiVersion`s."""
+    """Types, defaults and validation of a kind. Versions are `apiVersion`s."""
 
     def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
-        """The object with known fields only, well typed, and the paths of the unknown ones.
+        """Check types; return the object with known fields only, and the paths of unknown fields.
 
         Raises a 400 when a field has the wrong type.
         """
 
     def default(self, version: str, obj: Object) -> Object:
-        """The object with defaults filled in; may change what it is given."""
+        """Return the object with defaults filled in; may change the object it is given."""
 
     def prepare_create(self, obj: Object) -> None:
-        """Give a new object what it has from its first moment; changes it."""
+        """Set fields that the server initializes in a new object; changes the object."""
 
     def prepare_update(self, new: Object, old: Object) -> None:
-        """Carry over what follows from the old object, whatever a client says; changes the new."""
+        """Set fields that follow from the old object, regardless of the request; changes `new`."""
 
     def problems(
         self, version: str, new: Object, old: Object | None, *, subresource: str = ""
     ) -> list[StatusCause]:
-        """What is wrong with an object beyond its types and its metadata.
+        """Validate an object beyond its types and metadata; return the errors.
 
-        `subresource` is the path by which it is written, if it is not its own.
+        `subresource` is the subresource by which it is written, if any.
         """
 
     def merge_schema(self, version: str) -> MergeSchema | None:
-        """How lists are merged by strategic merge patches; None: the kind takes none."""
+        """Return the merge keys for strategic merge patches; None: the kind does not support
+        them."""
 
     def field_schema(self, version: str) -> SchemaNode:
-        """How objects are put together, for those who manage their fields. Of a version that there
-        is not, nothing is known."""
+        """Return the schema for server-side apply and managed fields; a deduced one for an unknown
+        version."""
 
     def blank(self, version: str) -> Object:
-        """An object of which nothing was said yet: what differs from it is its creator's. It is
-        only to be looked at."""
+        """Return an object without any values: a field that differs from it was set by the creator.
+        Callers must not change it."""
 
     def decode_protobuf(self, version: str, raw: bytes) -> Object:
-        """An object from its protobuf message. Raises 415 where there is no such form."""
+        """Decode an object from its protobuf message. Raises a 415 if the kind has no such form."""
 
 
 class OpenShape:
-    """A kind of which nothing is known but its metadata: one that is declared as data only."""
+    """The shape of a kind without a schema: only its metadata is known."""
 
     def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
         return obj, []
@@ -100,15 +101,15 @@ class OpenShape:
 
 
 class RemoteConversion(Protocol):
-    """Somebody else who converts objects between the versions of a kind."""
+    """A webhook that converts objects between the versions of a kind."""
 
     async def convert(self, objects: Sequence[Object], target: str) -> list[Object]:
-        """The objects in the version `target`, in the same order. Raises a StatusError."""
+        """Return the objects in version `target`, in the same order. Raises a StatusError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrinterColumn:
-    """A column of the tables that people see."""
+    """A column of the tables that `kubectl get` prints."""
 
     name: str
     type: str
@@ -121,7 +122,7 @@ class PrinterColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePaths:
-    """Where the replicas of an object are; each a JSONPath such as `.spec.replicas`."""
+    """The paths of the replicas of an object; each a JSONPath such as `.spec.replicas`."""
 
     spec_replicas: str
     status_replicas: str
@@ -130,20 +131,20 @@ class ScalePaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionTraits:
-    """What the definition of a custom resource says of one of its versions."""
+    """Properties of one version of a custom resource, from its CRD."""
 
     schema: Mapping[str, Any] | None = None
-    """As it was declared, to be published."""
+    """The schema as declared, for publication."""
     subresources: tuple[Subresource, ...] = ()
     columns: tuple[PrinterColumn, ...] = ()
     scale: ScalePaths | None = None
     selectable_fields: tuple[SelectableField, ...] = ()
     deprecation: str = ""
-    """What clients that use it are warned of; empty: nothing."""
+    """The warning for clients that use the version; empty: not deprecated."""
 
 
 class CrdOrigin:
-    """The definition that a custom resource was made from, as it is stored now."""
+    """The stored CRD that a custom resource was made from."""
 
     __slots__ = ("is_closing", "is_replaced", "key", "revision", "uid")
 
@@ -151,44 +152,44 @@ class CrdOrigin:
         self.key = key
         self.uid = uid
         self.revision = revision
-        """The newest with the same meaning: a note in its status does not make another resource."""
+        """The newest revision with the same meaning: a change of the status keeps the resource."""
         self.is_closing = is_closing
-        """It is being deleted: nothing new is created."""
+        """The CRD is being deleted: no new custom resources can be created."""
         self.is_replaced = False
-        """Another resource is hosted in its place, or none: whoever still has it begins anew."""
+        """The resource was removed or replaced; a request that still uses it must start again."""
 
     def note_newer(self, revision: Revision) -> None:
-        """The CRD was written again, and means the same."""
+        """Record that the CRD was written again with the same meaning."""
         self.revision = revision
 
     def begin_closing(self) -> None:
-        """The CRD is being deleted."""
+        """Record that the CRD is being deleted."""
         self.is_closing = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """A kind as it is hosted here."""
+    """A kind as this server hosts it."""
 
     kind: Kind
     served: tuple[str, ...]
-    """Versions that clients may ask for, the preferred first."""
+    """Versions in which clients may access objects, the preferred one first."""
     decodable: tuple[str, ...]
-    """`apiVersion`s that stored bytes may have."""
+    """`apiVersion`s in which objects may be stored."""
     storage_api_version: str
-    """The `apiVersion` this server prefers to write."""
+    """The `apiVersion` that this server prefers for storage."""
     converter: Converter
     shape: Shape
     traits: Mapping[str, VersionTraits] = field(default_factory=dict)
-    """By version, of what a definition describes; empty for all others."""
+    """By version, from the CRD; empty for kinds without a CRD."""
     remote: RemoteConversion | None = None
-    """Converts instead of the converter, if there is one."""
+    """The conversion webhook; if set, it is used instead of the converter."""
     origin: CrdOrigin | None = None
-    """Of a custom resource whose definition is stored, and may change."""
+    """For custom resources: the stored CRD, which may change."""
     root: str = field(init=False)
-    """How all its keys begin."""
+    """The common prefix of its keys."""
     location: str = field(init=False)
-    """The form of its keys: root and scope. Servers with another one do not find its objects."""
+    """The form of its keys: root and scope. Servers with another form do not find its objects."""
 
     _api_versions: dict[str, str] = field(init=False, repr=False, compare=False)
 
@@ -201,14 +202,14 @@ class Resource:
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        """What can be done to its objects; of a custom resource that is going away, not much."""
+        """The supported verbs; while the CRD is being deleted, no create, update or patch."""
         if self.origin is not None and self.origin.is_closing:
             return tuple(verb for verb in self.kind.verbs if verb in _CLOSING_VERBS)
         return self.kind.verbs
 
     @property
     def is_custom(self) -> bool:
-        """Whether a definition says what it is, be it stored or in a file: its objects are data."""
+        """Whether the kind is defined by a CRD, in the store or in a file."""
         return bool(self.traits)
 
     @property
@@ -221,8 +222,8 @@ class Resource:
 
     @property
     def own_version(self) -> str:
-        """The version in which the server itself reads and writes objects through the API's rules:
-        the preferred one, or that of the store if clients are served none."""
+        """The version in which the server's own controllers read and write objects: the preferred
+        served version, or the storage version if none is served."""
         if self.served:
             return self.served[0]
         return GroupVersion.parse(self.storage_api_version).version
@@ -234,18 +235,18 @@ class Resource:
         return GroupVersionKind(self.kind.group, version, self.kind.kind)
 
     def path_of(self, namespace: str, name: str) -> str:
-        """The part of a key behind the root."""
+        """Return the part of a key after the root."""
         return f"{namespace}/{name}" if self.kind.namespaced else name
 
     def key_of(self, path: str) -> Key:
         return Key(self.root + path)
 
     def has_key(self, key: Key) -> bool:
-        """Whether a key under the root has the form of this resource's keys."""
+        """Whether a key under the root has the form that this resource uses."""
         return key.count("/", len(self.root)) == int(self.kind.namespaced)
 
     def subresources(self, version: str) -> tuple[Subresource, ...]:
-        """The parts of an object with a path of their own, in one version."""
+        """Return the subresources in one version."""
         traits = self.traits.get(version)
         return self.kind.subresources if traits is None else traits.subresources
 
@@ -256,7 +257,7 @@ class Resource:
         return None
 
     def has_status(self, api_version: str) -> bool:
-        """Whether the status is written by a path of its own, and only there."""
+        """Whether the kind has a status subresource, which alone writes the status."""
         if not self.traits:
             return self.kind.has_status
         return self.subresource(api_version.rpartition("/")[2], "status") is not None

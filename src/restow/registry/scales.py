@@ -1,7 +1,7 @@
-"""The Scale of an object: its replicas, wherever its kind keeps them.
+"""The scale subresource: builds autoscaling/v1 Scale objects and changes replicas.
 
-Built-in kinds have them at `spec.replicas`; a custom kind says where by paths of plain names. Not
-here: how a change is stored.
+Built-in kinds have their replicas at `spec.replicas`; the CRD of a custom kind declares the paths.
+Not here: how a change is stored.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _SHOWN: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimesta
 def scale_of_object(
     resource: Resource, version: str, obj: Object, *, may_lack_replicas: bool = False
 ) -> Object:
-    """An autoscaling/v1 Scale that shows an object's replicas.
+    """Return an autoscaling/v1 Scale with the replicas of an object.
 
-    Raises a 500 when they are to be read and a custom object has none, as the reference does.
+    Raises a 500 when replicas are required and a custom object has none, as kube-apiserver does.
     """
     paths = scale_paths(resource, version)
     metadata = _mapping(obj.get("metadata"))
@@ -38,21 +38,21 @@ def scale_of_object(
 
 
 def with_replicas(resource: Resource, version: str, obj: Object, replicas: int) -> Object:
-    """An object with another number of replicas. What is given stays as it is."""
+    """Return a copy of an object with another number of replicas."""
     paths = scale_paths(resource, version)
     names = ["spec", "replicas"] if paths is None else names_of(paths.spec_replicas)
     fresh = at = dict(obj)
     for name in names[:-1]:
         inner = at.get(name)
         if inner is not None and not isinstance(inner, dict):
-            raise status.bad_request(f"there is no place for replicas: {name} is no object")
+            raise status.bad_request(f"cannot set {'.'.join(names)}: {name} is not an object")
         at[name] = at = dict(inner or {})
     at[names[-1]] = replicas
     return fresh
 
 
 def scale_paths(resource: Resource, version: str) -> ScalePaths | None:
-    """Where a custom kind has its replicas; None for all others."""
+    """Return the declared replica paths of a custom kind; None for other kinds."""
     traits = resource.traits.get(version)
     return None if traits is None else traits.scale
 

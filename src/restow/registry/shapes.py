@@ -1,6 +1,6 @@
-"""What is known about the fields of built-in kinds, from their tables.
+"""Shapes of built-in kinds, from their tables.
 
-`BuiltinShape` joins types, defaults and validation of a built-in kind. It satisfies
+`BuiltinShape` combines types, defaults and validation of a built-in kind. It implements
 `resource.Shape`.
 """
 
@@ -26,7 +26,7 @@ from restow.registry.resource import Object
 
 
 class BuiltinShape:
-    """A built-in kind."""
+    """The shape of a built-in kind."""
 
     def __init__(self, kind: Kind, converter: Converter) -> None:
         self._kind = kind
@@ -59,8 +59,8 @@ class BuiltinShape:
     ) -> list[StatusCause]:
         causes = self._problems(version, new, old, subresource=subresource)
         if causes and old is not None:
-            # What was stored by an older release may lack defaults that came later, or empty
-            # structs. To have them now is no change that anybody made.
+            # An object that an older release stored may lack newer defaults or empty structs.
+            # Filling them in is not a change by the client.
             new, old = self._completed(version, new), self._completed(version, old)
             causes = self._problems(version, new, old, subresource=subresource)
         return causes
@@ -75,11 +75,11 @@ class BuiltinShape:
         return validate(self._kind.group, self._kind.kind, new, old, subresource=subresource)
 
     def _completed(self, version: str, obj: Object) -> Object:
-        """A copy of an object as it would be if it were written now."""
+        """Return a copy of an object with the defaults it would have if it were written now."""
         try:
             checked = self.check(version, obj)[0]
         except status.StatusError:
-            return obj  # stored before its types were known; there is nothing to compare it by
+            return obj  # stored before the kind had types: cannot be normalized
         return self.default(version, deepcopy(checked))
 
     def merge_schema(self, version: str) -> MergeSchema | None:

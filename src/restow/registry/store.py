@@ -1,15 +1,15 @@
-"""The store of objects: create, update and delete, each one guarded transaction.
+"""The object store: create, update and delete, each in one guarded transaction.
 
-A write takes the newest state it knows (`object_reader`), computes the next one (`write_planner`)
-and commits it on condition that nothing has changed meanwhile (`committer`). If a guard did not
-hold, nothing was written, and the one retry loop (`_write`) tries again: with a plan from the
-newest state, which the refusal carries, or the same plan in another version.
+A write takes the newest known state (`object_reader`), computes the next one (`write_planner`) and
+commits it on condition that nothing has changed since (`committer`). If a guard does not hold,
+nothing was written, and the single retry loop (`_write`) tries again: with a plan from the newest
+state, which the refusal contains, or with the same plan in another version.
 
-Objects are in the version of the request here; they are converted on the way to storage, by a
-webhook before anything is committed. A custom resource whose CRD was replaced meanwhile raises
-`ResourceReplaced`: the request begins again, with what is left of its retries.
+Objects are in the version of the request here; they are converted for storage, by a webhook before
+the commit. If the CRD of a custom resource is replaced meanwhile, `ResourceReplaced` is raised and
+the request starts again with its remaining retries.
 
-Not here: HTTP, authorization, and what a kind's fields mean.
+Not here: HTTP, authorization, and the meaning of the fields of a kind.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from restow.registry.watch_cache import Entry
 from restow.registry.write_options import Check, FindPlace, ObjectWriteOptions
 from restow.registry.write_planner import Change, DeleteOptions, Facts, WritePlanner, by_path
 from restow.registry.write_plans import CreatePlan, RemovePlan, UpdatePlan, WritePlan, Written
-from restow.registry.write_queues import HeavyObjects, QueueTurn, WriteQueues
+from restow.registry.write_queues import HeavyObjects, QueueSlot, WriteQueues
 from restow.storage.interface import Refused, Storage, Unknown
 
 ObjectPlan: TypeAlias = CreatePlan | UpdatePlan | RemovePlan
 PlanNext: TypeAlias = "Callable[[Moved | None], Awaitable[ObjectPlan]]"
-"""Plans a write: at first, and again with why the plan before was not carried out."""
+"""Plans a write; for a retry, it gets the guard that the previous plan failed on."""
 
 
 class ResourceStore(ObjectReader):
-    """All objects of one server."""
+    """Reads and writes all objects of one server."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class ResourceStore(ObjectReader):
         *,
         sealed: Sealed | None = None,
     ) -> None:
-        """`sealed`: what lies beneath a storage that is encrypted."""
+        """`sealed`: the storage below the encryption layer; None without encryption."""
         super().__init__(storage, caches, policy, runtime.clock)
         self.sealed: Final = sealed
         self._committer = ObjectCommitter(storage, caches, policy, sealed)
@@ -78,14 +78,14 @@ class ResourceStore(ObjectReader):
         place: FindPlace | None = None,
         options: ObjectWriteOptions | None = None,
     ) -> Written:
-        """Store a new object. Raises 409 when the name is taken.
+        """Store a new object. Raises 409 if the name is taken.
 
-        `place` guards the namespace: nothing is stored in one that was just deleted.
+        `place` guards the namespace: no object is created in a namespace that was just deleted.
         """
         options = options or ObjectWriteOptions()
         manager, may_forget = options.manager, options.manager is not None
         if options.mutate is not None:
-            if place is not None:  # nothing is asked about an object that cannot be created
+            if place is not None:  # no admission for an object that cannot be created
                 await place(must_be_fresh=False)
             obj = {**obj, "metadata": dict(obj["metadata"])}
             strategy.place(resource.kind, obj["metadata"], namespace)
@@ -131,11 +131,11 @@ class ResourceStore(ObjectReader):
         is_patch: bool = False,
         options: ObjectWriteOptions | None = None,
     ) -> Written:
-        """Change an object: `change` gets the newest state and returns the next.
+        """Change an object: `change` gets the newest state and returns the next one.
 
-        It may be called several times, and admission after it. For a patch it gets a fresh copy
-        that it may change, otherwise one to look at. Raises 404, 409, 422, or what these raise.
-        Without a version it is the one that the object is stored in.
+        `change` and admission may run several times. For a patch, `change` gets a copy that it may
+        modify, otherwise an object that it must not modify. Raises 404, 409, 422, and the errors of
+        `change` and admission. Without a version, the object is processed in its stored version.
         """
         options = options or ObjectWriteOptions()
         is_applied = isinstance(change, Apply)
@@ -167,13 +167,13 @@ class ResourceStore(ObjectReader):
                 await settled(partial(self._planner.track, facts, old, new))
                 facts = facts._replace(manager=None)
                 tracked = new["metadata"].get("managedFields")
-                # Each is given an old object of its own: what was made from it may share parts.
+                # Webhooks get an old object of their own: the new one may share parts with `old`.
                 shown = write_plans.object_of(resource, seen, api_version)
                 new = await options.mutate(new, shown, is_dry_run=options.dry_run)
                 field_management.after_admission(new, tracked)
             made = await settled(partial(self._planner.plan_update, facts, old, new))
             if options.check is not None:
-                # What admission changed may share parts with the old object.
+                # An object changed by admission may share parts with the old object.
                 is_shared = options.mutate is not None
                 was = write_plans.object_of(resource, seen, api_version) if is_shared else old
                 options.check(made.obj, was)
@@ -193,10 +193,10 @@ class ResourceStore(ObjectReader):
         *,
         options: ObjectWriteOptions | None = None,
     ) -> Written:
-        """Delete an object, or mark it so while finalizers hold it.
+        """Delete an object, or mark it as deleted while it has finalizers.
 
-        Without a version it is the one that the object is stored in: then nothing need be
-        converted to delete it.
+        Without a version, the object is processed in its stored version, so that a delete does not
+        require a conversion.
         """
         options = options or ObjectWriteOptions(dry_run=sent.dry_run)
         cache = await self.read(resource)
@@ -209,7 +209,7 @@ class ResourceStore(ObjectReader):
             if entry is None:
                 raise self.missing(resource, path, cache)
             api_version = resource.api_version(version) if version else entry[1]
-            # What goes away is only shown; what is marked is written.
+            # A removed object is only returned; an object that stays is written.
             may_stay = bool(sent.policy) or b'"finalizers":' in entry[2]
             seen = await self._seen(resource, entry, api_version, is_for_writing=may_stay)
             made = self._planner.plan_delete(resource, api_version, path, entry, seen, sent)
@@ -229,9 +229,9 @@ class ResourceStore(ObjectReader):
         verb: str,
         may_forget: bool = False,
     ) -> Written:
-        """The retry loop of every write: plan and commit, until all guards hold."""
+        """Plan and commit a write; retry until all guards hold or no retries remain."""
         moved: Moved | None = None
-        turn: QueueTurn | None = None
+        slot: QueueSlot | None = None
         made: ObjectPlan | None = None
         is_planned = False
         try:
@@ -253,21 +253,21 @@ class ResourceStore(ObjectReader):
                     await self._policy.refresh(resource)
                 if not options.retries.take():
                     raise overtaken(resource, verb, moved, made)
-                if turn is None and not is_planned and isinstance(made, UpdatePlan | RemovePlan):
-                    turn = await self._queues.enter(made.guard.key)
+                if slot is None and not is_planned and isinstance(made, UpdatePlan | RemovePlan):
+                    slot = await self._queues.enter(made.guard.key)
         finally:
-            if turn is not None:
-                turn.leave()
+            if slot is not None:
+                slot.leave()
 
     def _newest(self, resource: Resource, path: str, moved: StateMoved) -> Entry | None:
-        """The newest state of an object that was changed while a write of it was planned."""
+        """Return the newest state of an object that changed while a write was planned."""
         newest = self.fresh(resource)
         return self._entry(resource, moved.current) if newest is None else newest.get(path)
 
     async def _seen(
         self, resource: Resource, entry: Entry, api_version: str, *, is_for_writing: bool = True
     ) -> Entry:
-        """An object in the version of the request, if a webhook converts it."""
+        """Return the entry in the version of the request, if a webhook converts the resource."""
         if resource.remote is None:
             return entry
         [seen] = await self.in_version(

@@ -1,10 +1,11 @@
-"""All objects of one resource, kept in mind by whoever decides by them: roles, webhooks, policies.
+"""Informer: keeps all objects of one resource in memory, for code that needs them on each request
+(roles, webhooks, policies).
 
-The watch cache is followed, so what is known here is as new as what this server serves. What is
-known stays when the cache is given up (its values are to be read in another way); then the next one
-is loaded and followed, however long that takes: better an old rule than none.
+It follows the watch cache, so its objects are as new as the ones that this server serves. They are
+kept when the watch cache is dropped because its values must be decoded differently. The next cache
+is then loaded and followed; until then the old objects are used.
 
-Not here: what the objects mean.
+Not here: the meaning of the objects.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ RELOAD_ATTEMPTS_MAX: Final = 1_000_000
 BACKOFF: Final = Backoff(initial_seconds=0.05, factor=2, max_seconds=5, jitter=0.3)
 
 OnObject = Callable[[str, Object | None], None]
-"""Told of a path (`name`, or `namespace/name`) and of the object there; None: it is gone. Objects
-are in the version that they are stored in, and fresh: the listener may keep them."""
+"""Called with a path (`name`, or `namespace/name`) and the object; None: it was deleted. Objects
+are in the version that they are stored in; the listener owns them."""
 
 logger = logging.getLogger(__name__)
 
 
 class StoreInformer:
-    """The objects of one resource. `start` it, `close` it."""
+    """The objects of one resource. Call `start` and `close`."""
 
     def __init__(
         self,
@@ -57,10 +58,10 @@ class StoreInformer:
         self._cache: WatchCache | None = None
         self._cursor = 0
         self._known: dict[str, int] = {}
-        """By path: the revision of what was told."""
+        """By path: the revision that the listener was last called with."""
 
     async def start(self) -> None:
-        """Tell of all objects that are there, and follow them. Raises when they cannot be read."""
+        """Report all existing objects and follow changes. Raises if they cannot be read."""
         self._begin(await self._store.loaded(self._resource))
 
     async def close(self) -> None:
@@ -70,7 +71,7 @@ class StoreInformer:
         await self._tasks.close()
 
     async def freshen(self) -> None:
-        """Wait until all is known that was acknowledged before. Raises a StatusError."""
+        """Wait for all writes acknowledged before this call. Raises a StatusError."""
         await self._store.read(self._resource)
 
     def _begin(self, cache: WatchCache) -> None:
@@ -91,22 +92,22 @@ class StoreInformer:
             self._read_all(cache)
             return
         self._cursor = cache.cursor_end
-        told = [self._notify(each.key, each.now) for each in changes if each.damage is None]
-        if any(told):
+        notified = [self._notify(each.key, each.now) for each in changes if each.damage is None]
+        if any(notified):
             self._on_changed()
 
     def _read_all(self, cache: WatchCache) -> None:
         self._cursor = cache.cursor_end
         page = cache.select()
-        # What cannot be read is there, and counts as it was known here.
-        gone = self._known.keys() - set(page.keys) - cache.damaged.keys()
-        told = [self._notify(path, None) for path in gone]
-        told += [self._notify(*each) for each in zip(page.keys, page.entries, strict=True)]
-        if any(told):
+        # Unreadable objects exist; the listener keeps their last known state.
+        deleted = self._known.keys() - set(page.keys) - cache.damaged.keys()
+        notified = [self._notify(path, None) for path in deleted]
+        notified += [self._notify(*each) for each in zip(page.keys, page.entries, strict=True)]
+        if any(notified):
             self._on_changed()
 
     def _notify(self, path: str, entry: Entry | None) -> bool:
-        """Whether there was something new to tell."""
+        """Call the listener if the object is new or has changed; return whether it was called."""
         if entry is None:
             if self._known.pop(path, None) is None:
                 return False

@@ -1,14 +1,14 @@
-"""Stored bytes and served bytes: how a resource version gets into an object without parsing it.
+"""Stored bytes and served bytes: adds the resource version to an object without parsing it.
 
 A stored value is the object as JSON, `kind` and `apiVersion` first, without a resource version,
 and a newline at the end, as Kubernetes stores it. A served object is the same bytes with the
-resource version as the first field of its metadata. Both begin with a text that is known per kind
-and version, so the place to cut is known too.
+resource version as the first field of its metadata. Both begin with a text that is fixed for a kind
+and version, so the position of the insertion is known.
 
 kube-apiserver stores built-in kinds in protobuf by default. Such values are decoded when they are
-read, and served like any other; whoever writes the object stores JSON.
+read, and served like any other; the next write stores JSON.
 
-Not here: what the bytes mean, and conversion between versions.
+Not here: the meaning of the bytes, and conversion between versions.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _decode: Final = msgspec.json.Decoder(_Value).decode
 
 
 def _is_whole(value: bytes) -> bool:
-    """Whether a value can be cut and joined: it is JSON, and has no resource version yet.
+    """Whether a value can be spliced: it is JSON and has no resource version yet.
 
-    The decoder does not look into the texts that it skips, which may not be UTF-8.
+    The decoder does not validate strings that it skips; they may not be UTF-8.
     """
     try:
         return _decode(value).metadata.version is None and (value.isascii() or bool(value.decode()))
@@ -62,9 +62,9 @@ class Splicer:
         self._heads = [(head_of(kind, version), version) for version in dict.fromkeys(api_versions)]
 
     def serve(self, value: bytes, revision: int) -> tuple[int, str, bytes]:
-        """The revision, the version it is stored in, and the body.
+        """Return the revision, the version it is stored in, and the body.
 
-        Raises `StoreDamaged` for what is no such object.
+        Raises `StoreDamaged` if the value is not an object of this kind.
         """
         for head, version in self._heads:
             if value.startswith(head) and _is_whole(value):
@@ -72,7 +72,7 @@ class Splicer:
         return self._serve_foreign(value, revision)
 
     def _serve_foreign(self, value: bytes, revision: int) -> tuple[int, str, bytes]:
-        """A value that someone else wrote: with its fields in another order, or in protobuf."""
+        """Serve a value in another form: with another order of fields, or in protobuf."""
         check_opened(value)
         if is_protobuf(value):
             envelope = _envelope(value)
@@ -82,14 +82,16 @@ class Splicer:
             kind, version = fields["kind"], fields["apiVersion"]
             canonical = encode(fields, version, kind)
         except (KeyError, TypeError, AttributeError) as error:
-            raise StoreDamaged(f"it holds no object of kind {self._kind}: {error!r}") from error
+            raise StoreDamaged(
+                f"the value is not an object of kind {self._kind}: {error!r}"
+            ) from error
         self.check_type(kind, version)
         return revision, version, splice(head_of(kind, version), canonical, revision)
 
     def check_type(self, kind: object, version: object) -> None:
-        """Raises `StoreDamaged` unless objects of this type may be stored here."""
+        """Raises `StoreDamaged` unless objects of this type may be stored under this root."""
         if kind != self._kind:
-            raise StoreDamaged(f"it holds an object of kind {kind!r} instead of {self._kind}")
+            raise StoreDamaged(f"the value is an object of kind {kind!r} instead of {self._kind}")
         if not isinstance(version, str) or version not in self._versions:
             why = f"it is stored in version {version!r}, which is not decodable here"
             raise VersionUnknown(why)
@@ -101,7 +103,7 @@ def is_protobuf(value: bytes) -> bool:
 
 
 def load(value: bytes) -> Any:
-    """The fields of a stored object, be it JSON or protobuf. Raises `StoreDamaged`.
+    """Decode a stored object, in JSON or protobuf. Raises `StoreDamaged`.
 
     Only built-in types have a protobuf form.
     """
@@ -109,12 +111,14 @@ def load(value: bytes) -> Any:
         try:
             return orjson.loads(value)
         except orjson.JSONDecodeError as error:
-            raise StoreDamaged(f"it is no JSON: {error}") from error
+            raise StoreDamaged(f"the value is not JSON: {error}") from error
     api_version, kind, raw = _envelope(value)
     group, version = GroupVersion.parse(api_version)
     struct = all_types().of_kind(group, version, kind)
     if struct is None:
-        raise StoreDamaged(f"it holds a protobuf message of {api_version} {kind}, which is unknown")
+        raise StoreDamaged(
+            f"the value is a protobuf message of the unknown type {api_version} {kind}"
+        )
     try:
         fields = protobuf.decode(struct, raw, size_max=len(raw))
     except StatusError as error:
@@ -123,7 +127,7 @@ def load(value: bytes) -> Any:
 
 
 def as_json(value: bytes) -> bytes:
-    """A stored value as JSON; values that are no protobuf stay as they are. Raises
+    """Convert a stored value from protobuf to JSON; return other values unchanged. Raises
     `StoreDamaged`."""
     return orjson.dumps(load(value)) if is_protobuf(value) else value
 
@@ -134,20 +138,20 @@ def _envelope(value: bytes) -> protobuf.ProtobufEnvelope:
     except StatusError as error:
         raise StoreDamaged(f"its protobuf envelope cannot be read: {error}") from error
     if not found.raw:
-        raise StoreDamaged("its protobuf envelope is cut off: it holds no message")
+        raise StoreDamaged("its protobuf envelope is truncated: it contains no message")
     return found
 
 
 def check_opened(value: bytes) -> None:
-    """Raises `CannotOpen` for a value that is still encrypted, `PluginSilent` if that may change
-    when a plug-in answers."""
+    """Raises `CannotOpen` for a value that is still encrypted, `PluginSilent` if its KMS plugin did
+    not respond and a retry may succeed."""
     if value.startswith(SEALED_PREFIX):
         raise error_of_sealed(value)
 
 
 @cache
 def head_of(kind: str, api_version: str) -> bytes:
-    """How every stored object of this kind and version begins."""
+    """Return the text with which every stored object of this kind and version begins."""
     return b'{"kind":%b,"apiVersion":%b,"metadata":{' % (
         orjson.dumps(kind),
         orjson.dumps(api_version),
@@ -158,32 +162,33 @@ def splice(head: bytes, value: bytes, revision: int) -> bytes:
     """The served form of a stored value that begins with `head`."""
     cut = len(head)
     end = len(value) - value.endswith(b"\n")
-    if value.startswith(b"}", cut):  # metadata without any field, before which no comma may stand
+    if value.startswith(b"}", cut):  # empty metadata: no comma after the resource version
         return b"".join((head, (_FIELD % revision)[:-1], value[cut:end]))
     return b"".join((head, _FIELD % revision, value[cut:end]))
 
 
 def served_length(value: bytes, revision: int) -> int:
-    """How long the served form of a stored value with some metadata is."""
+    """Return the length of the served form of a stored value with non-empty metadata."""
     return len(value) - value.endswith(b"\n") + len(_FIELD % revision)
 
 
 def encode(fields: dict[str, Any], api_version: str, kind: str) -> bytes:
-    """The stored form of an object: canonical order of the first fields, no resource version."""
+    """Return the stored form of an object: canonical order of the first fields, no resource
+    version."""
     metadata = fields["metadata"]
     if "resourceVersion" in metadata:
         metadata = metadata.copy()
         del metadata["resourceVersion"]
-    # Whatever order they are in, these come first, and each name comes once.
+    # Regardless of the order of `fields`, these come first, each once.
     ordered = {"kind": None, "apiVersion": None, "metadata": None, **fields}
     ordered["kind"], ordered["apiVersion"], ordered["metadata"] = kind, api_version, metadata
     return to_keep(ordered)
 
 
 def to_keep(value: Any) -> bytes:
-    """A value as JSON for the store, and for those who keep what is stored.
+    """Encode a value as JSON for the store or for a long-lived cache.
 
-    The copy is as long as it must be. What orjson returns keeps the room it was written in, some
-    kilobytes for each value, for as long as the bytes are in memory.
+    The copy is as short as possible. The bytes that orjson returns keep the buffer they were
+    written in, some kilobytes for each value, as long as they are in memory.
     """
     return orjson.dumps(value) + b"\n"

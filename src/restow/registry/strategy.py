@@ -1,8 +1,8 @@
-"""What the server decides about an object's metadata, whatever its kind: on create, update, delete.
+"""The generic strategy of all kinds: metadata on create, update and delete.
 
-Pure functions on objects in the request's version: they get the old state, the wishes of a client
-and the facts of the moment (ids, time), and return the new state or raise a StatusError. They may
-change the object they are given, which is always a fresh one, and never the old one. No I/O.
+Pure functions on objects in the version of the request: they get the old state, the options of the
+request and generated values (IDs, time), and return the new state or raise a StatusError. They may
+change the new object, which is always a copy, and never the old one. No I/O.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ TIMES_KEPT_MAX: Final = 16
 DEFINITIONS_GROUP: Final = "apiextensions.k8s.io"
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
-# Paths by which nothing but an object's status is written; an approval is a condition in it.
+# Subresources that write only the status; an approval is a condition in the status.
 _APPROVAL: Final = "approval"
 _STATUS_SUBRESOURCES: Final = frozenset({"status", _APPROVAL})
-# Paths by which nothing is written that makes another generation.
+# Subresources whose writes do not increment the generation.
 _UNCOUNTED: Final = _STATUS_SUBRESOURCES | pod_parts.UNCOUNTED
 
-# Set by the server alone; what a client sends in them is dropped.
+# Set by the server only; values from clients are dropped.
 _SERVER_FIELDS: Final = frozenset(
     {
         "uid",
@@ -54,9 +54,9 @@ _SERVER_FIELDS: Final = frozenset(
         "generation",
     }
 )
-# What a configuration says of an object only to say which one is meant.
+# Metadata in an applied configuration that only identifies the object.
 _IDENTITY: Final = frozenset({"name", "namespace", "uid", "resourceVersion"})
-# Also not changed by a write of the status alone, of kinds that say so.
+# Also unchanged by a write of the status, for kinds with `status_keeps_metadata`.
 _KEPT_WITH_STATUS: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 _SORTED: Final = orjson.OPT_SORT_KEYS
 _KEPT_FROM_OLD: Final = (
@@ -69,16 +69,16 @@ _KEPT_FROM_OLD: Final = (
 
 
 def timestamp(now: datetime) -> str:
-    """A time as metadata carries it."""
+    """Format a time for metadata."""
     now = now.astimezone(UTC) if now.tzinfo is not UTC else now
     return _time_text(now.year, now.month, now.day, now.hour, now.minute, now.second)
 
 
 @lru_cache(maxsize=TIMES_KEPT_MAX)
-def _time_text(  # noqa: PLR0917 - the parts of one time
+def _time_text(  # noqa: PLR0917 - the components of one time
     year: int, month: int, day: int, hour: int, minute: int, second: int
 ) -> str:
-    # Many writes in a second have the same time.
+    # Many writes within one second have the same timestamp.
     return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"
 
 
@@ -92,9 +92,9 @@ def begin_create(
     now: datetime,
     track: Callable[[], None] | None = None,
 ) -> str:
-    """Fill in what a new object gets from the server. Returns its name.
+    """Set the metadata of a new object that the server generates. Return its name.
 
-    `track` is called when all that is in the object is what its creator may write.
+    `track` is called when the object contains only fields that its creator may write.
     """
     metadata = obj["metadata"]
     if metadata.get("resourceVersion"):
@@ -119,9 +119,9 @@ def begin_create(
 
 
 def place(kind: Kind, metadata: Object, namespace: str) -> None:
-    """Put an object into the namespace of the request, or refuse when it says another one."""
-    said = metadata.get("namespace") or ""
-    if said and said != namespace:
+    """Set the namespace of the request in an object; raise a 400 if the object has another one."""
+    sent = metadata.get("namespace") or ""
+    if sent and sent != namespace:
         raise status.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
@@ -139,14 +139,14 @@ def check(
     *,
     subresource: str = "",
 ) -> None:
-    """Raise a 422 with every cause when an object may not be stored."""
+    """Raise a 422 with all causes if an object is invalid."""
     metadata = new["metadata"]
     kind = resource.kind
     problems = metadata_problems(
         metadata,
         name_rule=kind.name_problem,
         is_namespaced=kind.namespaced,
-        # Definitions and what they define need no domain before the name of a finalizer.
+        # CRDs and custom resources may have finalizers without a domain.
         bare_finalizers_allowed=resource.is_custom or kind.group == DEFINITIONS_GROUP,
     )
     if old is not None:
@@ -166,10 +166,10 @@ def begin_update(
     subresource: str = "",
     track: Callable[[], bool] | None = None,
 ) -> None:
-    """Fill in what an update may not change, and count the generation.
+    """Restore the fields that an update may not change, and increment the generation.
 
-    `track` is called when the object differs in nothing but what its path may write. It may find
-    out that the content differs.
+    `track` is called when the object differs only in fields that the request may write. It
+    returns True if the content certainly differs.
     """
     kind, metadata, before = resource.kind, new["metadata"], old["metadata"]
     put_back(resource, api_version, new, old, subresource=subresource)
@@ -177,8 +177,8 @@ def begin_update(
     resource.shape.prepare_update(new, old)
     is_counted = kind.tracks_generation and not kind.generation_is_fixed
     if is_counted and subresource not in _UNCOUNTED:
-        # What is custom has a status that may count, too. And some of what differed may have been
-        # taken back.
+        # Custom resources may count the status as well, and some changes may have been
+        # reverted.
         if differs and not resource.is_custom:
             differs = has_other_content(new, old)
         else:
@@ -190,7 +190,7 @@ def begin_update(
 def put_back(
     resource: Resource, api_version: str, new: Object, old: Object, *, subresource: str = ""
 ) -> None:
-    """Give an object back what it may not lose or change by the path that it is written by."""
+    """Restore the fields that the request may not change through its subresource."""
     kind = resource.kind
     metadata, before = new["metadata"], old["metadata"]
     for name in _KEPT_FROM_OLD:
@@ -220,7 +220,7 @@ def put_back(
 def applicable(
     resource: Resource, api_version: str, config: Object, *, subresource: str = ""
 ) -> Object:
-    """As much of a configuration as the path may write that it is applied by."""
+    """Return the part of a configuration that may be applied through the subresource."""
     names = _kept_names(resource, api_version, subresource)
     if names is None:
         return config
@@ -240,7 +240,7 @@ def applicable(
 def writable_fields(
     resource: Resource, api_version: str, fields: FieldSet, *, subresource: str = ""
 ) -> FieldSet:
-    """The same of fields."""
+    """Like `applicable`, for a set of fields."""
     names = _kept_names(resource, api_version, subresource)
     if names is None:
         return fields
@@ -259,7 +259,7 @@ def writable_fields(
 def _kept_names(
     resource: Resource, api_version: str, subresource: str
 ) -> Callable[[str], bool] | None:
-    """Which of the parts of an object a path may write; None: all."""
+    """Return a test for the top-level fields that a subresource may write; None: all of them."""
     if subresource in _STATUS_SUBRESOURCES:
         return {"status", "metadata", "kind", "apiVersion"}.__contains__
     if resource.has_status(api_version):
@@ -276,15 +276,17 @@ def _may_write_metadata(resource: Resource, subresource: str) -> bool:
 def check_versions(
     resource: Resource, new: Object, old: Object, *, name: str, is_patch: bool
 ) -> None:
-    """Compare the resource version and uid in an update with what is stored."""
+    """Compare the resource version and UID in an update with the stored ones."""
     metadata, before = new["metadata"], old["metadata"]
     asked = metadata.get("resourceVersion") or ""
     if asked and not (isinstance(asked, str) and asked.isascii() and asked.isdigit()):
-        raise status.bad_request(f"metadata.resourceVersion: {asked!r} is no resource version")
-    # Who says zero says none; only a patch may say nothing.
-    asked, is_silent = asked.lstrip("0") and asked, is_patch and not asked
-    if not asked and not is_silent and not resource.kind.unconditional_update:
-        # The reference names the resource here, where elsewhere it names the kind.
+        raise status.bad_request(
+            f"metadata.resourceVersion: {asked!r} is not a valid resource version"
+        )
+    # "0" means that no version is required; only a patch may omit it.
+    asked, is_omitted = asked.lstrip("0") and asked, is_patch and not asked
+    if not asked and not is_omitted and not resource.kind.unconditional_update:
+        # kube-apiserver has the resource in this message, and the kind in others.
         named = GroupKind(resource.group, resource.plural)
         raise status.invalid(named, name, [resource_version_missing()])
     if asked and asked != before["resourceVersion"]:
@@ -292,7 +294,7 @@ def check_versions(
     uid = metadata.get("uid") or ""
     if uid and uid != before.get("uid"):
         if is_patch:
-            # A patch has no precondition: what it says of the uid is a change like any other.
+            # The UID in a patch is not a precondition but a change, and it is immutable.
             named = GroupKind(resource.group, resource.kind.kind)
             raise status.invalid(named, name, [field_errors.immutable("metadata.uid", uid)])
         raise uid_conflict(resource, name, asked=uid, found=before.get("uid") or "")
@@ -312,10 +314,10 @@ def mark_deleted(
     policy: str,
     grace_seconds: int | None = 0,
 ) -> bool:
-    """Apply a deletion to a fresh copy of an object; whether it goes away at once.
+    """Apply a deletion to a copy of an object; return whether to remove it at once.
 
-    `grace_seconds` is how long it has to end, if it is of a kind that needs time for that; None: as
-    long as it says itself.
+    `grace_seconds` is the requested grace period for kinds with graceful deletion; None selects
+    the one in the spec.
     """
     metadata, is_namespace = obj["metadata"], _is_namespace(resource.kind)
     finalizers = [each for each in metadata.get("finalizers") or [] if isinstance(each, str)]
@@ -333,13 +335,13 @@ def mark_deleted(
     else:
         metadata.pop("finalizers", None)
     if resource.kind.is_graceful:
-        is_over = graceful_deletion.give_time(obj, asked=grace_seconds, now=now)
+        is_over = graceful_deletion.start_grace_period(obj, asked=grace_seconds, now=now)
         return is_over and not has_finalizers(resource, obj)
     if not has_finalizers(resource, obj):
         return True
     if not metadata.get("deletionTimestamp"):
         metadata["deletionTimestamp"] = timestamp(now)
-        # What holds others is only marked; of all else, going counts as a change.
+        # Namespaces and CRDs are only marked; for other kinds, a deletion is also a change.
         if not is_namespace and resource.group != DEFINITIONS_GROUP:
             metadata["deletionGracePeriodSeconds"] = 0
             if metadata.get("generation"):
@@ -350,7 +352,7 @@ def mark_deleted(
 
 
 def has_finalizers(resource: Resource, obj: Object) -> bool:
-    """Whether something still holds an object that is being deleted."""
+    """Whether an object that is being deleted still has finalizers."""
     if obj["metadata"].get("finalizers"):
         return True
     return _is_namespace(resource.kind) and bool((obj.get("spec") or {}).get("finalizers"))
@@ -377,7 +379,7 @@ def _keep_all_but(new: Object, old: Object, field: str) -> None:
 
 
 def _keep_all_but_conditions(new: Object, old: Object) -> None:
-    """An approval says nothing else of an object's status."""
+    """Keep the whole status except for its conditions, which an approval writes."""
     conditions = (new.get("status") or {}).get("conditions")
     _keep(new, old, "status")
     kept = {k: v for k, v in (new.get("status") or {}).items() if k != "conditions"}
@@ -385,7 +387,7 @@ def _keep_all_but_conditions(new: Object, old: Object) -> None:
 
 
 def _keep_finalizers(new: Object, old: Object) -> None:
-    """A namespace's own finalizers change by its subresource alone."""
+    """Keep the finalizers in a namespace's spec, which only its subresource changes."""
     finalizers = (old.get("spec") or {}).get("finalizers")
     spec: Any = new.get("spec") or {}
     if finalizers:
@@ -395,7 +397,7 @@ def _keep_finalizers(new: Object, old: Object) -> None:
 
 
 def _is_within(old: Any, new: Any) -> bool:
-    """Whether all of the old content is in the new one, as it was."""
+    """Whether the new content contains all of the old content unchanged."""
     if isinstance(old, dict) and isinstance(new, dict):
         return all(name in new and _is_within(value, new[name]) for name, value in old.items())
     if isinstance(old, list) and isinstance(new, list):
@@ -404,7 +406,7 @@ def _is_within(old: Any, new: Any) -> bool:
 
 
 def _without_entries(obj: Object) -> Object:
-    """An object without what may be its larger part, and is nobody's content."""
+    """Return an object without its managed fields, which may be large and are not content."""
     metadata = obj["metadata"]
     if "managedFields" not in metadata:
         return obj
@@ -412,27 +414,27 @@ def _without_entries(obj: Object) -> Object:
 
 
 def _differs(resource: Resource, api_version: str, new: Object, old: Object) -> bool:
-    """Whether anything has changed that counts: not metadata, nor a status with its own path."""
+    """Whether an update increments the generation: metadata and a separate status do not count."""
     if not resource.is_custom:
-        noted = resource.kind.generation_metadata
-        if noted and (new["metadata"].get(noted) or {}) != (old["metadata"].get(noted) or {}):
+        field = resource.kind.generation_metadata
+        if field and (new["metadata"].get(field) or {}) != (old["metadata"].get(field) or {}):
             return True
         if not has_other_content(new, old):
             return False
-        # What was stored before may lack the empty parts that every write has by now, and defaults
-        # that came later. Where more than that has changed, nobody need find them out.
+        # An object that an older release stored may lack empty fields and newer defaults. Apply
+        # them to the old object only if they may be the whole difference.
         try:
             was = resource.shape.check(api_version, _without_entries(old))[0]
         except StatusError:
-            return True  # stored before its types were known, and now it is mended
+            return True  # stored before the kind had types, and corrected by this write
         if not has_other_content(new, was):
             return False
         content = {name: value for name, value in was.items() if name not in NO_CONTENT}
         return not _is_within(content, new) or has_other_content(
             new, resource.shape.default(api_version, deepcopy(was))
         )
-    # Custom resources are all data: what does not have a path of its own counts like the rest,
-    # and so does a number that is written otherwise, which Python takes for equal.
+    # All fields of custom resources count, except for a status with its own subresource; so does
+    # another notation of a number that Python considers equal.
     ignored = NO_CONTENT if resource.has_status(api_version) else NO_CONTENT - {"status"}
     content, before = (
         {name: value for name, value in obj.items() if name not in ignored} for obj in (new, old)

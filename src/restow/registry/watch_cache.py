@@ -1,11 +1,11 @@
 """The watch cache: all objects of one resource in memory, as bytes, and their newest changes.
 
 Reads are served from here: a get is a dictionary look-up, a list a join of byte strings. Entries
-are plain tuples of numbers and bytes, which Python's garbage collector does not visit. A change is
-kept in a bounded ring, from which watches are served; each change is encoded once for all watchers
-that want it in the same form.
+are plain tuples of numbers and bytes, which Python's garbage collector does not track. Changes are
+kept in a bounded ring buffer, from which watches are served; each change is encoded once for all
+watchers that need the same encoding.
 
-A cache is filled by `Caches` (see `caches`) and does no I/O itself. Not here: who may read what,
+A cache is filled by `Caches` (see `caches`) and does no I/O itself. Not here: authorization,
 conversion, HTTP.
 """
 
@@ -24,23 +24,23 @@ from restow.storage.interface import Event, Item
 CHANGES_MAX: Final = 4096
 CHANGES_BYTES_MAX: Final = 16 * 1024 * 1024
 TRIMMED_PART: Final = 64
-"""A full ring drops one part in so many, the oldest."""
+"""A full ring drops its oldest changes: this fraction (one in so many)."""
 DAMAGED_LOGGED_MAX: Final = 20
 _NOT_OF_THE_PAST: Final = (CannotOpen, PluginSilent, VersionUnknown)
-"""What keeps somebody from reading the past, although nothing need be damaged."""
+"""Reasons why a former state cannot be read although nothing is damaged."""
 
 logger = logging.getLogger(__name__)
 
 Entry = tuple[int, str, bytes]
-"""Revision, `apiVersion` it is stored in, and body as served in it, resource version included.
+"""Revision, `apiVersion` it is stored in, and body as served in it, with its resource version.
 
-A plain tuple of numbers and bytes, so that the garbage collector leaves it alone."""
+A plain tuple of numbers and bytes, so that the garbage collector does not track it."""
 
 
 class WatchCacheEvent:
-    """One change of one object; encoded at most once per form."""
+    """One change of one object, encoded at most once per encoding."""
 
-    __slots__ = ("before", "damage", "forms", "is_mended", "key", "now", "revision")
+    __slots__ = ("before", "damage", "forms", "is_repaired", "key", "now", "revision")
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class WatchCacheEvent:
         before: Entry | None,
         *,
         damage: str | None = None,
-        is_mended: bool = False,
+        is_repaired: bool = False,
     ) -> None:
         self.revision = revision
         self.key = key
@@ -58,16 +58,17 @@ class WatchCacheEvent:
         self.now = now
         """The object after the change; None when it was deleted."""
         self.before = before
-        """The object before; for a deletion with the revision of the deletion in its body."""
+        """The object before the change; for a deletion, its body has the revision of the
+        deletion."""
         self.damage = damage
-        """Why the object after the change cannot be read, if so. It is there all the same."""
-        self.is_mended = is_mended
-        """Whether the object before could not be read. Others may know it, as it was then or from
-        another server: what this change is to them, nobody can tell."""
+        """Why the object after the change cannot be read, if so. The object still exists."""
+        self.is_repaired = is_repaired
+        """Whether the object before the change could not be read. Clients may have seen it earlier
+        or on another server, so the type of this change is unknown for them."""
         self.forms: dict[object, bytes] | None = None
 
     def form(self, key: object, make: Callable[[WatchCacheEvent], bytes]) -> bytes:
-        """The bytes of this change in some form, made when first asked for."""
+        """Return the bytes of this change in some encoding, made on first use."""
         if self.forms is None:
             self.forms = {}
         found = self.forms.get(key)
@@ -77,7 +78,7 @@ class WatchCacheEvent:
 
 
 class CachedObjects(NamedTuple):
-    """Some objects in order of key, all as they were at one revision."""
+    """Objects in order of their keys, all at one revision."""
 
     keys: list[str]
     entries: list[Entry]
@@ -85,22 +86,22 @@ class CachedObjects(NamedTuple):
 
 
 class ForNow(str):
-    """Why an object cannot be read that can be, as soon as a plug-in of encryption answers."""
+    """Why an object cannot be read until the KMS plugin responds."""
 
     __slots__ = ()
 
 
 class Foreign(str):
-    """Why an object cannot be read that others can: its version, or its key, is not known here."""
+    """Why this server cannot read an object that others can: unknown version or encryption key."""
 
     __slots__ = ("revision",)
 
     revision: int
-    """When it was stored."""
+    """The revision at which it was stored."""
 
 
 class WatchCache:
-    """The objects under one root of keys."""
+    """The objects under one key prefix."""
 
     def __init__(
         self,
@@ -113,11 +114,11 @@ class WatchCache:
         self.root = root
         self._cut = len(root)
         self.splicer = splicer
-        """How values become entries."""
+        """Turns stored values into entries."""
         self._changes_max = changes_max
         self._changes_bytes_max = changes_bytes_max
         self.entries: dict[str, Entry] = {}
-        """By key without the root. To be read only; here for those who read a lot."""
+        """By key without the root. Read-only; public for code that reads many entries."""
         self._keys: list[str] = []
         self._changes: list[WatchCacheEvent] = []
         self._changes_base = 0  # absolute index of _changes[0]; cursors are absolute
@@ -126,14 +127,15 @@ class WatchCache:
         self.changed_at = 0
         """The revision of the newest change or load."""
         self.damaged: dict[str, str] = {}
-        """Objects that cannot be read, with the reason; never hidden from a caller."""
+        """Objects that cannot be read, with the reason; never omitted silently."""
         self.has_damaged_changes = False
-        """Whether to look for damage among the changes."""
+        """Whether changes in the ring must be checked for damage."""
         self.memo: dict[object, Any] = {}
-        """What readers made of all objects as they are now. Every change empties it."""
+        """Results that readers computed from the current objects. Every change clears it."""
         self._listeners: dict[Callable[[], None], None] = {}
         self.is_closed = False
-        """Whether nothing comes any more: another cache has taken its place. Watches end."""
+        """Whether the cache was replaced by another one: it gets no more changes, and watches
+        end."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -141,7 +143,7 @@ class WatchCache:
     # Filling.
 
     def load(self, items: Iterable[Item], revision: int) -> None:
-        """Replace everything by what the store holds at a revision."""
+        """Replace everything with the contents of the store at a revision."""
         self.entries = {}
         self.damaged = {}
         self.has_damaged_changes = False
@@ -149,24 +151,24 @@ class WatchCache:
         self.end_load(revision)
 
     def add(self, items: Iterable[Item]) -> None:
-        """Some of the objects of a load, for a cache that nobody reads yet."""
+        """Add a part of the objects of a load; the cache is not in use yet."""
         for item in items:
             self._put(item.key[self._cut :], item.value, item.revision)
 
     def end_load(self, revision: int) -> None:
-        """All objects have been added, as they were at a revision."""
+        """Complete a load: all objects at this revision have been added."""
         self._keys = sorted(self.entries)
         self.memo = {}
         self._changes = []
-        self._changes_base += 1 << 32  # no cursor of before is valid any more
+        self._changes_base += 1 << 32  # invalidates all existing cursors
         self._changes_bytes = 0
         self.changed_at = self._floor = revision
 
     def apply(self, events: Iterable[Event]) -> None:
-        """Follow the store; events must come in order, repeats of the load do no harm."""
+        """Apply changes from the store; they must be in order, repeated changes are ignored."""
         changed = False
         for event in events:
-            # A transaction writes at most one object of a resource: a revision is one change.
+            # A transaction writes at most one object of a resource: one change per revision.
             if event.revision > self.changed_at:
                 self._apply(event)
                 changed = True
@@ -175,7 +177,7 @@ class WatchCache:
             self.notify()
 
     def close(self) -> None:
-        """Say to all listeners that nothing comes any more; what is here may still be read."""
+        """Notify all listeners that no more changes come; existing entries can still be read."""
         self.is_closed = True
         self.notify()
 
@@ -185,7 +187,7 @@ class WatchCache:
             listener()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call back after changes were applied, everything was loaded anew, or it was closed."""
+        """Register a callback for applied changes, a reload, and the end of the cache."""
         self._listeners[listener] = None
 
     def unlisten(self, listener: Callable[[], None]) -> None:
@@ -212,25 +214,27 @@ class WatchCache:
             if before is None and now is not None:
                 insort(self._keys, key)
         self.changed_at = event.revision
-        is_mended = was_damaged and damage is None
+        is_repaired = was_damaged and damage is None
         self._append(
-            WatchCacheEvent(event.revision, key, now, before, damage=damage, is_mended=is_mended)
+            WatchCacheEvent(
+                event.revision, key, now, before, damage=damage, is_repaired=is_repaired
+            )
         )
 
     def _append(self, change: WatchCacheEvent) -> None:
         self._changes.append(change)
         self._changes_bytes += _size(change)
-        if change.damage is not None or change.is_mended:
+        if change.damage is not None or change.is_repaired:
             self.has_damaged_changes = True
 
     def _deleted(self, event: Event, before: Entry) -> Entry:
-        """The last state of an object, with the revision at which it was deleted."""
+        """Return the last state of an object, with the revision at which it was deleted."""
         if event.previous is None:
             return before
         try:
             return self.splicer.serve(event.previous.value, event.revision)
-        except StorageError as error:  # its key may be gone: that must not stop the watch
-            logger.warning("%s cannot be read as it was deleted: %s", event.key, error)
+        except StorageError as error:  # e.g. the encryption key is missing: must not stop the watch
+            logger.warning("cannot read the last state of deleted object %s: %s", event.key, error)
             return _at_revision(before, event.revision)
 
     def _put(self, key: str, value: bytes, revision: int) -> None:
@@ -241,7 +245,7 @@ class WatchCache:
         except StorageError as error:
             self.damaged[key] = _reason(error, revision)
             if len(self.damaged) <= DAMAGED_LOGGED_MAX:
-                logger.warning("%s%s cannot be read: %s", self.root, key, error)
+                logger.warning("cannot read object %s%s from the store: %s", self.root, key, error)
             self._remove(key)
 
     def _remove(self, key: str) -> None:
@@ -254,7 +258,7 @@ class WatchCache:
         changes = self._changes
         if len(changes) <= self._changes_max and self._changes_bytes <= self._changes_bytes_max:
             return
-        # A small part at a time: all its memory is freed in this moment, while others wait.
+        # A small part at a time: freeing all its memory at once would block the event loop.
         count_max = self._changes_max - self._changes_max // TRIMMED_PART
         bytes_max = self._changes_bytes_max - self._changes_bytes_max // TRIMMED_PART
         drop, left, size = 0, len(changes), self._changes_bytes
@@ -269,17 +273,18 @@ class WatchCache:
         self._changes_base += drop
 
     def has_room(self, count: int, nbytes: int) -> bool:
-        """Whether the ring can hold so much more."""
+        """Whether the ring buffer has room for so much more."""
         return (
             len(self._changes) + count <= self._changes_max
             and self._changes_bytes + nbytes <= self._changes_bytes_max
         )
 
     def prepend(self, events: Iterable[Event], *, after: int) -> None:
-        """Put older changes before those in the ring: all that happened after a revision.
+        """Insert older changes before those in the ring: all changes after a revision.
 
-        If the keys of some are gone, or their versions, only what came after the last of them:
-        whoever would resume before it is told that it is too late, rather than something wrong.
+        If a change cannot be read because its encryption key or version is not available, only the
+        changes after it are inserted: a client that resumes earlier gets 410 Gone, not wrong
+        events.
         """
         older: list[WatchCacheEvent] = []
         for event in events:
@@ -287,22 +292,22 @@ class WatchCache:
                 try:
                     older.append(self._past(event))
                 except _NOT_OF_THE_PAST as error:
-                    logger.info("%s cannot be read as it was: %s", event.key, error)
+                    logger.info("cannot read a former state of %s: %s", event.key, error)
                     older, after = [], event.revision
         self._changes[:0] = older
         self._changes_base -= len(older)
         self._changes_bytes += sum(map(_size, older))
         self.has_damaged_changes |= any(
-            change.damage is not None or change.is_mended for change in older
+            change.damage is not None or change.is_repaired for change in older
         )
         self._floor = after
 
     def _past(self, event: Event) -> WatchCacheEvent:
-        """Raises `CannotOpen` when one of its states is encrypted with a key that is gone,
-        `PluginSilent` when it cannot be asked for, `VersionUnknown` when it is in a version that
-        is gone."""
+        """Decode an older change. Raises `CannotOpen` if a state is encrypted with a missing key,
+        `PluginSilent` if the KMS plugin does not respond, `VersionUnknown` for a version that this
+        server cannot decode."""
         now = before = damage = None
-        is_mended = False
+        is_repaired = False
         previous = event.previous
         try:
             if event.value is not None:
@@ -316,9 +321,11 @@ class WatchCache:
             if now is None and event.value is not None:
                 damage = error.told
             else:
-                is_mended = True
+                is_repaired = True
         key = event.key[self._cut :]
-        return WatchCacheEvent(event.revision, key, now, before, damage=damage, is_mended=is_mended)
+        return WatchCacheEvent(
+            event.revision, key, now, before, damage=damage, is_repaired=is_repaired
+        )
 
     # Reading.
 
@@ -326,11 +333,11 @@ class WatchCache:
         return self.entries.get(key)
 
     def of_key(self, key: str) -> Entry | None:
-        """The same by the whole key."""
+        """Return the entry of a whole key."""
         return self.entries.get(key[self._cut :])
 
     def select(self, prefix: str = "", *, start: str = "", limit: int = 0) -> CachedObjects:
-        """Objects whose key begins with `prefix`, from `start` on."""
+        """Return objects whose keys begin with `prefix`, starting at `start`."""
         keys = self._keys
         first = bisect_left(keys, max(prefix, start))
         last = bisect_left(keys, prefix + "\U0010ffff") if prefix else len(keys)
@@ -340,15 +347,15 @@ class WatchCache:
         return CachedObjects(chosen, list(map(self.entries.__getitem__, chosen)), self.changed_at)
 
     def count(self, prefix: str = "", *, start: str = "") -> int:
-        """How many objects `select` would give without a limit."""
+        """Return the number of objects that `select` would return without a limit."""
         keys = self._keys
         last = bisect_left(keys, prefix + "\U0010ffff") if prefix else len(keys)
         return max(0, last - bisect_left(keys, max(prefix, start)))
 
-    # The ring of changes.
+    # The ring buffer of changes.
 
     def cursor_after(self, revision: int) -> int | None:
-        """Where changes after a revision begin; None when some of them are no longer here."""
+        """Return the cursor of the changes after a revision; None if some of them were dropped."""
         if revision < self._floor:
             return None
         return self._changes_base + bisect_right(
@@ -361,11 +368,11 @@ class WatchCache:
 
     @property
     def floor(self) -> int:
-        """Changes after this revision are here."""
+        """The ring contains all changes after this revision."""
         return self._floor
 
     def changes_from(self, cursor: int) -> list[WatchCacheEvent] | None:
-        """The changes from a cursor on; None when some of them are no longer here."""
+        """Return the changes from a cursor on; None if some of them were dropped."""
         index = cursor - self._changes_base
         return None if index < 0 else self._changes[index:]
 
@@ -380,7 +387,7 @@ def _size(change: WatchCacheEvent) -> int:
 
 
 def _reason(error: StorageError, revision: int) -> str:
-    """Why an object cannot be read that was stored at a revision."""
+    """Return why an object that was stored at a revision cannot be read."""
     if isinstance(error, PluginSilent):
         return ForNow(error.told)
     if isinstance(error, CannotOpen | VersionUnknown):
@@ -391,7 +398,7 @@ def _reason(error: StorageError, revision: int) -> str:
 
 
 def _at_revision(entry: Entry, revision: int) -> Entry:
-    """The same object with another resource version, which is the first field of its metadata."""
+    """Return an entry with another resource version, the first field of its metadata."""
     old, version, body = entry
     field = b'"resourceVersion":"%d"'
     return revision, version, body.replace(field % old, field % revision, 1)

@@ -1,4 +1,4 @@
-"""What a write is done with besides its object: admission, the field manager, the retry budget."""
+"""Options of a write: admission, the field manager, dry run and the retry budget."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from restow.registry.resource import Object
 from restow.storage.interface import RevisionIs
 
 RETRIES_MAX: Final = 16
-"""How often one request is tried again, whatever the causes: the object was changed meanwhile, the
-fence did not hold, a generated name is taken, the CRD was replaced."""
+"""Limit of the retries of one request, for all causes together: the object was changed meanwhile,
+the fence did not hold, a generated name is taken, the CRD was replaced."""
 
 
 class Retries:
-    """The retries that one request has left. All loops of the request share it."""
+    """The remaining retries of one request, shared by all of its loops."""
 
     __slots__ = ("left",)
 
@@ -26,46 +26,46 @@ class Retries:
         self.left = RETRIES_MAX
 
     def take(self) -> bool:
-        """Use one; False when none is left."""
+        """Use one retry; return False if none is left."""
         self.left -= 1
         return self.left >= 0
 
 
 class Review(Protocol):
-    """Validating admission: asked with the object as it would be, and as it is."""
+    """Validating admission: called with the new object and the current one."""
 
     async def __call__(
         self, obj: Object | None, old: Object | None, /, *, is_dry_run: bool
     ) -> None:
-        """Raise a StatusError to refuse. No old object: it is new; no other: it is deleted."""
+        """Raise a StatusError to reject. `old` is None for a create, `obj` is None for a delete."""
 
 
 class Mutate(Protocol):
-    """Mutating admission: may change what is written, before it is validated."""
+    """Mutating admission: may change the object before it is validated."""
 
     async def __call__(self, obj: Object, old: Object | None, /, *, is_dry_run: bool) -> Object:
-        """The object to write instead, complete like one that a client has sent; or the same one.
-        No old object: it is new, and may have no name yet. Raise a StatusError to refuse."""
+        """Return the object to write instead, complete like one from a client, or the same one.
+        `old` is None for a create, and the name may be missing. Raise a StatusError to reject."""
 
 
 class FindPlace(Protocol):
     """Looks up the namespace of a new object."""
 
     async def __call__(self, *, must_be_fresh: bool) -> RevisionIs | None:
-        """The guard that the namespace is as it was found. Raises a StatusError if nothing may be
-        created there. `must_be_fresh`: the guard did not hold."""
+        """Return a guard on the namespace as it was found. Raises a StatusError if nothing may be
+        created there. `must_be_fresh`: a previous guard did not hold."""
 
 
 Check = Callable[[Object, Object | None], None]
-"""Admission that never waits: told of an object as it would be, and as it is, if it is; raises a
-StatusError to refuse it."""
+"""Synchronous admission: called with the new object and the current one, if any; raises a
+StatusError to reject."""
 
 
 class ObjectWriteOptions(Struct, frozen=True, kw_only=True):
-    """How one write is done. The default is for the server's own controllers."""
+    """Options of one write. The defaults are those of the server's own controllers."""
 
     manager: Manager | None = SERVER
-    """The field manager; None: the object says itself who manages its fields."""
+    """The field manager; None: keep the managed fields of the object."""
     mutate: Mutate | None = None
     check: Check | None = None
     review: Review | None = None

@@ -1,10 +1,10 @@
-"""What a write comes to: from what a client asks, and the newest state that is known, to a plan.
+"""Plans writes: computes the plan of a request from the newest known state of the object.
 
-A create, an update and a delete each become a plan of one guarded transaction, after everybody has
-had their say who need not be waited for: the strategy, the kind, its owners, and who manages which
-fields. Nothing is read or stored here.
+Creates, updates and deletes each become a plan of one guarded transaction. This applies all
+synchronous steps: the strategy, the shape of the kind, ownership rules, and managed fields. Nothing
+is read or stored here.
 
-Not here: what a plan is (`write_plans`), who commits it, and how often it is made anew (`store`).
+Not here: the plans themselves (`write_plans`), the commit (`committer`) and the retries (`store`).
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _NO_CONTENT: Final = frozenset(f"f:{name}" for name in NO_CONTENT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOptions:
-    """What a client asks of a delete."""
+    """DeleteOptions of a request."""
 
     policy: str = ""
     uid: str = ""
     resource_version: str = ""
     dry_run: bool = False
     grace_seconds: int | None = 0
-    """How long it has to end, if it needs time for that; None: as long as it says itself."""
+    """The grace period; None: the one in the object's spec."""
 
 
 Change = Callable[[Object], Object] | Apply
-"""The next state of an object by its newest one; or a configuration that is applied to it."""
+"""Computes the next state of an object from its newest one, or a configuration to apply."""
 
 
 class Facts(NamedTuple):
-    """What is known of an update, whatever it changes."""
+    """Parameters of an update that do not depend on the change."""
 
     resource: Resource
     api_version: str
@@ -59,14 +59,14 @@ class Facts(NamedTuple):
 
 
 def by_path(manager: Manager | None, subresource: str) -> Manager | None:
-    """Whoever writes, by this path; the server itself does not say by which."""
+    """Return the manager with the subresource, for writes by the server itself."""
     if manager is SERVER and subresource:
         return manager._replace(subresource=subresource)
     return manager
 
 
 class WritePlanner:
-    """Makes plans, with the time and the ids of one server."""
+    """Makes plans with the clock and the ID generator of one server."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._clock = runtime.clock
@@ -83,7 +83,7 @@ class WritePlanner:
         place: RevisionIs | None,
         manager: Manager | None,
     ) -> CreatePlan:
-        """The plan of a new object. Raises a StatusError when there may be none."""
+        """Plan the create of an object. Raises a StatusError if it is not allowed."""
         write_plans.refuse_closing(resource, obj)
         api_version, now = resource.api_version(version), self._clock.wall()
         fresh = {**obj, "metadata": dict(obj["metadata"])}
@@ -104,7 +104,7 @@ class WritePlanner:
     def track_new(
         self, resource: Resource, version: str, obj: Object, manager: Manager | None
     ) -> None:
-        """Before others may change it: what they add is nobody's."""
+        """Track managed fields before mutating admission, whose additions have no manager."""
         api_version = resource.api_version(version)
         if resource.has_status(api_version) and not resource.kind.create_keeps_status:
             obj.pop("status", None)
@@ -112,12 +112,12 @@ class WritePlanner:
             field_managers.track_create(resource.shape, obj, manager, api_version, self._time())
 
     def changed(self, facts: Facts, seen: Entry, change: Change) -> tuple[Object, Object]:
-        """The object as it is, and as it is to be. `seen` is its entry in the version of the
-        request, if somebody else converts it."""
+        """Apply a change; return the current object and the new one. `seen` is the entry in the
+        version of the request, if a webhook converts it."""
         resource, api_version = facts.resource, facts.api_version
         if isinstance(change, Apply):
             old = write_plans.object_of(resource, seen, api_version)
-            # It may share parts with the object that it was applied to.
+            # The result may share parts with the object that the configuration was applied to.
             live = write_plans.object_of(resource, seen, api_version)
             return old, change.to(
                 resource, api_version, live, now=self._clock.wall(), converting=facts.converting
@@ -127,31 +127,31 @@ class WritePlanner:
             return old, change(old)
         fresh = self._object_of(facts, seen)
         if (found := old["metadata"].get("managedFields")) is not None:
-            # Nobody changes what is in them: if they are the same, that is seen at once.
+            # Entries are never changed in place: unchanged ones are detected by identity.
             fresh["metadata"]["managedFields"] = found
         return old, change(fresh)
 
     def _object_of(self, facts: Facts, seen: Entry) -> Object:
-        """A fresh object in the version of the request; its entries may be shared."""
+        """Return a new object in the version of the request; managed fields may be shared."""
         resource, api_version = facts.resource, facts.api_version
         if seen[1] != api_version:
             return write_plans.object_of(resource, seen, api_version)
         return self.known.load(resource.key_of(facts.path), seen[2])
 
     def track(self, facts: Facts, old: Object, new: Object) -> None:
-        """Before others may change it: what they change is nobody's."""
+        """Track managed fields before mutating admission, whose changes have no manager."""
         resource, api_version = facts.resource, facts.api_version
         strategy.put_back(resource, api_version, new, old, subresource=facts.subresource)
         metadata = new["metadata"]
-        said = metadata.get("resourceVersion")
+        sent = metadata.get("resourceVersion")
         self._track_change(facts, old, new)
-        if said is not None:
-            metadata["resourceVersion"] = said  # it is compared when all have had their say
+        if sent is not None:
+            metadata["resourceVersion"] = sent  # compared after admission
         else:
             metadata.pop("resourceVersion", None)
 
     def _track_change(self, facts: Facts, old: Object, new: Object) -> bool:
-        """Whether it is known already that the content differs."""
+        """Track managed fields; return whether the content certainly differs."""
         if facts.manager is None:
             return False
         try:
@@ -169,12 +169,12 @@ class WritePlanner:
             kind = facts.resource.kind.group_kind
             raise status.invalid(kind, name, error.causes) from error
         key = facts.resource.key_of(facts.path)
-        # What somebody else has stored may say the same in other words.
+        # An object stored by another program may have the same content in another form.
         was_whole = self.known.is_whole(key, old)
         found, before = (each["metadata"].get("managedFields") for each in (new, old))
         if found:
-            # By a path of its own only a part is written. With the entries that it had before, an
-            # object may be as it was before: whether this is ever stored is not known here.
+            # A write through a subresource normalizes only a part. With unchanged managed fields,
+            # the object may be the old one; whether it will be stored is unknown here.
             is_whole = was_whole or (not facts.subresource and found is not before)
             self.known.note(key, found, is_whole=is_whole)
         return was_whole and not modified.keys() <= _NO_CONTENT
@@ -183,7 +183,7 @@ class WritePlanner:
         return strategy.timestamp(self._clock.wall())
 
     def plan_update(self, facts: Facts, old: Object, new: Object) -> UpdatePlan | RemovePlan:
-        """The plan of a change; of its end, if nothing holds it any more that is to be deleted."""
+        """Plan an update; a removal if a deleted object has no finalizers left."""
         resource, api_version, path, entry, subresource = facts[:5]
         name = path.rpartition("/")[2]
         strategy.check_versions(resource, new, old, name=name, is_patch=facts.is_patch)
@@ -210,7 +210,7 @@ class WritePlanner:
         place = ownership.guard_of_update(resource, new, old)
         return UpdatePlan(resource, api_version, key, entry, new, old, place=place)
 
-    def plan_delete(  # noqa: PLR0917 - what is known of one write
+    def plan_delete(  # noqa: PLR0917 - the parameters of one write
         self,
         resource: Resource,
         api_version: str,
@@ -219,7 +219,7 @@ class WritePlanner:
         seen: Entry,
         options: DeleteOptions,
     ) -> UpdatePlan | RemovePlan:
-        """The plan of a delete: it goes away, or is marked. Raises 409."""
+        """Plan a delete: removes or marks the object. Raises 409."""
         obj = write_plans.object_of(resource, seen, api_version)
         self._check_preconditions(resource, obj, path, options)
         ownership.check_delete(resource, obj)

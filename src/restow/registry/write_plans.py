@@ -1,10 +1,10 @@
-"""Writes that have been worked out: what to store under which guard, and what to answer then.
+"""Plans of writes: what to store under which guard, and the response after the commit.
 
-A plan is made from one state of the object, in one go. Only the version to store it in is left
-open: the encoding policy is asked for it at the last moment, and again if the fence did not hold.
-What somebody else converts is converted before it is written, by `prepare`.
+A plan is computed from one state of the object, without waiting. Only the storage version is left
+open: the encoding policy determines it just before the commit, and again if the fence did not hold.
+Objects with a conversion webhook are converted before the write, by `prepare`.
 
-Not here: how a plan is committed (`store`), and how the next state comes about (`strategy`).
+Not here: the commit (`store`), and the computation of the next state (`strategy`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _SORTED: Final = orjson.OPT_SORT_KEYS
 
 
 class Written(Struct, frozen=True, kw_only=True):
-    """What a write has come to."""
+    """The result of a write."""
 
     body: bytes
     """The object in the version of the request, as the client gets it."""
     created: bool = False
     removed: bool = False
-    """The object is gone, by a delete or because its last finalizer was taken away."""
+    """Whether the object was removed, by a delete or with its last finalizer."""
 
 
 class WritePlan(Protocol):
@@ -45,39 +45,38 @@ class WritePlan(Protocol):
 
     @property
     def guard(self) -> Absent | RevisionIs:
-        """The state that the plan was made from."""
+        """The state of the object that the plan is based on."""
 
     @property
     def place(self) -> Guard | None:
-        """The namespace that a new object was planned to be in; of an update, what else it is on
-        condition of."""
+        """For a create, the guard on the namespace; for an update, an additional guard."""
 
     def must_prepare(self, encoding: Encoding) -> bool:
-        """Whether somebody else has to convert what is to be written; asked of such resources."""
+        """Whether a webhook must convert the object first; called for resources that have one."""
 
     async def prepare(self, encoding: Encoding) -> None:
-        """Have it converted. Raises a StatusError."""
+        """Convert the object with the webhook. Raises a StatusError."""
 
     def write(self, encoding: Encoding) -> Write | None:
-        """What to commit; None when it is stored like that already."""
+        """Return the write to commit; None if the same bytes are stored already."""
 
     def preview(self) -> Written:
-        """The answer to a dry run."""
+        """Return the response to a dry run."""
 
     def unchanged(self) -> Written:
-        """The answer when there was nothing to store."""
+        """Return the response if nothing had to be stored."""
 
     def written(
         self, revision: int, write: Write, encoded: str, served: bytes | None = None
     ) -> Written:
-        """The answer once it is committed, at this revision and in this version.
+        """Return the response after the commit at this revision, in version `encoded`.
 
-        `served` is its body in that version, if somebody has it already.
+        `served` is the body in that version, if the watch cache has it already.
         """
 
 
 class CreatePlan:
-    """A new object."""
+    """Creates an object."""
 
     __slots__ = ("_api_version", "_obj", "_remote", "guard", "path", "place", "resource")
 
@@ -100,7 +99,7 @@ class CreatePlan:
 
     @property
     def obj(self) -> Object:
-        """The object as it will be."""
+        """The new object."""
         return self._obj
 
     def must_prepare(self, encoding: Encoding) -> bool:
@@ -124,7 +123,7 @@ class CreatePlan:
         return Written(body=_dumps(self.resource, self._obj, self._api_version), created=True)
 
     def unchanged(self) -> Written:
-        return self.preview()  # a new object always has something to store
+        return self.preview()  # not called: a create always stores an object
 
     def written(
         self, revision: int, write: Write, encoded: str, served: bytes | None = None
@@ -136,11 +135,11 @@ class CreatePlan:
 
 
 class UpdatePlan:
-    """A change of an object, or its mark that it is to be deleted."""
+    """Changes an object, or marks it as deleted."""
 
     __slots__ = ("_api_version", "_entry", "_new", "_old", "_remote", "guard", "place", "resource")
 
-    def __init__(  # noqa: PLR0917 - one write, handed down whole
+    def __init__(  # noqa: PLR0917 - the parameters of one write
         self,
         resource: Resource,
         api_version: str,
@@ -162,14 +161,14 @@ class UpdatePlan:
 
     @property
     def obj(self) -> Object:
-        """The object as it will be."""
+        """The object after the change."""
         return self._new
 
     def must_prepare(self, encoding: Encoding) -> bool:
         return _is_missing(self._remote, self._api_version, encoding.api_version)
 
     async def prepare(self, encoding: Encoding) -> None:
-        # Who changes nothing writes nothing, whatever the way there and back would make of it.
+        # An unchanged object is not written, even if a round-trip conversion would change it.
         if encoding.api_version == self._entry[1] and _equal(self._new, self._old):
             self._remote = (encoding.api_version, b"")
             return
@@ -184,14 +183,14 @@ class UpdatePlan:
                 return None
         else:
             stored = _stored(self.resource, self._new, self._api_version, encoding.api_version)
-        # The same object in the same version: nothing is written, and nothing is announced.
+        # An unchanged object in the same version is not written, and watches get no event.
         if encoding.api_version == self._entry[1] and self._is_stored(stored):
             return None
         return Put(self.guard.key, stored)
 
     def _is_stored(self, stored: bytes) -> bool:
         revision, version, body = self._entry
-        # Equal objects have bytes of equal length, in whatever order: most need no closer look.
+        # Equal objects have encodings of equal length; most changes are detected by it.
         if served_length(stored, revision) != len(body):
             return False
         if served_form(self.resource, stored, version, revision) == body:
@@ -217,7 +216,7 @@ class UpdatePlan:
 
 
 class RemovePlan:
-    """The end of an object that nothing holds any longer."""
+    """Removes an object that has no finalizers left."""
 
     __slots__ = ("_api_version", "_obj", "guard", "resource")
 
@@ -233,7 +232,7 @@ class RemovePlan:
 
     @property
     def obj(self) -> Object:
-        """The object as it was last."""
+        """The last state of the object."""
         return self._obj
 
     def must_prepare(self, _encoding: Encoding) -> bool:
@@ -258,7 +257,7 @@ class RemovePlan:
 
 
 def refuse_closing(resource: Resource, obj: Object) -> None:
-    """Raise a 403 when nothing new is created, as the definition of the resource is going away."""
+    """Raise a 403 for a create while the CRD of the resource is being deleted."""
     if resource.origin is not None and resource.origin.is_closing:
         raise status.forbidden(
             "create not allowed while custom resource definition is terminating",
@@ -268,32 +267,34 @@ def refuse_closing(resource: Resource, obj: Object) -> None:
 
 
 def body_of(resource: Resource, entry: Entry, api_version: str) -> bytes:
-    """An object as served in a version."""
+    """Return an object as served in a version."""
     if entry[1] == api_version:
         return entry[2]
     return orjson.dumps(object_of(resource, entry, api_version))
 
 
 def object_of(resource: Resource, entry: Entry, api_version: str) -> Object:
-    """A fresh object in a version, with its resource version.
+    """Return a new object in a version, with its resource version.
 
-    What somebody else converts must be in that version already.
+    An object that a webhook converts must be in that version already.
     """
     obj: Object = orjson.loads(entry[2])
     if entry[1] == api_version:
         return obj
-    assert resource.remote is None, f"{entry[1]} is not to be converted here"
+    assert resource.remote is None, (
+        f"objects of {resource.kind.group_resource} are converted by a webhook"
+    )
     try:
         converted = resource.converter.convert(obj, entry[1], api_version)
     except MachineryError as error:
         raise of_machinery_error(error) from error
-    # The kind may be called otherwise in another group that shares the store. Defaults are
-    # those of the version asked for: whoever sends this back has then changed nothing.
+    # The kind may have another name in another group that shares the store. Defaults are those
+    # of the requested version, so that a client that writes this back changes nothing.
     return resource.shape.default(api_version, {**converted, "kind": resource.kind.kind})
 
 
 _Remote = tuple[str, bytes]
-"""A version, and the bytes to store in it; no bytes when it is stored like that already."""
+"""A version, and the bytes to store in it; no bytes if the same object is stored already."""
 
 
 def _is_missing(remote: _Remote | None, api_version: str, encoded: str) -> bool:
@@ -307,7 +308,7 @@ async def _convert(resource: Resource, obj: Object, api_version: str, encoded: s
 
 
 def _stored(resource: Resource, obj: Object, api_version: str, encoded: str) -> bytes:
-    assert resource.remote is None or api_version == encoded, "it must be prepared"
+    assert resource.remote is None or api_version == encoded, "`prepare` must be called first"
     try:
         return stored_form(resource, obj, api_version, encoded)
     except MachineryError as error:
@@ -317,11 +318,11 @@ def _stored(resource: Resource, obj: Object, api_version: str, encoded: str) -> 
 def _served(  # noqa: PLR0917 - as above
     resource: Resource, obj: Object, api_version: str, revision: int, write: Write, encoded: str
 ) -> bytes:
-    """The body of an object that was written in version `encoded`."""
+    """Return the response body of an object that was written in version `encoded`."""
     if encoded == api_version and isinstance(write, Put):
         return served_form(resource, write.value, encoded, revision)
     if resource.is_custom and resource.remote is None and isinstance(write, Put):
-        # What was stored may have lost fields that the storage version does not know.
+        # The stored object may lack fields that the storage version does not have.
         body = served_form(resource, write.value, encoded, revision)
         return body_of(resource, (revision, encoded, body), api_version)
     obj["metadata"]["resourceVersion"] = str(revision)
@@ -329,13 +330,13 @@ def _served(  # noqa: PLR0917 - as above
 
 
 def _equal(new: Object, old: Object) -> bool:
-    """Whether two objects differ in nothing but the order of their fields."""
-    # Python takes 1, 1.0 and true for equal; their bytes are not.
+    """Whether two objects are equal except for the order of their fields."""
+    # Python considers 1, 1.0 and True equal; their JSON differs.
     return new == old and orjson.dumps(new, option=_SORTED) == orjson.dumps(old, option=_SORTED)
 
 
 def _dumps(resource: Resource, obj: Object, api_version: str) -> bytes:
-    """An object as a client gets it, type first."""
+    """Return an object as a client gets it, kind and apiVersion first."""
     return orjson.dumps({"kind": resource.kind.kind, "apiVersion": api_version, **_rest(obj)})
 
 

@@ -1,13 +1,13 @@
-"""Queues of writes: to the same object, once they have met, and of objects that take long to plan.
+"""Queues of writes: of conflicting writes to one object, and of objects that take long to plan.
 
-Most writes meet no other, and do not wait. A write whose plan was overtaken waits here for those
-that were overtaken before it. Without a queue, of many concurrent writes of one object all but one
-are overtaken each time, and some in every try.
+Most writes do not conflict and do not wait. A write whose guard on the object failed waits here for
+the writes that failed before it. Without a queue, of many concurrent writes to one object all but
+one fail in each round, and some in every retry.
 
-New writes never wait here, and no write waits for long: a webhook that is asked about a write may
-write the same object before it answers, and be overtaken.
+New writes never wait here, and the wait is short: a webhook that is called for a write may write
+the same object before it responds, and conflict with that write.
 
-Not here: how often a write is tried (`store`).
+Not here: the number of retries (`store`).
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from typing import Final, NamedTuple
 
 from restow.aio import Clock
 
-TURN_SECONDS_MAX: Final = 2.0
-"""Then a write goes on without its turn: those before it may wait for it."""
+WAIT_SECONDS_MAX: Final = 2.0
+"""After so long a write proceeds without the lock: its holder may depend on this write."""
 
 
 HEAVY_ITERATIONS: Final = 3
 """Iterations of the event loop for each heavy object."""
 
 
-class QueueTurn(NamedTuple):
-    """A place at the head of a queue."""
+class QueueSlot(NamedTuple):
+    """Permission to write an object; `leave` must be called after the write."""
 
     leave: Callable[[], None]
 
 
 class WriteQueues:
-    """Writes that wait for their turn, by the key of the object."""
+    """Conflicting writes that wait, by the key of the object."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._locks: dict[str, asyncio.Lock] = {}
         self._waiting: dict[str, int] = {}
 
-    async def enter(self, key: str) -> QueueTurn:
-        """Wait for the writes that have come here before, but not for long."""
+    async def enter(self, key: str) -> QueueSlot:
+        """Wait for the earlier conflicting writes, up to `WAIT_SECONDS_MAX`."""
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._waiting[key] = self._waiting.get(key, 0) + 1
         is_mine = False
         try:
             with suppress(TimeoutError):
-                async with self._clock.timeout(TURN_SECONDS_MAX):
+                async with self._clock.timeout(WAIT_SECONDS_MAX):
                     is_mine = await lock.acquire()
         except BaseException:
             self._leave(key, lock, is_mine=is_mine)
             raise
-        return QueueTurn(partial(self._leave, key, lock, is_mine=is_mine))
+        return QueueSlot(partial(self._leave, key, lock, is_mine=is_mine))
 
     def _leave(self, key: str, lock: asyncio.Lock, *, is_mine: bool) -> None:
         if is_mine:
@@ -64,13 +64,13 @@ class WriteQueues:
             del self._waiting[key], self._locks[key]
 
     def __len__(self) -> int:
-        """The number of keys that are waited for or written."""
+        """The number of keys with a waiting or running write."""
         return len(self._locks)
 
 
 class HeavyObjects:
-    """Objects of heavy kinds are read and planned one at a time, and not in each iteration of the
-    event loop, so that other requests are answered in between."""
+    """Reads and plans objects of heavy kinds one at a time, and not in every iteration of the event
+    loop, so that other requests are processed in between."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

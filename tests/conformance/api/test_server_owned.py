@@ -276,7 +276,7 @@ async def test_labels_of_reports_are_free(owned: RunningServer, query: str) -> N
         'storageversions.internal.apiserver.k8s.io "core.pods"',
         why,
     )
-    why = "it lives as long as servers report it, so it takes no owners and finalizers"
+    why = "API servers delete it, so owner references and finalizers cannot be added"
     held = {"metadata": {"finalizers": ["x.io/y"]}}
     assert_forbidden(await api.patch(target, held), REPORT_NAME, why)
 

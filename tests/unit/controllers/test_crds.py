@@ -424,4 +424,4 @@ async def test_what_is_no_definition_is_left_alone(caplog: pytest.LogCaptureFixt
         name = await define(world, "widgets", "Widget")
         await settle(keeper, observed)
         assert (await conditions(world, name))["NamesAccepted"] == ACCEPTED
-        assert "broken.example.com holds no definition" in caplog.text
+        assert "broken.example.com is not a CustomResourceDefinition" in caplog.text

@@ -293,7 +293,7 @@ def test_damaged_objects_are_named_in_the_log(caplog: pytest.LogCaptureFixture) 
     cache.load(items, 2)
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == DAMAGED_LOGGED_MAX
-    assert lines[0].startswith("/registry/configmaps/n/0000 cannot be read: ")
+    assert lines[0].startswith("cannot read object /registry/configmaps/n/0000 from the store: ")
 
 
 OTHER = Splicer("Thing", ("v1", "v2"))
@@ -459,6 +459,6 @@ async def test_history_of_what_was_damaged(storage: FlakyStorage, caches: Caches
     assert await caches.backfill(ROOT, after=first + 1)
     changes = cache.changes_from(cache.cursor_after(first + 1) or 0)
     assert changes is not None
-    told = [(change.key, change.damage is not None, change.is_mended) for change in changes]
+    told = [(change.key, change.damage is not None, change.is_repaired) for change in changes]
     assert told == [("a", True, False), ("b", True, False), ("a", False, True), ("b", False, True)]
     assert cache.has_damaged_changes

@@ -110,7 +110,7 @@ def test_other_leases(free: Object) -> None:
 OWNED = {EPOCH_ANNOTATION: "7"}
 REPORTS = 'storageversions.internal.apiserver.k8s.io "core.pods" is forbidden: '
 ANNOTATION = f"this annotation is written by the API servers alone: {EPOCH_ANNOTATION}"
-ALONE = "it lives as long as servers report it, so it takes no owners and finalizers"
+ALONE = "API servers delete it, so owner references and finalizers cannot be added"
 OWNER = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}
 
 

@@ -303,7 +303,7 @@ class WatchResponse:
         come to cannot be read, or what it was before could not."""
         for change in changes:
             if (
-                (change.damage is not None or change.is_mended)
+                (change.damage is not None or change.is_repaired)
                 and change.revision > self._after
                 and self._selection.may_match(change.key)
             ):
@@ -459,7 +459,7 @@ def _with_objects(change: WatchCacheEvent, found: dict[int, Entry]) -> WatchCach
         now and found.get(now[0], now),
         before and found.get(before[0], before),
         damage=change.damage,
-        is_mended=change.is_mended,
+        is_repaired=change.is_repaired,
     )
     if change.forms is None:
         change.forms = {}

@@ -1,10 +1,10 @@
-"""Custom resources: from a stored definition to a resource that is hosted like any other.
+"""Custom resources: from a stored CRD to a resource that is hosted like any other.
 
-`crds` reads a CustomResourceDefinition, `custom_resource` makes a `Resource` of it, `shape` knows
-its fields and `replicas` its scale, `conversion` asks others for other versions, and
-`crd_shape` keeps what servers write among the stored versions.
+`crds` reads a CustomResourceDefinition, `custom_resource` makes a `Resource` from it, `shape`
+applies its schemas, `replicas` reads its scale, `conversion` calls conversion webhooks, and
+`crd_shape` keeps the versions that servers write in `storedVersions`.
 
-Not here: rules about definitions (`restow.kinds`), schemas themselves
-(`restow.apimachinery.structural`), following and registering
+Not here: validation of CRDs (`restow.kinds`), structural schemas
+(`restow.apimachinery.structural`), watching and registering CRDs
 (`restow.storageversion.custom_resources`), HTTP.
 """

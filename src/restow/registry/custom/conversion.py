@@ -1,15 +1,15 @@
-"""Objects that somebody else converts: those of custom resources with a conversion webhook.
+"""Conversion of custom resources by a webhook, with a cache of the results.
 
-To ask takes time, and most code that reads objects cannot wait. A revision names one state of one
-object, so what has come back is kept for a while by it. Who can wait asks for many at once
-(`in_version`); who cannot takes what is known (`seen`), or raises `ConversionNeeded`, and is called
-again when that is settled.
+A webhook call takes time, and most code that reads objects is synchronous. A revision identifies
+one state of one object, so results are cached for some seconds by revision. Asynchronous callers
+convert many objects at once (`in_version`). Synchronous callers use the cache (`seen`), which
+raises `ConversionNeeded` on a miss; they are called again after it was settled.
 
     StatusError
-    └── ConversionError         500     nobody could be asked, or nothing came back
-        └── ConversionRefused   500     what came back are not the objects
+    └── ConversionError         500     the webhook could not be called or gave no response
+        └── ConversionRefused   500     the response does not contain the converted objects
 
-Not here: how somebody is asked (`restow.apiserver.webhooks`), and conversions that are done here
+Not here: the webhook call itself (`restow.apiserver.webhooks`), and conversions in this process
 (`restow.apimachinery.conversion`).
 """
 
@@ -28,24 +28,24 @@ from restow.registry.stored_bytes import encode, head_of, splice
 from restow.registry.watch_cache import Entry
 
 OBJECTS_AT_ONCE: Final = 500
-"""As many as a page of a list usually has."""
+"""Usual number of objects on a page of a list."""
 KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
 KEPT_SECONDS: Final = 10.0
-"""Long enough for a list of many objects, which is not answered before all are converted."""
+"""Long enough for a list of many objects, which is sent only after all of them are converted."""
 ENTRY_BYTES: Final = 300
-"""What an object costs besides its body."""
+"""Memory of a cached object besides its body."""
 
 
 class ConversionError(StatusError):
-    """Somebody else should have converted objects and has not. Its text is the reference's."""
+    """A webhook failed to convert objects. The message is the one of kube-apiserver."""
 
 
 class ConversionRefused(ConversionError):
-    """An answer has come, and it does not hold the objects: to ask for fewer may help."""
+    """The response does not contain the converted objects; fewer objects per call may help."""
 
 
 class ConversionNeeded(DoAgain):
-    """Some objects are not known in a version yet, and whoever needs them cannot wait."""
+    """Objects have not been converted to a version yet, and the caller is synchronous."""
 
     def __init__(
         self,
@@ -54,22 +54,22 @@ class ConversionNeeded(DoAgain):
         entries: Sequence[Entry],
         api_version: str,
     ) -> None:
-        super().__init__(f"{len(entries)} objects are not known in {api_version}")
+        super().__init__(f"{len(entries)} objects are not converted to {api_version} yet")
         self._conversions = conversions
         self._resource = resource
         self._entries = entries
         self._api_version = api_version
 
     async def settle(self) -> None:
-        """Have them converted. Raises a StatusError."""
+        """Call the webhook. Raises a StatusError."""
         await self._conversions.in_version(self._resource, self._entries, self._api_version)
 
 
 class Conversions:
-    """What others have converted, kept for some seconds, for all resources of a server.
+    """Cache of objects that webhooks have converted, for all resources of a server.
 
-    That is for what is read again and again. Nobody knows when a webhook begins to answer
-    otherwise, so what will be written is never made from what was kept.
+    The cache is only for repeated reads. A webhook may change its behavior at any time, so objects
+    that will be written are always converted again.
     """
 
     def __init__(self, clock: Clock, *, bytes_max: int = KEPT_BYTES_MAX) -> None:
@@ -77,11 +77,12 @@ class Conversions:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._kept: dict[tuple[int, int, str], tuple[Resource, Entry, float]] = {}
-        """By resource, revision and version, with the time until which it is good; those used last
-        are at the end.
+        """By identity of the resource, revision and version: resource, entry and expiry time, the
+        least recently used first.
 
-        A resource stands for itself: another one with the same name converts otherwise. It is in
-        the value so that nothing else gets its identity meanwhile.
+        The key has the identity of the resource, since another resource of the same name may be
+        converted differently. The value has the resource itself, so that its identity is not
+        reused.
         """
 
     @property
@@ -89,7 +90,7 @@ class Conversions:
         return self._bytes
 
     def known(self, resource: Resource, entry: Entry, api_version: str) -> Entry | None:
-        """An object in a version, if nobody need be asked."""
+        """Return an object in a version if no webhook call is needed, otherwise None."""
         if entry[1] == api_version or resource.remote is None:
             return entry
         key = (id(resource), entry[0], api_version)
@@ -103,7 +104,7 @@ class Conversions:
         return found[1]
 
     def seen(self, resource: Resource, entry: Entry, api_version: str) -> Entry:
-        """The same. Raises `ConversionNeeded`."""
+        """Return an object in a version. Raises `ConversionNeeded`."""
         found = self.known(resource, entry, api_version)
         if found is None:
             raise ConversionNeeded(self, resource, (entry,), api_version)
@@ -117,9 +118,9 @@ class Conversions:
         *,
         is_for_writing: bool = False,
     ) -> list[Entry]:
-        """Objects in a version, in order. Raises a StatusError.
+        """Return objects in a version, in the same order. Raises a StatusError.
 
-        They are returned as they are if they are converted here, which whoever reads them does.
+        Objects of resources without a webhook are returned unchanged: the reader converts them.
         """
         found: list[Entry | None] = [
             None
@@ -130,21 +131,21 @@ class Conversions:
         missing = [index for index, each in enumerate(found) if each is None]
         for first in range(0, len(missing), OBJECTS_AT_ONCE):
             some = missing[first : first + OBJECTS_AT_ONCE]
-            asked = [entries[index] for index in some]
-            for index, entry in zip(some, await _ask(resource, asked, api_version), strict=True):
+            sent = [entries[index] for index in some]
+            for index, entry in zip(some, await _ask(resource, sent, api_version), strict=True):
                 found[index] = entry
                 self._keep(resource, entry)
         return [entry for entry in found if entry is not None]
 
     def forget(self, resource: Resource) -> None:
-        """Drop what was kept for a resource."""
+        """Remove the cached objects of a resource."""
         mine = id(resource)
         for key in [key for key in self._kept if key[0] == mine]:
             self._drop(key)
 
     def _keep(self, resource: Resource, entry: Entry) -> None:
         key = (id(resource), entry[0], entry[1])
-        if key in self._kept:  # somebody else has asked for it, too
+        if key in self._kept:  # converted by a concurrent call, too
             self._drop(key)
         self._kept[key] = (resource, entry, self._clock.monotonic() + KEPT_SECONDS)
         self._bytes += len(entry[2]) + ENTRY_BYTES
@@ -168,9 +169,9 @@ async def _ask(resource: Resource, entries: list[Entry], api_version: str) -> li
 
 
 async def convert(resource: Resource, objects: Sequence[Object], api_version: str) -> list[Object]:
-    """Objects in a version, as somebody else converts them and as their schema says.
+    """Convert objects with the webhook of the resource and fill in the defaults of the version.
 
-    They must be in another version, each with its type. Raises a StatusError.
+    The objects must be in another version, and have kind and apiVersion. Raises a StatusError.
     """
     converted = await remote_of(resource).convert(objects, api_version)
     default = resource.shape.default
@@ -178,6 +179,6 @@ async def convert(resource: Resource, objects: Sequence[Object], api_version: st
 
 
 def remote_of(resource: Resource) -> RemoteConversion:
-    """Who converts the objects of a resource that are not converted here."""
+    """Return the webhook client of a resource that has one."""
     assert resource.remote is not None, resource.kind.group_resource
     return resource.remote

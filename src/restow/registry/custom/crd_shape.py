@@ -1,8 +1,8 @@
-"""The kind of definitions itself, on a server that knows what others write.
+"""The shape of CRDs: keeps `storedVersions` consistent with the versions that servers write.
 
-A version leaves `storedVersions` by a write of the status, when somebody has proved that nothing is
-stored in it. As long as a server says that it writes that version, this cannot be: it is put back,
-as the storage version is. Not here: what else is right for a definition (`restow.kinds`).
+A client removes a version from `status.storedVersions` after it has verified that no object is
+stored in it. While any server still reports that it writes that version, it is added back, like
+the storage version. Not here: validation of CRDs (`restow.kinds`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from restow.registry.resource import Object
 from restow.registry.shapes import BuiltinShape
 
 Written = Callable[[str, str], Collection[str]]
-"""Asked with a group and a plural: the versions that servers write."""
+"""Returns the versions that servers write, for a group and a plural resource name."""
 
 
 class CrdShape(BuiltinShape):
@@ -28,13 +28,13 @@ class CrdShape(BuiltinShape):
     def prepare_update(self, new: Object, old: Object) -> None:
         super().prepare_update(new, old)
         kept = _listed(new)
-        gone = [version for version in _listed(old) if version not in kept]
-        if not gone:
+        removed = [version for version in _listed(old) if version not in kept]
+        if not removed:
             return
         spec = old["spec"]
         written = self._written(spec["group"], spec["names"]["plural"])
-        if back := [version for version in gone if version in written]:
-            new["status"] = {**new["status"], "storedVersions": [*back, *kept]}
+        if restored := [version for version in removed if version in written]:
+            new["status"] = {**new["status"], "storedVersions": [*restored, *kept]}
 
 
 def _listed(definition: Object) -> list[str]:

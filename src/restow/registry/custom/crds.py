@@ -1,11 +1,11 @@
-"""Custom resource definitions as they are stored, read for those who act on them.
+"""Stored CustomResourceDefinitions, decoded for the code that uses them.
 
-A definition that is stored was checked when it was written. What is read here is therefore only
-what somebody needs, and the schemas of its versions stay bytes until an object wants them: of a
-thousand definitions most are never used. Two readings can be compared, so that a note in the
-status does not look like another kind.
+A stored CRD was validated when it was written, so only the fields that are used are decoded. The
+schemas of its versions stay bytes until the first object needs them: of a thousand CRDs most are
+never used. Two decoded CRDs can be compared, so that a change of the status does not replace the
+resource.
 
-Not here: whether a definition is right (`restow.kinds`), and the resource made of it
+Not here: validation of CRDs (`restow.kinds`), and the resource that is made from one
 (`custom_resource`).
 """
 
@@ -23,7 +23,7 @@ from restow.storage.interface import Item, Key, Revision
 GROUP: Final = "apiextensions.k8s.io"
 PLURAL: Final = "customresourcedefinitions"
 ROOT: Final = f"/registry/{GROUP}/{PLURAL}/"
-"""How the keys of all definitions begin."""
+"""Prefix of the keys of all CRDs."""
 
 
 NAMES_ACCEPTED: Final = "NamesAccepted"
@@ -34,11 +34,11 @@ _SORTED: Final = orjson.OPT_SORT_KEYS
 
 
 class CrdUnreadable(StoreDamaged):
-    """What is stored as a definition is none."""
+    """A stored value is not a CRD."""
 
 
 class Names(msgspec.Struct, frozen=True, rename="camel"):
-    """What a kind is called."""
+    """Names of a kind."""
 
     plural: str = ""
     singular: str = ""
@@ -49,7 +49,7 @@ class Names(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Column(msgspec.Struct, frozen=True, rename="camel"):
-    """A column of the tables that people see."""
+    """An additional printer column."""
 
     name: str
     type: str
@@ -66,7 +66,7 @@ class Selectable(msgspec.Struct, frozen=True):
 
 
 class Scale(msgspec.Struct, frozen=True, rename="camel"):
-    """Where replicas are."""
+    """The paths of replicas in the scale subresource."""
 
     spec_replicas_path: str = ""
     status_replicas_path: str = ""
@@ -74,7 +74,7 @@ class Scale(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Subresources(msgspec.Struct, frozen=True):
-    """The paths of their own that a version has."""
+    """The subresources of a version."""
 
     status: dict[str, Any] | None = None
     scale: Scale | None = None
@@ -85,7 +85,7 @@ class _Validation(msgspec.Struct, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True, rename="camel"):
-    """One version of a kind, its schema unread."""
+    """One version of a CRD; its schema is not decoded."""
 
     name: str
     served: bool = False
@@ -111,7 +111,7 @@ class Version(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class WebhookServiceReference(msgspec.Struct, frozen=True):
-    """A service of the cluster that converts."""
+    """The service of a conversion webhook."""
 
     namespace: str = ""
     name: str = ""
@@ -120,23 +120,23 @@ class WebhookServiceReference(msgspec.Struct, frozen=True):
 
 
 class WebhookClientConfig(msgspec.Struct, frozen=True, rename="camel"):
-    """How to reach whoever converts."""
+    """The address of a conversion webhook: a URL or a service."""
 
     url: str | None = None
     service: WebhookServiceReference | None = None
     ca_bundle: str | None = None
-    """Certificates as PEM, in base64."""
+    """CA certificates: PEM, encoded in base64."""
 
 
 class Webhook(msgspec.Struct, frozen=True, rename="camel"):
-    """Who converts, and in which words."""
+    """A conversion webhook and the versions of ConversionReview that it accepts."""
 
     client_config: WebhookClientConfig | None = None
     conversion_review_versions: list[str] | None = None
 
 
 class Conversion(msgspec.Struct, frozen=True):
-    """How objects get from one version to another."""
+    """The conversion between the versions of a CRD."""
 
     strategy: str = "None"
     webhook: Webhook | None = None
@@ -156,7 +156,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CrdCondition(msgspec.Struct, frozen=True, rename="camel"):
-    """One of the conditions, as it was written."""
+    """A condition of the status."""
 
     type: str
     status: str = ""
@@ -193,7 +193,7 @@ _NO_STATUS: Final = _Status()
 
 
 class CustomResourceDefinition:
-    """A definition at one revision. Nobody changes it."""
+    """A CRD at one revision; immutable."""
 
     __slots__ = ("_metadata", "_raw_spec", "_spec", "_status", "key", "revision")
 
@@ -203,19 +203,19 @@ class CustomResourceDefinition:
             stored = _decode_stored(value)
             self._spec = _decode_spec(stored.spec)
         except msgspec.MsgspecError as error:
-            raise CrdUnreadable(f"{key} holds no definition: {error}") from error
+            raise CrdUnreadable(f"{key} is not a CustomResourceDefinition: {error}") from error
         self.key = key
         self.revision = revision
         self._raw_spec = stored.spec
         self._metadata = stored.metadata
         self._status = stored.status or _NO_STATUS
         if not any(version.storage for version in self._spec.versions):
-            raise CrdUnreadable(f"{key} holds a definition without a storage version")
+            raise CrdUnreadable(f"{key} is a CustomResourceDefinition without a storage version")
 
     def __repr__(self) -> str:
-        return f"<definition {self.name} at {self.revision}>"
+        return f"<CRD {self.name} at {self.revision}>"
 
-    # Who it is.
+    # Metadata.
 
     @property
     def name(self) -> str:
@@ -237,7 +237,7 @@ class CustomResourceDefinition:
     def finalizers(self) -> tuple[str, ...]:
         return tuple(self._metadata.finalizers or ())
 
-    # What it asks for.
+    # Spec.
 
     @property
     def group(self) -> str:
@@ -245,7 +245,7 @@ class CustomResourceDefinition:
 
     @property
     def names(self) -> Names:
-        """The names it asks for."""
+        """The names in the spec, which may not be accepted yet."""
         return self._spec.names
 
     @property
@@ -254,7 +254,7 @@ class CustomResourceDefinition:
 
     @property
     def versions(self) -> tuple[Version, ...]:
-        """All its versions, in the order in which they were declared."""
+        """All versions, in the order of the spec."""
         return tuple(self._spec.versions)
 
     @property
@@ -267,14 +267,14 @@ class CustomResourceDefinition:
 
     @property
     def preserves_unknown_fields(self) -> bool:
-        """Set only by definitions from before schemas were required: nothing is pruned."""
+        """True only for CRDs from before schemas were required: unknown fields are not pruned."""
         return self._spec.preserve_unknown_fields
 
-    # What has come of it.
+    # Status.
 
     @property
     def accepted_names(self) -> Names:
-        """The names that it has; empty until some were accepted."""
+        """The accepted names; empty until names were accepted."""
         return self._status.accepted_names or _NO_NAMES
 
     @property
@@ -289,7 +289,7 @@ class CustomResourceDefinition:
         return next((each for each in self.conditions if each.type == kind), None)
 
     def is_true(self, kind: str) -> bool:
-        """Whether a condition is there and true."""
+        """Whether a condition exists and is true."""
         found = self.condition(kind)
         return found is not None and found.status == "True"
 
@@ -303,20 +303,20 @@ class CustomResourceDefinition:
 
     @property
     def is_closing(self) -> bool:
-        """It is being deleted: nothing new is created."""
+        """Whether the CRD is being deleted: no new custom resources can be created."""
         return bool(self._metadata.deletion_timestamp)
 
     @property
     def is_hostable(self) -> bool:
-        """Whether there is a resource to make of it.
+        """Whether the resource can be served.
 
-        It keeps the names it once had when others that it asks for later are refused.
+        A CRD keeps its accepted names when later changes of its names are rejected.
         """
         names = self.accepted_names
         return bool(names.plural and names.kind) and (self.names_accepted or self.established)
 
     def means_the_same_as(self, other: CustomResourceDefinition) -> bool:
-        """Whether the same resource is made of both: what differs is only a note."""
+        """Whether both result in the same resource: at most the rest of the status differs."""
         return (
             self.uid == other.uid
             and self.is_hostable == other.is_hostable
@@ -326,24 +326,24 @@ class CustomResourceDefinition:
 
 
 def read_definition(item: Item) -> CustomResourceDefinition:
-    """The definition that a key of the store holds. Raises `CrdUnreadable`."""
+    """Decode the CRD that a key of the store holds. Raises `CrdUnreadable`."""
     return CustomResourceDefinition(item.key, item.value, item.revision)
 
 
 def definition_of(obj: Mapping[str, Any], revision: int = 0) -> CustomResourceDefinition:
-    """A definition from an object. Raises `CrdUnreadable`."""
+    """Decode a CRD from an object. Raises `CrdUnreadable`."""
     metadata = obj.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     key = definition_key(name if isinstance(name, str) else "")
     try:
         value = orjson.dumps(obj)
     except TypeError as error:
-        raise CrdUnreadable(f"{key} holds no definition: {error}") from error
+        raise CrdUnreadable(f"{key} is not a CustomResourceDefinition: {error}") from error
     return CustomResourceDefinition(key, value, Revision(revision))
 
 
 def definition_key(name: str) -> Key:
-    """Where the definition of this name is stored."""
+    """Return the key under which the CRD of this name is stored."""
     return Key(ROOT + name)
 
 
@@ -352,9 +352,9 @@ def _equal_json(one: msgspec.Raw, other: msgspec.Raw) -> bool:
     if first == second:
         return True
     try:
-        # Python takes 1, 1.0 and true for equal; their bytes are not.
+        # Python considers 1, 1.0 and True equal; their JSON differs.
         return orjson.dumps(orjson.loads(first), option=_SORTED) == orjson.dumps(
             orjson.loads(second), option=_SORTED
         )
     except ValueError:
-        return False  # a schema that only looks like JSON: whoever uses it will say so
+        return False  # a schema that is not valid JSON; compiling it raises an error

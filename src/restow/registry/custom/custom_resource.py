@@ -1,10 +1,10 @@
-"""The resource that a definition asks for: its kind, its versions, what each of them says.
+"""Makes the `Resource` of a CRD: its kind, its versions and the properties of each version.
 
-A `Resource` is made in some microseconds: what needs the schemas of its versions reads them later.
-It behaves as the reference's custom resources do: an update must say which state it was made from,
-never creates, and a write of the status changes nothing but the status.
+This takes some microseconds: the schemas of the versions are read later, when they are needed. The
+resource behaves like a custom resource of kube-apiserver: an update requires a resource version and
+never creates the object, and a write of the status changes nothing else.
 
-Not here: following definitions (`storageversion`), fields of objects (`shape`), and who may write.
+Not here: watching CRDs (`storageversion`), fields of objects (`shape`), and authorization.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ VERBS: Final = (
     "update",
     "watch",
 )
-"""In the order in which the reference's discovery names them."""
+"""In the order of kube-apiserver's discovery."""
 
 
 class PublishedSchema(Mapping[str, Any]):
-    """A schema as it was declared, kept as bytes and read whenever somebody looks at it.
+    """A schema as declared in the CRD, kept as bytes and parsed on each access.
 
-    Read and kept, the schemas of a thousand kinds would take ten times their bytes.
+    The parsed schemas of a thousand CRDs would take ten times the memory of their bytes.
     """
 
     __slots__ = ("_version",)
@@ -53,7 +53,7 @@ class PublishedSchema(Mapping[str, Any]):
         self._version = version
 
     def read(self) -> dict[str, Any]:
-        """All of it, fresh: whoever asks may keep and change it."""
+        """Parse the schema. The caller owns the result and may change it."""
         return read_json_object(self._version.schema_bytes())
 
     def __getitem__(self, name: str) -> Any:
@@ -67,7 +67,7 @@ class PublishedSchema(Mapping[str, Any]):
 
 
 def read_json_object(raw: bytes) -> dict[str, Any]:
-    """An object from its JSON; empty if it is none."""
+    """Parse a JSON object; return an empty one if the JSON is something else."""
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -78,10 +78,10 @@ def read_json_object(raw: bytes) -> dict[str, Any]:
 def custom_resource(
     definition: CustomResourceDefinition, *, remote: RemoteConversion | None = None
 ) -> Resource:
-    """What is to be hosted for a definition whose names were accepted."""
+    """Return the resource of a CRD whose names were accepted."""
     kind = kind_of(definition)
     group = definition.group
-    # Stored bytes are most likely in the storage version, so it is looked for first.
+    # Stored objects are most likely in the storage version, so it comes first.
     storage = f"{group}/{definition.storage_version}"
     all_versions = [f"{group}/{version}" for version in kind.versions]
     decodable = tuple(dict.fromkeys([storage, *all_versions]))
@@ -109,7 +109,7 @@ def custom_resource(
 
 
 def kind_of(definition: CustomResourceDefinition) -> Kind:
-    """The kind under the names that were accepted."""
+    """Return the kind of a CRD, with its accepted names."""
     names = definition.accepted_names
     versions = sorted((each.name for each in definition.versions), key=version_priority)
     served = {each.name for each in definition.versions if each.served}
@@ -186,7 +186,8 @@ def _selectable(json_path: str) -> SelectableField:
 
 
 def _deprecation(definition: CustomResourceDefinition, version: Version) -> str:
-    """What users of a version are told: in its own words, or what to use instead."""
+    """Return the deprecation warning of a version: the declared one, or kube-apiserver's
+    default."""
     if not version.deprecated:
         return ""
     if version.deprecation_warning is not None:

@@ -1,6 +1,6 @@
-"""The replicas of a custom resource: where they are, and what is wrong with them.
+"""Replicas of a custom resource: reads and validates them at the paths that the CRD declares.
 
-Paths are plain names with dots: `.spec.replicas`. Not here: the scale subresource itself.
+Paths are field names joined by dots, such as `.spec.replicas`. Not here: the scale subresource.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _GO_TYPES: Final = {
 
 
 class WrongType(Exception):
-    """What is found at a path is not what should be there."""
+    """The value at a path has the wrong type."""
 
 
 def scale_problems(obj: Object, paths: ScalePaths, *, is_status: bool) -> list[StatusCause]:
-    """What keeps replicas from being read; a write to the status is not asked for those wanted."""
+    """Validate replicas and selector; a write of the status does not validate `spec.replicas`."""
     causes = []
     for path in (
         (paths.status_replicas,)
@@ -61,12 +61,12 @@ def _replicas_problems(obj: Object, path: str) -> list[StatusCause]:
 
 
 def names_of(path: str) -> list[str]:
-    """The names in a path, outermost first."""
+    """Return the field names of a path, outermost first."""
     return path.removeprefix(".").split(".")
 
 
 def value_at(obj: Object, path: str, wanted: type) -> Any:
-    """What is at a path; None if nothing is there. Raises `WrongType`."""
+    """Return the value at a path; None if it does not exist. Raises `WrongType`."""
     value: Any = obj
     names = names_of(path)
     for depth, name in enumerate(names):
@@ -91,7 +91,7 @@ def _wrong(names: list[str], value: Any, wanted: str) -> WrongType:
 
 
 def _in_go(value: Any) -> str:
-    """A value as the reference prints it; clients see that text."""
+    """Format a value as Go does in the messages of kube-apiserver."""
     if value is None:
         return "<nil>"
     if isinstance(value, bool):

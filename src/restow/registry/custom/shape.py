@@ -1,10 +1,11 @@
-"""What is known about the fields of a custom resource: the schema of each of its versions.
+"""The shape of a custom resource: the schema of each of its versions, and what it does to objects.
 
-Objects from clients and objects from the store go the same way: nulls, defaults, pruning. What
-clients write is then validated. A schema is read and compiled when the first object needs it.
+Objects from clients and objects from the store are processed alike: nulls, defaults, pruning.
+Objects from clients are then validated. A schema is parsed and compiled when the first object needs
+it.
 
-`CustomShape` satisfies `resource.Shape`. Not here: the rules of schemas
-(`restow.apimachinery.structural`), metadata of the object (`resources.strategy`), conversion.
+`CustomShape` implements `resource.Shape`. Not here: structural schemas
+(`restow.apimachinery.structural`), metadata of objects (`registry.strategy`), conversion.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ MEDIA_TYPES: Final = ("application/json", "application/yaml")
 
 @cache
 def _object_type() -> Struct:
-    """What is known of every object: its metadata."""
+    """Return the type that every object has: only its metadata is typed."""
     metadata = Field(json="metadata", type=StructRef(_OBJECT_META), omitempty=True)
     return Struct(name="CustomObject", fields=(metadata,), table=all_types())
 
 
 class DeclaredSchema(Protocol):
-    """Who has the bytes of a schema."""
+    """An object that has the bytes of a schema."""
 
     def schema_bytes(self) -> bytes:
         """The schema as JSON; `null` if there is none."""
 
 
 class VersionShape:
-    """One version: its schema, compiled when first needed, and where its replicas are."""
+    """One version: its schema, compiled on first use, and the paths of its replicas."""
 
     __slots__ = ("_compiled", "_declared", "_fields", "_is_read", "prunes", "scale")
 
@@ -61,11 +62,11 @@ class VersionShape:
         self._is_read = False
         self.scale = scale
         self.prunes = prunes
-        """False: whatever is there stays as it is, as it did before schemas were required."""
+        """False keeps unknown fields, as for CRDs from before schemas were required."""
 
     @property
     def schema(self) -> CompiledSchema | None:
-        """None if nothing is known. Raises a 500 if the definition was damaged in the store."""
+        """The compiled schema; None if there is none. Raises a 500 if the stored CRD is damaged."""
         if not self._is_read:
             self._compiled = _compile(self._declared.schema_bytes())
             self._is_read = True
@@ -73,7 +74,7 @@ class VersionShape:
 
     @property
     def fields(self) -> SchemaNode:
-        """How objects are put together, for those who manage their fields."""
+        """The schema of the fields for server-side apply and managed fields."""
         if self._fields is None:
             schema = self.coercing
             self._fields = DEDUCED if schema is None else from_structural(schema.schema)
@@ -81,7 +82,7 @@ class VersionShape:
 
     @property
     def coercing(self) -> CompiledSchema | None:
-        """What nulls, defaults and pruning go by; None if they do nothing."""
+        """The schema for nulls, defaults and pruning; None if they do nothing."""
         return self.schema if self.prunes else None
 
 
@@ -90,20 +91,23 @@ def _compile(raw: bytes) -> CompiledSchema | None:
         declared = orjson.loads(raw)
         return None if declared is None else CompiledSchema(read_schema(declared))
     except (orjson.JSONDecodeError, StatusError) as error:
-        raise status.internal(f"the schema of the definition cannot be read: {error}") from error
+        raise status.internal(
+            f"the schema of the CustomResourceDefinition cannot be read: {error}"
+        ) from error
 
 
 class CustomShape:
-    """A kind that is defined by a CustomResourceDefinition."""
+    """The shape of a kind that is defined by a CRD."""
 
     def __init__(self, versions: Mapping[str, VersionShape]) -> None:
         """`versions` by `apiVersion`."""
         self.versions = versions
 
     def check(self, version: str, obj: Object) -> tuple[Object, list[str]]:
-        """Changes what it is given, which is always fresh: a body or a patched copy.
+        """Normalize an object and return its unknown fields. Changes the object it is given, which
+        is never shared: a request body or a patched copy.
 
-        Only types in its metadata are refused; validation looks at all others.
+        Only wrong types in the metadata are rejected here; validation checks all other fields.
         """
         unknown: list[str] = []
         if (metadata := obj.get("metadata")) is not None:
@@ -122,11 +126,11 @@ class CustomShape:
         return obj
 
     def settle(self, version: str, obj: Object) -> bool:
-        """Bring an object from the store up to its schema; whether anything may have changed."""
+        """Normalize an object from the store; return whether anything may have changed."""
         try:
             schema = self.versions[version].coercing
         except StatusError:
-            return False  # it can be read as it is; writes say what is wrong
+            return False  # the object can be read unchanged; writes report the error
         return schema is not None and schema.settle(obj)
 
     def prepare_create(self, obj: Object) -> None:
@@ -136,7 +140,7 @@ class CustomShape:
         self._default_status(new)
 
     def _default_status(self, obj: Object) -> None:
-        """A status that was taken away may have a default, with which it would be read back."""
+        """Fill in the default of a removed status, which reading the object would add anyway."""
         if "status" in obj:
             return
         shape = self.versions.get(obj.get("apiVersion", ""))
@@ -149,15 +153,15 @@ class CustomShape:
     ) -> list[StatusCause]:
         shape = self.versions[version]
         is_status = subresource == "status" and old is not None
-        besides: list[StatusCause] = []
+        more_problems: list[StatusCause] = []
         if shape.scale is not None:
-            besides = scale_problems(new, shape.scale, is_status=is_status)
+            more_problems = scale_problems(new, shape.scale, is_status=is_status)
         schema = shape.schema
         if schema is None:
-            return besides
+            return more_problems
         if is_status and old is not None:
-            return schema.status_problems(new, old, besides=besides).causes
-        return schema.problems(new, old, besides=besides).causes
+            return schema.status_problems(new, old, besides=more_problems).causes
+        return schema.problems(new, old, besides=more_problems).causes
 
     def merge_schema(self, version: str) -> MergeSchema | None:
         return None
@@ -174,10 +178,10 @@ class CustomShape:
 
 
 class CustomSplicer(Splicer):
-    """Turns stored values into served bodies that are as their schema says.
+    """Turns stored values into served bodies that conform to the current schema.
 
-    A schema may have changed since an object was written: fields are pruned and defaults filled in
-    that were neither then. Most objects are right already, and their bytes are served.
+    The schema may have changed since an object was written: fields are pruned and defaults filled
+    in. Most objects conform already, and their bytes are served unchanged.
     """
 
     def __init__(self, kind: str, api_versions: tuple[str, ...], shape: CustomShape) -> None:
@@ -196,21 +200,23 @@ class CustomSplicer(Splicer):
         return revision, version, splice(head, value, revision)
 
     def read(self, value: bytes) -> tuple[dict[str, Any], str]:
-        """The fields as they are stored, and the version. Raises `StoreDamaged`."""
+        """Return the fields as stored, and the version. Raises `StoreDamaged`."""
         check_opened(value)
         try:
             fields: dict[str, Any] = orjson.loads(value)
             kind, version, metadata = fields["kind"], fields["apiVersion"], fields["metadata"]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise StoreDamaged(f"it holds no object of kind {self._kind}: {error!r}") from error
+            raise StoreDamaged(
+                f"the value is not an object of kind {self._kind}: {error!r}"
+            ) from error
         if type(metadata) is not dict:
-            raise StoreDamaged(f"it holds no object of kind {self._kind}: it has no metadata")
+            raise StoreDamaged(f"the value is not an object of kind {self._kind}: no metadata")
         self.check_type(kind, version)
         return fields, version
 
 
 def splicer_of(resource: Resource) -> Splicer:
-    """How stored values of a resource are turned into served bodies."""
+    """Return the splicer that turns stored values of a resource into served bodies."""
     versions = (resource.storage_api_version, *resource.decodable)
     if isinstance(resource.shape, CustomShape):
         return CustomSplicer(resource.kind.kind, versions, resource.shape)

@@ -178,7 +178,7 @@ def test_a_damaged_schema() -> None:
     made = resource(changed("spec", "versions", 2, "schema", "openAPIV3Schema", to={"type": 5}))
     stored = encode(widget(spec={"x": 1}), V1, "Widget")
     assert orjson.loads(splicer_of(made).serve(stored, 5)[2])["spec"] == {"x": 1}
-    with pytest.raises(InternalError, match="schema of the definition cannot be read"):
+    with pytest.raises(InternalError, match="schema of the CustomResourceDefinition cannot"):
         made.shape.check(V1, widget())
 
 
