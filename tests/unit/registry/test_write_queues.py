@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from restow.aio import SimulatedClock, SystemClock
-from restow.registry.write_queues import TURN_SECONDS_MAX, WriteQueues
+from restow.registry.write_queues import WAIT_SECONDS_MAX, WriteQueues
 
 
 async def test_one_after_another() -> None:
@@ -58,9 +58,9 @@ async def test_nobody_waits_for_ever() -> None:
     first = await queues.enter("a")
     async with asyncio.TaskGroup() as group:
         group.create_task(write())
-        await clock.advance(TURN_SECONDS_MAX / 2)
+        await clock.advance(WAIT_SECONDS_MAX / 2)
         assert not inside.is_set()
-        await clock.advance(TURN_SECONDS_MAX)
+        await clock.advance(WAIT_SECONDS_MAX)
         assert inside.is_set()
     first.leave()
     assert len(queues) == 0
