@@ -1,8 +1,8 @@
-"""Structural schemas: what the schema of a custom resource is, and what it does to objects.
+"""Structural schemas of custom resources: validation of schemas, and of objects against them.
 
-A schema is read (`read_schema`), checked (`definition_problems`) and compiled once
-(`CompiledSchema`); then each object is coerced and validated in some microseconds, and only one
-that is wrong takes longer. Everything is pure: values in, values out.
+A schema is parsed (`read_schema`), validated (`definition_problems`) and compiled once
+(`CompiledSchema`). Coercing and validating a valid object then takes some microseconds; only
+invalid objects take longer. Everything is pure: values in, values out.
 
-Not here: definitions of custom resources around the schema, storing, serving, and metadata.
+Not here: the CRD around the schema, storing, serving, and object metadata.
 """

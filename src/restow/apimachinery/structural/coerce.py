@@ -1,12 +1,11 @@
-"""Nulls, defaults and pruning in one quick pass, compiled once for a schema.
+"""Removes nulls, applies defaults and detects unknown fields in one fast pass, compiled per schema.
 
-Most objects need nothing at all, and the schema library says so fastest. Of the others nearly
-none has anything to prune. So the quick pass removes nulls and fills in defaults, and only notices
-that there is something unknown; then `prune` goes over the object again, slowly and with paths.
-Where a value has the wrong type the quick pass may not look; validation refuses such an object
-whatever is below.
+Most objects need no change, which the JSON schema library decides fastest. Of the others, nearly
+none has anything to prune. So the fast pass removes nulls, applies defaults, and only reports
+whether there are unknown fields; then `prune` walks the object again, slowly and with paths. Values
+of a wrong type may be skipped: validation rejects such an object in any case.
 
-Not here: the rules themselves, which `defaults` and `prune` state one by one. Tests compare.
+Not here: the reference implementation of the rules in `defaults` and `prune`. Tests compare both.
 """
 
 from __future__ import annotations
@@ -19,34 +18,34 @@ from restow.apimachinery.structural.fast_validator import compile_settled
 from restow.apimachinery.structural.prune import META_FIELDS, prune
 from restow.apimachinery.structural.schema import Schema
 
-# Changes a value in place, and says whether something in it is unknown.
+# Changes a value in place, and returns whether it contains unknown fields.
 Pass = Callable[[Any], bool]
 
 
 class Coercion:
-    """What is done to an object between decoding and validation, and after reading it back."""
+    """Coerces an object after decoding and before validation, and after reading it from storage."""
 
     __slots__ = ("_pass", "_schema", "is_settled")
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self.is_settled = compile_settled(schema)
-        """Whether nothing is to be done; False says nothing."""
-        self._pass = _compile(schema, keeps_meta=True) or _nothing
+        """Whether nothing has to change; False means unknown."""
+        self._pass = _compile(schema, keeps_meta=True) or _unchanged
 
     def __call__(self, obj: dict[str, Any]) -> list[str]:
-        """Drops nulls, defaults and prunes in place; gives back the paths that were pruned."""
+        """Drop nulls, apply defaults and prune, in place; return the pruned paths."""
         if self.is_settled(obj):
             return []
         return prune(obj, self._schema) if self._pass(obj) else []
 
 
-def _nothing(_: Any) -> bool:
+def _unchanged(_: Any) -> bool:
     return False
 
 
 def _compile(schema: Schema, *, keeps_meta: bool) -> Pass | None:
-    """None if there is never anything to do below."""
+    """Compile the pass of a node; None if there is never anything to do."""
     if schema.type == "array":
         return _list_pass(schema)
     if schema.type == "object" or schema.properties or schema.additional is not None:
@@ -71,20 +70,20 @@ def _list_pass(schema: Schema) -> Pass | None:
     def run(value: Any) -> bool:
         if type(value) is not list:
             return type(value) is dict
-        dirty = False
+        has_unknown = False
         if replaces_nulls and None in value:
             value[:] = [copy_json(default) if item is None else item for item in value]
         if below is not None:
             for item in value:
                 if below(item):
-                    dirty = True
-        return dirty
+                    has_unknown = True
+        return has_unknown
 
     return run
 
 
 def _map_pass(schema: Schema) -> Pass | None:
-    """A map, or an object with properties that lets everything else be."""
+    """Compile the pass of a map, or of an object with properties that accepts any other field."""
     additional = schema.additional_schema
     if schema.properties:
         return _any_pass(schema)
@@ -103,18 +102,18 @@ def _map_pass(schema: Schema) -> Pass | None:
                     del value[name]
                 else:
                     value[name] = copy_json(default)
-        dirty = False
+        has_unknown = False
         if below is not None:
             for member in value.values():
                 if below(member):
-                    dirty = True
-        return dirty
+                    has_unknown = True
+        return has_unknown
 
     return run
 
 
 def _has_fields(value: Any) -> bool:
-    """Whether the values of a map without a schema have fields, which nothing knows."""
+    """Report whether values of a map without a schema have fields, all of which are unknown."""
     if type(value) is not dict:
         return type(value) is list
     return any(map(_has_fields_below, value.values()))
@@ -127,7 +126,7 @@ def _has_fields_below(value: Any) -> bool:
 
 
 def _any_pass(schema: Schema) -> Pass:
-    """For rare shapes: the slow rules, and always a look at what to prune."""
+    """For rare schemas: apply the slow rules, and always check for unknown fields."""
 
     def run(value: Any) -> bool:
         drop_nulls(value, schema)
@@ -143,7 +142,7 @@ def _object_pass(schema: Schema, *, keeps_meta: bool) -> Pass:
     properties = schema.properties
     children: list[tuple[str, Pass]] = []
     for name, each in properties.items():
-        # What stands below metadata is the decoder's, but its defaults are the schema's.
+        # Unknown fields in metadata are handled by the decoder, but defaults by the schema.
         below = _compile(each, keeps_meta=each.embedded or (keeps_meta and name in META_FIELDS))
         if below is not None:
             children.append((name, below))
@@ -165,19 +164,19 @@ def _object_pass(schema: Schema, *, keeps_meta: bool) -> Pass:
             for name, default, is_container in defaults:
                 if name not in value:
                     value[name] = copy_json(default) if is_container else default
-        dirty = not preserves and not names <= known
+        has_unknown = not preserves and not names <= known
         for name, below in children:
             member = value.get(name)
-            # Unknown fields of metadata are not the schema's business.
+            # Unknown fields of metadata are not reported here.
             if member is not None and below(member) and name not in below_meta:
-                dirty = True
-        return dirty
+                has_unknown = True
+        return has_unknown
 
     return run
 
 
 def _drop_nulls_here(value: dict[str, Any], properties: dict[str, Schema]) -> None:
-    """Removes nulls, also those that a default replaces at once."""
+    """Remove nulls, including those that a default then replaces."""
     for name in [name for name, member in value.items() if member is None]:
         known = properties.get(name)
         if known is not None and not known.nullable:

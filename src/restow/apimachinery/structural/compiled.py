@@ -1,7 +1,7 @@
-"""One version of a custom resource, compiled: what is done to its objects on each write.
+"""The compiled schema of one CRD version: coercion and validation of its objects.
 
-The order is the reference's: nulls, defaults and pruning after decoding; then schema, embedded
-objects, lists, and at last rules, which run only if what they read has the right types.
+The order is that of Kubernetes: nulls, defaults and pruning after decoding; then schema, embedded
+objects and lists; CEL rules last, and only if the fields they read have the right types.
 
 Not here: metadata of the object, scale and status paths, conversion, storage.
 """
@@ -21,14 +21,14 @@ from restow.apimachinery.structural.embedded_objects import (
     has_embedded,
     has_unsettled,
 )
-from restow.apimachinery.structural.fast_validator import compile_quick
-from restow.apimachinery.structural.integer_coercion import compile_whole
+from restow.apimachinery.structural.fast_validator import compile_fast_check
+from restow.apimachinery.structural.integer_coercion import compile_integer_coercion
 from restow.apimachinery.structural.listtypes import compile_list_types, list_type_problems
 from restow.apimachinery.structural.ratchet import Correlated
 from restow.apimachinery.structural.schema import Schema
 from restow.apimachinery.structural.validate import NO_PATH, schema_problems
 
-# With one of these a rule may find a value that it does not expect.
+# After one of these a rule might read a value of an unexpected type.
 _BLOCKING: Final = frozenset(
     {
         "FieldValueNotSupported",
@@ -45,7 +45,7 @@ _NOT_CHECKED: Final = (
 
 
 class SchemaProblems(NamedTuple):
-    """What is wrong with an object, and what is only worth a warning."""
+    """The validation errors of an object, and warnings."""
 
     causes: list[StatusCause]
     warnings: list[str]
@@ -55,7 +55,7 @@ ACCEPTED: Final = SchemaProblems([], [])
 
 
 class _Reading:
-    """What every object needs, also one that is only read."""
+    """The compiled parts that every request needs, reads included."""
 
     __slots__ = ("coerce", "has_embedded")
 
@@ -65,46 +65,46 @@ class _Reading:
 
 
 class _Writing:
-    """What objects need that are written. Rules take longest to compile."""
+    """The compiled parts that only writes need. Rules take longest to compile."""
 
-    __slots__ = ("accepts", "lists_are_right", "rules", "whole")
+    __slots__ = ("accepts", "integers", "lists_are_valid", "rules")
 
     def __init__(self, schema: Schema) -> None:
-        self.accepts = compile_quick(schema)
-        self.lists_are_right = compile_list_types(schema)
+        self.accepts = compile_fast_check(schema)
+        self.lists_are_valid = compile_list_types(schema)
         self.rules = compile_rules(schema)
-        self.whole = compile_whole(schema)
+        self.integers = compile_integer_coercion(schema)
 
 
 class CompiledSchema:
-    """Everything that is made once for a schema; safe to share.
+    """Everything compiled once per schema; may be shared.
 
-    It is made for the first object: of a thousand kinds, most are not used for a long time.
+    Compilation happens on first use: of a thousand kinds, most are not used for a long time.
     """
 
-    __slots__ = ("_made_reading", "_made_writing", "schema")
+    __slots__ = ("_compiled_reading", "_compiled_writing", "schema")
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._made_reading: _Reading | None = None
-        self._made_writing: _Writing | None = None
+        self._compiled_reading: _Reading | None = None
+        self._compiled_writing: _Writing | None = None
 
     @property
     def _reading(self) -> _Reading:
-        if self._made_reading is None:
-            self._made_reading = _Reading(self.schema)
-        return self._made_reading
+        if self._compiled_reading is None:
+            self._compiled_reading = _Reading(self.schema)
+        return self._compiled_reading
 
     @property
     def _writing(self) -> _Writing:
-        if self._made_writing is None:
-            self._made_writing = _Writing(self.schema)
-        return self._made_writing
+        if self._compiled_writing is None:
+            self._compiled_writing = _Writing(self.schema)
+        return self._compiled_writing
 
     def coerce(self, obj: dict[str, Any]) -> list[str]:
-        """Drops nulls, fills in defaults and prunes, in place; gives back what was pruned.
+        """Drop nulls, apply defaults and prune, in place; return the pruned paths.
 
-        For what a client sent and for what was read from the store.
+        For objects from clients and for objects read from storage.
         """
         reading = self._reading
         unknown = reading.coerce(obj)
@@ -112,13 +112,13 @@ class CompiledSchema:
             unknown = sorted(unknown + coerce_embedded(obj, self.schema))
         return unknown
 
-    def make_whole(self, obj: dict[str, Any]) -> None:
-        """Integers that were sent with a point lose it, in place."""
-        if (whole := self._writing.whole) is not None:
-            whole(obj)
+    def coerce_integers(self, obj: dict[str, Any]) -> None:
+        """Convert whole-number floats of integer fields to integers, in place."""
+        if (integers := self._writing.integers) is not None:
+            integers(obj)
 
-    def settle(self, obj: dict[str, Any]) -> bool:
-        """The same for what was read from the store; whether anything may have changed."""
+    def coerce_stored(self, obj: dict[str, Any]) -> bool:
+        """Coerce an object read from storage; report whether anything may have changed."""
         reading = self._reading
         if reading.coerce.is_settled(obj) and not (
             reading.has_embedded and has_unsettled(obj, self.schema)
@@ -128,16 +128,16 @@ class CompiledSchema:
         return True
 
     def has_default(self, name: str) -> bool:
-        """Whether a field of the object itself is filled in where it is missing."""
+        """Report whether a top-level field has a default."""
         known = self.schema.properties.get(name)
         return known is not None and known.default is not None
 
     def accepts(self, obj: dict[str, Any]) -> bool:
-        """Whether an object is surely right but for rules in CEL; False says nothing."""
+        """Report whether an object is certainly valid apart from CEL rules; False means unknown."""
         writing = self._writing
         if not writing.accepts(obj):
             return False
-        if writing.lists_are_right is not None and not writing.lists_are_right(obj):
+        if writing.lists_are_valid is not None and not writing.lists_are_valid(obj):
             return False
         return not (self._reading.has_embedded and embedded_problems(obj, self.schema))
 
@@ -148,9 +148,10 @@ class CompiledSchema:
         *,
         besides: Sequence[StatusCause] = (),
     ) -> SchemaProblems:
-        """All that is wrong with an object; on update, what did not change is forgiven.
+        """Validate an object; on update, errors of unchanged parts are ignored (ratcheting).
 
-        `besides` is what somebody else has found, to be told in its place among the others.
+        `besides` are errors from other validators; they are inserted at their place in Kubernetes'
+        order.
         """
         accepted = self.accepts(obj)
         rules = self._writing.rules
@@ -165,12 +166,12 @@ class CompiledSchema:
             if self._reading.has_embedded:
                 causes += embedded_problems(obj, self.schema)
             causes += self._list_problems(obj, old)
-        return _with_rules(rules, causes, obj, old, correlated=correlated)
+        return _add_rule_problems(rules, causes, obj, old, correlated=correlated)
 
     def status_problems(
         self, obj: dict[str, Any], old: dict[str, Any], *, besides: Sequence[StatusCause] = ()
     ) -> SchemaProblems:
-        """The same for a write to the status: the rest of the object is not looked at again."""
+        """Validate a write to the status; the rest of the object is not validated again."""
         correlated = Correlated(obj, old, self.schema)
         causes = Causes()
         status_schema = self.schema.properties.get("status")
@@ -181,19 +182,19 @@ class CompiledSchema:
         causes += besides
         if not accepted:
             causes += self._list_problems(obj, old)
-        return _with_rules(self._writing.rules, causes, obj, old, correlated=correlated)
+        return _add_rule_problems(self._writing.rules, causes, obj, old, correlated=correlated)
 
     def _list_problems(self, obj: dict[str, Any], old: dict[str, Any] | None) -> list[StatusCause]:
-        """An object whose lists were wrong already may keep them so."""
-        are_right = self._writing.lists_are_right
-        if are_right is None or are_right(obj):
+        """An object whose lists were invalid before may keep them so."""
+        are_valid = self._writing.lists_are_valid
+        if are_valid is None or are_valid(obj):
             return []
         if old is not None and list_type_problems(old, self.schema):
             return []
         return list_type_problems(obj, self.schema)
 
 
-def _with_rules(
+def _add_rule_problems(
     rules: RuleNode | None,
     causes: Causes,
     obj: dict[str, Any],
@@ -201,7 +202,7 @@ def _with_rules(
     *,
     correlated: Correlated | None,
 ) -> SchemaProblems:
-    """Rules run only if they can rely on what they read."""
+    """Add the errors of CEL rules, which run only if they can rely on the types of fields."""
     if rules is None:
         return SchemaProblems(causes, [])
     if any(cause.reason in _BLOCKING for cause in causes):

@@ -1,6 +1,6 @@
-"""Whether the defaults of a schema are what the schema itself would accept.
+"""Validates the defaults of a schema against the schema itself.
 
-Not here: filling them in (`defaults`).
+Not here: applying them (`defaults`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from restow.apimachinery.structural.validate import schema_problems
 def default_problems(
     schema: Schema, path: str, *, must_be_pruned: bool = True
 ) -> list[StatusCause]:
-    """All defaults of a structural schema that it would not accept itself."""
+    """Return the errors of all defaults of a structural schema."""
     return _Checks(must_be_pruned=must_be_pruned).node(schema, path, inside_meta=False)
 
 
 class _Checks:
-    """A walk over all defaults, whose rules share one budget."""
+    """Walks all defaults; their rules share one cost budget."""
 
     def __init__(self, *, must_be_pruned: bool) -> None:
         self.must_be_pruned = must_be_pruned
@@ -39,7 +39,7 @@ class _Checks:
         causes = Causes()
         if schema.default is not None:
             causes += self._default(schema, paths.child(path, "default"), inside_meta=inside_meta)
-        # Defaults of map values are refused elsewhere, where they could make a difference.
+        # Defaults of map values are rejected elsewhere, where they would have an effect.
         if schema.items is not None:
             causes += self.node(schema.items, paths.child(path, "items"), inside_meta=inside_meta)
         for name, each in schema.properties.items():
@@ -64,7 +64,7 @@ class _Checks:
         found = found or list_type_problems(default, schema, path)
         if not found and (rules := compile_rules(schema)) is not None:
             found = self._run(rules, default, default, path)
-            # As a new value as well, for rules that take the old one as optional.
+            # Also validate it as a new value, for rules with optionalOldSelf.
             found = found or self._run(rules, default, None, path)
         return causes + found
 

@@ -1,9 +1,9 @@
-"""Nulls that may not be there, and defaults: for what clients send and for what is read back.
+"""Removes disallowed nulls and applies defaults, for objects from clients and from storage.
 
-A null is removed where the schema has neither `nullable` nor a default, and replaced where it has
-a default. Nulls in lists stay, and validation refuses them.
+A null is removed if the schema has neither `nullable` nor a default, and replaced if it has a
+default. Nulls in lists stay, and validation rejects them.
 
-Not here: unknown fields (`prune`), the quick way (`coerce`), and whether defaults are valid
+Not here: unknown fields (`prune`), the fast path (`coerce`), and whether defaults are valid
 (`schema_rules`).
 """
 
@@ -15,7 +15,7 @@ from restow.apimachinery.structural.schema import Schema
 
 
 def drop_nulls(value: Any, schema: Schema | None) -> None:
-    """Removes nulls that are neither allowed nor replaced by a default, in place."""
+    """Remove nulls that are neither allowed nor replaced by a default, in place."""
     if type(value) is dict:
         for name in [name for name, member in value.items() if member is None]:
             known = schema.field_schema(name) if schema is not None else None
@@ -30,7 +30,7 @@ def drop_nulls(value: Any, schema: Schema | None) -> None:
 
 
 def apply_defaults(value: Any, schema: Schema | None) -> None:
-    """Fills in the defaults of a schema, in place; each is a copy of its own."""
+    """Apply the defaults of a schema, in place; each is a separate copy."""
     if schema is None:
         return
     if type(value) is dict:
@@ -56,7 +56,7 @@ def apply_defaults(value: Any, schema: Schema | None) -> None:
 
 
 def copy_json(value: Any) -> Any:
-    """A copy that shares no list or object with the value."""
+    """Return a deep copy of a JSON value."""
     if type(value) is dict:
         return {name: copy_json(member) for name, member in value.items()}
     if type(value) is list:

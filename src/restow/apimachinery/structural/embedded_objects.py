@@ -1,6 +1,6 @@
-"""Objects inside of objects: their version, kind and metadata are checked as those of any object.
+"""Coerces and validates embedded objects: their version, kind and metadata.
 
-Not here: the metadata of the object itself, which whoever decodes it looks after.
+Not here: the metadata of the object itself, which its decoder handles.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _METADATA_FIELDS: Final = frozenset(
 
 
 def has_embedded(schema: Schema) -> bool:
-    """Whether any node of a schema is an object of its own."""
+    """Report whether any node of a schema is an embedded object."""
     return schema.embedded or any(map(has_embedded, schema.children()))
 
 
 def coerce_embedded(value: Any, schema: Schema | None, path: str = "") -> list[str]:
-    """Removes unknown metadata of embedded objects in place; gives back the paths."""
+    """Remove unknown metadata of embedded objects in place; return the paths."""
     unknown: list[str] = []
     if schema is None:
         return unknown
@@ -62,7 +62,7 @@ def coerce_embedded(value: Any, schema: Schema | None, path: str = "") -> list[s
 
 
 def has_unsettled(value: Any, schema: Schema | None) -> bool:
-    """Whether `coerce_embedded` would change anything below a value."""
+    """Report whether `coerce_embedded` would change anything below a value."""
     if schema is None:
         return False
     if type(value) is dict:
@@ -80,7 +80,7 @@ def _is_settled(metadata: dict[str, Any]) -> bool:
 
 
 def coerce_metadata(metadata: dict[str, Any], path: str = "metadata") -> list[str]:
-    """Removes unknown fields and nulls of some metadata, in place; gives back the unknown ones."""
+    """Remove unknown fields and nulls from metadata, in place; return the unknown ones."""
     if _is_settled(metadata):
         return []
     unknown = [name for name in metadata if name not in _METADATA_FIELDS]
@@ -92,7 +92,7 @@ def coerce_metadata(metadata: dict[str, Any], path: str = "metadata") -> list[st
 
 
 def embedded_problems(value: Any, schema: Schema | None, path: str = "") -> list[StatusCause]:
-    """All that is wrong with the embedded objects below a value."""
+    """Return the errors of all embedded objects below a value."""
     causes = Causes()
     if schema is None:
         return causes

@@ -1,14 +1,14 @@
-"""A schema in the form of the schema library, whose yes is taken for a yes.
+"""Translates a schema for the JSON schema library, whose acceptance is trusted.
 
-There are two forms: one for what is valid, one for what has nothing to prune and no default or
-null to replace.
+There are two translations: one accepts valid objects, the other accepts objects without anything to
+prune, default or null to replace.
 
-The library is many times faster than Python, but has words and paths of its own. So it only says
-whether an object is right; if it is not, `validate` looks again and has the last word. What is
-written here may therefore be stricter than the rules, never laxer. Inside of `not` and `oneOf`
-strict is lax, so there everything is said exactly.
+The library is many times faster than Python, but its messages and paths differ from Kubernetes'. So
+it only decides whether an object is valid; if not, `validate` checks again and is authoritative.
+Translations may therefore be stricter than the rules, never laxer. Below `not` and `oneOf` stricter
+becomes laxer, so there the translation is exact.
 
-Not here: lists that are sets or maps, and rules in CEL.
+Not here: lists that are sets or maps, and CEL rules.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from restow.apimachinery.type_values import FLOAT_EXACT_MAX, INT32_MAX, INT32_MI
 
 Accepts = Callable[[Any], bool]
 
-# The library's own formats have names without this, and must not be meant by accident.
+# A prefix, so that names do not collide with the library's built-in formats.
 _FORMAT_PREFIX: Final = "x-"
 _LIMITS: Final = (
     ("max_length", "maxLength"),
@@ -38,22 +38,22 @@ _LIMITS: Final = (
 )
 
 
-def compile_quick(schema: Schema) -> Accepts:
-    """A test that accepts only what `validate` accepts."""
-    writing = _Writing()
-    written = writing.node(schema)
-    return _test(written, writing.formats) if written is not None else _never
+def compile_fast_check(schema: Schema) -> Accepts:
+    """Compile a check that accepts only what `validate` accepts."""
+    translator = _Translator()
+    translated = translator.node(schema)
+    return _test(translated, translator.formats) if translated is not None else _never
 
 
 def compile_settled(schema: Schema) -> Accepts:
-    """A test that accepts only objects that nulls, defaults and pruning leave as they are."""
+    """Compile a check that accepts only objects that nulls, defaults and pruning do not change."""
     return _test(_settled(schema, closes=True, is_object=True), {})
 
 
-def _test(written: dict[str, Any], formats: dict[str, Accepts]) -> Accepts:
+def _test(translated: dict[str, Any], formats: dict[str, Accepts]) -> Accepts:
     try:
         validator = jsonschema_rs.Draft202012Validator(
-            written,
+            translated,
             formats=formats,
             validate_formats=True,
             ignore_unknown_formats=True,
@@ -74,95 +74,97 @@ _SCALAR: Final = ["string", "number", "boolean", "null"]
 
 
 def _settled(schema: Schema, *, closes: bool, is_object: bool = False) -> dict[str, Any]:
-    """The skeleton: types, no unknown names, and all names that have a default.
+    """Translate the skeleton: types, no unknown fields, and all fields that have a default.
 
-    `is_object`: it has metadata, as the object itself and embedded ones have.
+    `is_object`: the node has metadata, as the object itself and embedded objects do.
     """
     is_object = is_object or schema.embedded
-    written: dict[str, Any] = {"type": _types(schema) or _NOT_NULL}
-    if schema.nullable and "null" not in written["type"]:
-        written["type"] = [*written["type"], "null"]
+    translated: dict[str, Any] = {"type": _types(schema) or _NOT_NULL}
+    if schema.nullable and "null" not in translated["type"]:
+        translated["type"] = [*translated["type"], "null"]
     if schema.items is not None:
-        written["items"] = _settled(schema.items, closes=True)
+        translated["items"] = _settled(schema.items, closes=True)
     if schema.type != "object" and not schema.properties:
-        return written
-    # Metadata is pruned by others, and its schema says nothing of what else is there.
-    written["properties"] = {
+        return translated
+    # Metadata is pruned elsewhere, and its schema does not list its other fields.
+    translated["properties"] = {
         name: _settled(each, closes=not (is_object and name in META_FIELDS))
         for name, each in schema.properties.items()
     }
     if is_object:
         for name in META_FIELDS:
-            written["properties"].setdefault(name, True)
-    written["required"] = [
+            translated["properties"].setdefault(name, True)
+    translated["required"] = [
         name for name, each in schema.properties.items() if each.default is not None
     ]
     if isinstance(schema.additional, Schema):
-        written["additionalProperties"] = _settled(schema.additional, closes=True)
+        translated["additionalProperties"] = _settled(schema.additional, closes=True)
     elif schema.additional is not None:
-        written["additionalProperties"] = {"type": _SCALAR}
+        translated["additionalProperties"] = {"type": _SCALAR}
     elif closes and not schema.preserves:
-        written["additionalProperties"] = False
-    return written
+        translated["additionalProperties"] = False
+    return translated
 
 
-class _Writing:
+class _Translator:
     def __init__(self) -> None:
         self.formats: dict[str, Accepts] = {}
         self.must_be_exact = False
-        """Below `not` and `oneOf`, where refusing too much would accept too much."""
+        """Below `not` and `oneOf`, where rejecting too much would accept too much."""
 
     def node(self, schema: Schema) -> dict[str, Any] | None:
-        """None for a limit that the library does not take, such as a negative length."""
-        written: dict[str, Any] = {}
+        """Translate a node; None for a limit that the library does not support, such as a negative
+        one.
+        """
+        translated: dict[str, Any] = {}
         if types := _types(schema):
-            written["type"] = types if len(types) > 1 else types[0]
+            translated["type"] = types if len(types) > 1 else types[0]
         if schema.enum:
-            # A null is never one of an enumeration; what is, is a list of other values.
-            written["enum"] = [each for each in schema.enum if each is not None]
-            if not written["enum"]:
+            # Null never matches an enum, even if it is listed.
+            translated["enum"] = [each for each in schema.enum if each is not None]
+            if not translated["enum"]:
                 return None
         for attribute, name in _LIMITS:
             if (limit := getattr(schema, attribute)) is not None:
                 if limit < 0:
                     return None
-                written[name] = limit
-        if not self._numbers(schema, written):
+                translated[name] = limit
+        if not self._numbers(schema, translated):
             return None
         if schema.required:
-            written["required"] = list(schema.required)
-        extra = self._texts(schema, written)
+            translated["required"] = list(schema.required)
+        extra = self._texts(schema, translated)
         if schema.additional is False:
-            written["additionalProperties"] = False
-        return self._below(schema, written, extra)
+            translated["additionalProperties"] = False
+        return self._below(schema, translated, extra)
 
     def _below(
-        self, schema: Schema, written: dict[str, Any], extra: list[dict[str, Any]]
+        self, schema: Schema, translated: dict[str, Any], extra: list[dict[str, Any]]
     ) -> dict[str, Any] | None:
         if schema.properties:
             properties = {name: self.node(each) for name, each in schema.properties.items()}
             if None in properties.values():
                 return None
-            written["properties"] = properties
+            translated["properties"] = properties
         if isinstance(schema.additional, Schema):
-            written["additionalProperties"] = self.node(schema.additional)
+            translated["additionalProperties"] = self.node(schema.additional)
         if schema.items is not None:
-            written["items"] = self.node(schema.items)
-        if None in (written.get("additionalProperties", ()), written.get("items", ())):
+            translated["items"] = self.node(schema.items)
+        if None in (translated.get("additionalProperties", ()), translated.get("items", ())):
             return None
         junction = self._junction(schema)
         if junction is None:
             return None
         if junction:
-            # A null is looked at by type and enumeration only.
+            # For null only type and enum are checked.
             takes_null = schema.nullable or not _types(schema)
             extra.append({"anyOf": [{"type": "null"}, junction]} if takes_null else junction)
         if extra:
-            written["allOf"] = extra
-        return written
+            translated["allOf"] = extra
+        return translated
 
     def _junction(self, schema: Schema) -> dict[str, Any] | None:
-        written: dict[str, Any] = {}
+        translated: dict[str, Any] = {}
         for name, nodes in (
             ("allOf", schema.all_of),
             ("anyOf", schema.any_of),
@@ -171,54 +173,56 @@ class _Writing:
             if nodes:
                 was_exact = self.must_be_exact
                 self.must_be_exact = was_exact or name == "oneOf"
-                written[name] = [self.node(each) for each in nodes]
+                translated[name] = [self.node(each) for each in nodes]
                 self.must_be_exact = was_exact
-                if None in written[name]:
+                if None in translated[name]:
                     return None
         if schema.none_of is not None:
             was_exact, self.must_be_exact = self.must_be_exact, True
-            written["not"] = self.node(schema.none_of)
+            translated["not"] = self.node(schema.none_of)
             self.must_be_exact = was_exact
-            if written["not"] is None:
+            if translated["not"] is None:
                 return None
-        return written
+        return translated
 
-    def _numbers(self, schema: Schema, written: dict[str, Any]) -> bool:
+    def _numbers(self, schema: Schema, translated: dict[str, Any]) -> bool:
         if (bound := schema.maximum) is not None:
-            written["exclusiveMaximum" if schema.exclusive_maximum else "maximum"] = bound
+            translated["exclusiveMaximum" if schema.exclusive_maximum else "maximum"] = bound
         if (bound := schema.minimum) is not None:
-            written["exclusiveMinimum" if schema.exclusive_minimum else "minimum"] = bound
+            translated["exclusiveMinimum" if schema.exclusive_minimum else "minimum"] = bound
         if schema.type == "integer" and not schema.int_or_string:
-            # Beyond them an integer may be a float that only looks like one.
+            # Beyond this range a float may be mistaken for an integer.
             low, high = -FLOAT_EXACT_MAX, FLOAT_EXACT_MAX
             if schema.format == "int32":
                 low, high = INT32_MIN, INT32_MAX
-            written["minimum"] = max(low, written.get("minimum", low))
-            written["maximum"] = min(high, written.get("maximum", high))
+            translated["minimum"] = max(low, translated.get("minimum", low))
+            translated["maximum"] = min(high, translated.get("maximum", high))
         elif schema.int_or_string or (schema.type == "number" and schema.format == "float"):
-            written["minimum"] = max(-FLOAT_EXACT_MAX, written.get("minimum", -FLOAT_EXACT_MAX))
-            written["maximum"] = min(FLOAT_EXACT_MAX, written.get("maximum", FLOAT_EXACT_MAX))
+            translated["minimum"] = max(
+                -FLOAT_EXACT_MAX, translated.get("minimum", -FLOAT_EXACT_MAX)
+            )
+            translated["maximum"] = min(FLOAT_EXACT_MAX, translated.get("maximum", FLOAT_EXACT_MAX))
         if schema.multiple_of is not None:
             if schema.multiple_of <= 0:
                 return False
-            written["multipleOf"] = schema.multiple_of
+            translated["multipleOf"] = schema.multiple_of
         return True
 
-    def _texts(self, schema: Schema, written: dict[str, Any]) -> list[dict[str, Any]]:
+    def _texts(self, schema: Schema, translated: dict[str, Any]) -> list[dict[str, Any]]:
         extra = []
         if schema.format and schema.type in ("", "string"):
             check = format_check(schema.format)
             if schema.format == "date-time" and not self.must_be_exact:
-                # The library's own check is stricter but for leap seconds.
-                written["format"] = "date-time"
+                # The library's own check is stricter, except for leap seconds.
+                translated["format"] = "date-time"
                 extra.append({"pattern": "^[0-9Tt:-]{17}[0-5]"})
             elif check is not None:
                 name = _FORMAT_PREFIX + schema.format
                 self.formats[name] = check
-                written["format"] = name
+                translated["format"] = name
         if schema.pattern:
             if is_plain(schema.pattern):
-                written["pattern"] = schema.pattern
+                translated["pattern"] = schema.pattern
             else:
                 name = f"{_FORMAT_PREFIX}pattern-{len(self.formats)}"
                 self.formats[name] = _pattern_test(schema.pattern)
@@ -230,7 +234,7 @@ def _pattern_test(pattern: str) -> Accepts:
     try:
         return compile_pattern(pattern).found_in
     except ValueError:
-        # Refused with its schema, if that was ever looked at.
+        # Reported when the schema is validated, if it ever was.
         return _never
 
 
@@ -241,5 +245,5 @@ def _types(schema: Schema) -> list[str]:
         types = [schema.type]
     else:
         return []
-    # A null never passes an enumeration.
+    # Null never matches an enum.
     return [*types, "null"] if schema.nullable and not schema.enum else types

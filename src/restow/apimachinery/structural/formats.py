@@ -1,7 +1,7 @@
-"""The values of `format` that the reference checks, for texts; all others mean nothing.
+"""The string formats that Kubernetes validates; other values of `format` have no effect.
 
-Each check takes a text and says whether it has the form. They are as lax or strict as the
-reference's, which are not always what their standards say.
+Each check reports whether a string has the format. They are as lax or strict as those of
+Kubernetes, which differ from the standards in places.
 
 Not here: formats of numbers (`validate`).
 """
@@ -17,14 +17,16 @@ from typing import Final
 from restow.apimachinery.structural.patterns import compile_pattern
 from restow.apimachinery.type_values import parse_duration
 
-# No value of such a form is longer; it bounds the work of the checks below.
+# No valid value is longer; this bounds the work of the checks below.
 FORMATTED_LENGTH_MAX: Final = 64 * 1024
 
 FormatCheck = Callable[[str], bool]
 
 
 def format_check(name: str) -> FormatCheck | None:
-    """The check of a format, by any of the spellings that the reference takes for the same."""
+    """Return the check of a format, in any spelling that Kubernetes treats as equal; None if
+    unknown.
+    """
     return _CHECKS.get(name.replace("-", ""))
 
 
@@ -39,8 +41,8 @@ def _uuid(version: str, variant: str) -> FormatCheck:
 
 
 def _is_ipv4(text: str) -> bool:
-    # Leading zeros are taken as decimal, as old clients wrote them. An IPv6 address that ends in
-    # an IPv4 one has a dot as well, and passes.
+    # Leading zeros are read as decimal, as old clients wrote them. An IPv6 address that ends in an
+    # IPv4 one contains a dot as well, and is accepted.
     parts = text.split(".")
     if len(parts) == 4 and all(part.isdecimal() and part.isascii() for part in parts):
         return all(len(part) < 20 and int(part) < 256 for part in parts)
@@ -74,7 +76,9 @@ _MAC: Final = re.compile(
 
 
 def _is_uri(text: str) -> bool:
-    """What Go's `url.ParseRequestURI` takes: an absolute URI, or a path that begins with `/`."""
+    """Accept what Go's `url.ParseRequestURI` accepts: an absolute URI, or a path starting with
+    `/`.
+    """
     if any(ord(character) < 0x20 or character in "\x7f " for character in text):
         return False
     if not _PERCENT(text):
@@ -90,7 +94,7 @@ _PERCENT: Final = re.compile(r"[^%]*(?:%[0-9A-Fa-f]{2}[^%]*)*").fullmatch
 
 
 def _is_email(text: str) -> bool:
-    """An address, alone or in `<…>` after a name."""
+    """Accept an address, alone or in `<…>` after a name."""
     if text.endswith(">") and "<" in text:
         text = text[text.rindex("<") + 1 : -1]
     local, at, domain = text.rpartition("@")
@@ -126,7 +130,7 @@ def _is_date(text: str) -> bool:
     if not _DATE(text):
         return False
     try:
-        # The year 0 is one to the reference, and a leap year.
+        # Kubernetes accepts the year 0, as a leap year.
         date.fromisoformat("0004" + text[4:] if text.startswith("0000") else text)
     except ValueError:
         return False
@@ -150,7 +154,7 @@ def _is_date_time(text: str) -> bool:
 
 _LONG_PART: Final = re.compile(r"([0-9]+)\s*([A-Za-zµ]+)").finditer
 _SECOND: Final = 1_000_000_000
-# Names of units in nanoseconds. The last of each also stands for all longer words.
+# Names of units, and nanoseconds. Longer words that start with the last name match as well.
 _LONG_UNITS: Final = (
     (("ns", "nano"), 1),
     (("us", "µs", "micro"), 1_000),
@@ -166,7 +170,10 @@ _DURATION_DIGITS_MAX: Final = 18
 
 
 def parse_long_duration(text: str) -> int:
-    """Nanoseconds of a duration as Go writes it, or in words: `2 weeks`; ValueError if none."""
+    """Parse a duration in Go's format or in words, such as `2 weeks`, into nanoseconds.
+
+    Raises ValueError if it is invalid.
+    """
     if len(text) > _DURATION_LENGTH_MAX:
         raise ValueError("the duration is too long")
     try:

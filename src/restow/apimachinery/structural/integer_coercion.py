@@ -1,7 +1,7 @@
-"""Whole numbers that were sent with a point: `1.0` and `1e2` where a schema wants integers.
+"""Converts floats without a fraction to integers where the schema requires integers: `1.0`, `1e2`.
 
-They are valid, and clients that read integers could not read them back: they are stored without
-the point. Only fields that lead to integers are looked at. Not here: whether a number is valid.
+They are valid, but clients that decode integers could not read them back, so they are stored as
+integers. Only fields that lead to integers are visited. Not here: validation of numbers.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from restow.apimachinery.structural.schema import Schema
 
 _EXACT_MAX: Final = 2.0**63
 
-Whole = Callable[[Any], Any]
-"""A value in which such numbers are integers; objects and lists are changed in place."""
+IntegerCoercion = Callable[[Any], Any]
+"""Returns a value with such numbers converted; objects and lists are changed in place."""
 
 
-def compile_whole(schema: Schema) -> Whole | None:
-    """None if there are no integers below."""
+def compile_integer_coercion(schema: Schema) -> IntegerCoercion | None:
+    """Compile the conversion of a schema; None if it has no integers."""
     if schema.type == "integer" or schema.int_or_string:
-        return _whole
+        return _to_integer
     if schema.items is not None:
         return _of_list(schema.items)
-    fields = {name: compile_whole(each) for name, each in schema.properties.items()}
+    fields = {name: compile_integer_coercion(each) for name, each in schema.properties.items()}
     found = {name: each for name, each in fields.items() if each is not None}
     others = schema.additional_schema
-    below = None if others is None else compile_whole(others)
+    below = None if others is None else compile_integer_coercion(others)
     if below is not None:
         return _of_map(below)
     return _of_object(found) if found else None
 
 
-def _whole(value: Any) -> Any:
+def _to_integer(value: Any) -> Any:
     if type(value) is float and value.is_integer() and -_EXACT_MAX <= value < _EXACT_MAX:
         return int(value)
     return value
 
 
-def _of_list(items: Schema) -> Whole | None:
-    below = compile_whole(items)
+def _of_list(items: Schema) -> IntegerCoercion | None:
+    below = compile_integer_coercion(items)
     if below is None:
         return None
 
@@ -51,7 +51,7 @@ def _of_list(items: Schema) -> Whole | None:
     return run
 
 
-def _of_map(below: Whole) -> Whole:
+def _of_map(below: IntegerCoercion) -> IntegerCoercion:
     def run(value: Any) -> Any:
         if type(value) is dict:
             for name, each in value.items():
@@ -61,7 +61,7 @@ def _of_map(below: Whole) -> Whole:
     return run
 
 
-def _of_object(fields: dict[str, Whole]) -> Whole:
+def _of_object(fields: dict[str, IntegerCoercion]) -> IntegerCoercion:
     def run(value: Any) -> Any:
         if type(value) is dict:
             for name, below in fields.items():

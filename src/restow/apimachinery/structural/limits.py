@@ -1,11 +1,10 @@
-"""How much work the check of a schema may take, counted before any of it is done.
+"""Limits on the work to validate a schema, computed before any of it is done.
 
-A schema is checked while other requests wait, so what it asks for is bounded by its size, not by
-time: patterns by how large they become when their repetitions are written out, rules by their
-texts, and both by how often they are compiled. All limits are far above what people write.
+Validating a schema blocks other requests, so the work is bounded by the size of the schema, not by
+time: patterns by their size with repetitions expanded, rules by the length of their expressions,
+and both by how often they are compiled. All limits are far above realistic schemas.
 
-Not here: how deep a schema may be and how many nodes it may have (`schema`); what single rules
-cost (`cel.budget`).
+Not here: depth and node count of a schema (`schema`); costs of single rules (`cel.budget`).
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from restow.apimachinery.field_errors import Causes
 from restow.apimachinery.status_error import StatusCause
 from restow.apimachinery.structural.schema import Schema
 
-# Of all patterns of a schema, in characters after repetitions were written out.
+# All patterns of a schema, in characters after repetitions are expanded.
 PATTERN_WEIGHT_MAX: Final = 1_000_000
-# Of all rules, and again of those below each default, which are compiled to check it.
+# All rules; those below a default count again, since they are compiled to validate it.
 RULE_TEXT_MAX: Final = 200_000
-# Nodes below those with rules: the type of each of them is made for its rules.
+# Nodes below those with rules: rules need the type of each of them.
 RULE_NODES_MAX: Final = 250_000
 # Nodes below those with defaults.
 DEFAULT_NODES_MAX: Final = 500_000
-# What the rules that all defaults of a schema must keep may cost, when they run.
+# Total runtime cost of the rules that the defaults of a schema must satisfy.
 DEFAULTS_COST_MAX: Final = 1_000_000
 
 _RULE_TEXT_MIN: Final = 20
@@ -38,7 +37,7 @@ _REPETITION: Final = re.compile(r"\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}")
 
 
 def work_problems(schema: Schema, path: str) -> list[StatusCause]:
-    """Why a schema takes too much to be checked at all; nothing if it does not."""
+    """Report why a schema takes too much work to validate; empty if it does not."""
     work = _Work()
     work.count(schema)
     causes = Causes()
@@ -54,7 +53,7 @@ def work_problems(schema: Schema, path: str) -> list[StatusCause]:
 
 
 class _Work:
-    """What the check of a schema is going to do."""
+    """The work that validating a schema takes."""
 
     def __init__(self) -> None:
         self.pattern_weight = 0
@@ -63,7 +62,9 @@ class _Work:
         self.default_nodes = 0
 
     def count(self, schema: Schema) -> tuple[int, int]:
-        """Counts a node and all below it; gives back how many nodes, and how much text of rules."""
+        """Count a node and everything below it; return the number of nodes, and the length of
+        rules.
+        """
         nodes, text = 1, 0
         if schema.pattern:
             self.pattern_weight += pattern_weight(schema.pattern)
@@ -74,14 +75,14 @@ class _Work:
             if each.is_plain:
                 nodes += 1
                 continue
-            below, said = self.count(each)
+            below, rules_below = self.count(each)
             nodes += below
-            text += said
+            text += rules_below
         for only in (schema.items, schema.additional_schema):
             if only is not None:
-                below, said = self.count(only)
+                below, rules_below = self.count(only)
                 nodes += below
-                text += said
+                text += rules_below
         if schema.all_of or schema.any_of or schema.one_of or schema.none_of is not None:
             for each in schema.junctors():
                 self.count(each)
@@ -96,10 +97,10 @@ class _Work:
 
 
 def pattern_weight(text: str) -> int:
-    """About how large a pattern is once all its repetitions are written out."""
-    # Of each open group: what stands before it.
+    """Estimate the size of a pattern with all repetitions expanded."""
+    # For each open group: the weight before it.
     groups: list[int] = []
-    # So far in this group, and in the part that a repetition would repeat.
+    # The weight of this group so far, and of the part that a repetition would repeat.
     total, last = 0, 0
     at, size = 0, len(text)
     while at < size:
@@ -136,7 +137,7 @@ def pattern_weight(text: str) -> int:
 
 
 def _class_end(text: str, start: int) -> int:
-    """Behind a class of characters; a bracket that stands first in it does not end it."""
+    """Return the position after a character class; a bracket that comes first does not close it."""
     at = start + 1
     at += text.startswith("^", at)
     at += text.startswith("]", at)

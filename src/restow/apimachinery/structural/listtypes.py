@@ -1,4 +1,4 @@
-"""Lists that are sets or maps: no item twice, no key twice.
+"""Validates lists of type set or map: no duplicate items, no duplicate keys.
 
 Not here: merging such lists, and which schemas may declare them (`schema_rules`).
 """
@@ -21,7 +21,7 @@ Check = Callable[[Any], bool]
 
 
 def list_type_problems(value: Any, schema: Schema | None, path: str = "") -> list[StatusCause]:
-    """All items that stand twice in a set or map below a value; each is told once."""
+    """Return all duplicates in the sets and maps below a value; each is reported once."""
     if schema is None:
         return []
     causes = Causes()
@@ -45,7 +45,7 @@ def list_type_problems(value: Any, schema: Schema | None, path: str = "") -> lis
 
 
 def compile_list_types(schema: Schema) -> Check | None:
-    """A quick test that all lists below keep their type; None if there is nothing to test."""
+    """Compile a fast check of all sets and maps; None if the schema has none."""
     tests: list[tuple[str, Check]] = []
     for name, each in schema.properties.items():
         if (test := compile_list_types(each)) is not None:
@@ -80,7 +80,7 @@ def compile_list_types(schema: Schema) -> Check | None:
 
 
 def _keys_differ(items: list[Any], keys: Sequence[str]) -> bool:
-    """Whether all items are objects with different keys; False also for what is unusual."""
+    """Report whether all items are objects with different keys, or None for unusual items."""
     try:
         if len(keys) == 1:
             key = keys[0]
@@ -88,7 +88,7 @@ def _keys_differ(items: list[Any], keys: Sequence[str]) -> bool:
         else:
             found = {tuple([item[key] for key in keys]) for item in items}
     except (KeyError, TypeError):
-        # A list or object as a key, a key that is missing, an item that is no object.
+        # A list or object as a key, a missing key, or an item that is not an object.
         return not _map_problems(items, keys, "")
     return len(found) == len(items)
 
@@ -108,7 +108,7 @@ def _map_problems(items: list[Any], keys: Sequence[str], path: str) -> list[Stat
 
 
 def _repeated(items: list[Any]) -> list[int]:
-    """The places of second appearances; third ones are not told again."""
+    """Return the indexes of second occurrences; further ones are not reported."""
     seen: dict[Any, int] = {}
     repeated = []
     for index, item in enumerate(items):

@@ -1,22 +1,21 @@
-"""How places in objects and schemas are written: `spec.items[0].name`, `spec.labels[a/b]`.
+"""Field paths in objects and schemas, as strings: `spec.items[0].name`, `spec.labels[a/b]`.
 
-A place is plain text here: the empty text is the object itself. Not here: reading such texts
-(`cel.field_paths`).
+The empty string is the object itself. Not here: parsing field paths (`cel.field_paths`).
 """
 
 from __future__ import annotations
 
 
 def child(path: str, name: str) -> str:
-    """A field of an object."""
+    """Return the path of an object's field."""
     return f"{path}.{name}" if path else name
 
 
 def key(path: str, name: str) -> str:
-    """A value of a map."""
+    """Return the path of a map value."""
     return f"{path}[{name}]"
 
 
 def index(path: str, number: int) -> str:
-    """An item of a list."""
+    """Return the path of a list item."""
     return f"{path}[{number}]"

@@ -1,9 +1,9 @@
-"""Regular expressions of users, by an engine whose time is linear in the text.
+"""Regular expressions from users, matched in linear time by RE2.
 
-RE2 has the syntax of the reference's engine, and like it refuses what cannot be matched in linear
-time: looking around and back-references. Programs are kept, and their size is bounded.
+RE2 has the syntax of Go's `regexp`, and like it rejects what cannot be matched in linear time:
+lookaround and backreferences. Compiled patterns are cached, and their size is limited.
 
-Not here: where patterns stand.
+Not here: which fields have patterns.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import re2
 
-# A longer one says nothing that anybody could read.
+# Far above any readable pattern.
 PATTERN_LENGTH_MAX: Final = 64 * 1024
-# Memory of one compiled program; `x{1000}` inside `(…){1000}` asks for more, and is refused.
+# Memory of one compiled program; `x{1000}` inside `(…){1000}` exceeds it and is rejected.
 _PROGRAM_BYTES_MAX: Final = 8 << 20
 _CACHED_MAX: Final = 4096
 
@@ -23,8 +23,8 @@ _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.max_mem = _PROGRAM_BYTES_MAX
 
-# The reference's engine says the same in other words.
-_WORDS: Final = {
+# RE2's error messages, and the equivalent messages of Go's `regexp`.
+_GO_MESSAGES: Final = {
     "invalid perl operator": "invalid or unsupported Perl syntax",
     "missing )": "missing closing )",
     "unexpected )": "unexpected )",
@@ -38,7 +38,7 @@ _WORDS: Final = {
 
 
 class Pattern:
-    """A compiled expression."""
+    """A compiled regular expression."""
 
     __slots__ = ("_compiled",)
 
@@ -46,19 +46,19 @@ class Pattern:
         self._compiled = compiled
 
     def found_in(self, text: str) -> bool:
-        """Whether it matches somewhere; lone surrogates match nothing."""
+        """Report whether the pattern matches anywhere; strings with lone surrogates never match."""
         try:
             return self._compiled.search(text) is not None
         except UnicodeEncodeError:
             return False
 
     def first(self, text: str) -> str:
-        """The first match, or nothing."""
+        """Return the first match, or the empty string."""
         match = self._compiled.search(text)
         return match.group() if match is not None else ""
 
     def all(self, text: str, count_max: int = -1) -> list[str]:
-        """All matches that do not overlap, or the first so many."""
+        """Return all non-overlapping matches, or at most `count_max`."""
         found: list[str] = []
         for match in self._compiled.finditer(text):
             if len(found) == count_max:
@@ -68,10 +68,10 @@ class Pattern:
 
 
 def compile_pattern(text: str) -> Pattern:
-    """The pattern; ValueError with the reference's words if it is none."""
+    """Compile a pattern; ValueError with Go's message if it is invalid."""
     if len(text) > PATTERN_LENGTH_MAX:
         raise ValueError(f"error parsing regexp: longer than {PATTERN_LENGTH_MAX} characters")
-    # RE2 knows one more escape than the reference, for single bytes; JSON texts have none.
+    # RE2 has an escape for single bytes that Go lacks; JSON strings contain none.
     if "\\C" in text.replace("\\\\", ""):
         raise ValueError("error parsing regexp: invalid escape sequence: `\\C`")
     return _compile(text)
@@ -88,27 +88,27 @@ def _compile(text: str) -> Pattern:
 
 
 def _reworded(error: Exception) -> str:
-    told = error.args[0] if error.args else b""
-    text = told.decode(errors="replace") if isinstance(told, bytes) else str(told)
+    raw = error.args[0] if error.args else b""
+    text = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
     words, _, about = text.partition(": ")
-    for ours, theirs in _WORDS.items():
+    for ours, theirs in _GO_MESSAGES.items():
         if text.startswith(ours):
             words, about = theirs, text.removeprefix(ours).removeprefix(": ")
             break
     return f"error parsing regexp: {words}" + (f": `{about}`" if about else "")
 
 
-# What both RE2 and the engine of the schema library read in the same way; see `is_plain`.
+# Syntax that RE2 and the JSON schema library interpret the same way; see `is_plain`.
 _PLAIN_ESCAPES: Final = frozenset("dDwW.-/\\+*?()[]{}|^$_:@,#%&=!~;'\"`ntr")
 _PLAIN_IN_CLASS: Final = frozenset(" .,:;/@#%+*?(){}|^$_=!'\"`<>-")
 _PLAIN_OUTSIDE: Final = frozenset(" .,:;/@#%+*?()|^$_=!'\"`<>-&~")
 
 
 def is_plain(text: str) -> bool:
-    """Whether a pattern means the same to every engine that has no back-references.
+    """Report whether every engine without backreferences gives a pattern the same meaning.
 
-    They differ in unusual things only: spaces and word borders beyond ASCII, sets inside of sets,
-    flags. A pattern with any of those is always left to RE2.
+    Engines differ only in rare syntax: non-ASCII spaces and word boundaries, nested classes, flags.
+    Patterns with any of those are always matched by RE2.
     """
     at, size = 0, len(text)
     in_class = False

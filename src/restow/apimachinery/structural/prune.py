@@ -1,10 +1,10 @@
-"""Removing the fields that a schema does not know, with a list of them.
+"""Removes the fields that a schema does not specify, and lists them.
 
-The rules follow the value, not the type that the schema names: a list where an object should be
-is walked as a list. `apiVersion`, `kind` and `metadata` of the object itself and of embedded
-objects are not looked at; who decodes an object looks after them.
+The walk follows the type of the value, not that of the schema: a list in place of an object is
+walked as a list. `apiVersion`, `kind` and `metadata` of the object and of embedded objects are
+skipped; decoding handles them.
 
-Not here: nulls and defaults (`defaults`), and the quick way for objects with nothing to remove
+Not here: nulls and defaults (`defaults`), and the fast path for objects with nothing to remove
 (`coerce`).
 """
 
@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from restow.apimachinery.structural.schema import Schema
 
-# More are removed, but not listed: nobody reads a thousand warnings.
+# More are removed, but not listed, to bound the number of warnings.
 UNKNOWN_FIELDS_MAX: Final = 100
 
 META_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def prune(value: Any, schema: Schema | None, *, is_root: bool = True) -> list[str]:
-    """Removes unknown fields from a value, in place; gives back their paths, sorted."""
+    """Remove unknown fields from a value, in place; return their paths, sorted."""
     walk = _Pruning()
     walk.node(value, schema, "", keeps_meta=is_root)
     return sorted(walk.unknown)
@@ -35,7 +35,7 @@ class _Pruning:
         if type(value) is dict:
             self._object(value, schema, path, keeps_meta=keeps_meta)
         elif type(value) is list:
-            # A list that preserves says so of its items as well, unless these are typed.
+            # A list that preserves unknown fields also preserves those of its items, unless typed.
             items = schema.items if schema is not None else None
             preserves = schema is not None and schema.preserves
             for index, item in enumerate(value):
@@ -73,7 +73,7 @@ class _Pruning:
     def _preserved(
         self, value: Any, schema: Schema | None, path: str, *, keeps_meta: bool = False
     ) -> None:
-        """Below a node that preserves, only what has a schema of its own is pruned."""
+        """Below a node that preserves unknown fields, prune only parts that have a schema."""
         if schema is None:
             return
         keeps_meta = keeps_meta or schema.embedded

@@ -1,10 +1,10 @@
-"""Which parts of an object an update left as they were.
+"""Correlates an updated object with its old version, for ratcheting validation.
 
-A rule that was tightened must not make stored objects unwritable: an error about a part that is
-equal to its old value is forgiven. Parts are matched by field name, and items of map lists by
-their keys; items of other lists have no old value of their own.
+Tightening a schema must not make stored objects unwritable, so errors in parts that equal their old
+value are ignored. Parts are matched by field name, and items of map lists by their keys; items of
+other lists have no old value.
 
-Not here: what is forgiven (`validate`, `cel.rules`).
+Not here: which errors are ignored (`validate`, `cel.rules`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _UNKNOWN: Any = object()
 
 
 class Correlated:
-    """A value, the one it replaces, and the schema of both."""
+    """A value, the value it replaces, and their schema."""
 
     __slots__ = ("_by_key", "_equal", "old", "schema", "value")
 
@@ -30,7 +30,7 @@ class Correlated:
         self._by_key: dict[Any, Any] | None = None
 
     def member(self, name: str) -> Correlated | None:
-        """The same for a field, or for a value of a map; None if there is no old one."""
+        """Correlate a field or map value; None if there is no old value."""
         if type(self.old) is not dict or type(self.value) is not dict:
             return None
         if name not in self.old or name not in self.value:
@@ -41,7 +41,7 @@ class Correlated:
         return Correlated(self.value[name], self.old[name], schema)
 
     def item(self, index: int) -> Correlated | None:
-        """The same for an item of a map list."""
+        """Correlate an item of a map list; None if there is no old item."""
         items = self.schema.items
         if type(self.old) is not list or type(self.value) is not list or items is None:
             return None
@@ -54,7 +54,7 @@ class Correlated:
         return None if old is None else Correlated(item, old, items)
 
     def is_unchanged(self) -> bool:
-        """Whether the value is what it was; map lists may have another order."""
+        """Report whether the value is unchanged; the order of map lists is ignored."""
         if self._equal is None:
             self._equal = self._compare()
         return self._equal
@@ -83,7 +83,7 @@ class Correlated:
 
 
 def by_list_key(items: Any, keys: tuple[str, ...]) -> dict[Any, Any]:
-    """Items of a map list by their keys; of two with the same keys, the first."""
+    """Index the items of a map list by their keys; of duplicates the first wins."""
     found: dict[Any, Any] = {}
     if type(items) is list:
         for item in items:
@@ -94,7 +94,7 @@ def by_list_key(items: Any, keys: tuple[str, ...]) -> dict[Any, Any]:
 
 
 def list_key(item: Any, keys: tuple[str, ...]) -> tuple[Any, ...] | None:
-    """What an item of a map list is found by; None if it lacks a key, or one is no scalar."""
+    """Return the key of a map list's item; None if a key is missing or not a scalar."""
     if type(item) is not dict:
         return None
     found = []

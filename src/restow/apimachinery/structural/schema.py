@@ -1,10 +1,10 @@
-"""The model of a v1 JSONSchemaProps, and reading one.
+"""The model of a v1 JSONSchemaProps, and its parser.
 
-One class stands for both kinds of nodes: those that give an object its structure, and those below
-`allOf`, `anyOf`, `oneOf` and `not` that only restrict values. Which rules hold for which is said
-in `structure`. A schema is a tree: references are refused, so there are no cycles.
+One class represents both kinds of nodes: structural ones, and those below `allOf`, `anyOf`, `oneOf`
+and `not`, which only restrict values. `structure` defines which rules apply to which. A schema is a
+tree: references are rejected, so there are no cycles.
 
-Not here: what a schema may say (`structure`, `schema_rules`), and what it does to objects.
+Not here: validation of schemas (`structure`, `schema_rules`), and of objects.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from restow.apimachinery.status import BadRequest, bad_request
 
-# Far above what people write; what walks a schema takes a few Python frames a level.
+# Far above realistic schemas; recursive walks take a few Python frames per level.
 SCHEMA_DEPTH_MAX: Final = 100
-# Nodes of one schema; the largest known to be in use have some ten thousand.
+# Nodes of one schema; the largest in known use have about ten thousand.
 SCHEMA_NODES_MAX: Final = 100_000
 
-# Fields of JSONSchemaProps that exist only to be refused, by their JSON names.
+# Fields of JSONSchemaProps that are always rejected, by their JSON names.
 UNSUPPORTED: Final = (
     "id",
     "$schema",
@@ -48,8 +48,8 @@ _PLAIN_FIELDS: Final = frozenset(
         "type",
     )
 )
-# Fields with nodes in them.
-_BELOW: Final = frozenset(
+# Fields that contain nodes.
+_FIELDS_WITH_NODES: Final = frozenset(
     ("properties", "additionalProperties", "items", "allOf", "anyOf", "oneOf", "not")
 )
 
@@ -69,7 +69,7 @@ class ValidationRule:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Schema:
-    """One node. What is not given has the zero of its type; None where zero means something."""
+    """One node. An absent field has the zero value of its type; None where zero has a meaning."""
 
     type: str = ""
     format: str = ""
@@ -77,7 +77,7 @@ class Schema:
     description: str = ""
     nullable: bool = False
     default: Any = None
-    """None also if the schema says null, which the reference reads as nothing said."""
+    """None also if the schema has null, which Kubernetes treats as absent."""
     example: Any = None
     external_docs: Mapping[str, Any] | None = None
 
@@ -85,7 +85,7 @@ class Schema:
     additional: Schema | bool | None = None
     items: Schema | None = None
     items_are_list: bool = False
-    """`items` was a list of schemas, which is refused."""
+    """`items` was a list of schemas, which is rejected."""
 
     required: tuple[str, ...] = ()
     enum: tuple[Any, ...] = ()
@@ -106,7 +106,7 @@ class Schema:
     any_of: tuple[Schema, ...] = ()
     one_of: tuple[Schema, ...] = ()
     none_of: Schema | None = None
-    """The `not` of JSON schema; a keyword in Python."""
+    """The keyword `not` of JSON schema, which is reserved in Python."""
 
     preserve_unknown: bool | None = None
     embedded: bool = False
@@ -117,30 +117,31 @@ class Schema:
     rules: tuple[ValidationRule, ...] = ()
 
     unsupported: tuple[str, ...] = ()
-    """Names out of `UNSUPPORTED` that were given."""
+    """Fields from `UNSUPPORTED` that are present."""
     is_plain: bool = False
-    """A single value that no rule about schemas speaks of: most nodes are such, and are passed by
-    quickly. False says nothing."""
+    """Whether this is a scalar to which no schema rule applies: most nodes are, and can be skipped.
+    False means unknown.
+    """
     raw: Mapping[str, Any] = field(default_factory=dict)
-    """What was read; belongs to whoever gave it, and is never changed here."""
+    """The parsed JSON; owned by the caller, and never modified here."""
 
     @property
     def preserves(self) -> bool:
-        """Whether unknown fields of this very node stay."""
+        """Report whether unknown fields of this node are preserved."""
         return bool(self.preserve_unknown)
 
     @property
     def additional_schema(self) -> Schema | None:
-        """What values of a map look like, if anything is said about them."""
+        """Return the schema of map values; None if there is none."""
         return self.additional if isinstance(self.additional, Schema) else None
 
     def field_schema(self, name: str) -> Schema | None:
-        """What a member of an object looks like: a property, or a value of a map."""
+        """Return the schema of an object's member: a property, or a value of a map."""
         found = self.properties.get(name)
         return found if found is not None else self.additional_schema
 
     def children(self) -> Iterator[Schema]:
-        """The nodes below that give structure."""
+        """Iterate over the structural child nodes."""
         yield from self.properties.values()
         if self.items is not None:
             yield self.items
@@ -148,7 +149,7 @@ class Schema:
             yield self.additional
 
     def junctors(self) -> Iterator[Schema]:
-        """The nodes below that only restrict values."""
+        """Iterate over the child nodes that only restrict values."""
         yield from self.all_of
         yield from self.any_of
         yield from self.one_of
@@ -157,15 +158,15 @@ class Schema:
 
 
 def read_schema(raw: Any, path: str = "openAPIV3Schema") -> Schema:
-    """The model of a decoded JSONSchemaProps; BadRequest if a field has a wrong type.
+    """Parse a decoded JSONSchemaProps; BadRequest if a field has a wrong type.
 
-    Objects that came through the API were checked already; this holds for all others.
+    Objects created through the API were validated before; this covers all others.
     """
     return _Reader().read(raw, path, 0)
 
 
 class _Reader:
-    """Counts what it reads, so that no schema takes more than its share."""
+    """Counts nodes while parsing, to enforce the limits."""
 
     def __init__(self) -> None:
         self.nodes_left = SCHEMA_NODES_MAX
@@ -192,13 +193,13 @@ class _Reader:
         node.default, node.example = raw.get("default"), raw.get("example")
         if (enum := raw.get("enum")) is not None:
             node.enum = tuple(_list(enum, f"{path}.enum"))
-        # Most nodes have none of what follows, and there may be ten thousands of them.
+        # Most nodes have none of the following fields, and there may be tens of thousands of nodes.
         if _PLAIN_FIELDS.issuperset(raw):
             node.is_plain = node.type in _PLAIN_TYPES
             return node
         if not _UNSUPPORTED.isdisjoint(raw):
             node.unsupported = tuple(name for name in UNSUPPORTED if _is_given(raw.get(name), name))
-        if not _BELOW.isdisjoint(raw):
+        if not _FIELDS_WITH_NODES.isdisjoint(raw):
             self._read_below(node, raw, path=path, depth=depth + 1)
         if rules := raw.get("x-kubernetes-validations"):
             where = f"{path}.x-kubernetes-validations"
@@ -299,7 +300,7 @@ def _read_rule(raw: Any, path: str) -> ValidationRule:
 
 
 def _is_given(value: Any, name: str) -> bool:
-    # The reference tells "set to nothing" from "not set" only where it keeps a pointer.
+    # Kubernetes distinguishes null from absent only in pointer fields.
     return value is not None if name in ("$ref", "additionalItems", "dependencies") else bool(value)
 
 

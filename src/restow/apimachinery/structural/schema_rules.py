@@ -1,9 +1,9 @@
-"""What a schema of a custom resource may say: all problems, with the reference's words.
+"""Validates the schema of a custom resource, with Kubernetes' messages.
 
-`definition_problems` puts all checks together, in the reference's order: structure, defaults,
-single nodes, rules in CEL and what they cost.
+`definition_problems` runs all checks in Kubernetes' order: structure, defaults, single nodes, CEL
+rules and their cost.
 
-Not here: the definition around the schema (names, versions, scope), and objects.
+Not here: the CRD around the schema (names, versions, scope), and objects.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REASONS: Final = (
     "FieldValueInvalid",
     "FieldValueRequired",
 )
-# What may stand at the root where the status has a path of its own, in the reference's spelling.
+# Fields allowed at the root if the status subresource is enabled, in Kubernetes' spelling.
 _BESIDE_STATUS: Final = (
     "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength "
     "MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties "
@@ -69,12 +69,12 @@ _LINE_BREAK: Final = re.compile(r"[\n\r]")
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Leniency:
-    """What a definition that exists already may go on to say; a new one may say none of it."""
+    """Invalid features that an existing CRD may keep; a new one may have none of them."""
 
     any_type: bool = False
-    """A type that does not exist."""
+    """An unknown type."""
     unpruned_defaults: bool = False
-    """Defaults with fields that the schema does not know."""
+    """Defaults with fields that the schema does not specify."""
     sets_of_anything: bool = False
     """Sets whose items are not atomic."""
     loose_list_keys: bool = False
@@ -91,12 +91,12 @@ def definition_problems(
     has_status: bool = False,
     leniency: Leniency = STRICT,
 ) -> list[StatusCause]:
-    """All that is wrong with the schema of one version; nothing if it can be served."""
+    """Validate the schema of one version; empty if it can be served."""
     if too_much := work_problems(schema, path):
         return too_much
     causes = _root_problems(schema, path, has_status=has_status)
     structural = structural_problems(schema, path)
-    # What cannot be read as structural is told node by node, and not twice.
+    # Unsupported fields are reported node by node, so structural errors would be duplicates.
     readable = not _has_unsupported(schema)
     if readable:
         causes += structural
@@ -108,18 +108,18 @@ def definition_problems(
     total = TotalCost() if is_sound else None
     checks = _Checks(leniency)
     context = CostContext.of_root(schema, total) if total is not None else None
-    causes += checks.node(schema, path, _Place(), context=context, is_root=True)[0]
+    causes += checks.node(schema, path, _Context(), context=context, is_root=True)[0]
     if total is not None:
         causes += total.problems(path)
     return causes
 
 
 def leniency_of(schemas: Iterable[Schema]) -> Leniency:
-    """What schemas say already that a new one may not."""
+    """Return the invalid features that existing schemas have."""
     found = {"any_type": False, "sets_of_anything": False, "loose_list_keys": False}
     unpruned = False
     for schema in schemas:
-        _note_old_ways(schema, found)
+        _collect_leniency(schema, found)
         if not _has_unsupported(schema) and not structural_problems(schema, ""):
             strict = _default_problems(schema, "", STRICT)
             lenient = _default_problems(schema, "", Leniency(unpruned_defaults=True))
@@ -127,7 +127,7 @@ def leniency_of(schemas: Iterable[Schema]) -> Leniency:
     return Leniency(unpruned_defaults=unpruned, **found)
 
 
-def _note_old_ways(schema: Schema, found: dict[str, bool]) -> None:
+def _collect_leniency(schema: Schema, found: dict[str, bool]) -> None:
     if schema.type and schema.type not in TYPES:
         found["any_type"] = True
     if schema.list_type == "set" and _set_problems(schema, ""):
@@ -135,11 +135,11 @@ def _note_old_ways(schema: Schema, found: dict[str, bool]) -> None:
     if schema.list_type in ("set", "map") and _list_item_problems(schema, ""):
         found["loose_list_keys"] = True
     for each in (*schema.children(), *schema.junctors()):
-        _note_old_ways(each, found)
+        _collect_leniency(each, found)
 
 
 def _default_problems(schema: Schema, path: str, leniency: Leniency) -> list[StatusCause]:
-    # Defaults are checked as objects are, so this stands on everything else here.
+    # Defaults are validated as objects are, which depends on everything else in this package.
     from restow.apimachinery.structural.default_checks import default_problems  # noqa: PLC0415
 
     return default_problems(schema, path, must_be_pruned=not leniency.unpruned_defaults)
@@ -178,20 +178,22 @@ def _has_unsupported(schema: Schema) -> bool:
 
 
 @dataclass(slots=True, frozen=True)
-class _Place:
-    """What the nodes above say about a node."""
+class _Context:
+    """Properties that a node inherits from its ancestors."""
 
     no_defaults_reason: str = ""
     is_inside_meta: bool = False
     uncorrelatable_at: str | None = None
 
-    def without_old(self, path: str) -> _Place:
-        """Below a list whose items have no old values; the topmost such list is told."""
+    def without_old(self, path: str) -> _Context:
+        """Return the place below a list whose items have no old values; the topmost list is
+        reported.
+        """
         return self if self.uncorrelatable_at is not None else replace(self, uncorrelatable_at=path)
 
 
 class _Checks:
-    """A walk over all nodes. Gives back all problems, and whether any is not about CEL."""
+    """Walks all nodes. Returns all errors, and whether none of them is outside CEL rules."""
 
     def __init__(self, leniency: Leniency) -> None:
         self.leniency = leniency
@@ -200,19 +202,19 @@ class _Checks:
         self,
         schema: Schema,
         path: str,
-        place: _Place,
+        place: _Context,
         *,
         context: CostContext | None = None,
         is_root: bool = False,
     ) -> tuple[list[StatusCause], bool]:
         causes = _unsupported_problems(schema, path, place, leniency=self.leniency)
-        about_rules: list[StatusCause] = []
+        rule_causes: list[StatusCause] = []
         is_sound = True
 
-        def walk(below: Schema, where: str, at: _Place, its: CostContext | None) -> None:
+        def walk(below: Schema, where: str, at: _Context, child_cost: CostContext | None) -> None:
             nonlocal is_sound
-            found, sound = self.node(below, where, at, context=its)
-            about_rules.extend(found)
+            found, sound = self.node(below, where, at, context=child_cost)
+            rule_causes.extend(found)
             is_sound = is_sound and sound
 
         if schema.unique_items:
@@ -237,19 +239,19 @@ class _Checks:
             causes += _rule_text_problems(rule, schema, where)
         is_sound = is_sound and not causes
         if schema.rules and is_sound and context is not None:
-            about_rules += rule_problems(
+            rule_causes += rule_problems(
                 schema,
                 path,
                 context,
                 uncorrelatable_at=place.uncorrelatable_at,
             )
-        return [*causes, *about_rules], is_sound
+        return [*causes, *rule_causes], is_sound
 
     def _walk_fields(
         self,
         schema: Schema,
         path: str,
-        place: _Place,
+        place: _Context,
         context: CostContext | None,
         *,
         walk: Any,
@@ -260,8 +262,8 @@ class _Checks:
             if place.is_inside_meta:
                 reason = "inside additionalProperties applying to object metadata"
                 below = replace(place, no_defaults_reason=reason)
-            its = context.values(schema.additional) if context is not None else None
-            walk(schema.additional, paths.child(path, "additionalProperties"), below, its)
+            child_cost = context.values(schema.additional) if context is not None else None
+            walk(schema.additional, paths.child(path, "additionalProperties"), below, child_cost)
         for name, each in schema.properties.items():
             if each.is_plain:
                 continue
@@ -272,12 +274,12 @@ class _Checks:
                 below = replace(below, is_inside_meta=True)
                 if is_root:
                     below = replace(below, no_defaults_reason=f"in top-level {name}")
-            its = context.member(each, name) if context is not None else None
-            walk(each, paths.key(paths.child(path, "properties"), name), below, its)
+            child_cost = context.member(each, name) if context is not None else None
+            walk(each, paths.key(paths.child(path, "properties"), name), below, child_cost)
         if schema.items is not None:
             below = place if schema.list_type == "map" else place.without_old(path)
-            its = context.items(schema.items) if context is not None else None
-            walk(schema.items, paths.child(path, "items"), below, its)
+            child_cost = context.items(schema.items) if context is not None else None
+            walk(schema.items, paths.child(path, "items"), below, child_cost)
 
 
 _NOT_SUPPORTED: Final = {
@@ -294,7 +296,7 @@ _NOT_SUPPORTED: Final = {
 
 
 def _unsupported_problems(
-    schema: Schema, path: str, place: _Place, *, leniency: Leniency
+    schema: Schema, path: str, place: _Context, *, leniency: Leniency
 ) -> Causes:
     causes = Causes()
     if schema.type and schema.type not in TYPES and not leniency.any_type:
@@ -307,8 +309,8 @@ def _unsupported_problems(
         if why := _NOT_SUPPORTED.get(name, ""):
             causes.forbidden(paths.child(path, name), why)
         else:
-            told = f"OpenAPIV3Schema '{name.removeprefix('$')}' is not supported"
-            causes.invalid(path, "", told)
+            message = f"OpenAPIV3Schema '{name.removeprefix('$')}' is not supported"
+            causes.invalid(path, "", message)
     if schema.type == "null":
         why = "type cannot be set to null, use nullable as an alternative"
         causes.forbidden(paths.child(path, "type"), why)

@@ -1,9 +1,9 @@
-"""What makes a schema structural: a skeleton of types, and below junctors only restrictions.
+"""Checks that a schema is structural: a typed skeleton, and only restrictions below junctors.
 
-Every field that a restriction names has a type in the skeleton, so that pruning and defaulting
-need not look at restrictions. The wording and the paths are the reference's.
+Every field that a restriction names has a type in the skeleton, so pruning and defaulting need not
+read restrictions. Wording and paths are those of Kubernetes.
 
-Not here: rules that hold for each node by itself (`schema_rules`).
+Not here: rules for each node by itself (`schema_rules`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from restow.apimachinery.structural.schema import Schema
 
 
 class SchemaLevel(Enum):
-    """Where a node stands; only the words of one message differ."""
+    """The position of a node; only the wording of one message depends on it."""
 
     ROOT = "at the root"
     ITEM = "for specified array items"
@@ -28,7 +28,7 @@ class SchemaLevel(Enum):
 
 
 def structural_problems(schema: Schema, path: str) -> list[StatusCause]:
-    """Why a schema is not structural, sorted; nothing if it is."""
+    """Return why a schema is not structural, sorted; empty if it is."""
     causes = _invariants(schema, SchemaLevel.ROOT, path)
     _Completeness(causes).restrictions(schema, schema, path, path)
     return sorted(causes, key=str)
@@ -118,7 +118,7 @@ def _meta_problems(schema: Schema, level: SchemaLevel, path: str) -> list[Status
         if is_object and metadata.type != "object":
             below = paths.child(where, "type")
             causes.invalid(below, metadata.type, "must be object")
-        if level is SchemaLevel.ROOT and _says_more_than_names(metadata):
+        if level is SchemaLevel.ROOT and _restricts_more_than_names(metadata):
             why = (
                 "must not specify anything other than name and generateName, but metadata is "
                 "implicitly specified"
@@ -130,13 +130,13 @@ def _meta_problems(schema: Schema, level: SchemaLevel, path: str) -> list[Status
 _NAMES: Final = frozenset({"name", "generateName"})
 
 
-def _says_more_than_names(metadata: Schema) -> bool:
-    said = {name for name, value in metadata.raw.items() if value not in (None, "", [], {}, False)}
-    return bool(said - {"type", "default", "properties"}) or not set(metadata.properties) <= _NAMES
+def _restricts_more_than_names(metadata: Schema) -> bool:
+    given = {name for name, value in metadata.raw.items() if value not in (None, "", [], {}, False)}
+    return bool(given - {"type", "default", "properties"}) or not set(metadata.properties) <= _NAMES
 
 
 def _is_int_or_string(alternatives: tuple[Schema, ...]) -> bool:
-    """The one place where a type may stand below a junctor."""
+    """Report whether this is the one case in which a junctor may specify a type."""
     if len(alternatives) != 2 or [each.type for each in alternatives] != ["integer", "string"]:
         return False
     return all(set(each.raw) == {"type"} for each in alternatives)
@@ -176,7 +176,7 @@ def _nested(schema: Schema, path: str, *, skips_any_of: bool = False) -> Causes:
         causes += _nested(schema.items, paths.child(path, "items"))
     for name, each in schema.properties.items():
         causes += _nested(each, _property(path, name))
-    for name, is_said, why in (
+    for name, is_given, why in (
         ("type", bool(schema.type), _EMPTY),
         ("additionalProperties", schema.additional not in (None, False), _UNDEFINED),
         ("default", schema.default is not None, _UNDEFINED),
@@ -191,7 +191,7 @@ def _nested(schema: Schema, path: str, *, skips_any_of: bool = False) -> Causes:
         ("x-kubernetes-map-type", schema.map_type is not None, _UNDEFINED),
         ("x-kubernetes-validations", bool(schema.rules), _EMPTY),
     ):
-        if is_said:
+        if is_given:
             causes.forbidden(paths.child(path, name), why)
     if "metadata" in schema.properties:
         causes.forbidden(_property(path, "metadata"), "must not be specified in a nested context")
@@ -199,34 +199,40 @@ def _nested(schema: Schema, path: str, *, skips_any_of: bool = False) -> Causes:
 
 
 class _Completeness:
-    """Whether the skeleton has all that restrictions speak of."""
+    """Checks that the skeleton declares every field that restrictions mention."""
 
     def __init__(self, causes: Causes) -> None:
         self.causes = causes
 
-    def restrictions(self, schema: Schema, skeleton: Schema, path: str, said_at: str) -> None:
+    def restrictions(
+        self, schema: Schema, skeleton: Schema, path: str, restriction_path: str
+    ) -> None:
         if schema.none_of is not None:
-            self._nested(schema.none_of, skeleton, path, paths.child(said_at, "not"))
+            self._nested(schema.none_of, skeleton, path, paths.child(restriction_path, "not"))
         for name, nodes in (
             ("allOf", schema.all_of),
             ("anyOf", schema.any_of),
             ("oneOf", schema.one_of),
         ):
             for index, each in enumerate(nodes):
-                where = paths.index(paths.child(said_at, name), index)
+                where = paths.index(paths.child(restriction_path, name), index)
                 self._nested(each, skeleton, path, where)
 
-    def _nested(self, schema: Schema, skeleton: Schema, path: str, said_at: str) -> None:
-        self.restrictions(schema, skeleton, path, said_at)
+    def _nested(self, schema: Schema, skeleton: Schema, path: str, restriction_path: str) -> None:
+        self.restrictions(schema, skeleton, path, restriction_path)
         if schema.items is not None:
-            below, said = paths.child(path, "items"), paths.child(said_at, "items")
-            self._require(schema.items, skeleton.items, below, said)
+            below, given = paths.child(path, "items"), paths.child(restriction_path, "items")
+            self._require(schema.items, skeleton.items, below, given)
         for name, each in schema.properties.items():
             known = skeleton.properties.get(name)
-            self._require(each, known, _property(path, name), _property(said_at, name))
+            self._require(each, known, _property(path, name), _property(restriction_path, name))
 
-    def _require(self, schema: Schema, skeleton: Schema | None, path: str, said_at: str) -> None:
+    def _require(
+        self, schema: Schema, skeleton: Schema | None, path: str, restriction_path: str
+    ) -> None:
         if skeleton is None:
-            self.causes.append(field_errors.required(path, f"because it is defined in {said_at}"))
+            self.causes.append(
+                field_errors.required(path, f"because it is defined in {restriction_path}")
+            )
         else:
-            self._nested(schema, skeleton, path, said_at)
+            self._nested(schema, skeleton, path, restriction_path)

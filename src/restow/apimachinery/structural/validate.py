@@ -1,11 +1,10 @@
-"""Objects against a schema, with the reference's words and paths.
+"""Validates objects against a schema, with Kubernetes' messages and paths.
 
-This is the slow way and the one that is right; `fast_validator` spares most objects from it. All
-problems are found, up to a limit. Some corners of the reference are its bugs and are not followed:
-a list where a text with a format should be, integers that only nearly are, limits of integers that
-are cut to integers first.
+This is the slow and authoritative validator; `fast_validator` accepts most objects without it. All
+errors are found, up to a limit. Some bugs of Kubernetes are not reproduced: accepting a list for a
+string with a format, almost integral numbers as integers, and truncating the bounds of integers.
 
-Not here: lists that are sets or maps (`listtypes`), rules in CEL, and the object's metadata.
+Not here: lists that are sets or maps (`listtypes`), CEL rules, and the object's metadata.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from restow.apimachinery.type_values import (
     INT64_MIN,
 )
 
-# More problems of one object are not told.
+# Maximum reported errors per object.
 PROBLEMS_MAX: Final = 100
 
-# The reference has no path for problems of several alternatives, and writes this instead.
+# Kubernetes reports errors of anyOf, oneOf and allOf without a path, as this text.
 NO_PATH: Final = "<nil>"
 
 _FLOAT32_MAX: Final = 3.4028234663852886e38
@@ -42,7 +41,7 @@ _MULTIPLE_PRECISION: Final = 1e-9
 def schema_problems(
     value: Any, schema: Schema, *, path: str = "", correlated: Correlated | None = None
 ) -> list[StatusCause]:
-    """All that is wrong with a value; what an update left as it was is forgiven.
+    """Return the errors of a value; those of unchanged parts are ignored (ratcheting).
 
     `correlated` holds the value and the old one; None on create.
     """
@@ -65,14 +64,16 @@ class _Problem(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Problems, and how much was right: of alternatives the one that is nearest is told."""
+    """Errors, and the number of successful checks: of failed alternatives the best match is
+    reported.
+    """
 
     problems: list[_Problem]
     matches: int
 
 
 def _check(value: Any, schema: Schema, path: str, old: Correlated | None) -> _Found:
-    # A part that is what it was may be wrong; it was before.
+    # Ignore errors of unchanged parts: they existed before.
     if old is not None and old.is_unchanged():
         return _Found([], 1)
     return _check_here(value, schema, path, old)
@@ -125,7 +126,7 @@ def _types(schema: Schema) -> tuple[str, ...]:
 
 
 def _format(schema: Schema) -> str:
-    """The format if it means something for the type."""
+    """Return the format if it applies to the type; else the empty string."""
     match schema.type:
         case "integer":
             return schema.format if schema.format in ("int32", "int64") else ""
@@ -137,7 +138,7 @@ def _format(schema: Schema) -> str:
 
 
 def _type_of(value: Any) -> tuple[str, str]:
-    """The JSON type of a value, and the format that the reference holds it for."""
+    """Return the JSON type of a value, and the format that Kubernetes assumes for it."""
     match value:
         case bool():
             return "boolean", ""
@@ -156,7 +157,7 @@ def _type_problems(value: Any, schema: Schema, types: tuple[str, ...], path: str
     found, found_format = _type_of(value)
     if found in types or (found == "integer" and "number" in types):
         return []
-    # Beyond these limits a float may stand for another integer.
+    # Beyond this limit a float is not exact.
     is_whole = found == "number" and value.is_integer() and abs(value) < FLOAT_EXACT_MAX
     if not types or (is_whole and "integer" in types):
         return []
@@ -195,7 +196,9 @@ def _text_problems(value: str, schema: Schema, path: str) -> list[_Problem]:
 
 
 def _unmatched(pattern: str, value: str) -> str:
-    """The pattern, if it does not match; nothing matches one that is none."""
+    """Return the pattern for the error message if it does not match; an invalid one never
+    matches.
+    """
     try:
         return "" if compile_pattern(pattern).found_in(value) else pattern
     except ValueError as error:
@@ -212,8 +215,8 @@ def _number_problems(value: float, schema: Schema, path: str) -> list[_Problem]:
     if not _in_range(value, schema):
         format_ = _format(schema)
         kind = f"with format {format_}" if format_ else "(default format)"
-        told = f"Checked value must be of type {schema.type} {kind} in {path}"
-        problems.append(_plain(told))
+        message = f"Checked value must be of type {schema.type} {kind} in {path}"
+        problems.append(_plain(message))
     if (factor := schema.multiple_of) is not None:
         if factor <= 0:
             text = f"factor MultipleOf declared for {path} must be positive: {_number(factor)}"
@@ -253,7 +256,7 @@ def _in_range(value: float, schema: Schema) -> bool:
 def _is_multiple(value: float, factor: float) -> bool:
     if isinstance(value, int) and isinstance(factor, int):
         return value % factor == 0
-    # As decimal numbers: 0.3 is a multiple of 0.1 to people, though not to a processor.
+    # Compute with decimals: 0.3 is a multiple of 0.1, but not in binary floating point.
     exact = Decimal(str(value)) / Decimal(str(factor))
     return abs(exact - round(exact)) <= abs(exact) * Decimal(_MULTIPLE_PRECISION)
 
@@ -268,9 +271,9 @@ def _enum_problems(value: Any, schema: Schema, path: str) -> list[_Problem]:
         return []
     if value is not None and any(json_equal(value, each) for each in schema.enum):
         return []
-    told = [each if isinstance(each, str) else field_errors.shown(each) for each in schema.enum]
-    text = f"{path} in body should be one of [{' '.join(told)}]"
-    return [_Problem(text, field_errors.not_supported(path, value, told))]
+    message = [each if isinstance(each, str) else field_errors.shown(each) for each in schema.enum]
+    text = f"{path} in body should be one of [{' '.join(message)}]"
+    return [_Problem(text, field_errors.not_supported(path, value, message))]
 
 
 def _items(value: list[Any], schema: Schema, path: str, old: Correlated | None) -> _Found:
@@ -318,7 +321,7 @@ def _members(value: dict[str, Any], schema: Schema, path: str, old: Correlated |
             where = f"{path}.{name}"
         else:
             where = f"{path}.{name}" if path else name
-        # The stored object was converted, so nothing can be said about its old version.
+        # The stored object was converted, so its old version cannot be compared.
         is_meta = not path and name in ("apiVersion", "kind")
         below = old.member(name) if old is not None and not is_meta else None
         found = _check(member, known, where, below)
@@ -334,7 +337,7 @@ def _members(value: dict[str, Any], schema: Schema, path: str, old: Correlated |
 
 
 def _junctors(value: Any, schema: Schema, path: str) -> _Found:
-    """Whether an alternative matches is about the whole value: nothing in it is forgiven."""
+    """Check the junctors of a node. They restrict the whole value, so there is no ratcheting."""
     problems: list[_Problem] = []
     matches = 0
     quoted = field_errors.shown(path)
@@ -350,9 +353,9 @@ def _junctors(value: Any, schema: Schema, path: str) -> _Found:
         found = [_check_here(value, each, path, None) for each in schema.one_of]
         good = [each for each in found if not each.problems]
         if len(good) != 1:
-            told = f"Found {len(good)} valid alternatives" if good else "Found none valid"
+            message = f"Found {len(good)} valid alternatives" if good else "Found none valid"
             problems.append(
-                _plain(f"{quoted} must validate one and only one schema (oneOf). {told}")
+                _plain(f"{quoted} must validate one and only one schema (oneOf). {message}")
             )
         if not good:
             best = max(found, key=lambda each: each.matches)
@@ -367,8 +370,8 @@ def _junctors(value: Any, schema: Schema, path: str) -> _Found:
             matches += each.matches
         if any(each.problems for each in found):
             none = all(each.problems for each in found)
-            told = ". None validated" if none else ""
-            problems.append(_plain(f"{quoted} must validate all the schemas (allOf){told}"))
+            message = ". None validated" if none else ""
+            problems.append(_plain(f"{quoted} must validate all the schemas (allOf){message}"))
     none_of = schema.none_of
     if none_of is not None and not _check_here(value, none_of, path, None).problems:
         problems.append(_plain(f"{quoted} must not validate the schema (not)"))

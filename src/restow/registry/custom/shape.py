@@ -116,7 +116,7 @@ class CustomShape:
         schema = self.versions[version].coercing
         if schema is not None:
             unknown += schema.coerce(obj)
-            schema.make_whole(obj)
+            schema.coerce_integers(obj)
         return obj, unknown
 
     def default(self, version: str, obj: Object) -> Object:
@@ -131,7 +131,7 @@ class CustomShape:
             schema = self.versions[version].coercing
         except StatusError:
             return False  # the object can be read unchanged; writes report the error
-        return schema is not None and schema.settle(obj)
+        return schema is not None and schema.coerce_stored(obj)
 
     def prepare_create(self, obj: Object) -> None:
         self._default_status(obj)

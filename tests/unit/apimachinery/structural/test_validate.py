@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restow.apimachinery.structural.compiled import CompiledSchema
-from restow.apimachinery.structural.fast_validator import compile_quick
+from restow.apimachinery.structural.fast_validator import compile_fast_check
 from restow.apimachinery.structural.formats import format_check
 from restow.apimachinery.structural.patterns import compile_pattern, is_plain
 from restow.apimachinery.structural.schema import read_schema
@@ -204,10 +204,10 @@ def test_the_quick_pass_bounds_only_what_the_thorough_one_does() -> None:
 def test_metadata_does_not_unsettle_an_object() -> None:
     """Most definitions say that metadata is an object, and nothing of what is in it."""
     schema = compiled(metadata={"type": "object"}, spec={"type": "object"})
-    assert not schema.settle(
+    assert not schema.coerce_stored(
         {"apiVersion": "v1", "kind": "X", "metadata": {"name": "a"}, "spec": {}}
     )
-    assert schema.settle({"metadata": {"name": "a"}, "spec": {"unknown": 1}})
+    assert schema.coerce_stored({"metadata": {"name": "a"}, "spec": {"unknown": 1}})
 
 
 def test_items_of_map_lists_are_matched_by_their_keys() -> None:
@@ -366,7 +366,7 @@ def test_the_library_accepts_no_time_that_we_refuse(text: str) -> None:
     """Times are checked by the library first, which may only be stricter."""
     check = format_check("date-time")
     assert check is not None
-    if compile_quick(read_schema({"type": "string", "format": "date-time"}))(text):
+    if compile_fast_check(read_schema({"type": "string", "format": "date-time"}))(text):
         assert check(text)
 
 
@@ -406,7 +406,7 @@ def test_plain_patterns_mean_the_same_to_both_engines(pattern: str, text: str) -
         expected = compile_pattern(pattern).found_in(text)
     except ValueError:
         return
-    accepts = compile_quick(read_schema({"type": "string", "pattern": pattern}))
+    accepts = compile_fast_check(read_schema({"type": "string", "pattern": pattern}))
     if is_plain(pattern):
         assert accepts(text) is expected or accepts(text) is False
 
@@ -417,7 +417,7 @@ def test_plain_patterns_mean_the_same_to_both_engines(pattern: str, text: str) -
 def test_unusual_patterns_are_left_to_re2(pattern: str) -> None:
     """Engines differ in these; ours has the last word, also in the quick test."""
     assert not is_plain(pattern)
-    accepts = compile_quick(read_schema({"type": "string", "pattern": pattern}))
+    accepts = compile_fast_check(read_schema({"type": "string", "pattern": pattern}))
     for text in ("a", "x", " ", "\u00a0", "&", "é", "<", "a{,2}", "-"):
         assert accepts(text) is compile_pattern(pattern).found_in(text)
 
