@@ -144,7 +144,7 @@ def test_variables_are_evaluated_once() -> None:
         validations=[must("variables.a == '12'")],
     )
     [denial] = verdict_of(policy).denials
-    assert "is made from itself" in denial.message
+    assert "refers to itself" in denial.message
 
 
 class _Bug:

@@ -48,7 +48,7 @@ def work_problems(schema: Schema, path: str) -> list[StatusCause]:
         (work.default_nodes > DEFAULT_NODES_MAX, "defaults are nested too often"),
     ):
         if is_over:
-            causes.forbidden(path, f"all {what} together for one schema")
+            causes.forbidden(path, f"{what}, in total for the schema")
     return causes
 
 

@@ -221,8 +221,8 @@ class _Completeness:
     def _nested(self, schema: Schema, skeleton: Schema, path: str, restriction_path: str) -> None:
         self.restrictions(schema, skeleton, path, restriction_path)
         if schema.items is not None:
-            below, given = paths.child(path, "items"), paths.child(restriction_path, "items")
-            self._require(schema.items, skeleton.items, below, given)
+            below, origin = paths.child(path, "items"), paths.child(restriction_path, "items")
+            self._require(schema.items, skeleton.items, below, origin)
         for name, each in schema.properties.items():
             known = skeleton.properties.get(name)
             self._require(each, known, _property(path, name), _property(restriction_path, name))

@@ -1,9 +1,9 @@
-"""Strategies for expressions in CEL: well-typed ones, and texts that look like some."""
+"""Hypothesis strategies for CEL expressions: well-typed ones, and near-misses."""
 
 from hypothesis import strategies as st
 
 VARIABLES = {"i": "int", "d": "double", "s": "string", "b": "bool", "l": "list", "m": "map"}
-"""Names of variables by type: a list of integers, a map of texts to integers."""
+"""Variable names by type: a list of integers, a map of strings to integers."""
 
 TEXTS = st.sampled_from(["''", "'a'", "'abc'", "'a-b'", "'ÄÖ'", '"b"', "r'\\d'", "'\\u00e4'"])
 INTS = st.sampled_from(["0", "1", "2", "-1", "7", "9223372036854775807", "-9223372036854775808"])
@@ -11,7 +11,7 @@ DOUBLES = st.sampled_from(["0.0", "1.0", "-2.5", "1e3", "0.1"])
 
 
 def ints(depth: int) -> st.SearchStrategy[str]:
-    """Expressions that are integers."""
+    """Expressions of type int."""
     leaf = st.one_of(INTS, st.just("i"))
     if not depth:
         return leaf
@@ -33,7 +33,7 @@ def ints(depth: int) -> st.SearchStrategy[str]:
 
 
 def doubles(depth: int) -> st.SearchStrategy[str]:
-    """Expressions that are doubles."""
+    """Expressions of type double."""
     leaf = st.one_of(DOUBLES, st.just("d"))
     if not depth:
         return leaf
@@ -47,7 +47,7 @@ def doubles(depth: int) -> st.SearchStrategy[str]:
 
 
 def texts(depth: int) -> st.SearchStrategy[str]:
-    """Expressions that are texts."""
+    """Expressions of type string."""
     leaf = st.one_of(TEXTS, st.just("s"))
     if not depth:
         return leaf
@@ -67,7 +67,7 @@ def texts(depth: int) -> st.SearchStrategy[str]:
 
 
 def lists(depth: int) -> st.SearchStrategy[str]:
-    """Expressions that are lists of integers."""
+    """Expressions of type list of int."""
     leaf = st.sampled_from(["l", "[1]", "[1, 2, 3]", "[i, 2]"])
     if not depth:
         return leaf
@@ -84,7 +84,7 @@ def lists(depth: int) -> st.SearchStrategy[str]:
 
 
 def bools(depth: int) -> st.SearchStrategy[str]:
-    """Expressions that are truths."""
+    """Expressions of type bool."""
     leaf = st.sampled_from(["true", "false", "b", "has(m.a)", "has(m.z)"])
     if not depth:
         return leaf
@@ -131,7 +131,7 @@ PIECES = (
 
 
 def near_expressions() -> st.SearchStrategy[str]:
-    """Texts out of pieces of the language, few of which are expressions."""
+    """Strings of CEL tokens, few of which are valid expressions."""
     pieces = st.sampled_from(PIECES)
     return st.one_of(
         st.lists(pieces, max_size=25).map("".join),

@@ -1,4 +1,4 @@
-"""Rules on objects: what they read, what they say, what they cost."""
+"""Validation rules on objects: their variables, messages and costs."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def schema_of(rules: list[Raw], **properties: Raw) -> CompiledSchema:
     return CompiledSchema(read_schema({"type": "object", "properties": {"spec": below}}))
 
 
-def told(schema: CompiledSchema, new: Raw, old: Raw | None = None) -> list[str]:
+def errors_of(schema: CompiledSchema, new: Raw, old: Raw | None = None) -> list[str]:
     given_old = {"spec": old} if old is not None else None
     return [str(each) for each in schema.problems({"spec": new}, given_old).causes]
 
@@ -43,8 +43,8 @@ def evaluate(rule: str, value: Any, schema: Raw, old: Any = None) -> Any:
     return outcome.value
 
 
-def test_a_broken_rule_is_told_with_its_message_and_place() -> None:
-    """The message, or the rule itself; objects are not shown; the path can be set."""
+def test_a_violated_rule_is_reported_with_message_and_path() -> None:
+    """The message or the rule itself is reported; objects are not printed; fieldPath is applied."""
     schema = schema_of(
         [
             {"rule": "self.a < self.b", "message": "a must be less"},
@@ -56,34 +56,34 @@ def test_a_broken_rule_is_told_with_its_message_and_place() -> None:
         a={"type": "integer"},
         b={"type": "integer"},
     )
-    assert told(schema, {"a": 1, "b": 2}) == []
-    assert told(schema, {"a": 3, "b": 2}) == ["spec: Invalid value: a must be less"]
-    assert told(schema, {"a": 5, "b": 9}) == ["spec: Invalid value: failed rule: self.a != 5"]
-    assert told(schema, {"a": 6, "b": 9}) == ["spec: Invalid value: not 6"]
-    assert told(schema, {"a": 7, "b": 9}) == ["spec.a: Forbidden: failed rule: self.a != 7"]
-    assert told(schema, {"a": 8, "b": 9}) == ["spec: Invalid value: fallback"]
-    assert told(schema, {"a": 1}) == [
+    assert errors_of(schema, {"a": 1, "b": 2}) == []
+    assert errors_of(schema, {"a": 3, "b": 2}) == ["spec: Invalid value: a must be less"]
+    assert errors_of(schema, {"a": 5, "b": 9}) == ["spec: Invalid value: failed rule: self.a != 5"]
+    assert errors_of(schema, {"a": 6, "b": 9}) == ["spec: Invalid value: not 6"]
+    assert errors_of(schema, {"a": 7, "b": 9}) == ["spec.a: Forbidden: failed rule: self.a != 7"]
+    assert errors_of(schema, {"a": 8, "b": 9}) == ["spec: Invalid value: fallback"]
+    assert errors_of(schema, {"a": 1}) == [
         'spec: Invalid value: "object": no such key: b evaluating rule: a must be less'
     ]
 
 
 def test_rules_that_compare_run_only_on_updates() -> None:
-    """Unless they take the old value as optional; they are never forgiven."""
+    """Unless optionalOldSelf is set; they are not subject to ratcheting."""
     schema = schema_of([{"rule": "self.a >= oldSelf.a"}], a={"type": "integer"})
-    assert told(schema, {"a": 1}) == []
-    assert told(schema, {"a": 1}, {"a": 2}) == [
+    assert errors_of(schema, {"a": 1}) == []
+    assert errors_of(schema, {"a": 1}, {"a": 2}) == [
         "spec: Invalid value: failed rule: self.a >= oldSelf.a"
     ]
     optional = schema_of(
         [{"rule": "oldSelf.hasValue() || self.a == 1", "optionalOldSelf": True}],
         a={"type": "integer"},
     )
-    assert told(optional, {"a": 2}) != []
-    assert told(optional, {"a": 2}, {"a": 3}) == []
+    assert errors_of(optional, {"a": 2}) != []
+    assert errors_of(optional, {"a": 2}, {"a": 3}) == []
 
 
-def test_what_an_update_does_not_touch_is_only_warned_about() -> None:
-    """A new rule does not stop updates of objects that break it elsewhere."""
+def test_violations_in_unchanged_parts_are_warnings() -> None:
+    """A new rule does not reject updates of objects that violate it elsewhere."""
     schema = CompiledSchema(
         read_schema(
             {
@@ -103,7 +103,7 @@ def test_what_an_update_does_not_touch_is_only_warned_about() -> None:
 
 
 def test_items_of_map_lists_find_their_old_ones() -> None:
-    """By keys, whatever their order."""
+    """Old items are found by key, in any order."""
     item = {
         "type": "object",
         "required": ["n"],
@@ -115,17 +115,18 @@ def test_items_of_map_lists_find_their_old_ones() -> None:
     )
     old = {"l": [{"n": "a", "v": 1}, {"n": "b", "v": 5}]}
     assert (
-        told(schema, {"l": [{"n": "b", "v": 6}, {"n": "c", "v": 0}, {"n": "a", "v": 1}]}, old) == []
+        errors_of(schema, {"l": [{"n": "b", "v": 6}, {"n": "c", "v": 0}, {"n": "a", "v": 1}]}, old)
+        == []
     )
-    assert told(schema, {"l": [{"n": "b", "v": 4}]}, old) == [
+    assert errors_of(schema, {"l": [{"n": "b", "v": 4}]}, old) == [
         "spec.l[0]: Invalid value: failed rule: self.v >= oldSelf.v"
     ]
 
 
-def test_rules_do_not_run_on_what_has_wrong_types() -> None:
+def test_rules_do_not_run_on_wrong_types() -> None:
     """They could fail in any way; the client is told that they did not run."""
     schema = schema_of([{"rule": "self.a > 0"}], a={"type": "integer"})
-    assert told(schema, {"a": "x"})[-1] == (
+    assert errors_of(schema, {"a": "x"})[-1] == (
         "<nil>: Invalid value: null: some validation rules were not checked because the object "
         "was invalid; correct "
         "the existing errors to complete validation"
@@ -225,8 +226,8 @@ VALUES: list[tuple[str, Raw, Any]] = [
 
 
 @pytest.mark.parametrize(("rule", "schema", "value"), VALUES)
-def test_rules_see_values_as_their_schema_says(rule: str, schema: Raw, value: Any) -> None:
-    """Times, durations, bytes and numbers are such; functions of Kubernetes are there."""
+def test_rules_see_typed_values(rule: str, schema: Raw, value: Any) -> None:
+    """Times, durations, bytes and numbers are typed; the functions of Kubernetes are available."""
     if value is None:
         schema, value = {"type": "object", "properties": {"x": schema}}, {"x": None}
         rule = rule.replace("self", "self.x")
@@ -256,15 +257,15 @@ COSTS: list[tuple[str, Raw, int]] = [
 
 
 @pytest.mark.parametrize(("rule", "schema", "cost"), COSTS)
-def test_estimates_are_those_of_the_reference(rule: str, schema: Raw, cost: int) -> None:
-    """The same definitions are accepted here and there."""
+def test_estimates_are_those_of_kubernetes(rule: str, schema: Raw, cost: int) -> None:
+    """Estimates equal those of Kubernetes, so the same CRDs are accepted."""
     declared = declare(read_schema(schema))
     assert declared is not None
     assert compile_expression(rule, declared).cost_max == cost
 
 
 def test_a_call_that_costs_too_much_ends() -> None:
-    """Whatever was estimated, a run is cut off, and no further rule runs."""
+    """An evaluation above the limit is aborted, and no further rule runs."""
     schema = {"type": "array", "items": {"type": "integer"}}
     rule = "self.all(a, self.all(b, self.all(c, a + b + c >= 0)))"
     declared = declare(read_schema(schema))
@@ -283,7 +284,7 @@ def test_a_call_that_costs_too_much_ends() -> None:
 
 
 def test_an_object_has_a_budget_for_all_its_rules() -> None:
-    """Many cheap rules are as bad as one that is dear."""
+    """Many cheap rules exceed the budget like one expensive rule."""
     node = compile_rules(
         read_schema(
             {
@@ -299,7 +300,7 @@ def test_an_object_has_a_budget_for_all_its_rules() -> None:
 
 
 def test_functions_can_be_added() -> None:
-    """An environment is a table; a longer one leaves the shorter as it was."""
+    """Extending an environment does not change the original one."""
     twice = Overload("twice", "twice_int", (types.INT,), types.INT, lambda value: value * 2)
     declared = declare(read_schema({"type": "integer"}))
     assert declared is not None
@@ -310,7 +311,7 @@ def test_functions_can_be_added() -> None:
 
 
 def test_an_expression_may_be_long_but_not_deep() -> None:
-    """Chains of conditions are flat; nesting is bounded, and so is the stack."""
+    """Chains of conditions are flat; nesting is limited, and so is the stack."""
     declared = declare(read_schema({"type": "integer"}))
     assert declared is not None
     assert compile_expression(" && ".join(["self > 0"] * 2000), declared).cost_max == 4000
@@ -332,8 +333,8 @@ SOME = {
 
 
 @given(near_expressions(), st.sampled_from([{}, {"a": "x", "b": [1, 2]}, {"b": []}]))
-def test_any_text_is_refused_or_runs(source: str, value: Raw) -> None:
-    """There is no third way: a CompileError, or an outcome within its cost."""
+def test_any_source_is_rejected_or_runs(source: str, value: Raw) -> None:
+    """Any input gives a CompileError, or an outcome within its cost."""
     declared = declare(read_schema(SOME))
     assert declared is not None
     try:
@@ -358,6 +359,6 @@ def test_any_text_is_refused_or_runs(source: str, value: Raw) -> None:
         ("", None),
     ],
 )
-def test_names_of_fields_are_spelled_for_rules(name: str, expected: str | None) -> None:
-    """As the documentation of the reference says."""
+def test_field_names_are_escaped_for_rules(name: str, expected: str | None) -> None:
+    """Field names are escaped as the Kubernetes documentation specifies."""
     assert escape(name) == expected

@@ -1,4 +1,4 @@
-"""Our CEL and Google's give the same values, and fail together."""
+"""This CEL implementation and Google's return the same values and errors."""
 
 import math
 from typing import Any
@@ -86,13 +86,13 @@ def is_same(one: Any, other: Any) -> bool:
 
 @given(st.one_of(bools(3), ints(2), texts(2), lists(2)), VALUES)
 def test_expressions_have_the_same_value(source: str, values: dict[str, Any]) -> None:
-    """Arithmetic, texts, lists, macros and errors inside of logic are those of the language."""
+    """Arithmetic, strings, lists, macros and errors in logic follow the language."""
     ours, theirs = our_value(source, values), their_value(source, values)
     assert is_same(ours, theirs), (source, values, ours, theirs)
 
 
 def test_precedence_and_literals_are_those_of_the_language() -> None:
-    """A table of what is easily read in another way."""
+    """A table of expressions that are easily misread."""
     for source in (
         "1 + 2 * 3 - 4 / 2 % 3",
         "-2 * -3 == 6 && !false || false",
@@ -140,9 +140,9 @@ def test_precedence_and_literals_are_those_of_the_language() -> None:
         values = {"i": 0, "d": 0.0, "s": "", "b": True, "l": [], "m": {}}
         ours, theirs = our_value(source, values), their_value(source, values)
         if source == "[1, 'a']":
-            # Kubernetes takes only lists of one type.
+            # Kubernetes accepts only lists of one type.
             assert ours == FAILED
             continue
-        # An unsigned integer is one of its own type here, and a plain one there.
+        # Unsigned integers are a type of their own here, and plain integers in Python.
         same = is_same(ours, theirs) or (isinstance(ours, int) and ours == theirs)
         assert same, (source, ours, theirs)

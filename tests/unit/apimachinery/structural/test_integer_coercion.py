@@ -1,4 +1,4 @@
-"""Integers that were sent with a point."""
+"""Coercion of floats without a fraction to integers."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ SCHEMA = CompiledSchema(
     ],
 )
 def test_coerce_integers(sent: dict[str, Any], kept: bytes) -> None:
-    """Where the schema wants integers they lose the point; all else stays as it was sent."""
+    """Integer fields become integers; all other values are unchanged."""
     SCHEMA.coerce_integers(sent)
     assert orjson.dumps(sent) == kept

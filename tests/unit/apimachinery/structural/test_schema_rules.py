@@ -1,4 +1,4 @@
-"""Which schemas are refused, and in which words."""
+"""Rejected schemas, and the error messages."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ X = "x-kubernetes-"
 
 
 def spec(schema: Any, **more: Any) -> Raw:
-    """A schema with one field."""
+    """Return a schema with one field."""
     return {"type": "object", "properties": {"spec": schema}, **more}
 
 
-def told(raw: Raw, **options: Any) -> list[str]:
+def errors_of(raw: Raw, **options: Any) -> list[str]:
     return [str(each) for each in definition_problems(read_schema(raw), path="s", **options)]
 
 
@@ -265,8 +265,8 @@ BAD: list[tuple[str, Raw, str]] = [
     ("raw", "expected"), [case[1:] for case in BAD], ids=[case[0] for case in BAD]
 )
 def test_bad_schemas_are_refused_in_the_words_that_clients_know(raw: Raw, expected: str) -> None:
-    """Each mistake has its place and its sentence."""
-    found = told(raw)
+    """Each error has its path and message."""
+    found = errors_of(raw)
     assert any(each.startswith(expected) for each in found), found
 
 
@@ -345,10 +345,10 @@ RULES: list[tuple[str, Raw, str]] = [
     ("rule", "expected"), [case[1:] for case in RULES], ids=[case[0] for case in RULES]
 )
 def test_bad_rules_are_refused_with_their_schema(rule: Raw, expected: str) -> None:
-    """What cannot run, or costs too much, never gets to an object."""
+    """Rules that do not compile, or cost too much, are rejected with the schema."""
     fields = {"n": {"type": "integer"}, "l": {"type": "array", "items": {"type": "integer"}}}
     raw = spec({"type": "object", "properties": fields, f"{X}validations": [rule]})
-    found = told(raw)
+    found = errors_of(raw)
     assert any(each == f"s.properties[spec].{X}validations[0].{expected}" for each in found), found
 
 
@@ -362,7 +362,7 @@ def test_old_values_can_be_used_only_where_there_are_some() -> None:
     }
     atomic = spec({"type": "array", "maxItems": 9, "items": item})
     assert (
-        told(atomic)
+        errors_of(atomic)
         == [
             (
                 f's.properties[spec].items.{X}validations[0].rule: Invalid value: "self.a == '
@@ -381,21 +381,21 @@ def test_old_values_can_be_used_only_where_there_are_some() -> None:
             "items": item,
         }
     )
-    assert told(keyed) == []
+    assert errors_of(keyed) == []
 
 
 def test_a_rule_that_runs_often_costs_more() -> None:
-    """The cost of a rule is multiplied by how many values of its kind an object can have."""
+    """The cost of a rule is multiplied by the maximum number of values that it runs on."""
     rule = [{"rule": "self.matches('^a+$')"}]
     text = {"type": "string", "maxLength": 1000, f"{X}validations": rule}
     few = spec({"type": "array", "maxItems": 10, "items": text})
-    assert told(few) == []
+    assert errors_of(few) == []
     many = spec({"type": "array", "items": text})
-    assert "estimated rule cost exceeds budget" in told(many)[0]
+    assert "estimated rule cost exceeds budget" in errors_of(many)[0]
 
 
 def test_a_good_schema_has_no_problems() -> None:
-    """All that may be said, said at once."""
+    """A schema that uses all features."""
     raw = spec(
         {
             "type": "object",
@@ -436,29 +436,29 @@ def test_a_good_schema_has_no_problems() -> None:
             ],
         }
     )
-    assert told(raw) == []
+    assert errors_of(raw) == []
 
 
-def test_what_exists_may_stay_as_it_is() -> None:
-    """Rules that came later do not hold for definitions that are older."""
+def test_existing_crds_keep_their_leniency() -> None:
+    """Validation rules that were added later do not apply to existing CRDs."""
     raw = spec({"type": "array", f"{X}list-type": "set", "items": {"type": "object"}})
-    assert told(raw, leniency=Leniency(sets_of_anything=True)) == []
+    assert errors_of(raw, leniency=Leniency(sets_of_anything=True)) == []
     raw = spec({"type": "object", "default": {"a": 1}})
-    assert told(raw, leniency=Leniency(unpruned_defaults=True)) == []
+    assert errors_of(raw, leniency=Leniency(unpruned_defaults=True)) == []
 
 
 def test_a_status_leaves_little_at_the_root() -> None:
-    """With a status of its own, the root may restrict only what is kept when status is cut out."""
+    """With a status subresource, only some fields are allowed at the root."""
     raw = {"type": "object", "properties": {"status": {"type": "object"}}, "minProperties": 1}
-    assert "fields are allowed at the root of the schema" in told(raw, has_status=True)[0]
+    assert "fields are allowed at the root of the schema" in errors_of(raw, has_status=True)[0]
     assert (
-        told({"type": "object", "properties": {"status": {"type": "object"}}}, has_status=True)
+        errors_of({"type": "object", "properties": {"status": {"type": "object"}}}, has_status=True)
         == []
     )
 
 
 def test_depth_and_types_are_bounded_when_a_schema_is_read() -> None:
-    """A schema that is too deep, or no schema at all, is refused at once."""
+    """A schema that is too deep, or of a wrong type, is rejected while it is parsed."""
     raw: Raw = {"type": "object"}
     for _ in range(SCHEMA_DEPTH_MAX + 1):
         raw = {"type": "object", "properties": {"a": raw}}
@@ -504,7 +504,7 @@ NODES = st.recursive(
 
 @given(NODES)
 def test_any_schema_is_either_refused_or_read(raw: Raw) -> None:
-    """Whatever is sent, the answer is a list of problems or a BadRequest."""
+    """Any input leads to a list of errors or a BadRequest."""
     try:
         schema = read_schema(raw)
     except BadRequest:
@@ -553,19 +553,19 @@ MUCH: list[tuple[str, Raw, str]] = [
 
 @pytest.mark.parametrize(("raw", "what"), [case[1:] for case in MUCH], ids=[c[0] for c in MUCH])
 def test_a_schema_that_takes_too_long_is_refused_before_it_is_checked(raw: Raw, what: str) -> None:
-    """Nobody waits for what one schema asks for: it is counted, and nothing else is done."""
-    assert told(raw) == [f"s: Forbidden: all {what} together for one schema"]
+    """The work is computed first, so an expensive schema does not block other requests."""
+    assert errors_of(raw) == [f"s: Forbidden: {what}, in total for the schema"]
 
 
 def test_rules_of_defaults_share_one_budget() -> None:
-    """Each default by itself is cheap enough, but there may be any number of them."""
+    """A single default is cheap to check, but a schema may have any number of them."""
     items = {"type": "array", "maxItems": 100, "items": {"type": "integer"}}
     rule = {"rule": "self.all(x, self.all(y, x + y >= 0))"}
     each = {**items, "default": list(range(100)), f"{X}validations": [rule]}
     few = spec({"type": "object", "properties": {"a": each}})
-    assert told(few) == []
+    assert errors_of(few) == []
     fields = {f"f{index}": each for index in range(30)}
-    found = told(spec({"type": "object", "properties": fields}))
+    found = errors_of(spec({"type": "object", "properties": fields}))
     assert "running out of cost budget" in found[0]
 
 
@@ -587,11 +587,11 @@ def test_rules_of_defaults_share_one_budget() -> None:
     ],
 )
 def test_repetitions_count_as_often_as_they_repeat(text: str, weight: int) -> None:
-    """A short pattern can be a large one, and a broken one still has a size."""
+    """A short pattern can be large, and an invalid one has a size as well."""
     assert pattern_weight(text) == weight
 
 
 @given(st.text(alphabet="ab[](){}|.*\\p^0123456789,", max_size=60))
 def test_every_pattern_has_a_weight(text: str) -> None:
-    """Whatever is written, the answer is a number."""
+    """Any input has a weight."""
     assert pattern_weight(text) >= 0

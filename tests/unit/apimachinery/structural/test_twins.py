@@ -1,6 +1,6 @@
-"""Pruning, defaulting and validation do what their rules say, for schemas and objects of any kind.
+"""Pruning, defaulting and validation follow their rules, for generated schemas and objects.
 
-Each is compared with a twin that is as plain as the rule itself.
+Each is compared with a reference implementation that is as simple as the rule itself.
 """
 
 import copy
@@ -39,15 +39,15 @@ SEEDS = st.integers(0, 2**64)
 CASES_PER_SEED = 20
 
 
-def thoroughly(obj: dict[str, Any], schema: Schema) -> list[str]:
-    """What a coercion does, without its quick pass."""
+def coerce_slowly(obj: dict[str, Any], schema: Schema) -> list[str]:
+    """Coerce an object without the fast pass."""
     drop_nulls(obj, schema)
     apply_defaults(obj, schema)
     return prune(obj, schema)
 
 
 def cases(seed: int) -> Iterator[tuple[Raw, Raw]]:
-    """Some schemas, each with an object."""
+    """Generate schemas, each with an object."""
     making = Making(seed)
     for _ in range(CASES_PER_SEED):
         yield making.case()
@@ -55,15 +55,15 @@ def cases(seed: int) -> Iterator[tuple[Raw, Raw]]:
 
 @given(SEEDS)
 def test_generated_schemas_are_structural_but_for_names_of_restrictions(seed: int) -> None:
-    """The strategy makes what the other tests are about."""
+    """The generator produces the schemas that the other tests need."""
     for raw, _ in cases(seed):
         why = {cause.message for cause in structural_problems(read_schema(raw), "s")}
         assert all("because it is defined in" in each for each in why)
 
 
 @given(SEEDS)
-def test_each_step_does_what_its_rules_say(seed: int) -> None:
-    """Nulls, defaults and pruning, one by one, against their twins."""
+def test_each_step_matches_its_rules(seed: int) -> None:
+    """Nulls, defaults and pruning each match their reference implementation."""
     for raw, obj in cases(seed):
         schema = read_schema(raw)
         value = copy.deepcopy(obj)
@@ -80,37 +80,38 @@ def test_each_step_does_what_its_rules_say(seed: int) -> None:
 
 
 @given(SEEDS)
-def test_the_quick_pass_equals_the_slow_one_on_all_that_is_valid(seed: int) -> None:
-    """The compiled pass may look less only where validation refuses the object anyway."""
+def test_the_fast_pass_equals_the_slow_one_on_valid_objects(seed: int) -> None:
+    """The compiled pass may skip only values that validation rejects anyway."""
     for raw, obj in cases(seed):
         schema = read_schema(raw)
         coercion = Coercion(schema)
         quick, slow = copy.deepcopy(obj), copy.deepcopy(obj)
-        told, expected = coercion(quick), thoroughly(slow, schema)
+        told, expected = coercion(quick), coerce_slowly(slow, schema)
         if twin_valid(slow, raw) or twin_valid(quick, raw):
             assert quick == slow
             assert told == expected
 
 
 @given(SEEDS)
-def test_what_is_settled_stays_as_it_is(seed: int) -> None:
-    """If the library says that there is nothing to do, there is nothing to do."""
+def test_settled_objects_do_not_change(seed: int) -> None:
+    """If the library reports that an object is settled, coercion does not change it."""
     for raw, obj in cases(seed):
         schema = read_schema(raw)
         is_settled = compile_settled(schema)
         before = obj
         for _ in range(2):
             value = copy.deepcopy(before)
-            told = thoroughly(value, schema)
+            told = coerce_slowly(value, schema)
             if is_settled(before):
                 assert told == []
                 assert value == before
-            before = value  # once more with what is settled, unless its defaults are not
+            # coerce again from the settled value, unless its defaults are not settled
+            before = value
 
 
 @given(SEEDS)
-def test_what_is_read_from_the_store_is_coerced(seed: int) -> None:
-    """If nothing is said to have changed, nothing would have; otherwise all was done."""
+def test_stored_objects_are_coerced(seed: int) -> None:
+    """If `coerce_stored` returns False, coercion would change nothing; otherwise it is complete."""
     for raw, obj in cases(seed):
         compiled = CompiledSchema(read_schema(raw))
         settled, coerced = copy.deepcopy(obj), copy.deepcopy(obj)
@@ -122,7 +123,7 @@ def test_what_is_read_from_the_store_is_coerced(seed: int) -> None:
 
 @given(SEEDS)
 def test_embedded_objects_and_lists_agree_with_their_twins(seed: int) -> None:
-    """An object is accepted exactly if schema, embedded objects, sets and maps are right."""
+    """An object is accepted exactly if schema, embedded objects, sets and maps are valid."""
     for raw, obj in cases(seed):
         schema = read_schema(raw)
         expected, is_right = twin_embedded(obj, raw)
@@ -142,7 +143,7 @@ def test_embedded_objects_and_lists_agree_with_their_twins(seed: int) -> None:
 
 @given(SEEDS)
 def test_validation_agrees_with_its_twin(seed: int) -> None:
-    """No problem is told exactly of what is valid, and the library accepts nothing else."""
+    """Valid objects have no errors, and the library accepts nothing else."""
     for raw, obj in cases(seed):
         schema = read_schema(raw)
         problems = schema_problems(obj, schema)
@@ -153,13 +154,14 @@ def test_validation_agrees_with_its_twin(seed: int) -> None:
 
 @given(SEEDS)
 def test_a_compiled_schema_answers_without_raising(seed: int) -> None:
-    """Whatever comes in, there is a verdict; a second look at what was accepted changes nothing."""
+    """Every input gets a verdict, and validating an accepted object again changes nothing."""
     for raw, obj in cases(seed):
         compiled = CompiledSchema(read_schema(raw))
         compiled.coerce(obj)
         verdict = compiled.problems(obj)
         assert all(cause.message for cause in verdict.causes)
-        # A default that does not fit is refused with its schema, so it may change once more here.
+        # A default that does not match is rejected with its schema, so it may change once more
+        # here.
         if not verdict.causes and compiled.accepts(obj):
             before = copy.deepcopy(obj)
             compiled.coerce(obj)

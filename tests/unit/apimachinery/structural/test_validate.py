@@ -1,4 +1,4 @@
-"""What clients are told about wrong objects, and what an update may leave wrong."""
+"""Validation errors of objects, and what an update may leave invalid."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def compiled(**properties: Raw) -> CompiledSchema:
     return CompiledSchema(read_schema({"type": "object", "properties": properties}))
 
 
-def told(schema: CompiledSchema, obj: Raw, old: Raw | None = None) -> list[str]:
+def errors_of(schema: CompiledSchema, obj: Raw, old: Raw | None = None) -> list[str]:
     return [str(each) for each in schema.problems(obj, old).causes]
 
 
@@ -144,26 +144,26 @@ WRONG: list[tuple[Raw, Any, str]] = [
 
 
 @pytest.mark.parametrize(("schema", "value", "expected"), WRONG)
-def test_problems_have_the_words_that_clients_know(schema: Raw, value: Any, expected: str) -> None:
-    """The type first, then the rest, with the path before it."""
-    assert expected in told(compiled(a=schema), {"a": value})
+def test_errors_have_the_wording_of_kubernetes(schema: Raw, value: Any, expected: str) -> None:
+    """The type is checked first, and messages start with the path."""
+    assert expected in errors_of(compiled(a=schema), {"a": value})
 
 
-def test_an_update_may_leave_wrong_what_it_does_not_touch() -> None:
-    """A tightened schema does not make stored objects unwritable."""
+def test_an_update_may_keep_invalid_parts_unchanged() -> None:
+    """Tightening a schema does not make stored objects unwritable."""
     schema = compiled(a={"type": "string", "maxLength": 1}, b={"type": "string", "maxLength": 1})
     old = {"a": "long", "b": "x"}
-    assert told(schema, {"a": "long", "b": "y"}, old) == []
-    assert told(schema, {"a": "longer", "b": "y"}, old) == [
+    assert errors_of(schema, {"a": "long", "b": "y"}, old) == []
+    assert errors_of(schema, {"a": "longer", "b": "y"}, old) == [
         "a: Too long: may not be more than 1 bytes"
     ]
-    assert told(schema, {"a": "long", "b": "xy"}, old) == [
+    assert errors_of(schema, {"a": "long", "b": "xy"}, old) == [
         "b: Too long: may not be more than 1 bytes"
     ]
 
 
-def test_nothing_is_forgiven_in_alternatives() -> None:
-    """Whether one of them matches is about the whole value, also the part that did not change."""
+def test_no_ratcheting_in_junctors() -> None:
+    """Junctors restrict the whole value, including its unchanged parts."""
     either = CompiledSchema(
         read_schema(
             {
@@ -176,8 +176,8 @@ def test_nothing_is_forgiven_in_alternatives() -> None:
             }
         )
     )
-    assert told(either, {"a": 3, "b": 2}) == []
-    assert told(either, {"a": 3, "b": 5}, {"a": 3, "b": 2})
+    assert errors_of(either, {"a": 3, "b": 2}) == []
+    assert errors_of(either, {"a": 3, "b": 5}, {"a": 3, "b": 2})
     neither = CompiledSchema(
         read_schema(
             {
@@ -191,18 +191,18 @@ def test_nothing_is_forgiven_in_alternatives() -> None:
             }
         )
     )
-    assert told(neither, {"a": 2, "b": 2, "old": 7}, {"a": 2, "b": 1, "old": 7}) == []
+    assert errors_of(neither, {"a": 2, "b": 2, "old": 7}, {"a": 2, "b": 1, "old": 7}) == []
 
 
-def test_the_quick_pass_bounds_only_what_the_thorough_one_does() -> None:
-    """Below `not`, where accepting less is accepting more."""
+def test_the_fast_check_is_not_stricter_below_not() -> None:
+    """Below `not`, where accepting less would accept more."""
     schema = compiled(a={"type": "number", "not": {"format": "float", "minimum": 0}})
-    assert told(schema, {"a": 1e20})
+    assert errors_of(schema, {"a": 1e20})
     assert not schema.accepts({"a": 1e20})
 
 
 def test_metadata_does_not_unsettle_an_object() -> None:
-    """Most definitions say that metadata is an object, and nothing of what is in it."""
+    """Most CRDs declare metadata as an object without listing its fields."""
     schema = compiled(metadata={"type": "object"}, spec={"type": "object"})
     assert not schema.coerce_stored(
         {"apiVersion": "v1", "kind": "X", "metadata": {"name": "a"}, "spec": {}}
@@ -211,7 +211,7 @@ def test_metadata_does_not_unsettle_an_object() -> None:
 
 
 def test_items_of_map_lists_are_matched_by_their_keys() -> None:
-    """Such a list may grow around a wrong item; an atomic one must be right as a whole."""
+    """A map list may grow around an invalid item; an atomic list must be valid as a whole."""
     item = {
         "type": "object",
         "required": ["n"],
@@ -223,13 +223,13 @@ def test_items_of_map_lists_are_matched_by_their_keys() -> None:
     atomic = compiled(l={"type": "array", "items": item})
     old = {"l": [{"n": "a", "v": 5}]}
     new = {"l": [{"n": "b", "v": 1}, {"n": "a", "v": 5}]}
-    assert told(keyed, new, old) == []
-    assert len(told(atomic, new, old)) == 1
-    assert told(atomic, old, old) == []
+    assert errors_of(keyed, new, old) == []
+    assert len(errors_of(atomic, new, old)) == 1
+    assert errors_of(atomic, old, old) == []
 
 
 def test_sets_and_map_lists_have_no_item_twice() -> None:
-    """Each duplicate is told once; an object that had duplicates may keep them."""
+    """Each duplicate is reported once; an object that had duplicates before may keep them."""
     schema = compiled(
         s={"type": "array", f"{X}list-type": "set", "items": {"type": "string"}},
         m={
@@ -247,20 +247,20 @@ def test_sets_and_map_lists_have_no_item_twice() -> None:
         "s": ["a", "b", "a", "a"],
         "m": [{"n": "a", "p": 1}, {"n": "a", "p": 2}, {"n": "a", "p": 1}],
     }
-    assert told(schema, bad) == [
+    assert errors_of(schema, bad) == [
         's[2]: Duplicate value: "a"',
         'm[2]: Duplicate value: {"n":"a","p":1}',
     ]
-    assert told(schema, {"s": ["c", "c"]}, bad) == []
-    assert told(schema, {"s": ["a", "b"], "m": [{"n": "a", "p": 1}, {"n": "b", "p": 1}]}) == []
+    assert errors_of(schema, {"s": ["c", "c"]}, bad) == []
+    assert errors_of(schema, {"s": ["a", "b"], "m": [{"n": "a", "p": 1}, {"n": "b", "p": 1}]}) == []
 
 
 def test_embedded_objects_are_objects() -> None:
-    """They need a version and a kind, and their metadata keep the rules of metadata."""
+    """They need apiVersion and kind, and their metadata is validated."""
     schema = compiled(
         t={"type": "object", f"{X}embedded-resource": True, f"{X}preserve-unknown-fields": True}
     )
-    assert told(schema, {"t": {"kind": "1x"}}) == [
+    assert errors_of(schema, {"t": {"kind": "1x"}}) == [
         "t.apiVersion: Required value",
         (
             't.kind: Invalid value: "1x": may have mixed case, but should otherwise match: a '
@@ -276,12 +276,11 @@ def test_embedded_objects_are_objects() -> None:
     }
     assert schema.coerce(obj) == ["t.metadata.odd"]
     assert obj["t"]["x"] == 1
-    assert [each.split(":")[0] for each in told(schema, obj)] == ["t.metadata.labels"]
+    assert [each.split(":")[0] for each in errors_of(schema, obj)] == ["t.metadata.labels"]
 
 
 def test_pruned_fields_are_listed_by_their_paths() -> None:
-    """As warnings show them; what preserves keeps what it does not know, but not below what "
-    "it does."""
+    """As warnings show them; a preserving node keeps its unknown fields, but not those deeper."""
     schema = compiled(
         a={"type": "object", "properties": {"b": {"type": "array", "items": {"type": "object"}}}},
         p={
@@ -303,7 +302,7 @@ def test_pruned_fields_are_listed_by_their_paths() -> None:
 
 
 def test_defaults_are_copies() -> None:
-    """Two objects never share a default."""
+    """Objects never share a default value."""
     schema = compiled(
         a={"type": "object", "default": {}, "additionalProperties": {"type": "string"}}
     )
@@ -347,7 +346,7 @@ FORMS: list[tuple[str, list[str], list[str]]] = [
 
 @pytest.mark.parametrize(("name", "good", "bad"), FORMS, ids=[form[0] for form in FORMS])
 def test_formats_are_checked(name: str, good: list[str], bad: list[str]) -> None:
-    """Each known format takes what it should; an unknown one means nothing."""
+    """Each known format accepts valid values; an unknown format has no effect."""
     check = format_check(name)
     assert check is not None
     assert [each for each in good if not check(each)] == []
@@ -401,7 +400,7 @@ PATTERNS = st.lists(
 
 @given(PATTERNS, st.text(alphabet="abcd19.-é\n ", max_size=6))
 def test_plain_patterns_mean_the_same_to_both_engines(pattern: str, text: str) -> None:
-    """What is left to the library matches there exactly what RE2 matches."""
+    """Patterns that are passed to the library match exactly like RE2."""
     try:
         expected = compile_pattern(pattern).found_in(text)
     except ValueError:
@@ -415,7 +414,7 @@ def test_plain_patterns_mean_the_same_to_both_engines(pattern: str, text: str) -
     "pattern", [r"\s", r"\bx", "(?i)a", "[a&&b]", "[[:alpha:]]", "[+--]", r"\pL", "a{,2}", r"\<"]
 )
 def test_unusual_patterns_are_left_to_re2(pattern: str) -> None:
-    """Engines differ in these; ours has the last word, also in the quick test."""
+    """Engines differ in these; RE2 decides, in the fast check as well."""
     assert not is_plain(pattern)
     accepts = compile_fast_check(read_schema({"type": "string", "pattern": pattern}))
     for text in ("a", "x", " ", "\u00a0", "&", "é", "<", "a{,2}", "-"):
@@ -423,6 +422,6 @@ def test_unusual_patterns_are_left_to_re2(pattern: str) -> None:
 
 
 def test_a_pattern_takes_linear_time() -> None:
-    """What makes other engines try for ever is answered at once."""
+    """A pattern with exponential time in backtracking engines is matched at once."""
     schema = compiled(a={"type": "string", "pattern": "^(a+)+$"})
-    assert len(told(schema, {"a": "a" * 100_000 + "b"})) == 1
+    assert len(errors_of(schema, {"a": "a" * 100_000 + "b"})) == 1

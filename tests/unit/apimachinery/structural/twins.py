@@ -1,7 +1,7 @@
-"""The rules of structural schemas once more, as plainly as they can be said.
+"""Reference implementations of the structural schema rules, written as simply as possible.
 
-Nothing here is fast, and nothing is shared with the code that is tested: raw JSON schemas go in.
-Also `Making`, for schemas and for objects that nearly fit them.
+Nothing here is fast, and no code is shared with the tested modules: raw JSON schemas go in. Also
+`Making`, a generator of schemas and of objects that nearly match them.
 """
 
 import copy
@@ -17,7 +17,7 @@ META = ("apiVersion", "kind", "metadata")
 
 
 def member_schema(schema: Raw | None, name: str) -> Raw | None:
-    """The schema of a member of an object."""
+    """Return the schema of an object's member."""
     if schema is None:
         return None
     if name in schema.get("properties", {}):
@@ -28,7 +28,7 @@ def member_schema(schema: Raw | None, name: str) -> Raw | None:
 
 
 def twin_nulls(value: Any, schema: Raw | None) -> Any:
-    """Without nulls that have no place."""
+    """Return the value without disallowed nulls."""
     if isinstance(value, dict):
         kept = {}
         for name, each in value.items():
@@ -45,7 +45,7 @@ def twin_nulls(value: Any, schema: Raw | None) -> Any:
 
 
 def twin_default(value: Any, schema: Raw | None) -> Any:
-    """With defaults."""
+    """Return the value with defaults."""
     if schema is None:
         return value
     if isinstance(value, dict):
@@ -77,7 +77,10 @@ def twin_default(value: Any, schema: Raw | None) -> Any:
 def twin_prune(
     value: Any, schema: Raw | None, path: str = "", *, keeps_meta: bool = True, keeps: bool = False
 ) -> tuple[Any, list[str]]:
-    """Without unknown fields, and their paths. `keeps` is true below what preserves."""
+    """Return the value without unknown fields, and their paths.
+
+    `keeps` is true below a node that preserves unknown fields.
+    """
     unknown: list[str] = []
     keeps = keeps or bool(schema and schema.get("x-kubernetes-preserve-unknown-fields"))
     if isinstance(value, dict):
@@ -116,11 +119,11 @@ def twin_prune(
 
 
 def is_embedded(schema: Raw | None) -> bool:
-    """Whether a value is an object of its own."""
+    """Report whether a value is an embedded object."""
     return bool(schema and schema.get("x-kubernetes-embedded-resource"))
 
 
-# Metadata, what is left of it, and whether that is right.
+# Metadata, the metadata after coercion, and whether it is valid.
 METADATA: tuple[tuple[Any, Any, bool], ...] = (
     ({}, {}, True),
     ({"name": "x", "labels": {"a": "b"}}, {"name": "x", "labels": {"a": "b"}}, True),
@@ -132,13 +135,13 @@ METADATA: tuple[tuple[Any, Any, bool], ...] = (
     ({"name": "a/b", "odd": 1}, {"name": "a/b"}, False),
     (7, 7, False),
 )
-# What an embedded object may call itself, and whether that is right.
+# Types of an embedded object, and whether they are valid.
 VERSIONS = (("v1", True), ("g/v1", True), ("a/b/c", False), ("", False), (1, False))
 KINDS = (("Pod", True), ("P_d", False), ("", False), (1, False))
 
 
 def twin_embedded(value: Any, schema: Raw | None) -> tuple[Any, bool]:
-    """With known metadata only in embedded objects, and whether all of them are right."""
+    """Return the value with known metadata only, and whether all embedded objects are valid."""
     if isinstance(value, dict):
         kept, right = {}, True
         for name, each in value.items():
@@ -164,7 +167,7 @@ def _is_own(value: Raw, name: str, table: tuple[tuple[Any, bool], ...]) -> bool:
 
 
 def twin_lists(value: Any, schema: Raw | None) -> bool:
-    """Whether no set has an item twice, and no list that is a map a key."""
+    """Report whether no set has duplicate items, and no map list duplicate keys."""
     if isinstance(value, dict):
         return all(twin_lists(each, member_schema(schema, name)) for name, each in value.items())
     if not isinstance(value, list):
@@ -191,7 +194,7 @@ def _same_all(one: Any, other: Any) -> bool:
 
 
 def twin_valid(value: Any, schema: Raw) -> bool:
-    """Whether a value is what a schema says."""
+    """Report whether a value matches a schema."""
     if value is None:
         may_be = schema.get("nullable") or not twin_types(schema)
         return bool(may_be) and not schema.get("enum")
@@ -199,7 +202,7 @@ def twin_valid(value: Any, schema: Raw) -> bool:
 
 
 def twin_types(schema: Raw) -> list[str]:
-    """The types that a value may have."""
+    """Return the allowed types of a value."""
     if schema.get("x-kubernetes-int-or-string"):
         return ["integer", "string"]
     return [schema["type"]] if schema.get("type") else []
@@ -295,10 +298,10 @@ SCALARS = tuple(each for each in ALL_SCALARS if each is not None)
 
 
 class Making:
-    """Makes schemas and values from a seed.
+    """Generates schemas and values from a seed.
 
-    Hypothesis would take a hundred times longer to draw them one by one than all takes that is done
-    with them; and what goes wrong is seldom found by few cases, though each be simple.
+    Drawing them with Hypothesis would take a hundred times longer than all the tests, and failures
+    are rarely found by few cases, even if each is simple.
     """
 
     def __init__(self, seed: int) -> None:
@@ -315,7 +318,7 @@ class Making:
         return self._random.randint(low, high)
 
     def value(self, depth: int = 2) -> Any:
-        """Anything."""
+        """Return an arbitrary value."""
         match self.number(0, 5) if depth else 0:
             case 4:
                 return [self.value(depth - 1) for _ in range(self.number(0, 3))]
@@ -326,7 +329,9 @@ class Making:
     # Schemas.
 
     def restrictions(self, skeleton: Raw, depth: int = 1) -> Raw:
-        """What may stand below a junctor: no types, and only names that the skeleton has."""
+        """Return a schema that is allowed below a junctor: no types, and only names of the
+        skeleton.
+        """
         makers: dict[str, Callable[[], Any]] = {
             "minimum": lambda: self.number(-2, 3),
             "maxLength": lambda: self.number(0, 3),
@@ -344,7 +349,7 @@ class Making:
         return made | self.junctors(skeleton, depth - 1) if depth > 0 else made
 
     def junctors(self, skeleton: Raw, depth: int = 1) -> Raw:
-        """At most one of allOf, anyOf, oneOf and not."""
+        """Return at most one of allOf, anyOf, oneOf and not."""
         kind = self.one_of([*[""] * 8, "allOf", "anyOf", "oneOf", "not"])
         if kind == "not":
             return {"not": self.restrictions(skeleton, depth)}
@@ -353,7 +358,7 @@ class Making:
         return {}
 
     def schema(self, depth: int = 3, *, is_root: bool = True) -> Raw:
-        """A structural one; defaults fit no schema in particular, which pruning must bear."""
+        """Return a structural schema; its defaults match no schema in particular."""
         kinds = ["string", "integer", "number", "boolean", "int-or-string"]
         if depth:
             kinds += ["object", "object", "map", "array", "array", "open", "loose"]
@@ -437,7 +442,7 @@ class Making:
     # Values.
 
     def value_for(self, schema: Raw) -> Any:
-        """A value that fits a schema more often than not."""
+        """Return a value that usually matches a schema."""
         if self.chance() < 0.05:
             return self.value()
         if self.chance() < (0.3 if schema.get("nullable") else 0.03):
@@ -473,7 +478,7 @@ class Making:
         return made
 
     def _identity(self) -> Raw:
-        """What an embedded object says it is: mostly right."""
+        """Return the type and metadata of an embedded object: mostly valid."""
         made: Raw = {"apiVersion": "v1", "kind": "Pod"}
         for name, table in (("apiVersion", VERSIONS), ("kind", KINDS)):
             if self.chance() < 0.2:
@@ -485,7 +490,7 @@ class Making:
         return made
 
     def case(self) -> tuple[Raw, Raw]:
-        """A schema, and an object that nearly fits it."""
+        """Return a schema, and an object that nearly matches it."""
         schema = self.schema()
         value = self.value_for(schema)
         return schema, value if isinstance(value, dict) else {"a": value}

@@ -1,9 +1,9 @@
-"""The expression language of rules in schemas: reading, types, cost, evaluation, rules.
+"""CEL, the expression language of validation rules: parsing, type checking, cost and evaluation.
 
-The language is CEL with the functions that Kubernetes adds. It is written here rather than bound:
-rules are checked against schemas, their cost is bounded before and while they run, and they read
-JSON values as they are, none of which the libraries for Python do.
+The language is CEL with the functions that Kubernetes adds. It is implemented here: rules are type
+checked against schemas, their cost is limited before and during evaluation, and they read plain
+JSON values, none of which the Python libraries support.
 
-Not here: schemas themselves, clocks, and anything that reads files or talks to a server. Time
-zones come from Python's tables.
+Not here: schemas themselves, clocks, and anything that reads files or calls a server. Time zones
+come from Python's tables.
 """

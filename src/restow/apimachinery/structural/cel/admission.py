@@ -1,17 +1,17 @@
-"""Expressions about requests: the variables that policies and webhooks know, and their types.
+"""CEL for admission: the variables of policies and webhook match conditions, and their types.
 
-    object, oldObject      the object as it would be and as it is; null where there is none
-    request                what is asked, and by whom
-    namespaceObject        the namespace of the object; null for what is in none
-    params                 what a binding brings along, if its policy takes it
-    authorizer             asks what somebody may do
-    variables              what the policy has named before
+    object, oldObject      the object after and before the request; null where there is none
+    request                the AdmissionRequest
+    namespaceObject        the namespace of the object; null if it is cluster-scoped
+    params                 the parameter object of a binding, if the policy has paramKind
+    authorizer             authorization checks
+    variables              variables that the policy has defined before
 
-Objects have no types when an expression is compiled: what they lack is found when it runs. All else
-has its type, so that what is misspelt is found when it is written. Whoever knows of which kind the
-objects are can have an expression checked with their types, too.
+Objects are untyped when an expression is compiled: missing fields are found at runtime. Everything
+else is typed, so misspelt fields are found at compilation. Callers that know the object's kind can
+also check an expression against its type.
 
-Not here: what is done with the outcome, and where the values come from.
+Not here: the use of the outcome, and the source of the values.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ASKED_RESOURCE: Final = "authorizer.requestResource"
 VARIABLES: Final = "variables"
 
 ENVIRONMENT: Final = RULES.extended(AUTHORIZATION)
-"""What expressions about requests may call."""
+"""The functions that admission expressions may call."""
 
 
 def _object(fields: Mapping[str, Declared], names: Mapping[str, str] | None = None) -> Declared:
@@ -64,7 +64,7 @@ def _texts(*names: str) -> dict[str, Declared]:
     return {name: Declared(types.STRING) for name in names}
 
 
-def _moment(text: Any) -> Timestamp:
+def _parse_timestamp(text: Any) -> Timestamp:
     try:
         return Timestamp(parse_moment(text))
     except (ValueError, TypeError) as error:
@@ -73,7 +73,7 @@ def _moment(text: Any) -> Timestamp:
 
 _TEXT_LIST: Final = Declared(types.list_of(types.STRING))
 _TEXT_MAP: Final = Declared(types.map_of(types.STRING, types.STRING))
-_MOMENT: Final = Declared(types.TIMESTAMP, convert=_moment)
+_TIMESTAMP_FIELD: Final = Declared(types.TIMESTAMP, convert=_parse_timestamp)
 
 _KIND: Final = _object(_texts("group", "version", "kind"))
 _RESOURCE: Final = _object(_texts("group", "version", "resource"))
@@ -97,7 +97,7 @@ _REQUEST: Final = _object(
     }
 )
 _CONDITION: Final = _object(
-    {**_texts("status", "type", "message", "reason"), "lastTransitionTime": _MOMENT}
+    {**_texts("status", "type", "message", "reason"), "lastTransitionTime": _TIMESTAMP_FIELD}
 )
 _NAMESPACE: Final = _object(
     {
@@ -106,8 +106,8 @@ _NAMESPACE: Final = _object(
                 **_texts("name", "generateName", "namespace", "UID", "resourceVersion"),
                 "labels": _TEXT_MAP,
                 "annotations": _TEXT_MAP,
-                "creationTimestamp": _MOMENT,
-                "deletionTimestamp": _MOMENT,
+                "creationTimestamp": _TIMESTAMP_FIELD,
+                "deletionTimestamp": _TIMESTAMP_FIELD,
                 "deletionGracePeriodSeconds": Declared(types.INT),
                 "generation": Declared(types.INT),
                 "finalizers": _TEXT_LIST,
@@ -134,7 +134,7 @@ _OF_AUTHORIZER: Final = {ASKED: Variable(AUTHORIZER), ASKED_RESOURCE: Variable(R
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A compiled expression about requests."""
+    """A compiled admission expression."""
 
     source: str
     type: types.Type
@@ -145,12 +145,14 @@ class Expression:
     def run(
         self, values: dict[str, Any], *, cost_max: int = CALL_COST_MAX, trial: Trial | None = None
     ) -> EvaluationOutcome:
-        """The value or the error, and what it cost. Raises TrialOver if it is only tried."""
+        """Return the value or the error, and the cost. Raises TrialOver if it exceeds the trial
+        budget.
+        """
         return self.program.run(values, cost_max=cost_max, trial=trial)
 
 
 class Scope:
-    """What the expressions of one policy or webhook may name."""
+    """The variables that the expressions of one policy or webhook may use."""
 
     def __init__(
         self,
@@ -160,7 +162,7 @@ class Scope:
         object_type: Declared | None = None,
         params_type: Declared | None = None,
     ) -> None:
-        """With types, expressions can be checked as if all objects were of these."""
+        """With types, expressions are checked as if all objects had these types."""
         self._known = dict(_ALWAYS)
         self._is_typed = object_type is not None
         if object_type is not None:
@@ -182,38 +184,41 @@ class Scope:
         wanted: tuple[types.Type, ...] = (types.BOOL,),
         has_authorizer: bool = True,
     ) -> Expression:
-        """An expression whose value is of one of the types. Raises CompileError."""
+        """Compile an expression with one of the wanted types. Raises CompileError."""
         variables = self._known | _OF_AUTHORIZER if has_authorizer else self._known
         try:
             node, found, used = check_expression(source, variables, ENVIRONMENT)
         except CompileError as error:
             raise CompileError(f"compilation failed: {error}") from None
         if wanted and found not in wanted:
-            told = " ".join(map(_named, wanted))
-            what = told if len(wanted) == 1 else f"one of [{told}]"
+            listed = " ".join(map(_named, wanted))
+            what = listed if len(wanted) == 1 else f"one of [{listed}]"
             raise CompileError(f"must evaluate to {what} but got {_named(found)}")
         program = Program(compile_node(node), uses_old=OLD_OBJECT in used, cost_max=0)
         return Expression(source, found, used, program)
 
     def name(self, name: str, source: str) -> Expression:
-        """A variable that whatever comes after may read. Raises CompileError."""
+        """Compile a variable that later expressions may read. Raises CompileError."""
         try:
             made = self.compile(source, wanted=())
         except (CompileError, RecursionError):
-            self._fields[name] = Declared()  # or all that reads it would be told wrong as well
+            # else every expression that reads it would fail as well
+            self._fields[name] = Declared()
             raise
         known = types.cut(made.type, TYPE_DEPTH_MAX)
         self._fields[name] = Declared(known if self._is_typed else _plain(known))
         return made
 
     def issues(self, source: str) -> str:
-        """What is wrong with an expression, as its author is told; empty if nothing is."""
+        """Return the compile errors of an expression as shown to its author; empty if there are
+        none.
+        """
         try:
             check_expression(source, self._known | _OF_AUTHORIZER, ENVIRONMENT)
         except CompileError as error:
             return str(error)
         except RecursionError:
-            return ""  # nobody can tell
+            return ""  # too deep to check
         return ""
 
 
@@ -222,7 +227,7 @@ def _named(type_: types.Type) -> str:
 
 
 TYPE_DEPTH_MAX: Final = 8
-"""How deep the type of a variable is known."""
+"""The depth to which the type of a variable is recorded."""
 _KEPT: Final = frozenset(
     {
         types.BOOL,
@@ -239,7 +244,7 @@ _KEPT: Final = frozenset(
 
 
 def _plain(type_: types.Type) -> types.Type:
-    """The type of a variable: of objects and the like nothing is remembered."""
+    """Return the recorded type of a variable: objects and the like become dynamic."""
     if type_ in _KEPT:
         return type_
     if type_.name in ("list", "map"):
@@ -248,7 +253,7 @@ def _plain(type_: types.Type) -> types.Type:
 
 
 class PolicyVariables(dict[str, Any]):
-    """The variables of a policy, each made when it is first read, and then kept."""
+    """The variables of a policy, evaluated on first read and then cached."""
 
     def __init__(
         self,
@@ -256,19 +261,21 @@ class PolicyVariables(dict[str, Any]):
         values: Callable[[], dict[str, Any]],
         failed: Mapping[str, str] | None = None,
     ) -> None:
-        """`values` are those that the expressions read, for each of them anew; `failed` are
-        variables that can have none, with the reason."""
+        """`values` returns the inputs of an expression; it is called for each of them.
+
+        `failed` are variables without a value, with the reason.
+        """
         super().__init__()
         self._expressions = expressions
         self._values = values
         self._failed = dict(failed or {})
         self.cost = 0
-        """What has been spent on them and was not asked for yet."""
+        """The cost since the last `take_cost`."""
         self.trial: Trial | None = None
-        """If whatever reads them is only tried. What has been made then is kept all the same."""
+        """Set while the reading expression runs as a trial. Variables evaluated then are kept."""
 
     def take_cost(self) -> int:
-        """What has been spent since this was asked last."""
+        """Return and reset the cost since the last call."""
         cost, self.cost = self.cost, 0
         return cost
 
@@ -278,11 +285,11 @@ class PolicyVariables(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name not in self._failed:
             expression = self._expressions[name]
-            self._failed[name] = f'variable "{name}" is made from itself'
+            self._failed[name] = f'variable "{name}" refers to itself'
             try:
                 outcome = expression.run(self._values(), trial=self.trial)
             except BaseException:
-                del self._failed[name]  # it is not known yet
+                del self._failed[name]  # its value is still unknown
                 raise
             self.cost += outcome.cost
             if not outcome.error:

@@ -1,7 +1,7 @@
-"""Limits of what rules may cost: one rule, all rules of a schema, one call, one object.
+"""Cost limits: of one rule, all rules of a schema, one call, one object.
 
-How often a rule runs is bounded by the lists and maps above it; where these have no bound, by how
-many such values fit into the largest request. Not here: costs of expressions (`cost`).
+The number of runs of a rule is bounded by the sizes of the lists and maps above it; without such
+bounds, by how many values fit into the maximum request. Not here: costs of expressions (`cost`).
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ RULE_COST_MAX: Final = 10_000_000
 SCHEMA_COST_MAX: Final = 100_000_000
 CALL_COST_MAX: Final = 1_000_000
 OBJECT_COST_MAX: Final = 10_000_000
-_TOLD_MAX: Final = 4
+_REPORTED_MAX: Final = 4
 
 
 @dataclass(slots=True)
 class TotalCost:
-    """What all rules of a schema may cost, and the rules that do most of it."""
+    """The estimated cost of all rules of a schema, and its largest contributors."""
 
     total: int = 0
     most: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, path: str, cost: int) -> None:
-        """Counts a rule."""
+        """Add the cost of a rule."""
         self.total = min(self.total + cost, UNBOUNDED)
         if cost >= SCHEMA_COST_MAX // 100:
             self.most.append((cost, path))
             self.most.sort(key=lambda each: -each[0])
-            del self.most[_TOLD_MAX:]
+            del self.most[_REPORTED_MAX:]
 
     def problems(self, path: str) -> list[StatusCause]:
-        """Which rules to make cheaper, if all of them are too dear."""
+        """Report the most expensive rules if the total exceeds the limit."""
         if self.total <= SCHEMA_COST_MAX:
             return []
         why = (
@@ -53,22 +53,22 @@ class TotalCost:
 
 
 def over_budget(what: str, cost: int, limit: int) -> str:
-    """How far a cost is over its limit, and what to do about it."""
+    """Return the error for a cost over its limit, with Kubernetes' advice."""
     factor = cost / limit
     if factor > 100:
-        told = "more than 100x"
+        excess = "more than 100x"
     elif factor < 1.5:
-        told = f"{factor:f}x"
+        excess = f"{factor:f}x"
     else:
-        told = f"{factor:.1f}x"
+        excess = f"{factor:.1f}x"
     return (
-        f"{what} exceeds budget by factor of {told} (try simplifying the rule, or adding maxItems, "
-        "maxProperties, and maxLength where arrays, maps, and strings are declared)"
+        f"{what} exceeds budget by factor of {excess} (try simplifying the rule, or adding "
+        "maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
     )
 
 
 class CostContext:
-    """Where a node of a schema stands: how many such values one object can have."""
+    """The position of a node in a schema: how many such values one object can have."""
 
     __slots__ = ("_declared", "_is_object", "count_max", "schema", "total")
 
@@ -84,31 +84,31 @@ class CostContext:
         self.schema = schema
         self.total = total
         self.count_max = count_max
-        """None if the lists and maps above set no limit."""
+        """None if a list or map above is unbounded."""
         self._is_object = is_object
         self._declared = declared
 
     @classmethod
     def of_root(cls, schema: Schema, total: TotalCost) -> CostContext:
-        """The object itself, of which there is one."""
+        """Return the context of the object itself, which exists once."""
         return cls(schema, total, count_max=1, is_object=True)
 
     def declared(self) -> Declared | None:
-        """The type of the node, made when it is first needed."""
+        """Return the type of the node, created on first use."""
         if self._declared is None:
             self._declared = declare(self.schema, is_root=self._is_object)
         return self._declared
 
     def member(self, schema: Schema, _: str) -> CostContext:
-        """A field."""
+        """Return the context of a field."""
         return self._below(schema)
 
     def values(self, schema: Schema) -> CostContext:
-        """The values of a map."""
+        """Return the context of a map's values."""
         return self._below(schema)
 
     def items(self, schema: Schema) -> CostContext:
-        """The items of a list."""
+        """Return the context of a list's items."""
         return self._below(schema)
 
     def _below(self, schema: Schema) -> CostContext:
@@ -119,7 +119,7 @@ class CostContext:
         return CostContext(schema, self.total, count_max=count, is_object=schema.embedded)
 
     def runs_max(self) -> int:
-        """How often a rule of this node may run for one object."""
+        """Return the maximum runs of a rule of this node per object."""
         if self.count_max is not None:
             return self.count_max
         declared = self.declared()

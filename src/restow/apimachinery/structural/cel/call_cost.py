@@ -1,6 +1,6 @@
-"""What a call may cost at most, and how large its result may be.
+"""Estimates the maximum cost of a call, and the maximum size of its result.
 
-Numbers are the reference's, like all of `cost`. Not here: how large the arguments may be.
+Numbers are those of Kubernetes, as in `cost`. Not here: the sizes of arguments.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Path = tuple[str, ...] | None
 
 
 class EntrySizes(NamedTuple):
-    """Sizes of keys and values of a list or map that an expression makes."""
+    """Sizes of the keys and values of a list or map that an expression creates."""
 
     kind: str
     key: CostBounds
@@ -37,7 +37,7 @@ class EntrySizes(NamedTuple):
 
 
 class Sizes(Protocol):
-    """What is known about the parts of an expression."""
+    """The known sizes and paths of an expression's parts."""
 
     sizes: dict[int, CostBounds]
     entries: dict[int, EntrySizes]
@@ -52,7 +52,7 @@ class Sizes(Protocol):
 
 
 class CallCost:
-    """One overload of a call: its own cost, and the size of what it gives."""
+    """One overload of a call: its own cost, and the size of its result."""
 
     def __init__(self, estimates: Sizes, node: Call, overload: str) -> None:
         self.estimates = estimates
@@ -173,7 +173,7 @@ class CallCost:
         return self.size(text).plus(ONE).scaled(TRAVERSAL).times(self.size(pattern).scaled(REGEX))
 
     def _walk(self, target: CelNode) -> CostBounds:
-        """One for each item, and the texts in the list read once."""
+        """Cost one per item, plus reading the strings in the list once."""
         size = self.size(target)
         if target.type is None or target.type.name != "list":
             return size.scaled(TRAVERSAL)
@@ -190,20 +190,20 @@ class CallCost:
     def _replace(
         self, target: CelNode, old: CelNode, new: CelNode
     ) -> tuple[CostBounds, CostBounds | None]:
-        size, gone, put = self.size(target), self.size(old), self.size(new)
-        if gone.low == 0:
+        size, removed, inserted = self.size(target), self.size(old), self.size(new)
+        if removed.low == 0:
             most, kept_high = capped(size.high + 1), size.high
-        elif put.high <= gone.low:
+        elif inserted.high <= removed.low:
             most, kept_high = 0, size.high
         else:
-            most, kept_high = math.ceil(size.high / gone.low), 0
-        if gone.high == 0:
+            most, kept_high = math.ceil(size.high / removed.low), 0
+        if removed.high == 0:
             least, kept_low = capped(size.low + 1), size.low
-        elif gone.high <= put.low:
+        elif removed.high <= inserted.low:
             least, kept_low = 0, size.low
         else:
-            least, kept_low = math.ceil(size.low / gone.high), 0
-        made = CostBounds(least, most).times(put).plus(CostBounds(kept_low, kept_high))
+            least, kept_low = math.ceil(size.low / removed.high), 0
+        made = CostBounds(least, most).times(inserted).plus(CostBounds(kept_low, kept_high))
         return size.scaled(2 * TRAVERSAL), made
 
     def _split(self, target: CelNode) -> tuple[CostBounds, CostBounds | None]:
@@ -223,7 +223,7 @@ class CallCost:
         return size.scaled(TRAVERSAL), size
 
     def _network(self, other: CelNode) -> CostBounds:
-        """Addresses have 4 or 16 bytes; a text has to be read first."""
+        """Addresses have 4 or 16 bytes; a string has to be parsed first."""
         size = CostBounds(4, 16)
         cost = size.plus(size).scaled(TRAVERSAL)
         if self.node.function == "containsCIDR":
@@ -233,7 +233,7 @@ class CallCost:
         return cost
 
 
-# Functions that read their argument so many times.
+# Functions that read their argument, and how often.
 _READERS: Final = {
     **dict.fromkeys(("cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"), 1),
     "ip.isCanonical": 2,

@@ -1,7 +1,7 @@
-"""Types and names of an expression: what each part is, and which functions fit.
+"""Type checker: resolves the names, types and overloads of an expression.
 
-Schemas give the types of `self` and `oldSelf`; a field that a schema does not have is an error
-here, before any object is seen. What is dynamic is looked at when the expression runs.
+Schemas provide the types of `self` and `oldSelf`; a field that is not in the schema is a compile
+error. Dynamic values are checked at runtime.
 
 Not here: the syntax, and evaluation.
 """
@@ -34,7 +34,7 @@ from restow.apimachinery.structural.patterns import compile_pattern
 
 PROBLEMS_MAX: Final = 20
 
-# Names that stand for types.
+# Names that denote types.
 TYPE_NAMES: Final[dict[str, Type]] = {
     "bool": types.BOOL,
     "int": types.INT,
@@ -73,14 +73,14 @@ _LITERALS: Final[dict[type, Type]] = {
 
 @dataclass(slots=True, frozen=True)
 class Variable:
-    """What a name stands for."""
+    """The type of a variable, and its schema."""
 
     type: Type
     declared: Declared | None = None
 
 
 class Checker:
-    """Fills in the types of an expression, and collects what is wrong with it."""
+    """Sets the types of an expression's nodes, and collects errors."""
 
     def __init__(self, environment: Environment, variables: dict[str, Variable]) -> None:
         self.environment = environment
@@ -91,7 +91,7 @@ class Checker:
         self._locals: list[str] = []
 
     def check(self, node: CelNode) -> Type:
-        """The type of a part; dynamic if it has none because of an error."""
+        """Return the type of a node; dynamic after an error."""
         match node:
             case Literal():
                 found = _LITERALS[type(node.value)]
@@ -199,13 +199,14 @@ class Checker:
         if result is None:
             if any(each.is_dyn for each in given) and self.problems:
                 return DYN
-            told = (
+            given_text = (
                 f"{given[0]}.({', '.join(map(str, given[1:]))})"
                 if is_member
                 else f"({', '.join(map(str, given))})"
             )
             return self._fail(
-                node.at, f"found no matching overload for '{node.function}' applied to '{told}'"
+                node.at,
+                f"found no matching overload for '{node.function}' applied to '{given_text}'",
             )
         self._check_constants(node, args)
         if node.function == "_[_]" and args[0].declared is not None:
@@ -215,7 +216,7 @@ class Checker:
         return result
 
     def _check_constants(self, node: Call, args: list[CelNode]) -> None:
-        """Constants that can have no value are errors already here."""
+        """Report constants that cannot be converted or compiled."""
         if not args or not isinstance(args[-1], Literal) or not isinstance(args[-1].value, str):
             return
         text = args[-1].value
@@ -240,9 +241,9 @@ class Checker:
         yes, no = self.check(node.yes), self.check(node.no)
         joined = types.join(yes, no)
         if (not condition.is_dyn and condition != BOOL) or joined is None:
-            told = f"({condition}, {yes}, {no})"
+            given_text = f"({condition}, {yes}, {no})"
             return self._fail(
-                node.at, f"found no matching overload for '_?_:_' applied to '{told}'"
+                node.at, f"found no matching overload for '_?_:_' applied to '{given_text}'"
             )
         if node.yes.declared is node.no.declared:
             node.declared = node.yes.declared
@@ -299,7 +300,7 @@ class Checker:
                 del self.variables[name]
             else:
                 self.variables[name] = before
-        # All arguments but the last of a mapping are conditions.
+        # All arguments except the last one of a mapping are conditions.
         is_mapping = node.kind in ("map", "transformList", "transformMap", "transformMapEntry")
         is_mapping = is_mapping or node.kind == "sortBy"
         conditions = node.args[:-1] if is_mapping else node.args
@@ -347,8 +348,8 @@ class Checker:
 
     def _optional_macro(self, node: Macro, target: Type) -> Type:
         if target.name != "optional_type" and not target.is_dyn:
-            told = f"found no matching overload for '{node.kind}' applied to '{target}.()'"
-            self._fail(node.at, told)
+            problem = f"found no matching overload for '{node.kind}' applied to '{target}.()'"
+            self._fail(node.at, problem)
         inner = target.params[0] if target.name == "optional_type" else DYN
         name = node.variables[0]
         before = self.variables.get(name)
@@ -366,7 +367,7 @@ class Checker:
 
 
 def _fits(overload: Overload, given: tuple[Type, ...]) -> Type | None:
-    """The type of the result if the arguments fit."""
+    """Return the result type if the arguments match; else None."""
     bindings: types.Bindings = {}
     for wanted, each in zip(overload.params, given, strict=True):
         if not types.bind(wanted, each, bindings):
@@ -375,7 +376,7 @@ def _fits(overload: Overload, given: tuple[Type, ...]) -> Type | None:
 
 
 def qualified_name(node: Any) -> str | None:
-    """`a.b.c` as a name, if the expression could be one."""
+    """Return `a.b.c` if the expression could be a qualified name; else None."""
     parts: list[str] = []
     while isinstance(node, Select) and not node.is_test and not node.is_optional:
         parts.append(node.name)

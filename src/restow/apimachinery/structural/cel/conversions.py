@@ -1,6 +1,6 @@
-"""Conversions between the types of the language: `int('1')`, `string(2.5)`, `timestamp('…')`.
+"""Conversions between CEL types: `int('1')`, `string(2.5)`, `timestamp('…')`.
 
-Not here: times and durations as schemas have them (`declarations`).
+Not here: times and durations in schemas (`declarations`).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _bytes_to_text(value: bytes) -> str:
 
 
 def text_to_duration(text: str) -> Duration:
-    """`1h30m`; the checker reads constants with it as well."""
+    """Parse a duration such as `1h30m`; the checker uses it for constants as well."""
     try:
         return duration(parse_duration(text))
     except ValueError:
@@ -112,7 +112,7 @@ def text_to_duration(text: str) -> Duration:
 
 
 def text_to_timestamp(text: str) -> Timestamp:
-    """`2026-01-02T03:04:05Z`; the zone must be given."""
+    """Parse a timestamp such as `2026-01-02T03:04:05Z`; the zone is required."""
     try:
         if text[-1:] not in "zZ" and text[-6:-5] not in ("+", "-"):
             raise ValueError

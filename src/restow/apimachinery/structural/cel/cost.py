@@ -1,10 +1,10 @@
-"""What an expression may cost at most, from bounds on the sizes of what it reads.
+"""Estimates the maximum cost of an expression, from bounds on the sizes of its inputs.
 
-Numbers and rules are the reference's, since they decide which definitions it takes: changing one
-would refuse what others accept. Sizes come from `maxItems`, `maxLength` and `maxProperties`, or
-from the size of the largest request.
+Numbers and rules are those of Kubernetes, since they decide which CRDs are accepted: a change would
+reject CRDs that Kubernetes accepts. Sizes come from `maxItems`, `maxLength` and `maxProperties`, or
+from the maximum request size.
 
-Not here: what a run really costs (`evaluate`), and limits (`budget`).
+Not here: actual costs (`evaluate`), and limits (`budget`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Local(NamedTuple):
 
 
 def estimate(node: CelNode, root: Declared) -> CostBounds:
-    """The cost of a checked expression about a value of a type."""
+    """Return the cost of a checked expression on a value of a type."""
     return _Estimate(root).cost(node)
 
 
@@ -92,7 +92,7 @@ class _Estimate:
         return self.paths.get(id(node))
 
     def size(self, node: CelNode) -> CostBounds | None:
-        """How large the value of a part may be; None if nothing is known."""
+        """Return the size of a node's value; None if unknown."""
         found = self.sizes.get(id(node)) or _literal_size(node)
         if found is None and (found := self.declared_size(self.path(node))) is not None:
             self.sizes[id(node)] = found
@@ -108,7 +108,7 @@ class _Estimate:
         return found if found is not None else UNKNOWN
 
     def declared_size(self, path: Path) -> CostBounds | None:
-        """The bound that the schema gives for a part of the object."""
+        """Return the size bound that the schema declares for a part of the object."""
         if not path:
             return None
         declared: Declared | None = self.root
@@ -216,18 +216,18 @@ class _Estimate:
         item = self.size_or_unknown_local(node)
         for name in locals_:
             self._pop(name)
-        step, around = _STEPS[node.kind]
-        # The first argument decides whether the rest runs; of a quantifier nothing need run.
+        step, loop_cost = _STEPS[node.kind]
+        # The first argument decides whether the rest runs; a quantifier may evaluate nothing.
         least = 0 if node.kind in ("all", "exists") else costs[0].low
         each = CostBounds(least, capped(sum(cost.high for cost in costs))).plus(
             step if len(costs) == 1 else CostBounds(1, step.high)
         )
         count = self.size_or_unknown(node.target)
         self._macro_sizes(node, count, made=made, item=item)
-        return target.plus(fixed(around)).plus(count.times(each))
+        return target.plus(fixed(loop_cost)).plus(count.times(each))
 
     def size_or_unknown_local(self, node: Macro) -> CostBounds:
-        """The size of what a filter keeps."""
+        """Return the size of the items that a filter keeps."""
         local = self._local(node.variables[-1])
         assert local is not None
         size = local.size if local.size is not None else self.declared_size(local.path)
@@ -269,8 +269,8 @@ class _Estimate:
         self.locals[name].pop()
 
 
-# What a step costs besides its arguments, and what a whole loop costs around its steps. A macro
-# stands for a loop with an accumulator, and reading and changing that has its price.
+# The cost of a step besides its arguments, and of the loop besides its steps. A macro represents a
+# loop with an accumulator, and reading and updating that costs as well.
 _STEPS: Final[dict[str, tuple[CostBounds, int]]] = {
     "all": (fixed(3), 1),
     "exists": (fixed(4), 1),

@@ -1,9 +1,9 @@
-"""What a schema is to CEL: types with field names that CEL can spell, and bounds on sizes.
+"""The CEL types of a schema: escaped field names, and bounds on sizes.
 
-Values that a schema calls a number, a time, a duration or bytes are made such when a rule reads
-them; objects stay as they are until a field of them is read. Fields without a type are not seen.
+Values with a number, time, duration or byte format are converted when a rule reads them; objects
+are converted field by field, on access. Fields without a type are invisible.
 
-Not here: reading expressions, and what they cost.
+Not here: parsing expressions, and their cost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from restow.apimachinery.structural.schema import Schema
 
 REQUEST_SIZE_MAX: Final = 3 * 1024 * 1024
 _NAME_LENGTH_MAX: Final = 253
-# Smallest and largest texts in JSON, quotes included.
+# Minimum and maximum sizes of JSON strings, including quotes.
 _TEXT_SIZE_MIN: Final = 2
 _DURATION_SIZES: Final = (3, 32)
 _DATE_SIZES: Final = (12, 12)
@@ -37,7 +37,7 @@ _BYTES_OF_CHARACTER: Final = 4
 
 
 def declare(schema: Schema, *, is_root: bool = False) -> Declared | None:
-    """The type of a schema; None if CEL cannot see such values."""
+    """Return the CEL type of a schema; None if CEL cannot see such values."""
     if schema.int_or_string:
         size = _characters(schema.max_length) if schema.max_length is not None else _ANY_TEXT
         return Declared(schema=schema, size_max=size, json_size_min=1)
@@ -87,7 +87,7 @@ def _declare_object(schema: Schema, *, is_root: bool) -> Declared | None:
         value = declare(values, is_root=values.embedded)
         if value is None:
             return None
-        # Six bytes more of each entry: quotes, colon and comma, and two for the key.
+        # Six more bytes per entry: quotes, colon and comma, and two for the key.
         size = (
             max(0, schema.max_properties)
             if schema.max_properties is not None
@@ -126,7 +126,7 @@ _ANY_KEY: Final = Declared(types.STRING, size_max=0, json_size_min=_TEXT_SIZE_MI
 
 
 def _add_meta(declared: Declared, schema: Schema) -> None:
-    """The version, the kind and the names of an object can be read whatever its schema says."""
+    """Declare apiVersion, kind and the names of an object, which rules may always read."""
     given = schema.properties.get("metadata")
     names = given.properties if given is not None else {}
     known = {name: schema.properties.get(name) for name in ("kind", "apiVersion")}
@@ -141,8 +141,8 @@ def _add_meta(declared: Declared, schema: Schema) -> None:
     metadata = Declared(schema=given or Schema(type="object"), json_size_min=2)
     metadata.type = types.Type("object", (), metadata)
     for name, limit in _NAME_LIMITS.items():
-        said = names[name].max_length if name in names else None
-        length = limit if said is None else min(said, limit)
+        declared_length = names[name].max_length if name in names else None
+        length = limit if declared_length is None else min(declared_length, limit)
         metadata.fields[name] = Declared(
             types.STRING, size_max=_characters(length), json_size_min=_TEXT_SIZE_MIN
         )
@@ -229,7 +229,7 @@ def _moment(given: Any, text: Any, kind: str) -> Timestamp:
 
 
 def parse_moment(text: str) -> int:
-    """Nanoseconds since 1970 of a time as RFC 3339 has it; ValueError if it is none."""
+    """Parse an RFC 3339 time into nanoseconds since 1970; ValueError if it is invalid."""
     match = _TIME.fullmatch(text) if len(text) <= 80 else None
     if match is None:
         raise ValueError(f'cannot parse "{text[:40]}" as a time')
@@ -240,15 +240,15 @@ def parse_moment(text: str) -> int:
     return seconds * NANOSECOND + int(f"{(fraction or '')[:9]:0<9}")
 
 
-_SPELLED: Final = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
-_TO_SPELL: Final = re.compile(r"__|[-./]")
-_SPELLABLE: Final = re.compile(r"[a-zA-Z0-9_./-]+", re.ASCII)
+_ESCAPES: Final = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
+_NEEDS_ESCAPE: Final = re.compile(r"__|[-./]")
+_ESCAPABLE: Final = re.compile(r"[a-zA-Z0-9_./-]+", re.ASCII)
 
 
 def escape(name: str) -> str | None:
-    """How CEL spells the name of a field; None if it cannot."""
-    if not name or name[0].isdigit() or _SPELLABLE.fullmatch(name) is None:
+    """Return the CEL spelling of a field name; None if it has none."""
+    if not name or name[0].isdigit() or _ESCAPABLE.fullmatch(name) is None:
         return None
     if name in KEYWORDS:
         return f"__{name}__"
-    return _TO_SPELL.sub(lambda match: _SPELLED[match.group()], name)
+    return _NEEDS_ESCAPE.sub(lambda match: _ESCAPES[match.group()], name)

@@ -1,7 +1,7 @@
-"""All functions that a rule may call, by name.
+"""The functions that an expression may call, by name.
 
-More can be added: an environment is a table of overloads. Not here: variables, which the checker
-gets with each expression.
+An environment is an immutable table of overloads that can be extended. Not here: variables, which
+the checker takes with each expression.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from restow.apimachinery.structural.cel.library_texts import TEXTS
 
 
 class Environment:
-    """Functions by name; never changed, so that it can be shared."""
+    """Functions by name; immutable, so it can be shared."""
 
     __slots__ = ("_by_name",)
 
@@ -28,14 +28,14 @@ class Environment:
             self._by_name.setdefault(each.function, []).append(each)
 
     def overloads(self, name: str) -> list[Overload]:
-        """All overloads of a function; nothing if there is no such function."""
+        """Return all overloads of a function; empty if there is none."""
         return self._by_name.get(name, [])
 
     def extended(self, overloads: Iterable[Overload]) -> Environment:
-        """An environment with more functions, or more overloads of those that there are."""
+        """Return an environment with additional functions or overloads."""
         known = [each for found in self._by_name.values() for each in found]
         return Environment([*known, *overloads])
 
 
 RULES: Final = Environment([*STANDARD, *CONVERSIONS, *TEXTS, *LISTS, *KUBERNETES, *NETWORK])
-"""What rules of schemas may call."""
+"""The functions that schema rules may call."""

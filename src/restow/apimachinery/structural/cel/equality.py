@@ -1,7 +1,7 @@
-"""Equality and sums of parts of an object whose lists are sets or maps.
+"""Equality and addition of lists that are sets or maps.
 
-The order of such lists does not count. Adding one set to another adds what is new; adding one map
-list to another replaces items with the same keys. Not here: other values (`values.cel_equal`).
+The order of such lists is ignored. Adding sets appends missing items; adding map lists replaces
+items with the same keys. Not here: other values (`values.cel_equal`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Equal = Callable[[Any, Any], bool]
 
 
 def declared_equal(declared: Declared | None) -> Equal:
-    """How two values of a schema are compared."""
+    """Return the comparison for values of a schema."""
     if declared is None or not _has_unordered(declared):
         return cel_equal
     schema = declared.schema
@@ -89,7 +89,7 @@ def _keyed_equal(keys: tuple[str, ...], items_equal: Equal) -> Equal:
 
 
 def merged(declared: Declared | None) -> Callable[[list[Any], list[Any]], list[Any]] | None:
-    """How two such lists are added; None for lists that are just put together."""
+    """Return the addition for such lists; None for lists that are concatenated."""
     schema = declared.schema if declared is not None else None
     if declared is None or schema is None or declared.is_ordered or declared.item is None:
         return None

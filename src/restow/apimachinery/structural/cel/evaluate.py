@@ -1,9 +1,9 @@
-"""Checked expressions as Python functions that count what they cost.
+"""Compiles checked expressions to Python functions that count their cost.
 
-Each part becomes a function of a `Evaluation`. Costs are counted as the reference counts them: one
-for a name or field, so much for a call, ten for a new list. A run that costs more than it may ends.
+Each node becomes a function of an `Evaluation`. Costs are counted as in Kubernetes: one per name or
+field, a cost per call, ten per new list. An evaluation that exceeds its limit is aborted.
 
-Errors are values of a kind in CEL: `false && error` is false. Not here: what is checked before.
+Errors behave like values in CEL: `false && error` is false. Not here: compile-time checks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from restow.apimachinery.structural.cel.values import (
 
 
 def compile_node(node: CelNode) -> Evaluate:
-    """A part of a checked expression as a function."""
+    """Compile a node of a checked expression to a function."""
     match node:
         case Literal():
             value = node.value
@@ -128,7 +128,7 @@ def _presence(operand: Evaluate, key: str) -> Evaluate:
             if not value.has_value:
                 return False
             value = value.value
-        # What has no fields does not have this one either.
+        # A value without fields does not have this one.
         return isinstance(value, dict) and key in value
 
     return test
@@ -169,8 +169,8 @@ def _call(node: Call) -> Evaluate:
         chosen = overloads[0] if is_known else dispatch(overloads, values)
         result = chosen.run(*values)
         cost = chosen.cost(values, result) if chosen.cost is not None else 1
-        if chosen.is_offloaded_always:
-            run.spend_by_decree(cost)
+        if chosen.has_nominal_cost:
+            run.spend_nominal(cost)
         else:
             run.spend(cost)
         return result
@@ -193,15 +193,15 @@ def _binary(overload: Overload, left: Evaluate, right: Evaluate) -> Evaluate:
         run.spend(cost(values, result))
         return result
 
-    def decreed(run: Evaluation) -> Any:
+    def nominal(run: Evaluation) -> Any:
         values = (left(run), right(run))
         result = function(*values)
         assert cost is not None
-        run.spend_by_decree(cost(values, result))
+        run.spend_nominal(cost(values, result))
         return result
 
-    if overload.is_offloaded_always:
-        return decreed
+    if overload.has_nominal_cost:
+        return nominal
     return plain if cost is None else counted
 
 
@@ -234,7 +234,7 @@ def _merge(args: list[Evaluate], merge: Callable[[Any, Any], Any]) -> Evaluate:
 
 
 def _logic(terms: list[Evaluate], *, is_and: bool) -> Evaluate:
-    """The first that decides wins; an error counts only if nothing decides."""
+    """Return the first decisive term; an error counts only if no term is decisive."""
     decisive = not is_and
 
     def decide(run: Evaluation) -> Any:

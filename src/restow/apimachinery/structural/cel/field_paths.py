@@ -1,4 +1,4 @@
-"""`fieldPath` of a rule: `.spec.x` or `.spec['a-b']`, which must name fields of the schema.
+"""Parses the `fieldPath` of a rule: `.spec.x` or `.spec['a-b']`, which must exist in the schema.
 
 Not here: the paths of `selectableFields` and printer columns.
 """
@@ -17,11 +17,11 @@ _ESCAPES: Final = dict(zip("abfnrtv'\\", "\a\b\f\n\r\t\v'\\", strict=True))
 
 
 class FieldPathError(ValueError):
-    """A path that does not lead anywhere."""
+    """A path that is malformed, or not in the schema."""
 
 
 def read_field_path(text: str, schema: Schema) -> str:
-    """The path in the form of errors; FieldPathError if the schema has no such field."""
+    """Return the path in the form of field errors; FieldPathError if the schema lacks the field."""
     at, path = 0, ""
     node: Schema | None = schema
     while at < len(text):

@@ -1,7 +1,7 @@
-"""Functions and operators of the language itself: their types, what they do, and their cost.
+"""Functions and operators of the core language: their types, implementation and cost.
 
-A function has overloads; the checker finds those that fit the types of the arguments, and where a
-type is only known later, `dispatch` chooses among them. More functions are in the libraries.
+A function has overloads; the checker selects those that match the argument types. If a type is only
+known at runtime, `dispatch` selects one. The libraries define further functions.
 
 Not here: `&&`, `||`, `?:` and macros, which do not evaluate all their arguments.
 """
@@ -49,19 +49,19 @@ from restow.apimachinery.type_values import INT64_MAX, INT64_MIN
 TRAVERSAL: Final = 0.1
 """Cost of reading one character."""
 REGEX: Final = 0.25
-"""Cost of one character of a regular expression, for each unit of the text."""
+"""Cost of one character of a regular expression, per unit of the string's cost."""
 
 Cost = Callable[[tuple[Any, ...], Any], int]
 
 
 def ceil(number: float) -> int:
-    """Costs are whole numbers."""
+    """Round up to a whole cost."""
     return math.ceil(number)
 
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Overload:
-    """One of the forms of a function; of a member function the target is the first parameter."""
+    """One overload of a function; the first parameter of a member function is its target."""
 
     function: str
     id: str
@@ -70,9 +70,11 @@ class Overload:
     run: Callable[..., Any]
     is_member: bool = False
     cost: Cost | None = None
-    """What a call costs, from arguments and result; 1 if nothing is said."""
-    is_offloaded_always: bool = False
-    """Whether a call takes far less time than others that cost as much."""
+    """Computes the cost of a call from arguments and result; None means 1."""
+    has_nominal_cost: bool = False
+    """Whether the cost is nominal: a call takes far less time than others of the same cost, so it
+    does not count towards offloading the evaluation to a thread.
+    """
 
 
 def member(  # noqa: PLR0917 - a row of a table
@@ -83,12 +85,12 @@ def member(  # noqa: PLR0917 - a row of a table
     run: Callable[..., Any],
     cost: Cost | None = None,
 ) -> Overload:
-    """An overload that is called on its first parameter."""
+    """Return an overload that is called as a method of its first parameter."""
     return Overload(name, id_, params, result, run, is_member=True, cost=cost)
 
 
 def dispatch(overloads: list[Overload], args: tuple[Any, ...]) -> Overload:
-    """The overload that values fit, when types did not tell."""
+    """Return the overload that matches the runtime types of the arguments."""
     for each in overloads:
         if all(map(_is_a, args, each.params)):
             return each
@@ -123,14 +125,14 @@ _PYTHON: Final[dict[str, type]] = {
 
 
 def checked_int(number: int) -> int:
-    """An integer that fits 64 bits."""
+    """Return the number; CelError if it exceeds 64 bits."""
     if not INT64_MIN <= number <= INT64_MAX:
         raise CelError("integer overflow")
     return number
 
 
 def checked_uint(number: int) -> Uint:
-    """The same without a sign."""
+    """Return the number; CelError if it exceeds 64 bits without a sign."""
     if not 0 <= number <= UINT64_MAX:
         raise CelError("unsigned integer overflow")
     return Uint(number)
@@ -169,14 +171,14 @@ def _item(items: list[Any], index: Any) -> Any:
 
 
 def key_of(entries: dict[Any, Any], key: Any) -> Any:
-    """The key of a map that is equal to a value; KeyError if there is none."""
+    """Return the map key that equals a value in CEL; KeyError if there is none."""
     if type(key) is bool:
         found = [each for each in entries if each is key]
         if not found:
             raise KeyError
         return key
     if isinstance(key, int | float) and key in (0, 1):
-        # Python holds these for equal to false and true.
+        # In Python these equal false and true.
         for each in entries:
             if type(each) is not bool and each == key:
                 return each
@@ -194,7 +196,7 @@ def _entry(entries: dict[Any, Any], key: Any) -> Any:
 
 
 def has_key(key: Any, entries: dict[Any, Any]) -> bool:
-    """Whether a map has a key."""
+    """Report whether a map has a key."""
     try:
         key_of(entries, key)
     except KeyError:
@@ -203,7 +205,7 @@ def has_key(key: Any, entries: dict[Any, Any]) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value inside of a message."""
+    """Format a value for a message."""
     match value:
         case None:
             return "null"
@@ -217,7 +219,7 @@ def shown(value: Any) -> str:
 
 
 def to_text(number: float) -> str:
-    """A double as a text: no fraction if there is none, exponents beyond twenty-one digits."""
+    """Format a double: no fraction if it is integral, an exponent from 21 digits on."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -232,7 +234,7 @@ def to_text(number: float) -> str:
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Whether a regular expression matches somewhere in a text."""
+    """Report whether a regular expression matches anywhere in a string."""
     try:
         return compile_pattern(pattern).found_in(text)
     except ValueError as error:
@@ -244,7 +246,7 @@ def _smaller(args: tuple[Any, ...], _: Any) -> int:
 
 
 def traversal(factor: float = 1) -> Cost:
-    """The cost of reading the first argument so many times."""
+    """Return the cost function of reading the first argument `factor` times."""
     return lambda args, _: ceil(size_of(args[0]) * factor * TRAVERSAL)
 
 
@@ -253,7 +255,7 @@ def _added(args: tuple[Any, ...], _: Any) -> int:
 
 
 def regex_cost(args: tuple[Any, ...], _: Any) -> int:
-    """The cost of a regular expression: texts times patterns."""
+    """Return the cost of a regular expression: string size times pattern size."""
     return ceil((1.0 + size_of(args[0])) * TRAVERSAL) * ceil(size_of(args[1]) * REGEX)
 
 

@@ -1,4 +1,4 @@
-"""Words that CEL does not accept as names."""
+"""Words that CEL does not accept as identifiers."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ RESERVED: Final = frozenset(
         "while",
     ]
 )
-"""Reserved for future use: not identifiers, though they have no meaning yet."""
+"""Reserved for future use: not valid as identifiers, without a meaning yet."""
 
 KEYWORDS: Final = RESERVED | {"true", "false", "null", "in"}

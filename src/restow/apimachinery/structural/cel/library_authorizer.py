@@ -1,13 +1,13 @@
-"""Functions by which expressions about requests ask what somebody may do.
+"""CEL functions of the authorizer, for admission expressions.
 
     authorizer.group('apps').resource('deployments').namespace('a').check('create').allowed()
     authorizer.path('/healthz').check('get').allowed()
 
-Each step makes a value that says more of the question; `check` asks it. A question costs so much
-that one expression can ask two.
+Each step returns a more specific check; `check` performs it. The cost of a check limits an
+expression to two of them.
 
-Not here: who answers (the value `AuthorizerValue` brings somebody along), and which expressions
-have an authorizer at all.
+Not here: the authorizer itself (`AuthorizerValue` holds a callback), and which expressions have
+one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from restow.apimachinery.structural.cel.types import BOOL, STRING, Type
 from restow.apimachinery.structural.cel.values import CelError, size_of
 
 CHECK_COST: Final = 350_000
-# A selector costs so much to make, to read, and for each requirement that it may have.
+# The costs of a selector: to create it, and per requirement that it may have.
 _SELECTOR_COST: Final = 10
 _REQUIREMENT_COST: Final = 50
 _REQUIREMENTS_OF_CHARACTER: Final = 1 / 2
@@ -45,11 +45,11 @@ class Account:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class AccessQuestion:
-    """May somebody do this? About a path, or else about a resource."""
+    """The attributes of an authorization check: about a path, or else about a resource."""
 
     verb: str
     account: Account | None = None
-    """None: who has sent the request."""
+    """None means the user of the request."""
     path: str = ""
     group: str = ""
     resource: str = ""
@@ -65,7 +65,7 @@ Ask = Callable[[AccessQuestion], bool]
 
 @dataclass(slots=True, frozen=True)
 class AuthorizerValue:
-    """Somebody who can be asked."""
+    """An authorizer, optionally for a service account."""
 
     CEL_NAME: ClassVar = AUTHORIZER.name
     ask: Ask = field(repr=False)
@@ -74,7 +74,7 @@ class AuthorizerValue:
 
 @dataclass(slots=True, frozen=True)
 class PathCheck:
-    """A question about a path that is no resource."""
+    """A check of a non-resource path."""
 
     CEL_NAME: ClassVar = PATH_CHECK.name
     authorizer: AuthorizerValue
@@ -83,7 +83,7 @@ class PathCheck:
 
 @dataclass(slots=True, frozen=True)
 class GroupCheck:
-    """A question about the resources of a group."""
+    """A check of the resources of a group."""
 
     CEL_NAME: ClassVar = GROUP_CHECK.name
     authorizer: AuthorizerValue
@@ -92,7 +92,7 @@ class GroupCheck:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ResourceCheck:
-    """A question about a resource, or about one object of it."""
+    """A check of a resource, or of one object of it."""
 
     CEL_NAME: ClassVar = RESOURCE_CHECK.name
     authorizer: AuthorizerValue
@@ -107,7 +107,7 @@ class ResourceCheck:
 
 @dataclass(slots=True, frozen=True)
 class AuthorizerDecision:
-    """The answer."""
+    """The decision of a check."""
 
     CEL_NAME: ClassVar = DECISION.name
     is_allowed: bool
@@ -156,14 +156,14 @@ def _check_resource(check: ResourceCheck, verb: str) -> AuthorizerDecision:
 
 
 def _more(function: str, part: str) -> Overload:
-    """A step that says one more thing of a question about a resource."""
+    """Return the step that sets one more attribute of a resource check."""
 
-    def said(check: ResourceCheck, value: str) -> ResourceCheck:
+    def add(check: ResourceCheck, value: str) -> ResourceCheck:
         more: dict[str, Any] = {part: value}
         return replace(check, **more)
 
     params = (RESOURCE_CHECK, STRING)
-    return member(function, f"resourcecheck_{function.lower()}", params, RESOURCE_CHECK, said)
+    return member(function, f"resourcecheck_{function.lower()}", params, RESOURCE_CHECK, add)
 
 
 def _selector(function: str, part: str) -> Overload:
@@ -184,7 +184,7 @@ def _fixed(args: tuple[Any, ...], _: Any) -> int:
 
 def _check(id_: str, of: Type, run: Callable[..., AuthorizerDecision]) -> Overload:
     made = member("check", id_, (of, STRING), DECISION, run, _fixed)
-    return replace(made, is_offloaded_always=True)
+    return replace(made, has_nominal_cost=True)
 
 
 AUTHORIZATION: Final[list[Overload]] = [
@@ -206,7 +206,7 @@ AUTHORIZATION: Final[list[Overload]] = [
     _check("pathcheck_check", PATH_CHECK, _check_path),
     _check("resourcecheck_check", RESOURCE_CHECK, _check_resource),
     member("allowed", "decision_allowed", (DECISION,), BOOL, lambda decision: decision.is_allowed),
-    # Whoever is asked says yes or no, and neither why nor what went wrong.
+    # Checks return only allow or deny, without a reason or an error.
     member("reason", "decision_reason", (DECISION,), STRING, lambda _: ""),
     member("errored", "decision_errored", (DECISION,), BOOL, lambda _: False),
     member("error", "decision_error", (DECISION,), STRING, lambda _: ""),

@@ -1,7 +1,7 @@
-"""Functions that Kubernetes adds: quantities, versions, named formats.
+"""CEL functions that Kubernetes adds: quantities, semantic versions, named formats.
 
-Each kind of value is a small class with its CEL name. Not here: addresses (`library_network`), and
-requests for permission, which rules of schemas cannot make.
+Each kind of value is a small class with its CEL name. Not here: network addresses
+(`library_network`), and the authorizer, which schema rules do not have.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _VERSION_LENGTH_MAX: Final = 256
 
 @dataclass(slots=True, frozen=True)
 class Quantity:
-    """A number with a suffix, by its value: `1k` is `1000`."""
+    """A quantity, by its value: `1k` equals `1000`."""
 
     CEL_NAME: ClassVar = "kubernetes.Quantity"
     value: Fraction
@@ -49,20 +49,20 @@ class Quantity:
 
 @dataclass(slots=True, frozen=True)
 class Semver:
-    """A version; what follows a `+` does not count."""
+    """A semantic version; build metadata after `+` is ignored."""
 
     CEL_NAME: ClassVar = "kubernetes.Semver"
     core: tuple[int, int, int]
     pre: tuple[tuple[int, int, str], ...]
 
     def order(self) -> Any:
-        """Sorts as versions do: a pre-release before its release, numbers before words."""
+        """Return a sort key: a pre-release sorts before its release, numbers before words."""
         return (self.core, not self.pre, self.pre)
 
 
 @dataclass(slots=True, frozen=True)
 class Format:
-    """A form of texts that has a name."""
+    """A named format of strings."""
 
     CEL_NAME: ClassVar = "kubernetes.NamedFormat"
     name: str
@@ -71,7 +71,7 @@ class Format:
 
 
 def holds(parse: Callable[[str], Any]) -> Callable[[str], bool]:
-    """Whether a text can be read."""
+    """Return a check whether a string can be parsed."""
 
     def test(text: str) -> bool:
         try:
@@ -113,7 +113,7 @@ _SEMVER: Final = re.compile(
 
 
 def _normalized(text: str) -> str:
-    """Without a `v`, with all three numbers, and without zeros before them."""
+    """Remove a leading `v` and leading zeros, and add missing numbers."""
     core, rest = re.fullmatch(r"([^+-]*)(.*)", text.removeprefix("v"), re.DOTALL).groups()  # type: ignore[union-attr]
     numbers = core.split(".")
     if len(numbers) < 3 and rest:

@@ -1,4 +1,4 @@
-"""Functions on lists, sets and optional values.
+"""CEL functions on lists, sets and optional values.
 
 Not here: macros, which are nodes of their own (`syntax`).
 """
@@ -49,7 +49,7 @@ from restow.apimachinery.structural.cel.values import (
 )
 from restow.apimachinery.type_values import INT64_MAX, INT64_MIN
 
-# `lists.range` and `flatten` make lists out of little; longer ones are refused.
+# `lists.range` and `flatten` can create huge lists from small input; longer ones are rejected.
 LIST_LENGTH_MAX: Final = 1_000_000
 
 _ORDERED: Final = {bool, int, Uint, float, str, bytes, Duration, Timestamp}
@@ -57,7 +57,7 @@ _NUMBERS: Final = {int, Uint, float}
 
 
 def compare(one: Any, other: Any) -> int:
-    """-1, 0 or 1; values of types that do not go together have no order."""
+    """Return -1, 0 or 1; CelError for types without a common order."""
     if type(one) is not type(other) and not {type(one), type(other)} <= _NUMBERS:
         raise no_such_overload()
     if type(one) not in _ORDERED:
@@ -66,7 +66,7 @@ def compare(one: Any, other: Any) -> int:
 
 
 def walk_cost(value: Any) -> int:
-    """The cost of looking at all of a value."""
+    """Return the cost of reading all of a value."""
     if type(value) in (str, bytes):
         return int(len(value) * TRAVERSAL)
     if type(value) is list:
@@ -114,8 +114,8 @@ def _index_of(items: list[Any], value: Any) -> int:
 
 
 def _last_index_of(items: list[Any], value: Any) -> int:
-    places = range(len(items) - 1, -1, -1)
-    return next((at for at in places if cel_equal(items[at], value)), -1)
+    indexes = range(len(items) - 1, -1, -1)
+    return next((at for at in indexes if cel_equal(items[at], value)), -1)
 
 
 def _slice(items: list[Any], begin: int, end: int) -> list[Any]:
@@ -149,15 +149,15 @@ def _sort(items: list[Any]) -> list[Any]:
 
 
 def sort_by(items: list[Any], keys: list[Any]) -> list[Any]:
-    """Items in the order of their keys, which must all be of one type."""
+    """Sort items by their keys, which must all have one type."""
     if any(type(key) is not type(keys[0]) for key in keys):
         raise CelError("list elements must have the same type")
 
     def order(one: int, other: int) -> int:
         return compare(keys[one], keys[other])
 
-    places = sorted(range(len(items)), key=cmp_to_key(order))
-    return [items[place] for place in places]
+    indexes = sorted(range(len(items)), key=cmp_to_key(order))
+    return [items[index] for index in indexes]
 
 
 def _range(count: int) -> list[Any]:
@@ -201,7 +201,7 @@ def _of_non_zero(value: Any) -> Optional:
 
 
 def optional_entry(container: Any, key: Any) -> Any:
-    """`a[?k]`: the entry or item if there is one; of an optional container, only if it is there."""
+    """Evaluate `a[?k]`: an optional entry or item; empty if the optional container is."""
     if isinstance(container, Optional):
         return optional_entry(container.value, key) if container.has_value else NONE
     if type(container) is dict:

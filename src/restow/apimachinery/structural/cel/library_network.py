@@ -1,6 +1,6 @@
-"""Functions that Kubernetes adds: URLs, addresses, networks.
+"""CEL functions that Kubernetes adds: URLs, IP addresses, CIDRs.
 
-Not here: other kinds of values (`library_kubernetes`), and looking anything up.
+Not here: other kinds of values (`library_kubernetes`), and DNS lookups.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ class IpAddress:
 
 @dataclass(slots=True, frozen=True)
 class Network:
-    """An address with the length of its prefix."""
+    """An address with a prefix length."""
 
     CEL_NAME: ClassVar = "net.CIDR"
     address: IPv4Address | IPv6Address
     length: int
 
     def masked(self) -> Network:
-        """Without the bits behind the prefix."""
+        """Return the network with the host bits cleared."""
         bits = self.address.max_prefixlen - self.length
         return Network(type(self.address)(int(self.address) >> bits << bits), self.length)
 
     def has(self, other: IPv4Address | IPv6Address) -> bool:
-        """Whether an address is in the network."""
+        """Report whether an address is in the network."""
         if other.version != self.address.version:
             return False
         return self.masked().address == Network(other, self.length).masked().address
@@ -77,7 +77,7 @@ def _is_url(text: str) -> bool:
     if not check(text):
         return False
     try:
-        urlsplit(text).port  # noqa: B018 - reads the number
+        urlsplit(text).port  # noqa: B018 - raises for an invalid port
     except ValueError:
         return False
     return True
@@ -170,7 +170,9 @@ def _is_local_multicast(address: IPv4Address | IPv6Address) -> bool:
 
 
 def _in_network(factor: int, *, parses: bool) -> Cost:
-    """Comparing as many bytes as the network's address has, and reading the other if a text."""
+    """Return the cost of comparing the bytes of an address, plus parsing the other if it is a
+    string.
+    """
 
     def cost(args: tuple[Any, ...], _: Any) -> int:
         size = args[0].address.max_prefixlen // 8

@@ -1,6 +1,6 @@
-"""Functions on texts and times beyond the language: substrings, formatting, regular expressions.
+"""CEL functions on strings and times beyond the core language: substrings, formatting, regex.
 
-Places in texts count characters. Not here: what the language itself has (`functions`).
+Indexes in strings count characters. Not here: functions of the core language (`functions`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from restow.apimachinery.structural.cel.values import (
 )
 from restow.apimachinery.structural.patterns import Pattern, compile_pattern
 
-# Longer results of `replace` and `format` are refused before they are made.
+# Longer results of `replace` and `format` are rejected before they are built.
 TEXT_LENGTH_MAX: Final = 16 << 20
 _PRECISION_MAX: Final = 100
 
@@ -165,12 +165,12 @@ def _format(template: str, args: list[Any]) -> str:
             raise CelError("unexpected end of format string")
         if used >= len(args):
             raise CelError(f"index {used} out of range")
-        told = _formatted(args[used], letter, int(precision) if precision else None)
+        formatted = _formatted(args[used], letter, int(precision) if precision else None)
         used += 1
-        length += len(told)
+        length += len(formatted)
         if length > TEXT_LENGTH_MAX:
             raise CelError("string too long")
-        return told
+        return formatted
 
     made = _CLAUSE.sub(clause, template)
     if used < len(args):
@@ -186,7 +186,7 @@ def _formatted(value: Any, letter: str, precision: int | None) -> str:
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     match letter:
         case "s":
-            return _written(value)
+            return _to_string(value)
         case "d" if is_whole:
             return str(int(value))
         case "f" if isinstance(value, float):
@@ -198,18 +198,18 @@ def _formatted(value: Any, letter: str, precision: int | None) -> str:
         case "o" if is_whole:
             return f"{int(value):o}"
         case "x" | "X" if is_whole or isinstance(value, str | bytes):
-            told = (
+            formatted = (
                 f"{int(value):x}"
                 if is_whole
                 else (value.encode() if isinstance(value, str) else value).hex()
             )
-            return told.upper() if letter == "X" else told
+            return formatted.upper() if letter == "X" else formatted
         case "d" | "f" | "e" | "b" | "o" | "x" | "X":
             raise CelError(f"error during formatting: %{letter} clause cannot take this value")
     raise CelError(f'unrecognized formatting clause "{letter}"')
 
 
-def _written(value: Any) -> str:
+def _to_string(value: Any) -> str:
     match value:
         case bool() | None | bytes():
             return shown(value)
@@ -226,7 +226,7 @@ def _written(value: Any) -> str:
 
 
 def _nested(value: Any) -> str:
-    return _written(value)
+    return _to_string(value)
 
 
 def _zone(name: str) -> tzinfo:
@@ -244,7 +244,7 @@ def _zone(name: str) -> tzinfo:
         raise CelError(f"unknown time zone {name[:40]}") from None
 
 
-_PARTS: Final[dict[str, Callable[[datetime], int]]] = {
+_TIME_PARTS: Final[dict[str, Callable[[datetime], int]]] = {
     "getFullYear": lambda time: time.year,
     "getMonth": lambda time: time.month - 1,
     "getDate": lambda time: time.day,
@@ -256,7 +256,7 @@ _PARTS: Final[dict[str, Callable[[datetime], int]]] = {
     "getSeconds": lambda time: time.second,
     "getMilliseconds": lambda time: time.microsecond // 1000,
 }
-_SPANS: Final = {
+_DURATION_UNITS: Final = {
     "getHours": 3600 * NANOSECOND,
     "getMinutes": 60 * NANOSECOND,
     "getSeconds": NANOSECOND,
@@ -265,7 +265,7 @@ _SPANS: Final = {
 
 def _time_parts() -> list[Overload]:
     found = []
-    for name, part in _PARTS.items():
+    for name, part in _TIME_PARTS.items():
 
         def at_utc(time: Timestamp, part: Callable[[datetime], int] = part) -> int:
             return part(time.at_utc())
@@ -278,7 +278,7 @@ def _time_parts() -> list[Overload]:
 
         found.append(member(name, f"timestamp_{name}", (TIMESTAMP,), INT, at_utc))
         found.append(member(name, f"timestamp_{name}_zone", (TIMESTAMP, STRING), INT, in_zone))
-    for name, unit in _SPANS.items():
+    for name, unit in _DURATION_UNITS.items():
 
         def in_units(span: Duration, unit: int = unit) -> int:
             whole = abs(span.nanoseconds) // unit

@@ -1,7 +1,7 @@
-"""Macros as Python functions: loops over lists and maps, and mappings of optional values.
+"""Compiles macros to Python functions: loops over lists and maps, and mappings of optional values.
 
-Costs are those of the loops with an accumulator that the reference makes of macros. Not here: all
-other parts of an expression (`evaluate`).
+Costs are those of the accumulator loops to which Kubernetes expands macros. Not here: all other
+nodes (`evaluate`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Compile = Callable[[CelNode], Evaluate]
 
 
 class _Loop:
-    """A range and its variables; each step sets the variables and counts its own cost."""
+    """A range and its variables; each step sets the variables and adds its own cost."""
 
     __slots__ = ("cost", "range", "variables")
 
@@ -35,7 +35,7 @@ class _Loop:
         self.cost = cost
 
     def steps(self, run: Evaluation) -> Generator[tuple[Any, Any], None, None]:
-        """Keys and items; of a list, places and items."""
+        """Iterate over keys and values; over indexes and items of a list."""
         found = self.range(run)
         variables, names, cost = run.variables, self.variables, self.cost
         if type(found) is list:
@@ -62,7 +62,7 @@ class _Loop:
 
 
 def compile_macro(node: Macro, compile_node: Compile) -> Evaluate:
-    """A macro as a function; its parts are compiled by whoever compiles all the rest."""
+    """Compile a macro; `compile_node` compiles its parts."""
     match node.kind:
         case "all":
             return _quantifier(node, compile_node, wanted=False, cost=3)
@@ -84,7 +84,7 @@ def compile_macro(node: Macro, compile_node: Compile) -> Evaluate:
 
 
 def _quantifier(node: Macro, compile_node: Compile, *, wanted: bool, cost: int) -> Evaluate:
-    """`all` looks for a false, `exists` for a true; errors count only if there is none."""
+    """Compile `all` or `exists`; errors count only if no item is decisive."""
     loop, test = _Loop(node, compile_node, cost), compile_node(node.args[0])
 
     def decide(run: Evaluation) -> Any:
@@ -97,7 +97,8 @@ def _quantifier(node: Macro, compile_node: Compile, *, wanted: bool, cost: int) 
                 error = error or problem
                 continue
             if value is wanted:
-                # A next step is begun, and its condition read, to see that there is none.
+                # As in the reference loop, the condition of the next step is evaluated before the
+                # exit.
                 is_last = next(steps, None) is None
                 run.cost += is_last
                 steps.close()
@@ -152,7 +153,7 @@ def _filter(node: Macro, compile_node: Compile) -> Evaluate:
 def _mapped(
     node: Macro, compile_node: Compile
 ) -> tuple[_Loop, Callable[[Evaluation], bool], Evaluate]:
-    """A loop, whether its present step counts, and what is made of that step."""
+    """Return a loop, the filter of its steps, and the value of a step."""
     tests = [compile_node(each) for each in node.args[:-1]]
 
     def passes(run: Evaluation) -> bool:

@@ -1,9 +1,9 @@
-"""The parts of an expression.
+"""The syntax tree of an expression.
 
-Macros are nodes of their own rather than the loops that they stand for. Chains of `&&` and `||`
-are one node each, so that only nesting makes an expression deep.
+Macros are nodes of their own, not expanded to loops. A chain of `&&` or `||` is one node, so only
+nesting makes an expression deep.
 
-Not here: reading an expression (`syntax`), names and types (`checker`), and evaluation.
+Not here: parsing (`syntax`), names and types (`checker`), and evaluation.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from restow.apimachinery.structural.cel.types import Declared, Type
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CelNode:
-    """A part of an expression; `at` is where it stands, `type` is filled in by the checker."""
+    """A node; `at` is its position in the source. The checker sets `type` and `declared`."""
 
     at: int
     depth: int = 1
     type: Type | None = None
     declared: Declared | None = None
-    """The schema behind the value, if it is a part of the object; also by the checker."""
+    """The schema of the value, if it is part of the object."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,26 +35,26 @@ class Literal(CelNode):
 
 @dataclass(slots=True, eq=False)
 class Ident(CelNode):
-    """A name."""
+    """An identifier."""
 
     name: str
 
 
 @dataclass(slots=True, eq=False)
 class Select(CelNode):
-    """`a.b`, `has(a.b)` if it only tests, `a.?b` if it is optional."""
+    """`a.b`, `has(a.b)` if `is_test`, `a.?b` if `is_optional`."""
 
     operand: CelNode
     name: str
     is_test: bool = False
     is_optional: bool = False
     variable: str = ""
-    """The name of a variable that has dots in it, if it is one; also by the checker."""
+    """The qualified name, if this is a variable with dots in its name; set by the checker."""
 
 
 @dataclass(slots=True, eq=False)
 class Call(CelNode):
-    """A function or operator. The checker finds the overloads that fit."""
+    """A function or operator. The checker sets the matching overloads."""
 
     function: str
     target: CelNode | None
@@ -89,14 +89,14 @@ class ListLiteral(CelNode):
 
 @dataclass(slots=True, eq=False)
 class MapLiteral(CelNode):
-    """`{a: b, ?c: d}`; the last of each entry says whether it is optional."""
+    """`{a: b, ?c: d}`; the third element of each entry is whether it is optional."""
 
     entries: list[tuple[CelNode, CelNode, bool]]
 
 
 @dataclass(slots=True, eq=False)
 class Message(CelNode):
-    """`Name{field: value}`; schemas name no types, so there is never one to make."""
+    """`Name{field: value}`; always an error, since schemas declare no named types."""
 
     name: str
 

@@ -1,13 +1,13 @@
-"""What kinds of objects are to expressions about requests: the fields that there are, and types.
+"""CEL types of object kinds for admission expressions.
 
-    declare_struct      a built-in kind, from the tables of types
-    declare_custom      a custom kind, from the schema that its definition declares
+    declare_struct      a built-in kind, from the type tables
+    declare_custom      a custom kind, from the schema in its CRD
 
-Expressions see objects as JSON has them. So whatever is a text in JSON and something else in a
-schema (times, quantities, bytes), and whatever a schema says nothing of, has any type here: what is
-said to be wrong is wrong.
+Admission expressions see objects as plain JSON. Fields that are strings in JSON but another type in
+the schema (times, quantities, bytes), and fields without a schema, are dynamic here: every reported
+error is a real one.
 
-Not here: rules inside schemas, which see values as their schema calls them (`declarations`).
+Not here: schema rules, which see typed values (`declarations`).
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _SCALARS: Final = {
     Scalar.INT64: types.INT,
     Scalar.FLOAT64: types.DOUBLE,
 }
-_WORDS: Final = {"boolean": types.BOOL, "integer": types.INT, "number": types.DOUBLE}
+_SCHEMA_SCALARS: Final = {"boolean": types.BOOL, "integer": types.INT, "number": types.DOUBLE}
 _OF_KINDS: Final = ("apiVersion", "kind")
-# Texts of these formats are something else to whoever reads them by their schema.
+# Rules read strings of these formats as other types.
 _FORMATS: Final = frozenset({"byte", "date", "date-time", "duration"})
 
 
 def declare_struct(struct: Struct) -> Declared:
-    """The type of a built-in kind. Kinds can hold themselves, and so can their types."""
+    """Return the type of a built-in kind. Kinds can be recursive, and so can types."""
     return _declare_struct(struct, {})
 
 
 def declare_custom(schema: Schema, metadata: Declared) -> Declared:
-    """The type of a custom kind, with the metadata that all objects have."""
+    """Return the type of a custom kind, with the metadata that all objects have."""
     declared = _declare_schema(schema)
     if declared.type.is_dyn:
         return declared
@@ -94,7 +94,7 @@ def _declare_schema(schema: Schema) -> Declared:
             return declared
         case "string" if schema.format not in _FORMATS:
             return Declared(types.STRING)
-    return Declared(_WORDS.get(schema.type, types.DYN))
+    return Declared(_SCHEMA_SCALARS.get(schema.type, types.DYN))
 
 
 def _object() -> Declared:
@@ -112,7 +112,7 @@ def _map(value: Declared) -> Declared:
 
 
 def _add(declared: Declared, name: str, below: Declared) -> None:
-    # Without a type, names are read as they are written.
+    # Untyped access uses the original names.
     for spelling in {name, escape(name) or name}:
         declared.fields[spelling] = below
         declared.names[spelling] = name

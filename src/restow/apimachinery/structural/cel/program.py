@@ -1,6 +1,6 @@
-"""Expressions from text to something that runs: reading, checking, estimating, compiling.
+"""Compiles expressions from source to programs: parse, check, estimate, compile.
 
-Not here: what rules are and when they run (`rules`).
+Not here: which rules exist and when they run (`rules`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ OLD_SELF: Final = "oldSelf"
 
 
 class CompileError(Exception):
-    """An expression that cannot run; the text is what its author is told."""
+    """An expression that does not compile; the text is shown to its author."""
 
 
 class Program:
-    """A compiled expression; safe to share, since a run has all of its state."""
+    """A compiled expression; safe to share, since all state is in the run."""
 
     __slots__ = ("_evaluate", "cost_max", "uses_old")
 
@@ -38,7 +38,7 @@ class Program:
         self.uses_old = uses_old
         """Whether the expression reads the old value."""
         self.cost_max = cost_max
-        """What it costs at most, as estimated."""
+        """The estimated maximum cost."""
 
     def run(
         self,
@@ -47,17 +47,19 @@ class Program:
         cost_max: int = CALL_COST_MAX,
         trial: Trial | None = None,
     ) -> EvaluationOutcome:
-        """The value or the error, and what it cost. Raises TrialOver if it is only tried and is
-        dearer than that; then `variables` may have others than before."""
+        """Return the value or the error, and the cost.
+
+        Raises TrialOver if the cost exceeds the trial budget; `variables` may be modified then.
+        """
         if trial is not None:
             return self._try(variables, cost_max, trial)
         return self._run(Evaluation(variables, cost_max))
 
     def _try(self, variables: dict[str, Any], cost_max: int, trial: Trial) -> EvaluationOutcome:
-        tried_max = min(cost_max, max(trial.cost_left, 0))
-        run = Evaluation(variables, tried_max, cost_max)
+        trial_cost_max = min(cost_max, max(trial.cost_left, 0))
+        run = Evaluation(variables, trial_cost_max, cost_max)
         outcome = self._run(run)
-        trial.cost_left -= run.cost - (run.cost_max - tried_max)
+        trial.cost_left -= run.cost - (run.cost_max - trial_cost_max)
         return outcome
 
     def _run(self, run: Evaluation) -> EvaluationOutcome:
@@ -75,7 +77,7 @@ class Program:
 
 
 class EvaluationOutcome:
-    """What came out of a run."""
+    """The result of an evaluation."""
 
     __slots__ = ("cost", "error", "value")
 
@@ -87,7 +89,7 @@ class EvaluationOutcome:
 
 
 class CheckedExpression(NamedTuple):
-    """An expression that can run."""
+    """A type-checked expression."""
 
     node: CelNode
     type: types.Type
@@ -98,7 +100,7 @@ class CheckedExpression(NamedTuple):
 def check_expression(
     source: str, variables: Mapping[str, Variable], environment: Environment
 ) -> CheckedExpression:
-    """An expression with the types of its parts; CompileError with all that is wrong with it."""
+    """Parse and type-check an expression; CompileError with all errors."""
     try:
         node = parse(source)
     except SyntaxProblem as problem:
@@ -118,9 +120,9 @@ def compile_expression(
     is_old_optional: bool = False,
     environment: Environment = RULES,
 ) -> Program:
-    """An expression about a value of a type; CompileError if it cannot run.
+    """Compile an expression on a value of a type; CompileError if it is invalid.
 
-    Rules are bools, messages are texts, and errors say which of both it was.
+    Rules return bools, messages return strings; errors say which of both failed.
     """
     is_rule = wanted == types.BOOL
     failed = f"{'' if is_rule else 'messageExpression '}compilation failed"

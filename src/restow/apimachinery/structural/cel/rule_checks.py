@@ -1,6 +1,6 @@
-"""Whether the rules of a schema can run, and whether they cost too much.
+"""Validates the rules of a schema: whether they compile, and whether they exceed the cost limits.
 
-Not here: the texts around a rule, such as its message (`schema_rules`).
+Not here: the other fields of a rule, such as its message (`schema_rules`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def rule_problems(
     *,
     uncorrelatable_at: str | None,
 ) -> list[StatusCause]:
-    """What is wrong with the rules of one node; counts their cost.
+    """Validate the rules of one node, and add their cost to the total.
 
-    `uncorrelatable_at` is a list above whose items have no old values.
+    `uncorrelatable_at` is the path of an ancestor list whose items have no old values.
     """
     causes = Causes()
     declared = context.declared()
@@ -36,12 +36,12 @@ def rule_problems(
         where = paths.index(rules_at, index)
         compiled = compile_rule(rule, schema, declared)
         causes += _cost_problems(compiled, where, context)
-        told = dict(rule.raw)
+        raw_rule = dict(rule.raw)
         if compiled.error:
-            causes.invalid(paths.child(where, "rule"), told, compiled.error)
+            causes.invalid(paths.child(where, "rule"), raw_rule, compiled.error)
         if compiled.message_error:
             below = paths.child(where, "messageExpression")
-            causes.invalid(below, told, compiled.message_error)
+            causes.invalid(below, raw_rule, compiled.message_error)
         uses_old = compiled.program is not None and compiled.program.uses_old
         if uses_old and uncorrelatable_at is not None:
             why = (

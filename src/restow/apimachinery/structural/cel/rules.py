@@ -1,10 +1,10 @@
-"""Rules of a schema on objects: `x-kubernetes-validations`, compiled once and run for each write.
+"""Evaluates `x-kubernetes-validations` on objects; rules are compiled once per schema.
 
-A rule about a part runs where that part is, and is about nothing else. A rule that reads the old
-value runs only where there is one, unless it takes that as optional. Errors about parts that an
-update left as they were become warnings, except those of rules that compare old and new.
+A rule runs on each value of the node that declares it. A rule that reads `oldSelf` runs only if
+there is an old value, unless it sets `optionalOldSelf`. Errors in parts that an update did not
+change become warnings (ratcheting), except those of rules that read `oldSelf`.
 
-Not here: whether rules are well formed (`rule_checks`), and the language.
+Not here: validation of rules (`rule_checks`), and the language.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OUT_OF_BUDGET: Final = "running out of cost budget, no further validation rules
 
 @dataclass(slots=True, frozen=True)
 class CompiledRule:
-    """A rule that can run, or why it cannot."""
+    """A compiled rule, or the reason why it cannot run."""
 
     rule: ValidationRule
     program: Program | None
@@ -48,13 +48,13 @@ class CompiledRule:
     field_path: str = ""
 
     @property
-    def told(self) -> str:
-        """What a rule is called in messages."""
+    def label(self) -> str:
+        """Return the rule's name in messages."""
         return (self.rule.message or self.rule.rule).strip()
 
 
 def compile_rule(rule: ValidationRule, schema: Schema, declared: Declared) -> CompiledRule:
-    """One rule with its message; errors are kept, not raised."""
+    """Compile a rule and its message; errors are returned in the result, not raised."""
     if not rule.rule.strip():
         return CompiledRule(rule, None)
     is_optional = bool(rule.optional_old_self)
@@ -82,7 +82,7 @@ def compile_rule(rule: ValidationRule, schema: Schema, declared: Declared) -> Co
 
 @dataclass(slots=True)
 class RuleNode:
-    """The rules of a node and of all below it; nodes without any are left out."""
+    """The rules of a node and of its descendants; nodes without rules are omitted."""
 
     schema: Schema
     declared: Declared
@@ -93,7 +93,7 @@ class RuleNode:
 
 
 def compile_rules(schema: Schema) -> RuleNode | None:
-    """All rules of a schema; None if it has none."""
+    """Compile all rules of a schema; None if it has none."""
     if not _has_rules(schema):
         return None
     return _node(schema, declare(schema, is_root=True))
@@ -104,7 +104,7 @@ def _has_rules(schema: Schema) -> bool:
 
 
 def _node(schema: Schema, declared: Declared | None) -> RuleNode | None:
-    # What has no type is not seen by any rule.
+    # Rules cannot see values without a type.
     if declared is None or not _has_rules(schema):
         return None
     node = RuleNode(schema, declared)
@@ -127,12 +127,12 @@ def _node(schema: Schema, declared: Declared | None) -> RuleNode | None:
 
 @dataclass(slots=True)
 class RuleResult:
-    """What rules say about an object."""
+    """The result of the rules for an object."""
 
     causes: list[StatusCause] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     cost_left: int = OBJECT_COST_MAX
-    """Negative if the object took more than it may."""
+    """Negative if the object exceeded its cost budget."""
 
 
 class _Stop(Exception):
@@ -148,7 +148,7 @@ def run_rules(
     correlated: Correlated | None = None,
     cost_max: int = OBJECT_COST_MAX,
 ) -> RuleResult:
-    """Runs all rules; `old` is None on create, `correlated` says what may be forgiven."""
+    """Evaluate all rules; `old` is None on create, `correlated` is for ratcheting."""
     walk = _Walk(RuleResult(cost_left=cost_max))
     try:
         walk.node(node, value, old, path, _Ratchet(correlated, None))
@@ -158,7 +158,7 @@ def run_rules(
 
 
 class _Ratchet:
-    """The old value of a part, or of the nearest part above that has one."""
+    """The old value of a part, or of its nearest ancestor that has one."""
 
     __slots__ = ("above", "here")
 
@@ -166,7 +166,7 @@ class _Ratchet:
         self.here = here
         self.above = above
 
-    def forgives(self) -> bool:
+    def is_unchanged(self) -> bool:
         found = self.here if self.here is not None else self.above
         return found is not None and found.is_unchanged()
 
@@ -232,7 +232,7 @@ class _Walk:
             if program is None or (program.uses_old and old is None and not is_optional):
                 continue
             if not self._holds(node, compiled, variables, path):
-                self._refuse(node, compiled, variables, path=path, ratchet=ratchet)
+                self._report(node, compiled, variables, path=path, ratchet=ratchet)
 
     def _holds(
         self, node: RuleNode, compiled: CompiledRule, variables: _Variables, path: str
@@ -247,15 +247,15 @@ class _Walk:
         error = outcome.error
         if error.startswith("no such overload"):
             why = "call arguments did not match a supported operator, function or macro signature"
-            self._invalid(node, path, f"'{error}': {why} for rule: {compiled.told}")
+            self._invalid(node, path, f"'{error}': {why} for rule: {compiled.label}")
         elif error.startswith("operation cancelled: actual cost limit exceeded"):
             why = "no further validation rules will be run due to call cost exceeds limit"
-            self._stop(node, path, f"'{error}': {why} for rule: {compiled.told}")
+            self._stop(node, path, f"'{error}': {why} for rule: {compiled.label}")
         else:
-            self._invalid(node, path, f"{error} evaluating rule: {compiled.told}")
+            self._invalid(node, path, f"{error} evaluating rule: {compiled.label}")
         return True
 
-    def _refuse(
+    def _report(
         self,
         node: RuleNode,
         compiled: CompiledRule,
@@ -265,23 +265,25 @@ class _Walk:
         ratchet: _Ratchet,
     ) -> None:
         where = paths.child(path, compiled.field_path) if compiled.field_path else path
-        told, may_go_on = self._message(compiled, variables)
-        if not may_go_on:
-            cause = field_errors.invalid(where or NO_PATH, node.schema.type, told)
+        message, may_continue = self._message(compiled, variables)
+        if not may_continue:
+            cause = field_errors.invalid(where or NO_PATH, node.schema.type, message)
         else:
-            cause = _cause(compiled, node.schema, variables.raw, where=where or NO_PATH, told=told)
+            cause = _cause(
+                compiled, node.schema, variables.raw, where=where or NO_PATH, message=message
+            )
         assert compiled.program is not None
-        if not compiled.program.uses_old and ratchet.forgives():
+        if not compiled.program.uses_old and ratchet.is_unchanged():
             self.result.warnings.append(str(cause))
         else:
             self.result.causes.append(cause)
-        if not may_go_on:
+        if not may_continue:
             raise _Stop
 
     def _message(self, compiled: CompiledRule, variables: _Variables) -> tuple[str, bool]:
-        """The text for a person, and whether there is budget for more."""
+        """Return the message for the user, and whether the budget allows further rules."""
         rule = compiled.rule
-        default = rule.message.strip() or f"failed rule: {compiled.told}"
+        default = rule.message.strip() or f"failed rule: {compiled.label}"
         if compiled.message is None:
             return default, True
         outcome = compiled.message.run(variables.of(compiled))
@@ -308,14 +310,14 @@ class _Walk:
 
 
 class _Variables:
-    """`self` and `oldSelf` for the rules of one part, each made once."""
+    """The variables `self` and `oldSelf` for the rules of one node, converted once."""
 
     __slots__ = ("_old", "_self", "raw")
 
     def __init__(self, node: RuleNode, value: Any, old: Any) -> None:
         convert = node.declared.convert
         self.raw = value
-        # Bad values were refused before any rule runs; a bad old one is as good as none.
+        # Invalid values were rejected before rules run; an invalid old value is treated as absent.
         self._self = value if convert is None else convert(value)
         try:
             self._old = old if convert is None or old is None else convert(old)
@@ -330,18 +332,18 @@ class _Variables:
 
 
 def _cause(
-    compiled: CompiledRule, schema: Schema, value: Any, *, where: str, told: str
+    compiled: CompiledRule, schema: Schema, value: Any, *, where: str, message: str
 ) -> StatusCause:
     match compiled.rule.reason:
         case "FieldValueForbidden":
-            return field_errors.forbidden(where, told)
+            return field_errors.forbidden(where, message)
         case "FieldValueRequired":
-            return field_errors.required(where, told)
+            return field_errors.required(where, message)
         case "FieldValueDuplicate":
             if schema.type in ("object", "array"):
                 return StatusCause("FieldValueDuplicate", "Duplicate value", where)
             return field_errors.duplicate(where, value)
     if schema.type in ("object", "array"):
-        # Whole objects in messages help nobody.
-        return StatusCause("FieldValueInvalid", f"Invalid value: {told}", where)
-    return field_errors.invalid(where, value, told)
+        # Whole objects would make messages unreadable.
+        return StatusCause("FieldValueInvalid", f"Invalid value: {message}", where)
+    return field_errors.invalid(where, value, message)

@@ -1,6 +1,6 @@
-"""One evaluation of an expression: its variables, and what it cost so far.
+"""The state of one evaluation: its variables, and the cost so far.
 
-Not here: what the parts of an expression do (`evaluate`, `loops`).
+Not here: the evaluation of nodes (`evaluate`, `loops`).
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ MAP_COST: Final = 30
 
 
 class Evaluation:
-    """One evaluation: variables, and the cost so far."""
+    """The variables of one evaluation, and its cost so far."""
 
     __slots__ = ("cost", "cost_max", "variables", "whole_cost_max")
 
     def __init__(
         self, variables: dict[str, Any], cost_max: int, whole_cost_max: int | None = None
     ) -> None:
-        """`whole_cost_max`: what it may cost, if it ends before that because it is tried."""
+        """`whole_cost_max` is the regular limit, if `cost_max` is the lower one of a trial."""
         self.variables = variables
         self.cost = 0
         self.cost_max = cost_max
         self.whole_cost_max = cost_max if whole_cost_max is None else whole_cost_max
 
     def spend(self, cost: int) -> None:
-        """Counts, and ends the run if it was too much."""
+        """Add to the cost; raise CostExceeded above the limit."""
         self.cost += cost
         if self.cost > self.cost_max:
             raise CostExceeded
 
-    def spend_by_decree(self, cost: int) -> None:
-        """Counts what is dear by decree but takes no time: no trial ends for it."""
+    def spend_nominal(self, cost: int) -> None:
+        """Add a nominal cost that takes no time: it does not use up a trial budget."""
         self.cost_max = min(self.cost_max + cost, self.whole_cost_max)
         self.spend(cost)
 
 
 class Trial:
-    """A try to evaluate something cheaply; what is left of what it may cost."""
+    """A trial of evaluating inline: the remaining cost budget."""
 
     __slots__ = ("cost_left",)
 

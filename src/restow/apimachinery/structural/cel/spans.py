@@ -1,6 +1,6 @@
-"""Numbers of which only bounds are known: costs and sizes.
+"""Ranges of costs and sizes, of which only bounds are known.
 
-Not here: what they are of (`cost`, `call_cost`).
+Not here: computing them (`cost`, `call_cost`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ UNBOUNDED: Final = 2**64 - 1
 
 
 class CostBounds(NamedTuple):
-    """A least and a greatest number, of cost or of size; both stop at 64 bits."""
+    """A minimum and maximum of a cost or size; both saturate at 64 bits."""
 
     low: int = 0
     high: int = 0
@@ -31,7 +31,7 @@ class CostBounds(NamedTuple):
 
 
 def capped(number: int) -> int:
-    """Costs and sizes stop at 64 bits."""
+    """Limit a cost or size to 64 bits."""
     return min(number, UNBOUNDED)
 
 
@@ -40,7 +40,7 @@ def _scaled(number: int, factor: float) -> int:
 
 
 def fixed(number: int) -> CostBounds:
-    """A cost or size that is known."""
+    """Return the bounds of an exactly known cost or size."""
     return CostBounds(number, number)
 
 

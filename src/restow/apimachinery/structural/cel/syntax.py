@@ -1,4 +1,4 @@
-"""The syntax of CEL: from text to nodes.
+"""Parser of CEL: source to syntax tree.
 
 Not here: names and types (`checker`), and evaluation.
 """
@@ -26,15 +26,15 @@ from restow.apimachinery.structural.cel.values import UINT64_MAX, Uint
 from restow.apimachinery.type_values import INT64_MAX, INT64_MIN
 
 EXPRESSION_LENGTH_MAX: Final = 100_000
-# Each level takes a few Python frames, here and in all that walks over an expression.
+# Each level takes a few Python frames, here and in every walk over an expression.
 DEPTH_MAX: Final = 60
 
 LINE_SHOWN_MAX: Final = 200
-"""Of a line that is longer, only what is around the problem is shown."""
+"""From longer lines, only the part around the error is shown."""
 
 
 class SyntaxProblem(Exception):
-    """What is wrong with the text of an expression, and where."""
+    """A syntax error, and its position."""
 
     def __init__(self, message: str, at: int) -> None:
         super().__init__(message)
@@ -43,22 +43,22 @@ class SyntaxProblem(Exception):
 
 
 def located_messages(source: str, problems: list[tuple[int, str]]) -> str:
-    """Problems with their lines, as the reference writes them."""
-    told = []
+    """Format errors with their source lines, as Kubernetes does."""
+    formatted = []
     for at, message in problems:
         line_number = source.count("\n", 0, at) + 1
         begin = source.rfind("\n", 0, at) + 1
         line = source[begin:].split("\n", 1)[0]
         column = at - begin
-        place = f"{line_number}:{column + 1}"
+        position = f"{line_number}:{column + 1}"
         if len(line) > LINE_SHOWN_MAX:
             first = max(0, column - LINE_SHOWN_MAX // 2)
             line, column = line[first : first + LINE_SHOWN_MAX], column - first
-        told.append(f"ERROR: <input>:{place}: {message}\n | {line}\n | {'.' * column}^")
-    return "\n".join(told)
+        formatted.append(f"ERROR: <input>:{position}: {message}\n | {line}\n | {'.' * column}^")
+    return "\n".join(formatted)
 
 
-# Macros by name and number of arguments: how many of them are names of variables.
+# Macros by name and number of arguments: how many arguments are variable names.
 _MACROS: Final[dict[tuple[str, int], int]] = {
     ("all", 2): 1,
     ("exists", 2): 1,
@@ -153,7 +153,7 @@ def _unescape(body: str, at: int, *, is_bytes: bool) -> str | bytes:
         return body
     parts: list[str] = []
     raw = bytearray()
-    place = 0
+    position = 0
 
     def add(text: str, byte: int | None = None) -> None:
         if not is_bytes:
@@ -163,12 +163,12 @@ def _unescape(body: str, at: int, *, is_bytes: bool) -> str | bytes:
         else:
             raw.extend(text.encode(errors="surrogatepass"))
 
-    while place < len(body):
-        if body[place] != "\\":
-            add(body[place])
-            place += 1
+    while position < len(body):
+        if body[position] != "\\":
+            add(body[position])
+            position += 1
             continue
-        match = _ESCAPE.match(body, place)
+        match = _ESCAPE.match(body, position)
         if match is None:
             raise SyntaxProblem("Syntax error: invalid escape sequence", at)
         simple, hexadecimal, short, long, octal = match.groups()
@@ -179,7 +179,7 @@ def _unescape(body: str, at: int, *, is_bytes: bool) -> str | bytes:
             if code > 0x10FFFF or 0xD800 <= code < 0xE000:
                 raise SyntaxProblem("Syntax error: invalid unicode code point", at)
             add(chr(code), None if short or long else code)
-        place = match.end()
+        position = match.end()
     return bytes(raw) if is_bytes else "".join(parts)
 
 
@@ -200,7 +200,7 @@ _LEVELS: Final = {
 
 
 def parse(source: str) -> CelNode:
-    """The expression; SyntaxProblem if it is none."""
+    """Parse an expression; SyntaxProblem if it is invalid."""
     if len(source) > EXPRESSION_LENGTH_MAX:
         why = (
             f"expression code point size exceeds limit: size: {len(source)}, "
@@ -216,20 +216,20 @@ def parse(source: str) -> CelNode:
 class _Parser:
     def __init__(self, tokens: list[_Token]) -> None:
         self.tokens = tokens
-        self.place = 0
+        self.position = 0
 
     @property
     def token(self) -> _Token:
-        return self.tokens[self.place]
+        return self.tokens[self.position]
 
     def take(self) -> _Token:
-        token = self.tokens[self.place]
-        self.place += 1
+        token = self.tokens[self.position]
+        self.position += 1
         return token
 
     def accept(self, text: str) -> bool:
         if self.token.text == text and self.token.kind in ("op", "name", "end"):
-            self.place += 1
+            self.position += 1
             return True
         return False
 
@@ -283,7 +283,7 @@ class _Parser:
             found = _LEVELS.get(token.text, 0) if token.kind in ("op", "name") else 0
             if found < level:
                 return left
-            self.place += 1
+            self.position += 1
             right = self.binary(nesting, found + 1)
             name = "@in" if token.text == "in" else f"_{token.text}_"
             left = self.sized(Call(name, None, [left, right], at=token.at), left, right)
@@ -291,7 +291,7 @@ class _Parser:
     def unary(self, nesting: int) -> CelNode:
         token = self.token
         if token.kind == "op" and token.text in ("!", "-"):
-            self.place += 1
+            self.position += 1
             if token.text == "-" and self.token.kind in ("int", "float"):
                 return self.members(self.number(self.take(), sign="-", at=token.at), nesting)
             count = 1
@@ -319,7 +319,7 @@ class _Parser:
                 is_optional = self.accept("?")
                 token = self.take()
                 if token.kind not in ("name", "quoted"):
-                    self.place -= 1
+                    self.position -= 1
                     raise self.unexpected("IDENTIFIER")
                 name = token.text.strip("`")
                 if token.kind == "name" and not is_optional and self.token.text == "(":
@@ -349,7 +349,7 @@ class _Parser:
         if kind == "transformMapEntry" and not isinstance(rest[-1], MapLiteral):
             raise SyntaxProblem("argument must be a map literal", rest[-1].at)
         node = Macro(kind, target, tuple(variables), rest, at=at)
-        # A loop is deeper than it looks: two frames for itself, and its variables.
+        # A loop is deeper than its syntax: two frames for itself, and its variables.
         return self.sized(node, target, *rest)
 
     def arguments(self, nesting: int) -> list[CelNode]:
@@ -374,7 +374,7 @@ class _Parser:
                 return self.named(token, nesting)
             case "op":
                 return self.bracketed(token, nesting)
-        self.place -= 1
+        self.position -= 1
         raise self.unexpected("an expression")
 
     def named(self, token: _Token, nesting: int) -> CelNode:
@@ -386,7 +386,7 @@ class _Parser:
             case "null":
                 return Literal(None, at=token.at)
             case "in":
-                self.place -= 1
+                self.position -= 1
                 raise self.unexpected("an expression")
         if token.text in RESERVED:
             message = f"Syntax error: reserved identifier: {token.text}"
@@ -421,8 +421,8 @@ class _Parser:
                 name = self.take()
                 if name.kind == "name":
                     return self.named(name, nesting)
-                self.place -= 1
-        self.place -= 1
+                self.position -= 1
+        self.position -= 1
         raise self.unexpected("an expression")
 
     def list_of(self, at: int, nesting: int) -> CelNode:
@@ -456,7 +456,7 @@ class _Parser:
         text = token.text.lower()
         is_unsigned = text.endswith("u")
         digits = text.rstrip("u")
-        # Python refuses to read numbers of thousands of digits, and so do we.
+        # Python rejects integers with thousands of digits, and so does this parser.
         number = int(digits, 16 if digits.startswith("0x") else 10) if len(digits) < 100 else 2**99
         if sign:
             number = -number

@@ -1,6 +1,6 @@
-"""Types of CEL, and whether a value of one may stand where another is asked for.
+"""CEL types, and their assignability.
 
-Not here: how a schema is declared (`declarations`), and functions.
+Not here: types of schemas (`declarations`), and functions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from restow.apimachinery.structural.schema import Schema
 
 @dataclass(slots=True, frozen=True)
 class Type:
-    """A type by its name, with parameters; objects of schemas carry their declaration."""
+    """A type with its name and parameters; object types refer to their declaration."""
 
     name: str
     params: tuple[Type, ...] = ()
@@ -29,12 +29,12 @@ class Type:
 
     @property
     def is_dyn(self) -> bool:
-        """Whether the type is only known when the expression runs."""
+        """Report whether the type is only known at runtime."""
         return self.name == "dyn" or self.name.startswith("$")
 
     @property
     def has_dyn(self) -> bool:
-        """The same of the type or any of its parameters."""
+        """Report whether the type or any of its parameters is dynamic."""
         return self.is_dyn or any(each.has_dyn for each in self.params)
 
 
@@ -55,7 +55,7 @@ QUANTITY: Final = Type("kubernetes.Quantity")
 SEMVER: Final = Type("kubernetes.Semver")
 FORMAT: Final = Type("kubernetes.NamedFormat")
 
-# Parameters of functions: any type, but the same one everywhere.
+# Type parameters of functions: any type, but the same one everywhere.
 A: Final = Type("$A")
 B: Final = Type("$B")
 
@@ -69,44 +69,46 @@ class Declared:
     type: Type = DYN
     schema: Schema | None = None
     fields: dict[str, Declared] = field(default_factory=dict)
-    """By the name that CEL has for them."""
+    """Fields by their CEL names."""
     names: dict[str, str] = field(default_factory=dict)
-    """From CEL's name of a field to its own."""
+    """JSON names of fields by their CEL names."""
     item: Declared | None = None
-    """Of a list, or the values of a map."""
+    """The items of a list, or the values of a map."""
     key: Declared | None = None
     size_max: int = 0
-    """Items, entries, or bytes of a text; zero if there is no such thing."""
+    """Maximum items, entries, or bytes of a string; zero if the type has no size."""
     json_size_min: int = 0
     convert: Convert | None = None
-    """Makes the value that CEL sees; None if it is the JSON value itself."""
+    """Converts a JSON value for CEL; None if it is used directly."""
     is_ordered: bool = True
     """Whether the order of items counts when lists are compared."""
 
 
 def list_of(item: Type) -> Type:
-    """A list."""
+    """Return a list type."""
     return Type("list", (item,))
 
 
 def map_of(key: Type, value: Type) -> Type:
-    """A map."""
+    """Return a map type."""
     return Type("map", (key, value))
 
 
 def optional_of(value: Type) -> Type:
-    """A value that may be missing."""
+    """Return an optional type."""
     return Type("optional_type", (value,))
 
 
 def type_of_type(value: Type) -> Type:
-    """A type as a value."""
+    """Return the type of a type value."""
     return Type("type", (value,))
 
 
 def cut(type_: Type, depth: int) -> Type:
-    """The same down to some depth; what is below may be anything. A type that is made of others
-    over and over would grow beyond all bounds."""
+    """Return the type truncated to a depth; anything below becomes dynamic.
+
+    Without a limit, a type that is built from other types repeatedly could grow exponentially.
+    """
     if not type_.params:
         return type_
     if depth <= 0:
@@ -119,7 +121,7 @@ Bindings = dict[str, Type]
 
 
 def bind(formal: Type, actual: Type, bindings: Bindings) -> bool:
-    """Whether an argument fits a parameter; remembers what parameters of types stand for."""
+    """Match an argument type with a parameter type, and record its type parameters."""
     if formal.name.startswith("$"):
         bound = bindings.get(formal.name)
         if bound is None:
@@ -141,10 +143,10 @@ def bind(formal: Type, actual: Type, bindings: Bindings) -> bool:
 
 
 def join(one: Type, other: Type) -> Type | None:
-    """The type of a place where either may stand; None if they do not go together."""
+    """Return the common type of two types; None if there is none."""
     if one.is_dyn or other.is_dyn:
         return DYN if one.name == "dyn" or other.name == "dyn" else one
-    # Null may stand for what has no value of its own kind; scalars and texts are never null.
+    # Null is assignable to types without scalar values; numbers and strings are never null.
     for null, value in ((one, other), (other, one)):
         if null is NULL and value.name in _NULLABLE:
             return value
@@ -167,7 +169,7 @@ _NULLABLE: Final = frozenset(
 
 
 def resolve(type_: Type, bindings: Bindings) -> Type:
-    """A result type with its parameters filled in; what is still open is dynamic."""
+    """Substitute type parameters in a result type; unbound ones become dynamic."""
     if type_.name.startswith("$"):
         return bindings.get(type_.name, DYN)
     if not type_.params:

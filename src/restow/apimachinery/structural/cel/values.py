@@ -1,9 +1,9 @@
-"""Values of CEL expressions: what Python has no type for, errors, and equality.
+"""Values of CEL expressions: types that Python lacks, errors, and equality.
 
-JSON values stand for themselves: int, float, str, bool, None, list and dict. Texts that a schema
-calls a time or a duration become values of the types here when a rule reads them.
+JSON values represent themselves: int, float, str, bool, None, list and dict. Strings with a time or
+duration format become values of the types here when a rule reads them.
 
-Not here: functions (`functions`), and which types a rule may combine (`checker`).
+Not here: functions (`functions`), and type checking (`checker`).
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ NANOSECOND: Final = 1_000_000_000
 
 
 class CelError(Exception):
-    """An expression has no value: a key is missing, a number too large, a text malformed."""
+    """Evaluation failed: a missing key, a number out of range, a malformed string."""
 
 
 class CostExceeded(Exception):
-    """An expression did more work than one call may; ends the evaluation at once."""
+    """An expression exceeded the cost limit of one call; aborts the evaluation."""
 
 
 class TrialOver(Exception):
-    """An expression is no longer cheap; nothing is known of its value."""
+    """An expression exceeded its trial budget; its value is unknown."""
 
 
 def no_such_overload() -> CelError:
-    """The types of the arguments, known only now, fit no function."""
+    """Return the error for arguments whose runtime types match no overload."""
     return CelError("no such overload")
 
 
 class Uint(int):
-    """An unsigned integer, kept apart from signed ones."""
+    """An unsigned integer, distinct from signed ones."""
 
     __slots__ = ()
 
 
 @dataclass(slots=True, frozen=True, order=True)
 class Duration:
-    """A time span of so many nanoseconds."""
+    """A duration in nanoseconds."""
 
     nanoseconds: int
 
@@ -62,12 +62,12 @@ _TIME_MAX: Final = 253402300800 * NANOSECOND - 1
 
 @dataclass(slots=True, frozen=True, order=True)
 class Timestamp:
-    """A moment, in nanoseconds since 1970."""
+    """A point in time, in nanoseconds since 1970."""
 
     nanoseconds: int
 
     def at_utc(self) -> datetime:
-        """The same moment; Python's clock has no nanoseconds."""
+        """Return the time as a datetime, truncated to microseconds."""
         return _EPOCH + timedelta(microseconds=self.nanoseconds // 1000)
 
     def __str__(self) -> str:
@@ -77,14 +77,14 @@ class Timestamp:
 
 
 def timestamp(nanoseconds: int) -> Timestamp:
-    """A moment between the years 1 and 9999."""
+    """Return a timestamp; CelError if it is outside of the years 1 to 9999."""
     if not _TIME_MIN <= nanoseconds <= _TIME_MAX:
         raise CelError("timestamp overflow")
     return Timestamp(nanoseconds)
 
 
 def duration(nanoseconds: int) -> Duration:
-    """A span that fits 64 bits."""
+    """Return a duration; CelError if it exceeds 64 bits."""
     if not INT64_MIN <= nanoseconds <= INT64_MAX:
         raise CelError("duration overflow")
     return Duration(nanoseconds)
@@ -92,13 +92,13 @@ def duration(nanoseconds: int) -> Duration:
 
 @dataclass(slots=True, frozen=True)
 class TypeValue:
-    """A type as a value, as `type(x)` gives it."""
+    """A type as a value, as `type(x)` returns it."""
 
     name: str
 
 
 class Optional:
-    """A value that may be missing."""
+    """An optional value."""
 
     __slots__ = ("has_value", "value")
 
@@ -119,12 +119,12 @@ NONE: Final = Optional(has_value=False)
 
 
 def some(value: Any) -> Optional:
-    """An optional with a value in it."""
+    """Return an optional that holds a value."""
     return Optional(value, has_value=True)
 
 
 def cel_equal(one: Any, other: Any) -> bool:
-    """Whether two values are the same: numbers by value across types, all else within its type."""
+    """Compare two values: numbers by value across types, everything else within its type."""
     kind = type(one)
     if kind is type(other):
         if kind is list:
@@ -140,14 +140,14 @@ def cel_equal(one: Any, other: Any) -> bool:
 
 
 def contains(items: list[Any], value: Any) -> bool:
-    """Whether a list has an item that is equal to a value."""
+    """Report whether a list contains an item equal to a value."""
     if type(value) is str:
         return value in items
     return any(cel_equal(item, value) for item in items)
 
 
 def size_of(value: Any) -> int:
-    """How large a value is for what an operation on it costs; 1 if it has no size."""
+    """Return the size of a value for cost computation; 1 if it has no size."""
     kind = type(value)
     if kind is str or kind is list or kind is dict or kind is bytes:
         return len(value)
@@ -174,7 +174,7 @@ _TYPE_NAMES: Final[dict[type, str]] = {
 
 
 def type_of(value: Any) -> TypeValue:
-    """The type of a value."""
+    """Return the type of a value."""
     name = _TYPE_NAMES.get(type(value)) or getattr(value, "CEL_NAME", None)
     if name is None:
         raise no_such_overload()
