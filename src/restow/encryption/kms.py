@@ -138,7 +138,7 @@ class Plugin:
         for seed in reversed(self._writing.values()):
             return seed.key_id
         text = f"the KMS plug-in {self.name} has named no key yet"
-        raise Unavailable(f"{text}: {self.problem}", told=text)
+        raise Unavailable(f"{text}: {self.problem}", client_message=text)
 
     def seal(self, key_id: str, key: str, value: bytes) -> bytes:
         """Raises `Unavailable` without a seed under that key, or when it is too old."""
@@ -152,7 +152,7 @@ class Plugin:
                 f"the KMS plug-in {self.name} has not confirmed its key for"
                 f" {WRITE_SECONDS_MAX:.0f} s, so nothing is written under it"
             )
-            raise Unavailable(f"{text}: {self.problem}", told=text)
+            raise Unavailable(f"{text}: {self.problem}", client_message=text)
         return seed.seal(key, value)
 
     # Reading.
@@ -234,7 +234,7 @@ class Plugin:
 
     def _unavailable(self) -> Unavailable:
         text = f"the KMS plug-in {self.name} does not decrypt"
-        return PluginSilent(f"{text}: {self._silence}", told=text)
+        return PluginSilent(f"{text}: {self._silence}", client_message=text)
 
     async def _ask(self, tail: bytes, envelope: KmsEnvelope) -> None:
         try:

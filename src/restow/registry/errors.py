@@ -48,20 +48,23 @@ def translate(error: StorageError) -> StatusError:
         case FutureRevision():
             return status.resource_version_too_large(error.asked, error.current)
         case TransactionTooLarge():
-            return status.too_large(f"the object is too large to be stored: {error.told}")
+            return status.too_large(f"the object is too large to be stored: {error.client_message}")
         case InvalidKey() | InvalidTransaction():
-            return status.bad_request(error.told)
+            return status.bad_request(error.client_message)
         case StoreFull():
             return status.unavailable(
-                f"the store is full: {error.told}", retry_after_seconds=status.RETRY_AFTER_SECONDS
+                f"the store is full: {error.client_message}",
+                retry_after_seconds=status.RETRY_AFTER_SECONDS,
             )
         case StorageClosed():
             return status.unavailable(
                 "this server is shutting down", retry_after_seconds=status.RETRY_AFTER_SECONDS
             )
         case Unavailable():
-            return status.unavailable(error.told, retry_after_seconds=status.RETRY_AFTER_SECONDS)
+            return status.unavailable(
+                error.client_message, retry_after_seconds=status.RETRY_AFTER_SECONDS
+            )
         case StoreDamaged() | OpenRefused():
-            return status.internal(error.told)
+            return status.internal(error.client_message)
         case _:
-            return status.internal(f"storage: {error.told}")
+            return status.internal(f"storage: {error.client_message}")

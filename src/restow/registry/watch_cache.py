@@ -319,7 +319,7 @@ class WatchCache:
             raise
         except StorageError as error:
             if now is None and event.value is not None:
-                damage = error.told
+                damage = error.client_message
             else:
                 is_repaired = True
         key = event.key[self._cut :]
@@ -389,12 +389,12 @@ def _size(change: WatchCacheEvent) -> int:
 def _reason(error: StorageError, revision: int) -> str:
     """Return why an object that was stored at a revision cannot be read."""
     if isinstance(error, PluginSilent):
-        return ForNow(error.told)
+        return ForNow(error.client_message)
     if isinstance(error, CannotOpen | VersionUnknown):
-        foreign = Foreign(error.told)
+        foreign = Foreign(error.client_message)
         foreign.revision = revision
         return foreign
-    return error.told
+    return error.client_message
 
 
 def _at_revision(entry: Entry, revision: int) -> Entry:

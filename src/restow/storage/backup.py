@@ -1,11 +1,11 @@
-"""A backup: one file with all that a store holds at one revision, taken while servers run.
+"""Backs up a store: one file with all keys at one revision, taken while servers run.
 
     sqlite:FILE    a copy of the file by SQLite's own backup, checked page by page
     etcd://…       a snapshot of a member, with its SHA-256, as `etcdctl snapshot save` writes it
 
-So a backup says itself what it is, other people's tools can read it, and so can the census. It
-appears under its name only when it is whole, on disk and checked; until then it is a file beside it
-that ends in `.partial`. Nobody but its owner may read it: it holds every secret of the cluster.
+So a backup identifies its own format, and other tools and the census can read it. It gets its final
+name only when it is complete, synced and checked; until then it is a file in the same directory
+that ends in `.partial`. Only its owner may read it, since it holds every secret of the cluster.
 
 Not here: the keys and certificates of a cluster, which are in no store; and restoring (`restore`).
 """
@@ -37,12 +37,12 @@ BACKUP_FORMS: Final = "sqlite:FILE | etcd://HOST:PORT[,HOST:PORT…]"
 MODE: Final = 0o600
 
 Progress = Callable[[int, int], None]
-"""How much is done, and of how much: pages, bytes or keys."""
+"""Progress callback: how much is done, and the total, in pages, bytes or keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """What was written."""
+    """The result of a backup."""
 
     path: Path
     form: Literal["sqlite", "etcd"]
@@ -58,11 +58,11 @@ async def write_backup(
     overwrite: bool = False,
     on_progress: Progress | None = None,
 ) -> Backup:
-    """Back the store at this address up into a file; raises a `StorageError` that says why not."""
+    """Back up the store at this address to a file; raises a `StorageError` with the reason."""
     scheme, _, rest = address.partition(":")
     if scheme not in {"sqlite", "etcd", "etcds"} or not rest:
-        raise OpenRefused(f"{address!r} is nothing to back up: {BACKUP_FORMS}")
-    on_progress = on_progress or unseen
+        raise OpenRefused(f"cannot back up {address!r}: the address must be {BACKUP_FORMS}")
+    on_progress = on_progress or ignore_progress
     check_target(path, overwrite=overwrite)
     with _partial_file(path, runtime.ids.nonce(4), overwrite=overwrite) as partial:
         if scheme == "sqlite":
@@ -78,14 +78,14 @@ async def write_backup(
     )
 
 
-def unseen(_done: int, _total: int) -> None:
-    """Progress that nobody looks at."""
+def ignore_progress(_done: int, _total: int) -> None:
+    """Ignore the progress."""
 
 
 def check_target(path: Path, *, overwrite: bool) -> None:
-    """Refuse a name under which no backup can be written, before anything is read."""
+    """Reject a path to which no backup can be written, before anything is read."""
     if not path.parent.is_dir():
-        raise OpenRefused(f"{path.parent} is not a directory: make it first, or use another one")
+        raise OpenRefused(f"{path.parent} is not a directory: create it first, or use another one")
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -100,7 +100,7 @@ def check_target(path: Path, *, overwrite: bool) -> None:
         # The backup would replace it: a device would be a file from then on.
         raise OpenRefused(f"{path} is not a regular file: name one, or a new file")
     if not overwrite:
-        raise OpenRefused(f"{path} exists: choose another name, or say --overwrite")
+        raise OpenRefused(f"{path} exists: choose another name, or use --overwrite")
 
 
 async def _copy_sqlite(
@@ -109,11 +109,11 @@ async def _copy_sqlite(
     from restow.storage.sqlite.backup import copy_store  # noqa: PLC0415
 
     taken_at = int(runtime.clock.wall().timestamp())
-    is_given_up = threading.Event()
+    is_cancelled = threading.Event()
 
     def on_pages(done: int, total: int) -> None:
-        if is_given_up.is_set():
-            raise Unavailable("the backup was given up")
+        if is_cancelled.is_set():
+            raise Unavailable("the backup was cancelled")
         on_progress(done, total)
 
     try:
@@ -121,7 +121,7 @@ async def _copy_sqlite(
             copy_store, source, partial, taken_at=taken_at, on_progress=on_pages
         )
     finally:
-        is_given_up.set()  # a thread does not end with the one that waits for it
+        is_cancelled.set()  # the thread does not end when the waiting task is cancelled
 
 
 async def _save_etcd(
@@ -137,11 +137,11 @@ async def _save_etcd(
     try:
         if snapshot.revision < known:
             raise Unavailable(
-                f"etcd: the member's snapshot is at revision {snapshot.revision}, behind {known}"
-                " that was committed before: name another member, or try again"
+                f"etcd: the member's snapshot is at revision {snapshot.revision}, older than"
+                f" revision {known} that was committed before: name another member, or try again"
             )
         for _ in snapshot.entries(("",)):
-            pass  # every page is read and every change decoded, or it is no backup
+            pass  # read every page and decode every change, to check the snapshot
         return Revision(snapshot.revision)
     except StoreDamaged as error:
         raise StoreDamaged(f"etcd sent a snapshot that cannot be read: {error}") from error
@@ -151,7 +151,7 @@ async def _save_etcd(
 
 @contextmanager
 def _partial_file(path: Path, nonce: str, *, overwrite: bool) -> Iterator[Path]:
-    """A new file beside the one that is wanted, which takes its name when all has gone well."""
+    """Create a file in the same directory, and rename it to `path` if the block succeeds."""
     partial = path.with_name(f".{path.name}.{nonce}.partial")
     try:
         os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE))
@@ -171,7 +171,7 @@ def _partial_file(path: Path, nonce: str, *, overwrite: bool) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """See that a file, or the names in a directory, are on disk."""
+    """Sync a file, or the entries of a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -180,7 +180,7 @@ def sync(path: Path) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> StorageError:
-    """Why a file could not be made."""
+    """The error for a file that cannot be written."""
     if error.errno in NO_SPACE:
         return StoreFull(f"no space left for {path}")
     return OpenRefused(f"{path} cannot be written: {error.strerror}")

@@ -1,8 +1,8 @@
-"""What every driver refuses before it touches its store. Pure functions; no I/O.
+"""Validation that every driver runs before it accesses its store. Pure functions; no I/O.
 
 A transaction may write at most one object of any API resource: all writes of a transaction share
 one revision, so a watcher of that resource which resumed after the first of two would lose the
-second. restow's own keys, under `/restow/`, are free of this rule.
+second. restow's own keys, under `/restow/`, are exempt from this rule.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TWO_SEGMENT_ROOTS = frozenset({"services"})
 
 
 def check_transaction(transaction: Transaction) -> None:
-    """Raise unless every driver can take this transaction."""
+    """Raise if some driver could not execute this transaction."""
     guards, writes = transaction.guards, transaction.writes
     if not writes:
         raise InvalidTransaction("a transaction needs at least one write")
@@ -57,7 +57,7 @@ def check_transaction(transaction: Transaction) -> None:
 
 
 def _check_sealed(size: int, writes: tuple[Put | Delete, ...]) -> None:
-    """Raise unless what is too large is so by what encryption has added."""
+    """Raise unless encryption overhead alone puts the size over the limit."""
     is_sealed = any(type(w) is Put and w.value.startswith(SEALED_PREFIX) for w in writes)
     size_max = TRANSACTION_BYTES_MAX + (SEAL_BYTES_MAX if is_sealed else 0)
     if size > size_max:
@@ -65,14 +65,14 @@ def _check_sealed(size: int, writes: tuple[Put | Delete, ...]) -> None:
 
 
 def check_key(key: Key) -> int:
-    """Raise unless this can be a key; return its size in bytes."""
+    """Raise unless this is a valid key; return its size in bytes."""
     if key.isascii():
-        size = len(key)  # nearly all are, and no bytes need be made of them
+        size = len(key)  # fast path: nearly all keys are ASCII
     else:
         try:
             size = len(key.encode())
         except UnicodeEncodeError:
-            raise InvalidKey(f"key {key!r} cannot be written as UTF-8") from None
+            raise InvalidKey(f"key {key!r} cannot be encoded as UTF-8") from None
     if not key.startswith("/") or "\0" in key:
         raise InvalidKey(f"key {key!r} must begin with '/' and contain no NUL")
     if size > KEY_BYTES_MAX:
@@ -86,12 +86,12 @@ def check_span(span: Span) -> None:
         try:
             bound.encode()
         except UnicodeEncodeError:
-            raise InvalidKey(f"{bound!r} bounds no keys: it cannot be written as UTF-8") from None
+            raise InvalidKey(f"bound {bound!r} of a span cannot be encoded as UTF-8") from None
 
 
 def holds(guard: Guard, current: Item | None) -> bool:
-    """Whether a guard holds for what its key holds now."""
-    # Asked for every guard of every write, in the order of what is asked most.
+    """Whether a guard holds for the current item of its key."""
+    # Evaluated for every guard of every write; the most frequent types come first.
     if type(guard) is RevisionIs:
         return current is not None and current.revision == guard.revision
     if type(guard) is Absent:

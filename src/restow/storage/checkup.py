@@ -1,6 +1,6 @@
-"""How a store is: its file or its members, its size, its room. For `restow doctor`; only reads.
+"""Reads the state of a store for `restow doctor`: file or members, size, free space. Read-only.
 
-Not here: what is good and what is bad about it, and what to do.
+Not here: which findings are problems, and what to do about them.
 """
 
 from __future__ import annotations
@@ -24,56 +24,56 @@ CHECKUP_FORMS: Final = "sqlite:FILE | etcd://HOST:PORT[,HOST:PORT…]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFacts:
-    """What is known of a store file."""
+    """State of a store file."""
 
     path: Path
     problem: str = ""
-    """Why it could not be looked at; then the rest is not known."""
+    """Why it could not be read; then the other fields are unset."""
     damages: tuple[str, ...] = ()
     revision: int = 0
     keys: int = 0
     size: int = 0
     log_size: int = 0
-    """Of the write-ahead log beside it."""
+    """Size of the write-ahead log."""
     free: int = 0
-    """Room on its file system, for its owner."""
+    """Bytes available to its owner on the file system."""
     mode: int = 0
-    """Who may read and write it."""
+    """Permission bits of the file."""
     links: int = 1
-    """How many names it has."""
+    """Number of hard links."""
     exposures: tuple[str, ...] = ()
-    """How others can change it, or what lies beside it; each says what to do."""
+    """How other users can change the store's files; each text says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdFacts:
-    """What is known of an etcd."""
+    """State of an etcd cluster."""
 
     address: str
     members: tuple[MemberFacts, ...]
 
 
 async def check_up(address: str, runtime: Runtime) -> FileFacts | EtcdFacts:
-    """Look at the store at this address; raises `OpenRefused` when it is no address."""
+    """Read the state of the store at this address; raises `OpenRefused` for an invalid address."""
     scheme, _, rest = address.partition(":")
     match scheme:
         case "sqlite" if rest:
-            return await asyncio.to_thread(_look_at_file, Path(rest))
+            return await asyncio.to_thread(_check_file, Path(rest))
         case "etcd" | "etcds" if rest:
             from restow.storage.etcd import parse_address  # noqa: PLC0415
-            from restow.storage.etcd.checkup import ask_members  # noqa: PLC0415
+            from restow.storage.etcd.checkup import query_members  # noqa: PLC0415
 
-            members = await ask_members(parse_address(address), runtime)
+            members = await query_members(parse_address(address), runtime)
             return EtcdFacts(address=address, members=tuple(members))
         case _:
-            raise OpenRefused(f"{address!r} is no store to look at: {CHECKUP_FORMS}")
+            raise OpenRefused(f"cannot check {address!r}: the address must be {CHECKUP_FORMS}")
 
 
 async def see_identity(address: str, runtime: Runtime) -> Seen:
-    """What the store at this address shows of itself; raises a `StorageError`."""
+    """Read the identity of the store at this address; raises a `StorageError`."""
     scheme, _, rest = address.partition(":")
     if scheme == "sqlite":
-        return await asyncio.to_thread(_see_file, Path(rest))
+        return await asyncio.to_thread(_file_identity, Path(rest))
     from restow.storage.etcd import open_etcd, parse_address  # noqa: PLC0415
 
     storage = await open_etcd(parse_address(address), runtime)
@@ -83,7 +83,7 @@ async def see_identity(address: str, runtime: Runtime) -> Seen:
         await storage.close()
 
 
-def _see_file(path: Path) -> Seen:
+def _file_identity(path: Path) -> Seen:
     from restow.storage.sqlite import schema  # noqa: PLC0415
     from restow.storage.sqlite.read_only import open_read_only  # noqa: PLC0415
 
@@ -95,7 +95,7 @@ def _see_file(path: Path) -> Seen:
         file.close()
 
 
-def _look_at_file(path: Path) -> FileFacts:
+def _check_file(path: Path) -> FileFacts:
     from restow.storage.sqlite.backup import problems_of  # noqa: PLC0415
 
     revision = keys = 0

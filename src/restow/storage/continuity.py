@@ -1,12 +1,11 @@
-"""Whether answers come from one store that only moves forward.
+"""Checks that all replies come from one store whose revision never decreases.
 
-Each answer of etcd names the cluster id and the revision of the store. An answer of another
-cluster, or one with an older revision than was known when the question was sent, comes from a store
-that was replaced or went back to an earlier state. So does the answer to a write that has no
-revision of its own, and one that names another identity than the store had. From then on every call
-is refused.
+Each etcd reply carries the cluster id and the revision of the store. A reply from another cluster,
+or one with an older revision than was known when the request was sent, comes from a store that was
+replaced or went back to an earlier state. So does a reply to a write without a new revision, and
+one with another store identity than expected. From then on every call is rejected.
 
-Not here: what a store says of itself, and what an operator accepts (`identity`).
+Not here: the identity that a store holds, and accepting a replaced store (`identity`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from restow.storage.interface import REVISION_FIRST, Absent, Put, Revision, Tran
 
 
 class Header(Protocol):
-    """What each answer of a store says about it."""
+    """The header of an etcd reply."""
 
     @property
     def cluster_id(self) -> int: ...
@@ -30,17 +29,17 @@ class Header(Protocol):
 
 
 class Continuity:
-    """What the answers of one store have said so far."""
+    """Tracks cluster id and revision over all replies of one store."""
 
     def __init__(self) -> None:
         self.newest = REVISION_FIRST
-        """The newest revision that any answer has named."""
+        """The newest revision of any reply."""
         self.cluster_id = 0
-        """Of the etcd that has answered; 0 before the first answer."""
+        """etcd's cluster id; 0 before the first reply."""
         self.identity = ""
         """The id that the store must have (`identity`); empty: none was compared yet."""
         self.replaced: StoreReplaced | None = None
-        """Why nothing may be read or written: another etcd answers, or it went back."""
+        """Why all calls are rejected: another etcd replied, or its revision decreased."""
         self.on_replaced: Callable[[StoreReplaced], None] = lambda _error: None
 
     def check_usable(self) -> None:
@@ -49,24 +48,24 @@ class Continuity:
             raise StoreReplaced(str(self.replaced))
 
     def note(self, header: Header, *, before: Revision) -> Revision:
-        """Remember the revision that a linearizable answer named.
+        """Record the revision of a linearizable reply.
 
-        Raises `StoreReplaced` when another cluster answered, or when the revision is below
-        `before`, the newest one that was known when the question was sent.
+        Raises `StoreReplaced` for another cluster, or a revision below `before`, the newest one
+        that was known when the request was sent.
         """
         return self._note(header, before=before, lowest=before)
 
     def note_commit(
         self, header: Header, transaction: Transaction, *, before: Revision
     ) -> Revision:
-        """The same for a transaction that succeeded. One that changes something has a revision of
-        its own, above all that were known when it was sent."""
+        """Record the reply to a successful transaction. If it changed something, its revision must
+        be above `before`."""
         there = {each.key for each in transaction.guards if not isinstance(each, Absent)}
         changes = any(isinstance(each, Put) or each.key in there for each in transaction.writes)
         return self._note(header, before=before, lowest=before + changes)
 
     def saw(self, revision: Revision) -> None:
-        """Remember a revision that a watch has shown."""
+        """Record a revision that a watch has delivered."""
         self.newest = max(self.newest, revision)
 
     def _note(self, header: Header, *, before: Revision, lowest: int) -> Revision:
@@ -82,7 +81,7 @@ class Continuity:
         return revision
 
     def check_cluster(self, header: Header) -> None:
-        """Raises `StoreReplaced` for an answer of another cluster than the first answer's."""
+        """Raises `StoreReplaced` for a reply of another cluster than that of the first reply."""
         found = header.cluster_id
         if found != self.cluster_id:
             if self.cluster_id:
@@ -94,8 +93,8 @@ class Continuity:
             self.cluster_id = found
 
     def check_identity(self, record: IdentityRecord | None, *, expected: str) -> None:
-        """Raises `StoreReplaced` for an answer of a store with another id than was `expected` when
-        the question was sent."""
+        """Raises `StoreReplaced` if the store has another id than was `expected` when the request
+        was sent."""
         found = "" if record is None else record.id
         if not expected or found == expected:
             return
@@ -108,7 +107,7 @@ class Continuity:
         raise StoreReplaced(text)
 
     def block(self, text: str) -> None:
-        """Refuse every call from here on."""
+        """Reject every call from now on."""
         if self.replaced is None:
             self.replaced = StoreReplaced(text)
             self.on_replaced(self.replaced)

@@ -1,11 +1,11 @@
-"""Whether the write-ahead log of a SQLite store was deleted while processes have the store open.
+"""Detects that the write-ahead log of a SQLite store was deleted while processes have it open.
 
 The newest writes are then only in the deleted file, which those processes still have open: the last
 one that closes the store normally copies them into it. A process that opens the store now cannot
 read them, and creates another log. So commands refuse to open it.
 
-Found by the open files of processes in /proc: those of other users are visible to root only, those
-of other PID namespaces not at all. Not here: how a server notices (`sqlite.file_identity`).
+The open files of processes are read from /proc: those of other users are visible to root only,
+those of other PID namespaces not at all. Not here: how a server detects it (`file_identity`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_deleted_log(path: Path) -> None:
 
 
 def deleted_log_problem(path: Path) -> str | None:
-    """Which log was deleted, and which processes have it open; None if there is none such."""
+    """Which log was deleted, and which processes have it open; None if none was."""
     file = place_of(path)
     if file is None:
         return None
@@ -59,11 +59,11 @@ def _processes() -> list[Path]:
 
 
 def _has_deleted_log(process: Path, file: FileLocation, link: str) -> bool:
-    """Whether a process has a deleted file of this name open, and the store file itself: one that
-    has an earlier file of this path open has another log."""
+    """Whether a process has a deleted file of this name open, and the store file itself. (One
+    that has an earlier file of this path open has another log.)"""
     try:
         descriptors = list((process / "fd").iterdir())
-    except OSError:  # it ended, or is another user's
+    except OSError:  # it exited, or belongs to another user
         return False
     has_log = any(_link_of(each) == link for each in descriptors)
     return has_log and any(place_of(each) == file for each in descriptors)

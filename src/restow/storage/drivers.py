@@ -1,7 +1,7 @@
-"""Opening a store by its address: `memory:`, `sqlite:FILE` or `etcd://HOST:PORT[,HOST:PORT…]`.
+"""Opens a store by its address: `memory:`, `sqlite:FILE` or `etcd://HOST:PORT[,HOST:PORT…]`.
 
-The one place that knows all drivers. A driver is imported when it is asked for, so that nobody
-pays for gRPC who uses SQLite.
+The only module that knows all drivers. A driver is imported on first use, so that SQLite does not
+load gRPC.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from restow.storage.interface import Key, Storage
 ADDRESS_FORMS: Final = "memory: | sqlite:FILE | etcd://HOST:PORT[,HOST:PORT…]"
 
 UNFINISHED_RESTORE_KEY: Final = Key("/restow/unfinished-restore")
-"""There while a backup is being restored into etcd, and after a restore that was stopped."""
+"""Exists while a backup is being restored into etcd, and after an interrupted restore."""
 
 
 async def open_storage(address: str, runtime: Runtime) -> Storage:
-    """Open the store at this address; `OpenRefused` when there is none such."""
+    """Open the store at this address; raises `OpenRefused` for an invalid address."""
     scheme, _, rest = address.partition(":")
     match scheme:
         case "memory" if not rest:
@@ -38,12 +38,12 @@ async def open_storage(address: str, runtime: Runtime) -> Storage:
             await _check_restored(storage, address)
             return storage
         case _:
-            raise OpenRefused(f"{address!r} is no address of a store: {ADDRESS_FORMS}")
+            raise OpenRefused(f"invalid store address {address!r}: must be {ADDRESS_FORMS}")
 
 
 def place_name(address: str) -> str:
-    """What tells the place of this store from others, however its address is written; without
-    credentials. For etcd, the members in order."""
+    """A normalized name of the store's location, without credentials. For etcd, the sorted
+    members."""
     scheme, _, rest = address.partition(":")
     if scheme == "sqlite":
         return f"sqlite:{os.path.realpath(rest)}"
@@ -55,7 +55,7 @@ def place_name(address: str) -> str:
 
 
 async def _check_restored(storage: Storage, address: str) -> None:
-    """Refuse a store that holds a part of a backup. (A file of SQLite is whole or not there.)"""
+    """Refuse a partially restored store. (A SQLite file gets its name only when it is complete.)"""
     try:
         if await storage.get(UNFINISHED_RESTORE_KEY) is None:
             return
@@ -64,6 +64,6 @@ async def _check_restored(storage: Storage, address: str) -> None:
         raise
     await storage.close()
     raise OpenRefused(
-        f"a backup is being restored into {address}, or that was stopped: run `restow restore`"
-        " with the same backup again, and wait for its end"
+        f"a restore into {address} is running or was interrupted: run `restow restore` with the"
+        " same backup again, and wait until it completes"
     )

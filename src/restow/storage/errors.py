@@ -1,18 +1,18 @@
-"""What storage raises. Expected outcomes of a commit are values, not errors (see `interface`).
+"""The errors of the storage layer. Expected outcomes of a commit are values (see `interface`).
 
     StorageError
-    ├── InvalidTransaction      no store may take it: the caller is wrong
+    ├── InvalidTransaction      invalid for every driver: an error of the caller
     │   └── TransactionTooLarge     too many operations or bytes
-    ├── InvalidKey              empty, too long, not text that a key may be
-    ├── Compacted               that revision is forgotten
-    ├── FutureRevision          that revision is not there yet
-    ├── Unavailable             nothing happened; try again later
-    │   ├── StoreFull               no room; works again when there is
-    │   ├── PluginSilent            who keeps the encryption keys does not answer
-    │   ├── StoreReplaced           it is not the store that acknowledged earlier writes
+    ├── InvalidKey              empty, too long, or not valid as a key
+    ├── Compacted               the revision was compacted
+    ├── FutureRevision          the revision does not exist yet
+    ├── Unavailable             nothing was written; try again later
+    │   ├── StoreFull               no space left; works again when there is space
+    │   ├── PluginSilent            the KMS plugin does not reply
+    │   ├── StoreReplaced           not the store that acknowledged earlier writes
     │   └── StorageClosed           this handle was closed
-    ├── StoreDamaged            what was read cannot be right
-    │   └── CannotOpen              it is encrypted, and no key of this server opens it
+    ├── StoreDamaged            corrupted data was read
+    │   └── CannotOpen              it is encrypted, and no key of this server decrypts it
     └── OpenRefused             the store may not be opened; the text says why and what to do
 
 Each driver translates foreign errors into these in one function of its own.
@@ -27,7 +27,7 @@ from restow.storage.interface import Revision
 
 __all__ = [
     "NO_SPACE",
-    "REPLACED_TOLD",
+    "REPLACED_MESSAGE",
     "CannotOpen",
     "Compacted",
     "FutureRevision",
@@ -45,32 +45,31 @@ __all__ = [
 ]
 
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Numbers of an OSError that mean: no room."""
+"""Values of `OSError.errno` for a full disk or quota."""
 
-REPLACED_TOLD: Final = (
+REPLACED_MESSAGE: Final = (
     "the store was replaced or went back to an earlier state, so this server neither reads nor"
-    " writes it; an operator finds the reason and what to do in the server's log and with `restow"
-    " doctor`"
+    " writes it; the server's log and `restow doctor` show the reason and what to do"
 )
-"""What clients are told of `StoreReplaced`."""
+"""Message to clients for `StoreReplaced`."""
 
 
 class StorageError(Exception):
-    """Root of all that storage raises."""
+    """Base class of all storage errors."""
 
-    def __init__(self, *args: object, told: str = "") -> None:
-        """`told`: what clients may know, where the text itself is for those who run the store."""
+    def __init__(self, *args: object, client_message: str = "") -> None:
+        """`client_message`: text for clients, if the error text itself is for operators only."""
         super().__init__(*args)
-        self._told = told
+        self._client_message = client_message
 
     @property
-    def told(self) -> str:
-        """What clients are told: no addresses, no words of other programs."""
-        return self._told or str(self)
+    def client_message(self) -> str:
+        """Text for clients: without addresses and without messages of other programs."""
+        return self._client_message or str(self)
 
 
 class InvalidTransaction(StorageError):
-    """A transaction that every driver refuses, whatever is stored."""
+    """A transaction that every driver rejects, whatever is stored."""
 
 
 class TransactionTooLarge(InvalidTransaction):
@@ -78,11 +77,11 @@ class TransactionTooLarge(InvalidTransaction):
 
 
 class InvalidKey(StorageError):
-    """A text that cannot be a key."""
+    """A text that is not a valid key."""
 
 
 class Compacted(StorageError):
-    """The revision asked for has been forgotten."""
+    """The requested revision has been compacted."""
 
     def __init__(self, compacted: Revision) -> None:
         super().__init__(f"revisions before {compacted} have been compacted")
@@ -91,7 +90,7 @@ class Compacted(StorageError):
 
 
 class FutureRevision(StorageError):
-    """The revision asked for does not exist yet."""
+    """The requested revision does not exist yet."""
 
     def __init__(self, asked: Revision, current: Revision) -> None:
         super().__init__(f"revision {asked} is beyond the current revision {current}")
@@ -100,7 +99,7 @@ class FutureRevision(StorageError):
 
 
 class Unavailable(StorageError):
-    """The store cannot answer now. For a commit: nothing happened."""
+    """The store cannot serve the request now. For a commit: nothing was written."""
 
 
 class StoreFull(Unavailable):
@@ -108,18 +107,18 @@ class StoreFull(Unavailable):
 
 
 class PluginSilent(Unavailable):
-    """A plug-in that keeps encryption keys does not answer: values under them cannot be opened."""
+    """A KMS plugin does not reply: values encrypted with its keys cannot be decrypted."""
 
 
 class StoreReplaced(Unavailable):
-    """The store was replaced, or went back to an earlier state: nothing may rely on it.
+    """The store was replaced, or went back to an earlier state, so it must not be used.
 
-    The text is for people who run the store; clients are told less.
+    The text is for operators; clients get a shorter one.
     """
 
     def __init__(self, text: str, *, passes: bool = False) -> None:
         """`passes`: the open store is the right one, and its cause can be removed."""
-        super().__init__(text, told=REPLACED_TOLD)
+        super().__init__(text, client_message=REPLACED_MESSAGE)
         self.passes = passes
 
 
@@ -128,18 +127,18 @@ class StorageClosed(Unavailable):
 
 
 class StoreDamaged(StorageError):
-    """The store gave back something that cannot be right."""
+    """The store returned corrupted data."""
 
 
 class CannotOpen(StoreDamaged):
-    """A value is encrypted, and no key of this server opens it. It is there all the same."""
+    """A value is encrypted, and no key of this server decrypts it. The value still exists."""
 
     def __init__(self, text: str, *, tried: tuple[str, ...] = ()) -> None:
         super().__init__(text)
         self.tried = tried
-        """The ids of the keys here that have the name which the value gives, if there are such:
-        either they are others of that name, or the value is damaged."""
+        """The ids of this server's keys with the key name in the value, if any: either they are
+        different keys of that name, or the value is damaged."""
 
 
 class OpenRefused(StorageError):
-    """The store may not be opened like this."""
+    """The store may not be opened in this way."""

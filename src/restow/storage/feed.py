@@ -1,11 +1,11 @@
-"""One process's view of the store's changes, from which all its watches are served.
+"""An in-memory feed of the store's changes, from which all watches of a process are served.
 
 A driver appends each revision's events once, in order. The newest stay in memory; a watch is a
 cursor into them, without a queue of its own. A watch that begins, or falls, behind what is in
 memory reads the driver's *backlog* until it has caught up. So a slow reader costs no memory, and
 loses nothing unless the store itself was compacted past it.
 
-No I/O here, and no knowledge of any driver.
+No I/O here, and nothing specific to a driver.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENTRIES_MAX: Final = 8192
 BYTES_MAX: Final = 16 * 1024 * 1024
 BATCH_EVENTS_MAX: Final = 1000
 TRIMMED_PART: Final = 64
-"""A full feed drops one part in so many, the oldest."""
+"""A full feed drops its oldest entries: one part in so many."""
 
 
 class RevisionEvents(NamedTuple):
@@ -33,7 +33,7 @@ class RevisionEvents(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A part of the backlog: every event of the asked span up to `upto`."""
+    """A part of the backlog: every event of the requested span up to `upto`."""
 
     entries: list[RevisionEvents]
     upto: Revision
@@ -43,7 +43,7 @@ class Backlog(Protocol):
     """Reads changes that are no longer in memory."""
 
     async def read(self) -> Chunk:
-        """The next part, never empty-handed for ever; raises `Compacted` when it is gone."""
+        """The next part; waits until it is not empty. Raises `Compacted` if it was compacted."""
 
     async def close(self) -> None: ...
 
@@ -69,7 +69,7 @@ class Feed:
         self._bytes = 0
         self._floor = position  # every entry in memory is above this
         self._position = position
-        # Ordered, unlike sets: who is told first must not hang on where things lie in memory.
+        # Ordered, unlike sets: the order of notification must not depend on memory addresses.
         self._watches: dict[FeedWatch, None] = {}
         self._waiting: dict[FeedWatch, None] = {}
         self._refusal: StorageError | None = None
@@ -84,7 +84,7 @@ class Feed:
         return len(self._watches)
 
     def watch(self, span: Span, *, after: Revision) -> FeedWatch:
-        # Nothing can have happened before the first revision, so no watch is too old for that.
+        # Nothing can have happened before the first revision, so no watch is too old for it.
         watch = FeedWatch(self, span, after=max(after, REVISION_FIRST))
         self._watches[watch] = None
         if self._refusal is not None:
@@ -92,7 +92,7 @@ class Feed:
         return watch
 
     def append(self, entries: Iterable[RevisionEvents]) -> None:
-        """Add the next revisions. What is known already is ignored, so repeats do no harm."""
+        """Append the next revisions. Known ones are ignored, so repeats do no harm."""
         added: list[RevisionEvents] = []
         for entry in entries:
             if entry.revision > self._position:
@@ -107,11 +107,11 @@ class Feed:
         keys: list[str] = [event.key for entry in added for event in entry.events]
         first, last = (min(keys), max(keys)) if keys else ("", "")
         for watch in self._waiting:
-            # Most watches are of other keys than all of these: that is seen at once.
+            # Most watches are of other keys than all of these: check the bounds first.
             watch.offer(keys if watch.may_want(first, last) else (), added[-1].revision, end)
 
     def forget_upto(self, revision: Revision) -> None:
-        """Drop what is at or below a revision: the store itself has been compacted there."""
+        """Drop entries at or below a revision: the store itself has been compacted there."""
         count = bisect_right(self._entries, revision, key=revision_of)
         self._drop(count)
         self._floor = max(self._floor, revision)
@@ -130,23 +130,23 @@ class Feed:
             watch.fail(error)
 
     def close(self) -> None:
-        """End every watch, and those that are still asked for."""
+        """End every watch, and reject new ones."""
         self.block(_closed())
 
     def block(self, error: StorageError) -> None:
-        """End every watch with `error`, and those that are asked for until `unblock`."""
+        """End every watch with `error`, and reject new ones with it until `unblock`."""
         self._refusal = error
         self.fail(error)
 
     def unblock(self) -> None:
-        """Take watches again."""
+        """Accept watches again."""
         self._refusal = None
 
     def _trim(self) -> None:
         if len(self._entries) <= self._entries_max and self._bytes <= self._bytes_max:
             return
-        # Cutting the head of a list moves the rest, so make room for some at once; for few, since
-        # all their memory is freed in this moment, while others wait for the loop.
+        # Removing the head of a list moves the rest, so make room for several entries at once; but
+        # not many, since freeing their memory blocks the event loop.
         entries_max = self._entries_max - self._entries_max // TRIMMED_PART
         bytes_max = self._bytes_max - self._bytes_max // TRIMMED_PART
         count, left, size = 0, len(self._entries), self._bytes
@@ -162,7 +162,7 @@ class Feed:
             del self._entries[:count]
             self._base += count
 
-    # What a watch asks of its feed.
+    # Methods for the watches.
 
     def covers(self, after: Revision) -> bool:
         """Whether all changes after this revision are in memory."""
@@ -173,7 +173,7 @@ class Feed:
         return self._base + bisect_right(self._entries, after, key=revision_of)
 
     def read(self, cursor: int, span: Span) -> tuple[int, Revision, list[Event]]:
-        """Events of the span from a cursor on: the next cursor, how far that is, the events."""
+        """Events of the span from a cursor on: the next cursor, its revision, the events."""
         entries = self._entries
         index, end = cursor - self._base, len(entries)
         events: list[Event] = []
@@ -186,14 +186,14 @@ class Feed:
         return self._base + index, upto, events
 
     def has_cursor(self, cursor: int) -> bool:
-        """Whether nothing at or behind this cursor has been dropped from memory."""
+        """Whether nothing at or after this cursor has been dropped from memory."""
         return cursor >= self._base
 
     def backlog(self, span: Span, after: Revision) -> Backlog:
         return self._open_backlog(span, after)
 
     def expected(self, revision: Revision) -> None:
-        """A watch wants to reach a revision that was not appended yet."""
+        """Note that a watch expects a revision that may not have been appended yet."""
         if self._on_expect is not None and revision > self._position:
             self._on_expect(revision)
 
@@ -216,7 +216,7 @@ class FeedWatch:
         self._span = span
         self._after = after  # all events up to here have been yielded
         self._cursor: int | None = feed.seek(after) if feed.covers(after) else None
-        self._expected: list[Revision] = []  # sorted; revisions that were asked to be marked
+        self._expected: list[Revision] = []  # sorted; revisions for which a mark is due
         self._backlog: Backlog | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._error: StorageError | None = None
@@ -252,15 +252,15 @@ class FeedWatch:
         self.fail(StorageClosed("the watch has been closed"))
         await self._close_backlog()
 
-    # What the feed asks of its watches.
+    # Methods for the feed.
 
     def may_want(self, first: str, last: str) -> bool:
-        """Whether some of the keys between these, both among them, may be of interest."""
+        """Whether the span may contain keys between these two, inclusive."""
         end = self._span.end
         return last >= self._span.start and (end is None or first < end)
 
     def offer(self, keys: Sequence[str], newest: Revision, end: int) -> None:
-        """Wake this waiting watch for changes of keys, or note that it has no use for them."""
+        """Wake this waiting watch if the changes concern it; otherwise advance its cursor."""
         if self._waiter is None or self._waiter.done():
             return
         if (self._expected and newest >= self._expected[0]) or any(
@@ -268,7 +268,7 @@ class FeedWatch:
         ):
             self.wake()
         else:
-            # Nothing before `end` is of interest; a compaction up to there must not end this watch.
+            # Nothing before `end` matches; a compaction up to there must not end this watch.
             self._cursor = end
             self._after = max(self._after, newest)
 
@@ -282,12 +282,12 @@ class FeedWatch:
         self._feed.forget(self)
         self.wake()
 
-    # How the next batch comes about.
+    # How the next batch is produced.
 
     def _read_feed(self, cursor: int) -> Batch | None:
         self._cursor, upto, events = self._feed.read(cursor, self._span)
         if upto <= self._after:
-            # A watch from a future revision: what lies before it is not asked for.
+            # A watch from a future revision: skip what lies before it.
             upto, events = self._after, []
         elif events and events[0].revision <= self._after:
             events = [event for event in events if event.revision > self._after]
@@ -312,7 +312,7 @@ class FeedWatch:
         upto = max(self._after, chunk.upto)
         if self._feed.covers(upto):
             await self._close_backlog()
-        # No waiting from here on: whoever gives up on a batch must find it again.
+        # No await from here on: if the caller is cancelled, the batch must not be lost.
         if self._error is None and self._feed.covers(upto):
             self._cursor = self._feed.seek(upto)
         return self._advance(upto, events)

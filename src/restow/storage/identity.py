@@ -1,12 +1,12 @@
-"""The identity of a store: which store it is, and how a server recognises another one.
+"""The identity of a store, with which a server detects that its store was replaced.
 
-A store holds a random id under `IDENTITY_KEY`. A server keeps that id and the newest revision that
+A store holds a random id under `IDENTITY_KEY`. A server saves that id and the newest revision that
 it has seen outside of the store (`store_mark`), and compares. A store with another id, another
 cluster id of etcd, or an older revision is not the one that acknowledged the server's writes: it
 was replaced, emptied, or went back to an earlier state.
 
-An operator who wants servers to go on with such a store accepts it: `accept` gives it a new id that
-is marked as accepted. A server takes an accepted id that it has not had before.
+An operator who wants servers to use such a store accepts it: `accept` gives it a new id that is
+marked as accepted. A server takes an accepted id that it has not had before.
 
 Not here: when servers compare, and what they do then (`restow.apiserver.store_guard`).
 """
@@ -38,15 +38,15 @@ IDENTITY_KEY: Final = Key("/restow/store-identity")
 ID_BYTES: Final = 16
 ATTEMPTS_MAX: Final = 5
 RAISE_MAX: Final = 100_000
-"""As many writes as are made to raise the revision of an accepted store; etcd takes some thousands
-in a second."""
+"""Maximum of writes made to raise the revision of an accepted store; etcd handles some thousands
+per second."""
 RAISED_AT_ONCE: Final = 64
 AHEAD: Final = 10_000
-"""How far above the newest revision that a server has seen an accepted store begins: clients may
-know newer ones from other servers, which wrote while this one was paused or cut off."""
+"""How far an accepted store begins above the newest revision that a server has seen: clients may
+have newer ones from other servers, which wrote while this one was paused or disconnected."""
 
 ACCEPT_ADVICE: Final = (
-    "put the right store back; or, to go on with this one and give up what it lacks: restow store"
+    "restore the original store; or, to use this one and lose what it lacks: restow store"
     " accept --store ADDRESS"
 )
 
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 
 class IdentityRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the store holds under `IDENTITY_KEY`."""
+    """The value under `IDENTITY_KEY`."""
 
     id: str
     accepted: bool = False
@@ -62,7 +62,7 @@ class IdentityRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Seen(NamedTuple):
-    """What a store shows of itself now."""
+    """Identity and revision of a store, as read now."""
 
     record: IdentityRecord | None
     revision: Revision
@@ -71,14 +71,14 @@ class Seen(NamedTuple):
 
 
 class FileLocation(NamedTuple):
-    """Which file of the file system it is."""
+    """Identifies a file in the file system."""
 
     device: int
     inode: int
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a server remembers of its store, outside of it."""
+    """What a server remembers of its store, saved outside of it."""
 
     id: str
     revision: int
@@ -87,12 +87,12 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cluster_id: str = ""
     file: FileLocation | None = None
     log: FileLocation | None = None
-    """The file of SQLite and its write-ahead log."""
+    """Location of the SQLite write-ahead log; `file` is that of the store file."""
     suspect: str = ""
-    """Why a store of this id was found to be another state of it; only `accept` ends that, since
+    """Why a store with this id was found to be in another state; only `accept` clears it, since
     its revision may have grown past `revision` meanwhile."""
     former: tuple[str, ...] = ()
-    """Ids of stores that this one took the place of, oldest first."""
+    """Ids of stores that this one replaced, oldest first."""
 
 
 @runtime_checkable
@@ -105,27 +105,27 @@ class IdentifiedStorage(Storage, Protocol):
 
     @property
     def blocked(self) -> StoreReplaced | None:
-        """Why every call is refused now, if so."""
+        """Why every call is rejected now; None if it is not."""
 
     @property
     def places(self) -> tuple[FileLocation | None, FileLocation | None]:
         """The store file and its write-ahead log; None where there is no file."""
 
     async def look(self) -> Seen:
-        """What the store shows now, also while it is blocked.
+        """Read the store's identity and revision, even while it is blocked.
 
-        Raises `StoreReplaced` if the driver itself knows that it is another one, and blocks then.
+        Raises `StoreReplaced`, and blocks, if the driver itself detects a replacement.
         """
 
     def block(self, problem: StoreReplaced) -> None:
-        """Answer every call with this error until `unblock`; watches end with it."""
+        """Reject every call with this error until `unblock`; watches end with it."""
 
     def unblock(self, seen: Seen) -> None:
-        """Go on with the store as it was seen. What was read from another state is void."""
+        """Continue with the store as it was read. Data read from another state are discarded."""
 
 
 def decode_record(value: bytes | None) -> IdentityRecord | None:
-    """The record; one that cannot be read counts as none."""
+    """The record; None for one that cannot be decoded."""
     try:
         return None if value is None else msgspec.json.decode(value, type=IdentityRecord)
     except msgspec.MsgspecError:
@@ -139,7 +139,7 @@ async def ensure_identity(storage: Storage, ids: Ids) -> None:
 
 
 async def accept(storage: Storage, ids: Ids) -> str:
-    """Give a store a new id that servers take in place of the one they know; the id."""
+    """Give a store a new id that servers take in place of the one they know; return the id."""
     record = IdentityRecord(ids.nonce(ID_BYTES), accepted=True)
     put = Put(IDENTITY_KEY, msgspec.json.encode(record))
     outcome = await _write(storage, Transaction((), (put,)))
@@ -148,13 +148,13 @@ async def accept(storage: Storage, ids: Ids) -> str:
 
 
 async def expire_revisions(storage: Storage, *, upto: int) -> None:
-    """Let no client go on from a revision of the store that this one took the place of: raise the
-    revision above those, and compact. Clients then get 410 and list again."""
+    """Invalidate all revisions of the store that this one replaced: raise the revision above
+    those, and compact. Clients then get 410 and list again."""
     item, now = await storage.get(IDENTITY_KEY), await storage.revision()
     if upto - now > RAISE_MAX:
         logger.warning(
-            "the store is %d revisions behind, and is not raised: restart clients that watch, or"
-            " they may miss changes",
+            "the store is %d revisions behind, too many to raise its revision: restart clients that"
+            " watch, or they may miss changes",
             upto - now,
         )
     elif item is not None:
@@ -165,7 +165,7 @@ async def expire_revisions(storage: Storage, *, upto: int) -> None:
             await asyncio.gather(*(storage.commit(write) for _ in range(count)))
             before, now = now, await storage.revision()
             if now == before:
-                break  # accepted once more meanwhile: the next look finds that
+                break  # accepted once more meanwhile: the next check detects that
     with suppress(Compacted):
         await storage.compact(now)
 
@@ -174,12 +174,12 @@ async def _write(storage: Storage, transaction: Transaction) -> Outcome:
     for _ in range(ATTEMPTS_MAX):
         outcome = await storage.commit(transaction)
         if isinstance(outcome, Done) or transaction.guards:
-            return outcome  # refused: it has one already
-    raise Unavailable("the store does not say whether its identity was written: try again")
+            return outcome  # refused: it has an identity already
+    raise Unavailable("it is unknown whether the store's identity was written: try again")
 
 
 def difference(mark: Mark, seen: Seen, *, address: str) -> str | None:
-    """Why a store is not the one that a server remembers; None when it is, or was accepted."""
+    """Why a store is not the one that a server remembers; None if it is, or was accepted."""
     record = seen.record
     if record is None:
         if mark.address != address:
@@ -210,7 +210,7 @@ def is_accepted(mark: Mark, record: IdentityRecord) -> bool:
 
 
 def explain(address: str, why: str) -> str:
-    """The message for people who run the store: what, why, and what to do."""
+    """The message for operators: what, why, and what to do."""
     return (
         f"the store {address} is not the one that acknowledged this server's writes: {why}."
         f" Nothing is read or written until you {ACCEPT_ADVICE}"

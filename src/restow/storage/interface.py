@@ -1,8 +1,8 @@
 """The storage contract: keys, values, one revision, transactions with guards, and watches.
 
-Three drivers keep it (`memory`, `sqlite`, `etcd`) and one suite checks all three
-(`restow.testing.storage_suite`). Nothing here knows what a value means: no objects, no versions,
-no HTTP, and no I/O.
+Three drivers implement it (`memory`, `sqlite`, `etcd`) and one suite tests all three
+(`restow.testing.storage_suite`). Values are opaque here: no objects, no versions, no HTTP, and no
+I/O.
 
 The contract in short:
 
@@ -12,7 +12,7 @@ The contract in short:
   `Done`, `Refused`, and `Unknown` when the reply was lost and reading could not settle it.
 - A read sees one revision, now or in the past, until `compact` forgets that past.
 - A watch yields every change of a span of keys after a revision: in order, once, and all changes
-  of one revision together, so that no one can resume between them.
+  of one revision together, so that a watch cannot resume between them.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ KEY_BYTES_MAX: Final = 1024
 TRANSACTION_BYTES_MAX: Final = 1_500_000
 """Keys and values of one transaction together; etcd refuses requests above 1.5 MiB."""
 SEALED_PREFIX: Final = b"k8s:enc:"
-"""How every value begins that is encrypted, and no other."""
+"""Prefix of every encrypted value, and of no other."""
 SEAL_BYTES_MAX: Final = 8 * 1024
-"""What encryption may add to a value: one that fitted before must fit under every key."""
+"""Maximum that encryption adds to a value: one that fitted before must fit under every key."""
 
 
 class Item(NamedTuple):
-    """A key with its value: `revision` wrote this value, `created` made the key."""
+    """A key with its value: `revision` wrote this value, `created` is the key's creation."""
 
     key: Key
     value: bytes
@@ -92,13 +92,13 @@ class Event(NamedTuple):
     value: bytes | None
     revision: Revision
     created: Revision
-    """The revision that made the key; for a deletion, that made the key which is gone."""
+    """The revision that created the key, also for a deletion."""
     previous: Item | None
     """What the key held before, or None when this event created it."""
 
 
 class Batch(NamedTuple):
-    """What a watch yields: all its events after the last batch and up to `revision`.
+    """Result of a watch: all its events after the last batch and up to `revision`.
 
     A batch without events is a progress mark. Resume a watch with `after=batch.revision`.
     """
@@ -108,19 +108,19 @@ class Batch(NamedTuple):
 
 
 class RangePage(NamedTuple):
-    """What a range yields: items in order of key, all as they were at `revision`."""
+    """Result of a range: items in order of key, all as they were at `revision`."""
 
     items: list[Item]
     revision: Revision
     more: bool
-    """Whether the span holds keys behind the last item."""
+    """Whether the span holds more keys after the last item."""
     total: int | None
-    """How many keys the whole span holds, when it was asked for with `with_total`."""
+    """Number of keys in the whole span, if `with_total` was set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The keys from `start` up to, but without, `end`; None as end is no bound."""
+    """The keys from `start` up to, but not including, `end`; None means no upper bound."""
 
     start: str
     end: str | None
@@ -132,7 +132,7 @@ class Span:
 
     @classmethod
     def of_key(cls, key: Key) -> Self:
-        """This key alone; no key contains NUL, so nothing stands between the two bounds."""
+        """This key alone; no key contains NUL, so no other key is between the two bounds."""
         return cls(key, key + "\0")
 
     def starting_at(self, start: str) -> Span:
@@ -160,7 +160,7 @@ class Absent(Struct, frozen=True):
 
 
 class Present(Struct, frozen=True):
-    """Guard: the key exists, with whatever value."""
+    """Guard: the key exists, with any value."""
 
     key: Key
 
@@ -176,14 +176,14 @@ Guard = RevisionIs | Absent | Present | ValueIs
 
 
 class Put(Struct, frozen=True):
-    """Write: give the key this value."""
+    """Write: set the value of the key."""
 
     key: Key
     value: bytes
 
 
 class Delete(Struct, frozen=True):
-    """Write: remove the key; nothing happens when it does not exist."""
+    """Write: remove the key; a no-op if it does not exist."""
 
     key: Key
 
@@ -192,30 +192,29 @@ Write = Put | Delete
 
 
 class Transaction(Struct, frozen=True):
-    """If all guards hold, all writes happen, at one revision; otherwise nothing does."""
+    """If all guards hold, all writes are applied at one revision; otherwise none is."""
 
     guards: tuple[Guard, ...] = ()
     writes: tuple[Write, ...] = ()
     in_background: bool = False
-    """Nobody waits for it: a driver that has others to do does them first, and few such at a time.
-    It is a wish; what a transaction does is the same."""
+    """Low priority: the driver executes others first, and few such at a time. It is a hint; the
+    effect of the transaction is the same."""
 
 
 class Done(Struct, frozen=True):
-    """The transaction happened, and is durable.
+    """The transaction was applied, and is durable.
 
     `revision` is its own, or the store's current one when nothing had to change.
-
-    After a lost reply (etcd), one with the same guards and the same values cannot be told from
-    it, and counts as it. Who must know that it was the one, not an equal rival, writes a value
-    that nobody else writes: with its own name, or a nonce.
+    After a lost reply (etcd), another transaction with the same guards and the same values is
+    indistinguishable from it, and counts as it. A caller that must know that its own transaction
+    was applied writes a value that no other writes: with its own name, or a nonce.
     """
 
     revision: Revision
 
 
 class Refused(Struct, frozen=True):
-    """A guard did not hold, so nothing happened. It is the first such guard in their order."""
+    """A guard did not hold, so nothing was written. It is the first such guard in their order."""
 
     guard: Guard
     current: Item | None
@@ -225,9 +224,9 @@ class Refused(Struct, frozen=True):
 
 
 class Unknown(Struct, frozen=True):
-    """The transaction may have happened, or may still happen; reading could not settle it.
+    """The transaction may have been applied, or may still be; reading could not settle it.
 
-    Whoever gets this must not claim success, nor failure, nor send the same again blindly.
+    The caller must not report success, nor failure, nor send the same again blindly.
     """
 
     reason: str
@@ -239,9 +238,9 @@ Outcome = Done | Refused | Unknown
 class Watch(Protocol):
     """A running watch. Iterate over it; close it when done.
 
-    Iteration raises `Compacted` when changes that were not yet yielded have been forgotten: read
-    the span anew and watch from there. A lost connection is mended inside and is not an error.
-    A watch has no queue of its own: who reads slowly is served from the store's log.
+    Iteration raises `Compacted` when changes that were not yet yielded have been compacted: read
+    the span again and watch from there. A lost connection is reopened internally and raises no
+    error. A watch has no queue of its own: a slow reader is served from the store's log.
     """
 
     def __aiter__(self) -> AsyncIterator[Batch]: ...
@@ -249,7 +248,7 @@ class Watch(Protocol):
     async def __anext__(self) -> Batch: ...
 
     def expect(self, revision: Revision) -> None:
-        """Ask for a batch (at least a mark) as soon as all up to `revision` has been yielded."""
+        """Request a batch (at least a mark) as soon as all up to `revision` has been yielded."""
 
     async def close(self) -> None: ...
 
@@ -270,7 +269,8 @@ class Storage(Protocol):
     ) -> RangePage:
         """The span's items in order of key; `limit` 0 means all of them.
 
-        Raises `Compacted` or `FutureRevision` for a revision that is gone or not yet there.
+        Raises `Compacted` or `FutureRevision` for a revision that was compacted or does not exist
+        yet.
         """
 
     async def count(self, span: Span, *, revision: Revision | None = None) -> int:
@@ -280,27 +280,27 @@ class Storage(Protocol):
         """The store's current revision: at least that of every commit that has returned."""
 
     def revision_now(self) -> Revision | None:
-        """The same at once, where the driver need not wait for an answer; otherwise None."""
+        """The same at once, where the driver need not wait for a reply; otherwise None."""
 
     async def commit(self, transaction: Transaction) -> Outcome:
         """Apply the transaction. The one function through which anything changes.
 
-        Raises `InvalidTransaction` for one that no store may take, `StoreFull` when there is no
-        room. Whatever is raised here means: nothing happened. A driver that can hands the changes
-        to its watches before it returns.
+        Raises `InvalidTransaction` for one that is invalid for every store, `StoreFull` when there
+        is no space. Any exception means: nothing was written. A driver passes the changes to its
+        watches before it returns, if it can.
         """
 
     def watch(self, span: Span, *, after: Revision) -> Watch:
         """All changes of the span after a revision (which may lie in the future)."""
 
     async def compact(self, revision: Revision) -> None:
-        """Forget what was superseded at or before `revision`, which itself stays readable.
+        """Forget versions superseded at or before `revision`, which itself stays readable.
 
-        Raises `Compacted` when that much is forgotten already, `FutureRevision` beyond now.
+        Raises `Compacted` if that revision is compacted already, `FutureRevision` beyond now.
         """
 
     async def close(self) -> None:
-        """End the watches, finish what was begun, release everything."""
+        """End the watches, finish pending commits, release everything."""
 
 
 def _after_prefix(prefix: str) -> str | None:
@@ -308,7 +308,7 @@ def _after_prefix(prefix: str) -> str | None:
     for position in range(len(prefix) - 1, -1, -1):
         code = ord(prefix[position])
         if code < 0x10FFFF:
-            # Surrogates are no characters of their own and cannot be written as UTF-8.
+            # Surrogates are not characters and cannot be encoded as UTF-8.
             following = 0xE000 if code == 0xD7FF else code + 1
             return prefix[:position] + chr(following)
     return None

@@ -1,7 +1,7 @@
 """The store in memory: the reference model of the contract, and the store of simulations.
 
-Written to be obviously right rather than fast. Nothing waits here: a commit happens in one step
-of the event loop, so a simulator decides alone when what happens.
+Written to be obviously correct rather than fast. Nothing waits here: a commit happens in one step
+of the event loop, so a simulator controls the order of all events.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class _Version(NamedTuple):
-    """What a key held from a revision on; None as item means that it was deleted then."""
+    """What a key held from a revision on; item None means that it was deleted then."""
 
     revision: Revision
     item: Item | None

@@ -1,4 +1,4 @@
-"""All of a span, some at a time: a look at everything must not hold it all at once.
+"""Reads all of a span in pages, so that it is never in memory as a whole.
 
 Not here: what is done with it.
 """
@@ -23,7 +23,7 @@ async def pages(
 ) -> AsyncIterator[RangePage]:
     """The pages of a span, in order. Raises a StorageError.
 
-    Without a revision each is read as the store is then; `at_one_revision`: as it is at the first.
+    By default each page is read at the current revision; `at_one_revision`: at that of the first.
     """
     while True:
         page = await storage.range(span, limit=limit, revision=revision)

@@ -1,18 +1,20 @@
-"""Files and directories that only their owner may change: made so, checked, and tightened.
+"""Files and directories that only their owner may change: created, checked, and restricted.
 
-A store holds every secret of a cluster, and who can write its files is its master. So:
+A store holds every secret of a cluster, and write access to its files gives full control. So:
 
-- What others may write is refused, as somebody may have written it already.
-- What others may only read, and is ours, is tightened, and the log says so; earlier releases left
-  some of it open. (A key is different: whoever read it still has it, so `key_problem` refuses.)
-- What belongs to neither us nor root is refused, and so is a link of somebody else.
+- A file that others may write is rejected, as it may have been changed already.
+- A file that others may only read, and that is ours, gets a stricter mode, which is logged; earlier
+  releases left some files readable. (A key is different: it may have been copied, so `key_problem`
+  rejects it.)
+- A file that belongs to neither us nor root is rejected, and so is a link of another user.
 
-Files that an operator gives are read by `read_kept`: they decide who comes in, so what others may
-write is refused, and so is a secret that others may read. It looks at the very file that it reads.
+Files that an operator provides are read by `read_kept`: they decide about access, so a file that
+others may write is rejected, and so is a secret that others may read. The check and the read use
+the same open file.
 
-Commands that only read change no mode: for them `changeable_by_others` is all there is to ask.
+Commands that only read change no mode: they only need `changeable_by_others`.
 
-Not here: what the files mean. Access lists beyond the mode are not looked at.
+Not here: what the files mean. Access lists beyond the mode are not checked.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ from restow.storage.errors import OpenRefused
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 WRITE_BY_OTHERS: Final = 0o022
-"""The group counts as others: who is in it changes without a word to us."""
+"""The group counts as others: its members can change without notice."""
 KEY_FORBIDDEN: Final = 0o027
-"""For keys: nothing for others, no writing for the group; by a group keys may be handed out."""
+"""For keys: no access for others, no write for the group; keys may be shared through a group."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ def read_kept(
     is_secret: bool = False,
     trusted: Collection[int] | None = None,
 ) -> bytes:
-    """What is in a file that nobody changes but who may: we and root, or these users. It blocks.
+    """Read a file that only we and root, or these users, can change. Blocks.
 
     Raises OSError; FileExposed for one that others may write or, if it is a secret, read.
     """
@@ -68,9 +70,9 @@ def read_kept(
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory, and those above it that are missing, for nobody else: whatever the umask.
+    """Create a directory and its missing parents, accessible to the owner only, whatever the umask.
 
-    One that is there stays as it is; `secure` looks at it.
+    An existing directory is not changed; `secure` checks it.
     """
     missing: list[Path] = []
     for place in (path, *path.parents):
@@ -81,23 +83,23 @@ def make_directory(path: Path) -> None:
         try:
             place.mkdir(mode=DIRECTORY_MODE)
         except FileExistsError:
-            continue  # somebody else was faster, and has made it as he wanted it
+            continue  # another process created it concurrently, with its own mode
         place.chmod(DIRECTORY_MODE)
     if not path.is_dir():
         raise OpenRefused(f"{path} is not a directory: use another path")
 
 
 def make_data_directory(path: Path) -> None:
-    """Make the directory of a cluster, or see that nobody else can write it, nor then read it.
+    """Create the directory of a cluster, or check that no other user can write or read it.
 
-    Raises OSError when the system does not let us.
+    Raises OSError when the system does not permit it.
     """
     make_directory(path)
     secure(path)
 
 
 def secure(path: Path) -> None:
-    """Refuse what others may change; take away from them what they may read. Raises OSError."""
+    """Reject what others may change; remove read permission of others. Raises OSError."""
     problem = ownership_problem(path) or changeable_by_others(path)
     if problem is not None:
         raise OpenRefused(problem)
@@ -109,11 +111,11 @@ def secure(path: Path) -> None:
     if status.st_uid != os.geteuid():
         return  # root's, and not ours to change
     path.chmod(wanted)
-    logger.warning("%s had mode %o, which let others read it: it has %o now", path, mode, wanted)
+    logger.warning("%s had mode %o, readable by other users: changed to %o", path, mode, wanted)
 
 
 def ownership_problem(path: Path, trusted: Collection[int] | None = None) -> str | None:
-    """Why a file is not ours to trust, or None. Trusted are we and root, or these users."""
+    """Why the owner of a file is not trusted, or None. Trusted are we and root, or these users."""
     return _owner_problem(path, path.stat(), trusted)
 
 
@@ -133,19 +135,19 @@ def _owner_problem(
 
 
 def changeable_by_others(path: Path) -> str | None:
-    """Why others can change a file, or what is in a directory; None if they cannot."""
+    """Why others can change a file, or the contents of a directory; None if they cannot."""
     status = path.stat()
     mode = stat.S_IMODE(status.st_mode)
     if not mode & WRITE_BY_OTHERS:
         return None
     if stat.S_ISDIR(status.st_mode):
         return (
-            f"{path} has mode {mode:o}, so other users can change what is in it:"
-            f" chmod go-w {path}, or use a directory in it that is yours alone"
+            f"{path} has mode {mode:o}, so other users can change its contents:"
+            f" chmod go-w {path}, or use a private directory in it"
         )
     return (
         f"{path} has mode {mode:o}, so other users can write it, and may have done so:"
-        f" chmod go= {path} if you are sure of what is in it"
+        f" chmod go= {path} if you are sure of its contents"
     )
 
 
@@ -161,7 +163,7 @@ def links_problem(path: Path, links: int) -> str | None:
 
 
 def key_problem(path: Path) -> str | None:
-    """Why a key is no secret, or None. Raises OSError."""
+    """Why a key is exposed to other users, or None. Raises OSError."""
     return ownership_problem(path) or _mode_problem(path, path.stat(), is_secret=True)
 
 
@@ -170,17 +172,17 @@ def _mode_problem(path: Path, status: os.stat_result, *, is_secret: bool) -> str
     forbidden = KEY_FORBIDDEN if is_secret else WRITE_BY_OTHERS
     if not mode & forbidden:
         return None
-    # Of root's file we keep what we may have read it by.
+    # Of root's file keep the permission by which we may have read it.
     is_own, is_directory = status.st_uid == os.geteuid(), stat.S_ISDIR(status.st_mode)
     safe = (0o700 if is_directory else 0o600) if is_own else mode & ~forbidden
-    renew = ", and make new ones if others may have read it" if is_secret else ""
+    renew = ", and replace them if others may have read it" if is_secret else ""
     if mode & WRITE_BY_OTHERS and not is_directory:
         holder = "holds secrets and " if is_secret else ""
         return (
             f"{path} {holder}has mode {mode:o}, so other users can write it, and may have done so:"
-            f" chmod {safe:o} {path} if you are sure of what is in it{renew}"
+            f" chmod {safe:o} {path} if you are sure of its contents{renew}"
         )
     return (
-        f"{path} holds secrets, and its mode {mode:o} lets other users in:"
+        f"{path} holds secrets, and its mode {mode:o} lets other users read it:"
         f" chmod {safe:o} {path}{renew}"
     )

@@ -1,22 +1,22 @@
-"""Restoring: all keys of a backup into a store that is empty, above every revision ever seen.
+"""Restores a backup: writes all its keys to an empty store, above every revision ever used.
 
-A backup of either form goes into either driver. It is written through the storage contract, one
-transaction for each key, so every object gets a new revision; and the store begins far above the
-backup's revision, because servers may have gone on after it was taken. So no client sees a resource
-version come again, or go back; who asks for an older one is told that it is gone (410) and lists
-anew.
+A backup of either form can be restored to either driver. It is written through the storage
+contract, one transaction for each key, so every object gets a new revision; and the store begins
+far above the backup's revision, because servers may have written after it was taken. So clients
+never see a resource version twice or a lower one; a request with an older one gets 410 (Gone), and
+the client lists again.
 
-    sqlite    the new file begins at the wanted revision, is filled under another name, and takes
-              its own name when it is whole
-    etcd      can only be raised write by write, so it is raised less; a key that is there
-              until the end keeps servers away from a store that is not whole, and lets a second
-              attempt go on where the first was stopped
+    sqlite    the new file begins at the wanted revision, is filled under another name, and gets
+              its final name when it is complete
+    etcd      can only be raised write by write, so it is raised less; a key that exists until
+              the end keeps servers away from an incomplete store, and lets a second attempt
+              continue where the first was stopped
 
-Everything is restored as it was, the records of servers too: those are dead, and are collected by
-the first server that starts, as after any crash. Left out are the keys of lost commits of etcd's
-driver, and keys that restow cannot hold, which are other people's.
+Everything is restored as it was, including the membership records of servers: those are expired,
+and the first server that starts collects them, as after any crash. Excluded are the keys of lost
+commits of etcd's driver, and keys of other programs that restow cannot hold.
 
-Not here: what a value means; reading a backup (`census.sources`).
+Not here: what a value means; reading a backup (`sources`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from restow.aio import Ids, Runtime
-from restow.storage.backup import Progress, cannot_write, sync, unseen
+from restow.storage.backup import Progress, cannot_write, ignore_progress, sync
 from restow.storage.checks import check_key
 from restow.storage.drivers import UNFINISHED_RESTORE_KEY
 from restow.storage.errors import (
@@ -62,10 +62,10 @@ RESTORE_FORMS: Final = "sqlite:FILE | etcd://HOST:PORT[,HOST:PORT…]"
 AHEAD_SQLITE: Final = 1_000_000_000
 """More than any cluster writes between a backup and its end; it costs nothing."""
 AHEAD_ETCD: Final = 100_000
-"""Each costs a write, and etcd takes some thousands in a second."""
+"""Each costs a write, and etcd handles some thousands per second."""
 AHEAD_MAX: Final = 10**15
 RAISE_MAX: Final = 10_000_000
-"""As many writes as anybody wants to wait for."""
+"""Maximum of writes made to raise the revision, to limit the waiting time."""
 
 IN_FLIGHT: Final = 128
 ATTEMPTS_MAX: Final = 5
@@ -78,11 +78,11 @@ _CHUNK_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What was done."""
+    """The result of a restore."""
 
     keys: int
     left_out: int
-    """Keys of other people, which restow cannot hold."""
+    """Keys of other programs, which restow cannot hold."""
     backup_revision: int
     revision: Revision
 
@@ -95,17 +95,17 @@ async def restore_backup(
     ahead: int | None = None,
     on_progress: Progress | None = None,
 ) -> Restored:
-    """Restore a backup into the store at this address; raises a `StorageError` that says why not.
+    """Restore a backup into the store at this address; raises a `StorageError` with the reason.
 
     `ahead` is how far above the backup's revision the store begins.
     """
     scheme, _, rest = address.partition(":")
     if scheme not in {"sqlite", "etcd", "etcds"} or not rest:
-        raise OpenRefused(f"{address!r} is nothing to restore into: {RESTORE_FORMS}")
+        raise OpenRefused(f"cannot restore to {address!r}: the address must be {RESTORE_FORMS}")
     is_sqlite = scheme == "sqlite"
     if ahead is None:
         ahead = AHEAD_SQLITE if is_sqlite else AHEAD_ETCD
-    on_progress = on_progress or unseen
+    on_progress = on_progress or ignore_progress
     identity = await asyncio.to_thread(_check_backup, path)
     source = await _open_backup(path, runtime)
     try:
@@ -130,15 +130,15 @@ async def restore_backup(
 async def fill(
     storage: Storage, source: KeyValueSource, ids: Ids, *, total: int, on_progress: Progress
 ) -> Revision:
-    """Write all keys of a backup into an empty store, and let servers use it; its revision."""
+    """Write all keys of a backup to an empty store, and release it to servers; its revision."""
     await _write_all(storage, source, total=total, on_progress=on_progress)
-    # Servers that know another store take this one: who restores it has chosen it.
+    # Marked as accepted: servers that know another store use this one, as the operator chose.
     await accept(storage, ids)
     return await _finish(storage)
 
 
 def _check_backup(path: Path) -> str:
-    """See that the file is whole; what it is called among all backups."""
+    """Check that the file is complete; return an identifier of this backup."""
     try:
         if (problem := changeable_by_others(path)) is not None:
             raise OpenRefused(problem)
@@ -163,12 +163,12 @@ async def _open_backup(path: Path, runtime: Runtime) -> KeyValueSource:
         return await open_source(f"snapshot:{path}", runtime)
     except OpenRefused as error:
         raise OpenRefused(
-            f"{path} is no backup, neither a copy of a restow store nor a snapshot of etcd: {error}"
+            f"{path} is neither a copy of a restow store nor a snapshot of etcd: {error}"
         ) from error
 
 
 async def _count(source: KeyValueSource) -> tuple[int, int]:
-    """How many keys are to be restored, and how many are not. Reads all, so it also checks all."""
+    """Number of keys to restore and to skip. Reads the whole backup, so it also checks it."""
     keys = left_out = 0
     async for page in source.pages(("",)):
         for key, _ in page:
@@ -197,7 +197,7 @@ async def _write_all(
 
 
 async def _write(storage: Storage, key: Key, value: bytes) -> None:
-    """Give an absent key its value; an earlier attempt may have done so."""
+    """Create a key with a value; an earlier attempt may have done so."""
     wanted = Transaction((Absent(key),), (Put(key, value),))
     for _ in range(ATTEMPTS_MAX):
         outcome = await storage.commit(wanted)
@@ -208,16 +208,16 @@ async def _write(storage: Storage, key: Key, value: bytes) -> None:
                 if current is not None and current.value == value:
                     return
                 raise Unavailable(
-                    f"somebody else has written {key} meanwhile: stop every server of this store,"
-                    " empty it, and restore again"
+                    f"another client wrote {key} during the restore: stop every server of this"
+                    " store, empty it, and restore again"
                 )
             case Unknown():
-                continue  # asked again, it tells by its guard what has become of it
-    raise Unavailable(f"it could not be found out whether {key} was written: restore again")
+                continue  # retry: the guard shows whether the key was written
+    raise Unavailable(f"it is unknown whether {key} was written: restore again")
 
 
 async def _finish(storage: Storage) -> Revision:
-    """Let nobody ask for what was before; and only then, let servers in."""
+    """Compact, so that no earlier revision can be read, then release the store to servers."""
     with suppress(Compacted):
         await storage.compact(await storage.revision())
     for _ in range(ATTEMPTS_MAX):
@@ -225,7 +225,7 @@ async def _finish(storage: Storage) -> Revision:
         if isinstance(outcome, Done):
             return await storage.revision()
     raise Unavailable(
-        "all is restored, but the store does not say whether servers may use it: restore again"
+        "all keys are restored, but it is unknown whether servers may use the store: restore again"
     )
 
 
@@ -258,27 +258,27 @@ async def _new_file(path: Path, runtime: Runtime, begin: Revision) -> AsyncItera
 
 
 def _check_absent(path: Path) -> None:
-    """Refuse a store that is there, and what is left of one: SQLite would apply an old log."""
+    """Refuse an existing store or its leftover files: SQLite would apply an old log."""
     if not path.parent.is_dir():
-        raise OpenRefused(f"{path.parent} is not a directory: make it first, or use another path")
+        raise OpenRefused(f"{path.parent} is not a directory: create it first, or use another path")
     found = [name for suffix in _BESIDE if (name := path.with_name(path.name + suffix)).exists()]
     if found:
         names = ", ".join(map(str, found))
         raise OpenRefused(
-            f"{names}: there is a store already, and only a new one is restored into: stop its"
-            " servers and move it away, or name another place"
+            f"{names}: a store exists already, and a backup is restored to a new one only: stop its"
+            " servers and move it away, or use another path"
         )
 
 
 def _take_name(unfinished: Path, path: Path) -> None:
-    """Sync the file and give it its name, unless somebody has taken that meanwhile."""
+    """Sync the file and give it its final name, unless that exists by now."""
     sync(unfinished)
     try:
         path.hardlink_to(unfinished)
     except FileExistsError:
         _check_absent(path)
         raise
-    except OSError:  # a file system without links
+    except OSError:  # a file system without hard links
         unfinished.rename(path)
     sync(path.parent)
 
@@ -296,7 +296,7 @@ async def _empty_etcd(
     identity: str,
     on_progress: Progress,
 ) -> AsyncIterator[Storage]:
-    """`on_progress` is told of the revisions first, and of the keys later."""
+    """`on_progress` gets revisions first, and keys later."""
     from restow.storage.etcd import open_etcd, parse_address  # noqa: PLC0415
 
     storage = await open_etcd(parse_address(address), runtime)
@@ -318,8 +318,8 @@ async def _claim(storage: Storage, address: str, *, path: Path, identity: str) -
     if found is None:
         if count := await storage.count(EVERYTHING):
             raise OpenRefused(
-                f"{address} holds {count:,} keys, and only an empty store is restored into: stop"
-                " its servers and empty it, or name another one"
+                f"{address} holds {count:,} keys, and a backup needs an empty store: stop"
+                " its servers and empty it, or use another one"
             )
         outcome = await storage.commit(mark)
         if isinstance(outcome, Done):
@@ -327,19 +327,19 @@ async def _claim(storage: Storage, address: str, *, path: Path, identity: str) -
         found = await storage.get(UNFINISHED_RESTORE_KEY)
     if found is None or found.value != identity.encode():
         raise OpenRefused(
-            f"another backup than {path} was begun to be restored into {address}: restore that"
+            f"the restore of another backup than {path} to {address} was interrupted: restore that"
             " one, or empty the store first"
         )
 
 
 def _check_distance(now: Revision, begin: Revision, path: Path) -> None:
-    """Refuse what would take hours, and say how it is done at once."""
+    """Refuse a restore that would take hours, and name the faster way."""
     distance = begin - now
     if distance <= RAISE_MAX:
         return
     raise OpenRefused(
         f"this etcd is at revision {now:,} and would have to be raised to {begin:,}, which takes as"
-        f" many writes; at most {RAISE_MAX:,} are made. If {path} is a snapshot of etcd, make the"
+        f" many writes; at most {RAISE_MAX:,} are made. If {path} is a snapshot of etcd, create the"
         f" members' data directories from it instead, and start etcd on them: `etcdutl snapshot"
         f" restore {path} --bump-revision {AHEAD_SQLITE} --mark-compacted --data-dir DIR`"
     )
@@ -362,7 +362,7 @@ async def _raise_revision(
 
 
 async def _together(steps: Sequence[Coroutine[Any, Any, object]]) -> None:
-    """All of them at once; the first error ends the others."""
+    """Run all concurrently; the first error cancels the others."""
     try:
         async with asyncio.TaskGroup() as group:
             for number, step in enumerate(steps):
@@ -375,7 +375,7 @@ async def _together(steps: Sequence[Coroutine[Any, Any, object]]) -> None:
 
 
 def _is_passed_over(key: str) -> bool:
-    """What belongs to the store that was backed up, and to no cluster."""
+    """Whether a key belongs to the backed-up store itself, and is not restored."""
     return key.startswith(_SESSIONS) or key in _OWN
 
 

@@ -1,6 +1,6 @@
-"""Where keys and values come from: a SQLite store, etcd, or a snapshot file of either.
+"""Sources of keys and values: a SQLite store, etcd, or a snapshot file of either.
 
-A driver is imported when it is asked for, as in `restow.storage.drivers`. Nothing here writes.
+A driver is imported on first use, as in `restow.storage.drivers`. Nothing here writes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class KeyValueSource(Protocol):
         """Known when something has been read."""
 
     async def count(self, prefixes: Sequence[str]) -> int | None:
-        """How many keys have one of the prefixes; None if one would have to read all to know."""
+        """How many keys have one of the prefixes; None if all would have to be read for it."""
 
     def pages(self, prefixes: Sequence[str]) -> AsyncIterator[Sequence[Entry]]:
         """Those keys with their values, in any order, each once."""
@@ -44,7 +44,7 @@ class KeyValueSource(Protocol):
 
 
 async def open_source(address: str, runtime: Runtime) -> KeyValueSource:
-    """Open what this address names; `OpenRefused` when there is none such."""
+    """Open the source at this address; raises `OpenRefused` for an invalid address."""
     scheme, _, rest = address.partition(":")
     match scheme:
         case "sqlite" if rest:
@@ -69,7 +69,7 @@ def _open_sqlite(path: Path) -> KeyValueSource:
 
 
 def _open_snapshot(path: Path) -> KeyValueSource:
-    """A snapshot says itself of which kind it is."""
+    """Open a snapshot file; its content shows whether it is from SQLite or etcd."""
     from restow.storage.etcd.snapshot_file import EtcdSnapshot  # noqa: PLC0415
 
     try:
@@ -115,7 +115,7 @@ class _SnapshotSource:
 
 
 def _in_pages(entries: Iterator[tuple[str, bytes]]) -> Iterator[Sequence[Entry]]:
-    """Pages of as many as are worth a word about progress, and do not take much memory."""
+    """Split into pages large enough for progress reports and small enough for memory."""
     page: list[Entry] = []
     size = 0
     for entry in entries:

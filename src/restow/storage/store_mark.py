@@ -1,6 +1,6 @@
 """The file in which a server remembers its store: `store.mark` in the data directory.
 
-Written by every server of the directory, each time as a whole. Not here: what is concluded from it
+Written by every server of the directory, always as a whole. Not here: how it is evaluated
 (`identity`).
 """
 
@@ -23,7 +23,7 @@ FORMER_MAX: Final = 500
 
 
 def read_mark(path: Path) -> Mark | None:
-    """The mark, or None where there is none. Raises `OpenRefused` for one that is damaged."""
+    """The mark, or None if there is none. Raises `OpenRefused` for one that is damaged."""
     try:
         content = private_files.read_kept(path, bytes_max=MARK_BYTES_MAX)
     except FileNotFoundError:
@@ -34,15 +34,15 @@ def read_mark(path: Path) -> Mark | None:
         return msgspec.json.decode(content, type=Mark)
     except msgspec.MsgspecError as error:
         raise OpenRefused(
-            f"{path} is damaged ({error}), so this server cannot tell whether its store is the one"
-            " it was: check the store with `restow doctor`, then delete this file"
+            f"{path} is damaged ({error}), so this server cannot check whether its store was"
+            " replaced: check the store with `restow doctor`, then delete this file"
         ) from error
 
 
 def read_checked(path: Path, name: str) -> Mark | None:
     """The mark at `path`, after a check that the store of this `place_name` may be opened.
 
-    Call it before a file of SQLite is opened for writing. Raises `OpenRefused`.
+    Call it before a SQLite file is opened for writing. Raises `OpenRefused`.
     """
     mark = read_mark(path)
     scheme, _, rest = name.partition(":")
@@ -54,7 +54,7 @@ def read_checked(path: Path, name: str) -> Mark | None:
 
 
 def write_mark(path: Path, mark: Mark, *, nonce: str) -> None:
-    """Write the mark, with what other servers of the directory know. Raises OSError."""
+    """Write the mark, merged with those of other servers of the directory. Raises OSError."""
     with suppress(OpenRefused):
         known = read_mark(path)
         mark = merged(mark, known)
@@ -73,7 +73,7 @@ def write_mark(path: Path, mark: Mark, *, nonce: str) -> None:
 
 
 def merged(mark: Mark, known: Mark | None) -> Mark:
-    """A mark with what another server has remembered of the same store."""
+    """A mark merged with that of another server of the same store."""
     if known is None:
         return mark
     if known.id == mark.id:
@@ -84,14 +84,14 @@ def merged(mark: Mark, known: Mark | None) -> Mark:
 
 
 def with_former(mark: Mark, known: Mark) -> Mark:
-    """A mark that also has the identities that another one knows."""
+    """A mark that also has the identities in another one."""
     former = dict.fromkeys((*known.former, *mark.former, known.id))
     former.pop(mark.id, None)
     return msgspec.structs.replace(mark, former=tuple(former)[-FORMER_MAX:])
 
 
 def check_log(mark: Mark, path: Path) -> None:
-    """Refuse to open a file of SQLite beside the write-ahead log of another one.
+    """Refuse to open a SQLite file beside the write-ahead log of another one.
 
     SQLite would copy pages of the log into the file and damage it.
     """
@@ -107,7 +107,7 @@ def check_log(mark: Mark, path: Path) -> None:
 
 
 def place_of(path: Path) -> FileLocation | None:
-    """Which file this is; None where there is none."""
+    """The location of this file; None if it does not exist."""
     try:
         status = path.stat()
     except OSError:

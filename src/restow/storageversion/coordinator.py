@@ -571,7 +571,7 @@ class _MemberPolicy:
 
 
 def _unavailable(resource: Resource, error: Exception) -> StatusError:
-    why = error.told if isinstance(error, StorageError) else str(error)
+    why = error.client_message if isinstance(error, StorageError) else str(error)
     return status.unavailable(
         f"{resource.kind.group_resource} cannot be written now: {why}", retry_after_seconds=1
     )

@@ -31,7 +31,7 @@ def refused(directory: Path, *arguments: str, store: str = "memory:", code: int 
 def test_store_address(tmp_path: Path) -> None:
     """An address that is none is answered with the forms there are."""
     line = refused(tmp_path / "d", store="mysql://localhost")
-    assert "'mysql://localhost' is no address of a store: memory: | sqlite:FILE" in line
+    assert "invalid store address 'mysql://localhost': must be memory: | sqlite:FILE" in line
 
 
 def test_store_is_no_database(tmp_path: Path) -> None:

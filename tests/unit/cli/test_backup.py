@@ -82,7 +82,7 @@ def test_json(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "code", "said"),
     [
         (["backup", "a", "--data-dir", "nothing"], 2, "does not exist"),
-        (["backup", "a", "--store", "nonsense"], 2, "nothing to back up"),
+        (["backup", "a", "--store", "nonsense"], 2, "cannot back up"),
         (["backup", "a", "--store", "etcd://127.0.0.1:1"], 1, "failed to connect"),
         (["backup", ".restow"], 2, "is a directory"),
         (["backup", "text"], 2, "--overwrite"),

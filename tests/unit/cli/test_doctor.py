@@ -297,7 +297,7 @@ def test_one_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["verdict"] == "error"
     assert [each["check"] for each in found["findings"]] == ["store"]
     assert main(["doctor", "--store", "memory:"]) == 2
-    assert "no store to look at" in capsys.readouterr().err
+    assert "cannot check" in capsys.readouterr().err
     assert main(["doctor", "--data-dir", str(tmp_path / "nothing")]) == 2
     assert "is no directory" in capsys.readouterr().err
 

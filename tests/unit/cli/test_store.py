@@ -218,7 +218,7 @@ def test_wrong_usage(
 @pytest.mark.parametrize(
     ("address", "code", "text"),
     [
-        ("nonsense", 2, "is no address of a store"),
+        ("nonsense", 2, "invalid store address"),
         ("etcd://nowhere", 2, "is not HOST:PORT"),
         ("sqlite:/no/such/directory/x.db", 2, "/no/such/directory/x.db does not exist"),
     ],

@@ -97,7 +97,7 @@ async def test_what_others_can_write_is_refused(
     with pytest.raises(OpenRefused, match=rf"{place} has mode \d+,.* chmod .*{place}"):
         await open_storage(f"sqlite:{store}", runtime)
     if suffix == "/..":
-        with pytest.raises(OpenRefused, match="use a directory in it that is yours alone"):
+        with pytest.raises(OpenRefused, match="use a private directory in it"):
             private_files.make_data_directory(place)
 
 

@@ -319,7 +319,7 @@ async def _from_store(
                 raise _expired(server, selection, place, has_token=has_token) from error
             except StoreDamaged as error:
                 path = item.key[len(resource.root) :]
-                raise server.store.damaged(resource, {path: error.told}) from error
+                raise server.store.damaged(resource, {path: error.client_message}) from error
         entries = await server.store.in_version(resource, entries, api_version)
         for position, (item, entry) in enumerate(zip(page.items, entries, strict=True), start=1):
             if selection and position % SLICE_ITEMS == 0:

@@ -1,4 +1,4 @@
-"""The backlog: old changes for one watch, until the feed covers the rest."""
+"""Old changes for one watch, read from etcd until the feed covers the rest."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class EtcdBacklog:
         self._ended = False
 
     async def read(self) -> Chunk:
-        """The next part. A reader that gives up leaves it to the next one.
+        """The next part. A cancelled read continues, and the next caller gets its result.
 
-        Otherwise each impatient reader would cost a new stream, and etcd needs 0.1 s to fill one.
+        Otherwise each cancelled read would cost a new stream, and etcd needs 0.1 s to fill one.
         """
         if self._ended:
             raise StorageClosed("the watch has been closed")
@@ -53,7 +53,7 @@ class EtcdBacklog:
         self.end()
 
     def end(self) -> None:
-        """Stop reading, now and for good."""
+        """Stop reading permanently."""
         self._ended = True
         if self._reading is not None:
             self._reading.cancel()
@@ -61,7 +61,7 @@ class EtcdBacklog:
         self._backlogs.discard(self)
 
     async def _read(self) -> None:
-        """There is always more to read, or the feed would cover it: so silence is a fault."""
+        """More is always available, or the feed would cover it: so a silent stream is a fault."""
         failures = 0
         while True:
             try:

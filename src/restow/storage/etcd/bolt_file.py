@@ -1,9 +1,9 @@
-"""The database file inside an etcd snapshot: bbolt's pages, read and never written.
+"""Reads bbolt, the database file format of an etcd snapshot. It never writes.
 
-A file is an array of pages. Pages 0 and 1 are *metas*, of which the newer sound one counts. It
+A file is an array of pages. Pages 0 and 1 are *metas*, of which the newer valid one counts. It
 names the root of a tree of *branch* and *leaf* pages whose entries are *buckets*, and each of these
-is a tree of keys and values. A page may go on over the pages behind it (`overflow`). A small bucket
-stands in its entry, as one leaf page with the number 0.
+is a tree of keys and values. A page may extend over the following pages (`overflow`). A small
+bucket is stored inline in its entry, as one leaf page with the number 0.
 
     page      id u64, flags u16, count u16, overflow u32
     meta      magic u32, version u32, page size u32, flags u32, root u64, sequence u64,
@@ -11,11 +11,11 @@ stands in its entry, as one leaf page with the number 0.
     branch    count x (position u32, key size u32, page u64)
     leaf      count x (flags u32, position u32, key size u32, value size u32)
 
-Positions count from the entry itself. Numbers are in the order of the machine that wrote them:
-little-endian, on all that etcd is built for and people run it on.
+Positions are relative to the entry. Numbers have the byte order of the machine that wrote them:
+little-endian on every platform that etcd supports.
 
-One page is in memory at a time, and nothing read is trusted: a file that was cut off or changed
-gives `StoreDamaged`, not a wrong answer.
+One page is in memory at a time, and nothing read is trusted: a truncated or changed file gives
+`StoreDamaged`, not a wrong result.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ MAGIC: Final = 0xED0CDAED
 VERSION: Final = 2
 PAGE_BYTES_POSSIBLE: Final = tuple(1024 << shift for shift in range(8))
 DEPTH_MAX: Final = 64
-"""A tree that is deeper has a circle in it."""
+"""Depth limit: a deeper tree has a cycle."""
 PAGE_AND_OVERFLOW_BYTES_MAX: Final = 256 * 1024 * 1024
-"""What one page with its overflow may take; a value of etcd is at most a few megabytes."""
+"""Size limit of a page with its overflow; a value of etcd is at most a few megabytes."""
 
 _BRANCH: Final = 0x01
 _LEAF: Final = 0x02
@@ -52,7 +52,7 @@ _BITS_64: Final = (1 << 64) - 1
 
 
 class Meta(NamedTuple):
-    """Where everything is."""
+    """The contents of a meta page."""
 
     page_bytes: int
     root: int
@@ -70,7 +70,7 @@ class BoltFile:
     """An open file. Close it, or use it as a context manager."""
 
     def __init__(self, path: Path) -> None:
-        """Open it; raises `OpenRefused` if it is no such file."""
+        """Open it; raises `OpenRefused` if it is not a bbolt file."""
         self.path = path
         try:
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -101,14 +101,14 @@ class BoltFile:
             except OSError as error:
                 raise Unavailable(f"{self.path} cannot be read: {error.strerror}") from error
             if not part:
-                raise self._damaged("it ends too early; was it copied whole?")
+                raise self._damaged("it is truncated; was it copied completely?")
             parts.append(part)
             offset += len(part)
             size -= len(part)
         return b"".join(parts)
 
     def entries_backwards(self, bucket: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The keys and values of a bucket, the greatest key first; nothing if there is none."""
+        """The keys and values of a bucket in descending key order; none if it does not exist."""
         found = self._find_bucket(bucket)
         if found is None:
             return
@@ -118,33 +118,33 @@ class BoltFile:
             yield from self._leaf_backwards(page)
 
     def check_unchanged(self) -> None:
-        """Raise if someone, such as a running etcd, has written to the file since it was opened."""
+        """Raise if a process, such as a running etcd, wrote to the file since it was opened."""
         try:
             is_same = self._read_meta() == self.meta
         except (OpenRefused, StoreDamaged):
             is_same = False
         if not is_same:
             raise Unavailable(
-                f"{self.path} is being written, so what was read does not fit together:"
-                " take a snapshot with `etcdctl snapshot save`, or name the endpoint of etcd"
+                f"{self.path} is being written, so the data read are inconsistent:"
+                " take a snapshot with `etcdctl snapshot save`, or use the endpoint of etcd"
             )
 
     def _read_meta(self) -> Meta:
         first = self._meta_at(0)
-        # The second is in the next page; how large that is, a damaged first one cannot say.
+        # The second meta is in the next page; if the first is damaged, the page size is unknown.
         sizes = PAGE_BYTES_POSSIBLE if first is None else (first.page_bytes,)
         second = next((meta for size in sizes if (meta := self._meta_at(size)) is not None), None)
         sound = [meta for meta in (first, second) if meta is not None]
         if not sound:
             raise OpenRefused(
-                f"{self.path} is no etcd snapshot: it is no bbolt database file,"
+                f"{self.path} is not an etcd snapshot: it is not a bbolt database file,"
                 " or its first pages are damaged"
             )
         meta = max(sound, key=lambda each: each.transaction)
         return meta
 
     def _meta_at(self, offset: int) -> Meta | None:
-        """The meta in the page at an offset, if there is a sound one."""
+        """The meta in the page at an offset, if it is valid."""
         if offset + _HEADER.size + _META_FIELDS.size > self.size:
             return None
         data = self.read(offset + _HEADER.size, _META_FIELDS.size)
@@ -160,7 +160,7 @@ class BoltFile:
         return Meta(page_bytes, root, pages, transaction) if is_sound else None
 
     def _find_bucket(self, name: bytes) -> tuple[int, bytes] | None:
-        """The number of a bucket's first page, or 0 and the page itself."""
+        """The page number of a bucket's root, or 0 and the inline page itself."""
         for page in self._leaves_backwards(self.meta.root):
             for flags, key, value in self._leaf_entries(page):
                 if key == name and flags & _IS_BUCKET:
@@ -178,7 +178,7 @@ class BoltFile:
                 waiting.pop()
                 continue
             if len(waiting) > DEPTH_MAX or pages_left == 0:
-                raise self._damaged("its pages form a circle")
+                raise self._damaged("its pages form a cycle")
             pages_left -= 1
             number = waiting[-1].pop()
             page = self._page(number)
@@ -192,11 +192,11 @@ class BoltFile:
     def _page(self, number: int) -> _Page:
         page_bytes = self.meta.page_bytes
         if not 1 < number < self.meta.pages:
-            raise self._damaged(f"page {number} is not among its {self.meta.pages} pages")
+            raise self._damaged(f"page {number} is beyond its {self.meta.pages} pages")
         data = self.read(number * page_bytes, page_bytes)
         stated, flags, count, overflow = _HEADER.unpack_from(data)
         if stated != number or overflow * page_bytes > PAGE_AND_OVERFLOW_BYTES_MAX:
-            raise self._damaged(f"page {number} is not what it should be")
+            raise self._damaged(f"page {number} has another number in its header")
         if overflow:
             data += self.read((number + 1) * page_bytes, overflow * page_bytes)
         return _Page(flags, count, data)
@@ -204,7 +204,7 @@ class BoltFile:
     def _children(self, page: _Page) -> list[int]:
         end = _HEADER.size + page.entries * _BRANCH_ENTRY.size
         if end > len(page.data):
-            raise self._damaged("a branch page is cut off")
+            raise self._damaged("a branch page is truncated")
         return [entry[2] for entry in _BRANCH_ENTRY.iter_unpack(page.data[_HEADER.size : end])]
 
     def _leaf_entries(self, page: _Page) -> Iterator[tuple[int, bytes, bytes]]:
@@ -212,7 +212,7 @@ class BoltFile:
         data, size = page.data, len(page.data)
         first = _HEADER.size
         if not page.flags & _LEAF or first + page.entries * _LEAF_ENTRY.size > size:
-            raise self._damaged("a leaf page is cut off")
+            raise self._damaged("a leaf page is truncated")
         last = first + (page.entries - 1) * _LEAF_ENTRY.size
         for place in range(last, first - 1, -_LEAF_ENTRY.size):
             flags, position, key_size, value_size = _LEAF_ENTRY.unpack_from(data, place)
@@ -220,7 +220,7 @@ class BoltFile:
             middle = begin + key_size
             end = middle + value_size
             if end > size:
-                raise self._damaged("an entry goes beyond its page")
+                raise self._damaged("an entry extends beyond its page")
             yield flags, data[begin:middle], data[middle:end]
 
     def _leaf_backwards(self, page: _Page) -> Iterator[tuple[bytes, bytes]]:
@@ -233,7 +233,7 @@ class BoltFile:
 
 
 def _as_page(data: bytes) -> _Page:
-    """A page that stands inside an entry."""
+    """Parse an inline page."""
     if len(data) < _HEADER.size:
         return _Page(0, 0, data)
     _, flags, count, _ = _HEADER.unpack_from(data)

@@ -1,4 +1,4 @@
-"""How each member of an etcd is, as it says itself: for `restow doctor`. It changes nothing."""
+"""Requests the status of each etcd member, for `restow doctor`. It changes nothing."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from restow.storage.etcd.options import EtcdOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberFacts:
-    """What one member says."""
+    """Status of one member."""
 
     endpoint: str
     problem: str = ""
-    """Why it could not be asked; then nothing else is known."""
+    """Why the request failed; then the other fields are unset."""
     version: str = ""
     revision: int = 0
     has_leader: bool = False
     is_learner: bool = False
     bytes_held: int = 0
-    """Of its database file."""
+    """Size of its database file."""
     bytes_used: int = 0
     bytes_max: int = 0
-    """Its quota; 0 when it does not say."""
+    """Its quota; 0 if the member does not report it."""
     alarms: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
 
 
-async def ask_members(options: EtcdOptions, runtime: Runtime) -> list[MemberFacts]:
-    """Ask each endpoint by itself: one that is down does not hide behind another."""
-    return [await _ask(options, endpoint, runtime) for endpoint in options.endpoints]
+async def query_members(options: EtcdOptions, runtime: Runtime) -> list[MemberFacts]:
+    """Query each endpoint separately, so that failover does not hide one that is down."""
+    return [await _query(options, endpoint, runtime) for endpoint in options.endpoints]
 
 
-async def _ask(options: EtcdOptions, endpoint: str, runtime: Runtime) -> MemberFacts:
+async def _query(options: EtcdOptions, endpoint: str, runtime: Runtime) -> MemberFacts:
     connection = EtcdConnection(replace(options, endpoints=(endpoint,)), runtime)
     seconds = options.request_timeout_seconds
     try:
@@ -55,7 +55,7 @@ async def _ask(options: EtcdOptions, endpoint: str, runtime: Runtime) -> MemberF
         alarms = await connection.call(
             ALARM, AlarmRequest(), timeout_seconds=seconds, repeatable=True
         )
-        # It answers only with a leader, and when the disk lets it write down what was agreed on.
+        # It replies only if there is a leader and the disk accepts the Raft log entry.
         now = await connection.call(
             RANGE,
             RangeRequest(key=b"\0", count_only=True),

@@ -1,11 +1,11 @@
-"""One transaction, from the check to its outcome.
+"""Executes one transaction, from validation to its outcome.
 
 check -> send -> Done | Refused
            |
            reply lost -> resolve: end the session, read the history
-                           found      -> Done
-                           not there  -> it will never happen: send it again
-                           cannot say -> Unknown
+                           found       -> Done
+                           not found   -> it will never be applied: send it again
+                           undecidable -> Unknown
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ATTEMPTS_MAX: Final = 4
 
 
 class EtcdCommitter:
-    """The writing half of `EtcdStorage`."""
+    """Write methods of `EtcdStorage`."""
 
     def __init__(self, connection: EtcdConnection, reader: EtcdReader) -> None:
         self._connection = connection
@@ -70,7 +70,7 @@ class EtcdCommitter:
                         connection.note_commit(response.header, transaction, before=attempt.before)
                     )
                 except StoreReplaced as error:
-                    # It happened, in a store that may not be the one to go on with.
+                    # The transaction was applied, but the store may have been replaced.
                     return Unknown(str(error))
             revision = connection.note(response.header, before=attempt.before)
             if not reads_inside(transaction):
@@ -78,7 +78,7 @@ class EtcdCommitter:
             if (refused := decode_refusal(transaction, response.responses, revision)) is not None:
                 return refused
             self._session.renew(attempt.session)
-        raise Unavailable("etcd: the transaction did not happen; replies were lost repeatedly")
+        raise Unavailable("etcd: the transaction was not applied; replies were lost repeatedly")
 
     async def _read_guards(self, transaction: Transaction, revision: Revision) -> Any:
         """What the guards' keys held when the transaction was refused."""
@@ -90,6 +90,6 @@ class EtcdCommitter:
                 repeatable=True,
             )
         except EtcdCallFailed as failed:
-            # It was refused, so nothing happened; only the reason cannot be told.
-            text = "etcd refused, and then did not say why"
-            raise Unavailable(f"{text}: {failed}", told=text) from failed
+            # It was refused, so nothing was written; only the failed guard cannot be reported.
+            text = "etcd refused the transaction, and the reason could not be read"
+            raise Unavailable(f"{text}: {failed}", client_message=text) from failed

@@ -1,9 +1,9 @@
-"""Channels to the members of etcd: fail-over, deadlines, the auth token, an orderly end.
+"""Channels to the members of etcd: failover, deadlines, the auth token, an orderly shutdown.
 
-A call goes to the chosen member. When that fails, the next member is chosen, for this call (if it
-may be repeated) and for all later ones. What a call means is not known here.
+A call goes to the selected member. When that fails, the next member is selected, for this call (if
+it may be repeated) and for all later ones. This module does not interpret calls.
 
-One event loop per process, and no fork once a channel exists: gRPC does not survive either.
+One event loop per process, and no fork once a channel exists: gRPC supports neither.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from restow.storage.etcd.options import EtcdOptions
 
 Metadata = tuple[tuple[str, str], ...]
 
-# A member without a leader refuses at once instead of letting the caller wait.
+# A member without a leader rejects the call at once instead of blocking the caller.
 _REQUIRE_LEADER: Final[Metadata] = (("hasleader", "true"),)
 _ROUNDS_MAX: Final = 6
-"""How often one call may ask all members."""
+"""How often one call may try all members."""
 _ROUND_BACKOFF: Final = Backoff(initial_seconds=0.05, factor=2, max_seconds=1, jitter=0.5)
 _SETTLE_SECONDS: Final = 0.01
 """gRPC's own thread reports the end of cancelled calls a moment later, even to a closed loop."""
@@ -83,7 +83,7 @@ class _Call(NamedTuple):
 
 
 class EtcdConnection(Continuity):
-    """All members, and the one that is asked now."""
+    """Connections to all members; calls go to the selected one."""
 
     def __init__(self, options: EtcdOptions, runtime: Runtime) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class EtcdConnection(Continuity):
         self._members = self._open_members()
         self._retired: list[EtcdMember] = []
         self._chosen = 0
-        # Metadata costs a tenth of a call; a single member has no other to send the caller to.
+        # Metadata costs a tenth of a call; with a single member there is no failover.
         self._plain = _REQUIRE_LEADER if len(self._members) > 1 else None
         self._metadata: Metadata | None = self._plain
         self._login = asyncio.Lock()
@@ -108,7 +108,7 @@ class EtcdConnection(Continuity):
     async def call(
         self, method: EtcdMethod, request: Any, *, timeout_seconds: float, repeatable: bool
     ) -> Any:
-        """The answer of some member within the time; raises `EtcdCallFailed`.
+        """Return the reply of any member within the timeout; raises `EtcdCallFailed`.
 
         A call that is not `repeatable` is sent again only if it certainly had no effect.
         """
@@ -116,7 +116,7 @@ class EtcdConnection(Continuity):
         self._active += 1
         try:
             chosen, metadata = self._chosen, self._metadata
-            # With members to spare, a read does not spend all its time on a silent one.
+            # With several members, a read does not spend its whole timeout on a silent one.
             spare = repeatable and len(self._members) > 1
             started = self.runtime.clock.monotonic()
             try:
@@ -137,7 +137,7 @@ class EtcdConnection(Continuity):
     async def _repeat(
         self, call: _Call, failed: EtcdCallFailed, chosen: int, metadata: Metadata | None
     ) -> Any:
-        """Go on after a first failure: the other members, a new token, some patience."""
+        """Retry after a first failure: with the other members, a new token, or a backoff."""
         allowed = CERTIFICATES | (TRANSIENT if call.repeatable else HARMLESS)
         for failures in range(1, _ROUNDS_MAX * len(self._members) + 1):
             if failed.cause in MOVE_ON:
@@ -161,7 +161,7 @@ class EtcdConnection(Continuity):
     async def _prepare(
         self, failures: int, failed: EtcdCallFailed, metadata: Metadata | None, deadline: float
     ) -> bool:
-        """Renew the token, or wait when all members have failed; False if there is no point."""
+        """Renew the token, or back off if all members failed; False if a retry is useless."""
         if failed.cause is EtcdFailureCause.TOKEN_STALE:
             if self.options.username is None:
                 return False
@@ -188,19 +188,19 @@ class EtcdConnection(Continuity):
         return True
 
     def move_on(self, failed: int) -> None:
-        """Choose the next member, unless someone has done so already."""
+        """Select the next member, unless another call has done so already."""
         if failed == self._chosen:
             self._chosen = (failed + 1) % len(self._members)
 
     def open_watch(self) -> tuple[int, Any]:
-        """A new watch call at the chosen member, and that member's number."""
+        """Open a watch call at the selected member; also return that member's number."""
         self.check_open()
         return self._chosen, self._members[self._chosen].watch(
             metadata=self._metadata if self._metadata is not None else _REQUIRE_LEADER
         )
 
     def open_snapshot(self, *, timeout_seconds: float) -> Any:
-        """A call that yields the database of the chosen member, piece by piece."""
+        """A call that streams the database of the selected member."""
         self.check_open()
         return self._members[self._chosen].snapshot(
             SnapshotRequest(), timeout=timeout_seconds, metadata=self._metadata
@@ -236,14 +236,14 @@ class EtcdConnection(Continuity):
             failed = _failure_or_raise(error)
             if "authentication is not enabled" not in failed.details:
                 raise failed from error
-            return self._plain  # etcd asks nobody for a password; its own client goes on as well
+            return self._plain  # no auth: go on without a token, as etcd's own client does
         return (*_REQUIRE_LEADER, ("token", response.token))
 
     async def renew(self) -> bool:
-        """Use the files as they are now for what is sent from here on; whether they had changed.
+        """Load the certificate files again and use them for new calls; whether they had changed.
 
-        Calls under way end where they are; streams end with their old connection, and are mended.
-        `OpenRefused` leaves all as it was.
+        Calls in flight continue on their old connection; streams end with it, and are reopened.
+        On `OpenRefused` nothing has changed.
         """
         found = await in_own_thread("certificates of etcd", self._load)
         if found == self._credentials or self._closed:
@@ -267,11 +267,11 @@ class EtcdConnection(Continuity):
         ]
 
     def refuse_calls(self) -> None:
-        """Take no more calls from here on."""
+        """Reject new calls from now on."""
         self._closed = True
 
     async def close(self) -> None:
-        """Take no more calls, let those under way end, then hang up."""
+        """Reject new calls, wait for calls in flight, then close the channels."""
         self.refuse_calls()
         if not self._active:
             self._idle.set()
@@ -279,7 +279,7 @@ class EtcdConnection(Continuity):
             async with self.runtime.clock.timeout(self.options.request_timeout_seconds):
                 await self._idle.wait()
         except TimeoutError:
-            pass  # whoever still waits is told that its reply was lost
+            pass  # callers that still wait get a failure: the reply was lost
         for member in (*self._members, *self._retired):
             await member.channel.close()
         await self.runtime.clock.sleep(_SETTLE_SECONDS)
@@ -292,7 +292,7 @@ def is_cancelled() -> bool:
 
 
 def _failure_or_raise(error: BaseException) -> EtcdCallFailed:
-    """What a failed call means; raises if it is the caller who was cancelled."""
+    """The cause of a failed call; raises if the caller was cancelled."""
     if isinstance(error, grpc.RpcError):
         failed = failure_of(error)
     elif is_cancelled():
@@ -309,7 +309,7 @@ def _open_channel(
     settings: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
-        ("grpc.enable_retries", 0),  # what may be sent again is decided here
+        ("grpc.enable_retries", 0),  # retries are decided in this module
         ("grpc.keepalive_time_ms", int(options.keepalive_seconds * 1000)),
         ("grpc.keepalive_timeout_ms", int(options.keepalive_timeout_seconds * 1000)),
         # Without this an unanswered ping ends the connection only after a minute.

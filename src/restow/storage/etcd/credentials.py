@@ -1,7 +1,7 @@
-"""What a client of etcd shows, and whom it trusts: read from files, and checked before use.
+"""Loads and checks the files that a client of etcd needs: CA, certificate, key and password.
 
-gRPC tells of a wrong file only that nothing could be connected, so each is looked at here first.
-Not here: when files are read again.
+For a wrong file gRPC only reports that the connection failed, so each is checked here first.
+Not here: when files are loaded again.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from restow.storage.private_files import key_problem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdCredentials:
-    """In PEM form, as gRPC wants them."""
+    """In PEM form, as gRPC expects them."""
 
     authorities: bytes | None = None
-    """None: the machine's own."""
+    """None: the system's CA certificates."""
     chain: bytes | None = None
     key: bytes | None = field(default=None, repr=False)
 
 
 def load_credentials(options: EtcdOptions, now: datetime) -> EtcdCredentials:
-    """Read the files; `OpenRefused` names the one that is wrong, and says why. Blocks."""
+    """Read the files; `OpenRefused` names the one that is wrong, and the reason. Blocks."""
     if options.ca_file is not None:
         with _named("--etcd-cafile"):
             _certificates(options.ca_file)
@@ -50,7 +50,7 @@ def load_credentials(options: EtcdOptions, now: datetime) -> EtcdCredentials:
 
 @contextmanager
 def _named(flag: str) -> Iterator[None]:
-    """Let a refusal begin with the word that somebody has written."""
+    """Prefix an `OpenRefused` with the flag that named the file."""
     try:
         yield
     except OpenRefused as error:
@@ -58,7 +58,7 @@ def _named(flag: str) -> Iterator[None]:
 
 
 def check_secret(path: Path) -> None:
-    """Refuse a secret that other users can read."""
+    """Reject a secret that other users can read."""
     try:
         problem = key_problem(path)
     except OSError as error:
@@ -71,20 +71,20 @@ def _certificates(path: Path) -> list[Certificate]:
     try:
         return read_pem(read_file(path) or b"")
     except ValueError as error:
-        raise OpenRefused(f"{path} does not hold a certificate in PEM form") from error
+        raise OpenRefused(f"{path} does not contain a certificate in PEM form") from error
 
 
 def _check_time(path: Path, certificate: Certificate, now: datetime) -> None:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > end:
         raise OpenRefused(
-            f"the client certificate {path} has expired on {end:%Y-%m-%d %H:%M} UTC: etcd will not"
-            " take it; make a new one"
+            f"the client certificate {path} expired at {end:%Y-%m-%d %H:%M} UTC, and etcd will"
+            " reject it; create a new one"
         )
     if now < begin:
         raise OpenRefused(
-            f"the client certificate {path} holds only from {begin:%Y-%m-%d %H:%M} UTC on: set the"
-            " clock of this machine, or wait"
+            f"the client certificate {path} is not valid before {begin:%Y-%m-%d %H:%M} UTC: check"
+            " the clock of this machine, or wait"
         )
 
 
@@ -93,7 +93,7 @@ def _check_pair(cert_file: Path, certificate: Certificate, key_file: Path) -> No
         is_pair = is_key_of(read_file(key_file) or b"", certificate)
     except ValueError as error:
         raise OpenRefused(
-            f"{key_file} does not hold a private key in PEM form without a password"
+            f"{key_file} does not contain a private key in PEM form without a password"
         ) from error
     if not is_pair:
-        raise OpenRefused(f"{cert_file} was not made for the key {key_file}")
+        raise OpenRefused(f"{cert_file} does not match the key {key_file}")

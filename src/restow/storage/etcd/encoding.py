@@ -1,7 +1,7 @@
-"""Keys, spans, items, events and transactions as etcd's messages, and back. Pure; no I/O.
+"""Converts keys, spans, items, events and transactions to etcd's messages and back. No I/O.
 
-A key is text here and bytes in etcd. Keys of others that are not UTF-8 come out with surrogate
-escapes and go back in the same way, so that they can be listed and skipped.
+A key is text here and bytes in etcd. Keys of other programs that are not UTF-8 are decoded with
+surrogate escapes and encoded in the same way, so that they can be listed and skipped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from restow.storage.interface import (
     ValueIs,
 )
 
-# etcd reads NUL as "from the first key" and as "to the last key".
+# etcd interprets NUL as "from the first key" and as "to the last key".
 _UNBOUNDED = b"\0"
 _NOTHING = (b"\1", b"\1")
 _NO_REVISION = -1
@@ -51,17 +51,17 @@ def encode_key(key: str) -> bytes:
 
 
 def encode_revision(revision: Revision) -> int:
-    """The revision, or if etcd cannot name it, one that no store ever has either."""
+    """The revision, or, beyond etcd's range, one that no store ever reaches either."""
     return min(max(revision, _NO_REVISION), _REVISION_MAX)
 
 
 def encode_span(span: Span) -> tuple[bytes, bytes]:
-    """The span as etcd's key and range_end; raises `InvalidKey` for bounds that are no text."""
+    """The span as etcd's key and range_end; raises `InvalidKey` for bounds that are not UTF-8."""
     try:
         start = encode_key(span.start) or _UNBOUNDED
         end = _UNBOUNDED if span.end is None else encode_key(span.end)
     except UnicodeEncodeError:
-        raise InvalidKey(f"{span} bounds no keys: it cannot be written as UTF-8") from None
+        raise InvalidKey(f"{span} has a bound that cannot be encoded as UTF-8") from None
     if span.end is None:
         return start, end
     # An empty end would mean "this key alone", and a NUL "all keys".
@@ -84,10 +84,10 @@ def decode_items(kvs: Iterable[Any]) -> list[Item]:
 
 
 def decode_events(events: Iterable[Any]) -> list[RevisionEvents]:
-    """Events in etcd's order, gathered by revision.
+    """Events in etcd's order, grouped by revision.
 
-    Raises `Compacted` when etcd has forgotten what a key held before: then this change can no
-    longer be told in full.
+    Raises `Compacted` when etcd has compacted a key's previous value: then the change is
+    incomplete.
     """
     entries: list[RevisionEvents] = []
     gathered: list[Event] = []
@@ -144,10 +144,10 @@ def encode_transaction(transaction: Transaction, *, session: tuple[bytes, int]) 
 
 
 def reads_inside(transaction: Transaction) -> bool:
-    """Whether the transaction itself reads its guards' keys, or `encode_reads` must afterwards.
+    """Whether the request itself reads its guards' keys, or `encode_reads` is sent afterwards.
 
-    Those keys are sent twice then; with many of them the largest transaction that the contract
-    allows would be larger than etcd allows.
+    Those keys are then in the request twice; with many of them the largest transaction that the
+    contract allows would exceed etcd's limit.
     """
     return len(transaction.guards) <= _READS_INSIDE_MAX
 
@@ -164,7 +164,7 @@ def encode_reads(transaction: Transaction, *, revision: int) -> Any:
 def _add_compare(compare: Any, guard: Guard, key: bytes) -> None:
     match guard:
         case RevisionIs(revision=revision):
-            # etcd gives an absent key the revision 0, but this guard wants the key to exist.
+            # In etcd an absent key has the revision 0, but this guard requires the key to exist.
             compare.add(
                 target=COMPARE_MOD, key=key, mod_revision=encode_revision(revision) or _NO_REVISION
             )
@@ -180,7 +180,7 @@ def _add_compare(compare: Any, guard: Guard, key: bytes) -> None:
 def decode_refusal(
     transaction: Transaction, reads: Iterable[Any], revision: Revision
 ) -> Refused | None:
-    """The first guard that did not hold; None when all did, so that only the session had ended."""
+    """The first guard that did not hold; None if all did, so that only the session had ended."""
     for guard, answer in zip(transaction.guards, reads, strict=True):
         kvs = answer.response_range.kvs
         current = decode_item(kvs[0]) if kvs else None

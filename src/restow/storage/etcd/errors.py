@@ -1,7 +1,7 @@
-"""The border: what gRPC and etcd say, as a cause, and as an error of storage.
+"""Translates errors of gRPC and etcd into causes and into errors of storage.
 
-`classify` is total: whatever it does not know is LOST, the careful answer, because then the call
-may have had its effect. No retries and no I/O here.
+`classify` is total: an unrecognized error becomes LOST, the conservative choice, because then the
+call may have had its effect. No retries and no I/O here.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ class EtcdFailureCause(Enum):
     NOT_SENT = auto()
     """No connection was made."""
     NOT_READY = auto()
-    """The member answered that it cannot serve now."""
+    """The member replied that it cannot serve now."""
     TOKEN_STALE = auto()
     """The auth token must be renewed."""
     LOST = auto()
-    """No answer, or one that leaves open whether it happened."""
+    """No reply, or one that does not say whether the call had its effect."""
     FULL = auto()
-    """etcd's quota is used up. The call that crossed the line is applied, and still gets this."""
+    """etcd's quota is exceeded. The call that exceeds it is applied, and still gets this error."""
     COMPACTED = auto()
     FUTURE = auto()
     TOO_LARGE = auto()
     INVALID = auto()
     DENIED = auto()
-    """Wrong password, or no right to these keys."""
+    """Wrong password, or no permission for these keys."""
     CERTIFICATE = auto()
-    """We do not trust the member's."""
+    """The member's certificate is not trusted."""
     OWN_CERTIFICATE = auto()
-    """The member does not trust ours, or wants one and got none."""
+    """The member does not trust the client certificate, or requires one and got none."""
     DAMAGED = auto()
 
 
@@ -59,23 +59,23 @@ TRANSIENT: Final = frozenset(
         EtcdFailureCause.LOST,
     }
 )
-"""Worth another try, where a second effect does no harm."""
+"""May be retried if a second effect does no harm."""
 
 HARMLESS: Final = frozenset(
     {EtcdFailureCause.NOT_SENT, EtcdFailureCause.NOT_READY, EtcdFailureCause.TOKEN_STALE}
 )
-"""Worth another try, whatever the call."""
+"""May always be retried."""
 
 CERTIFICATES: Final = frozenset({EtcdFailureCause.CERTIFICATE, EtcdFailureCause.OWN_CERTIFICATE})
-"""Nothing was sent. Another member may be another matter, but waiting does not help."""
+"""Nothing was sent. Another member may accept the call, but waiting does not help."""
 
 MOVE_ON: Final = (TRANSIENT | CERTIFICATES) - {EtcdFailureCause.TOKEN_STALE}
-"""Worth a try with another member."""
+"""May be retried with another member."""
 
 UNSETTLED: Final = frozenset({EtcdFailureCause.LOST, EtcdFailureCause.FULL})
 """The call may have had its effect."""
 
-# What a server says that does not like the certificate of its client.
+# Text of a server that rejects the certificate of its client.
 _ALERTS: Final = (
     "BAD_CERTIFICATE",
     "CERTIFICATE_EXPIRED",
@@ -86,7 +86,7 @@ _ALERTS: Final = (
     "UNSUPPORTED_CERTIFICATE",
 )
 
-# Part of etcd's or gRPC's text -> cause. Read from the top; the first that fits counts.
+# Part of etcd's or gRPC's text -> cause; the first match counts.
 _TEXTS: Final = (
     ("CERTIFICATE_VERIFY_FAILED", EtcdFailureCause.CERTIFICATE),
     ("Hostname Verification Check failed", EtcdFailureCause.CERTIFICATE),
@@ -111,7 +111,7 @@ _TEXTS: Final = (
     ("corrupt cluster", EtcdFailureCause.DAMAGED),
 )
 
-# What the code alone says, when it is etcd that speaks.
+# The meaning of the status code alone, when etcd sent it.
 _CODES: Final = {
     grpc.StatusCode.INVALID_ARGUMENT: EtcdFailureCause.INVALID,
     grpc.StatusCode.PERMISSION_DENIED: EtcdFailureCause.DENIED,
@@ -123,11 +123,11 @@ _CODES: Final = {
 
 
 UNREACHABLE: Final = "the store cannot be reached"
-"""What clients are told, whatever stands in the way."""
+"""Message to clients, whatever the cause."""
 
 
 class EtcdCallFailed(Exception):
-    """A call to etcd failed. Stays inside this package."""
+    """A call to etcd failed. Internal to this package."""
 
     def __init__(self, cause: EtcdFailureCause, details: str) -> None:
         super().__init__(f"{cause.name}: {details}")
@@ -136,7 +136,7 @@ class EtcdCallFailed(Exception):
 
 
 def classify(code: grpc.StatusCode, details: str | None) -> EtcdFailureCause:
-    """The cause behind a status."""
+    """The cause of a status."""
     text = details or ""
     for part, cause in _TEXTS:
         if part in text:
@@ -145,7 +145,7 @@ def classify(code: grpc.StatusCode, details: str | None) -> EtcdFailureCause:
 
 
 def failure_of(error: grpc.RpcError) -> EtcdCallFailed:
-    """What a gRPC error means."""
+    """Convert a gRPC error."""
     if not isinstance(error, grpc.aio.AioRpcError):
         return EtcdCallFailed(EtcdFailureCause.LOST, repr(error))
     code, details = error.code(), error.details() or ""
@@ -155,7 +155,7 @@ def failure_of(error: grpc.RpcError) -> EtcdCallFailed:
 def translate(failed: EtcdCallFailed, *, asked: Revision | None = None) -> StorageError:
     """The storage error for a failed call.
 
-    Of COMPACTED and FUTURE it knows only one side, `asked`; readers complete the other.
+    For COMPACTED and FUTURE only `asked` is known here; readers add the other revision.
     """
     text, at = f"etcd: {failed.details}", asked or Revision(0)
     match failed.cause:
@@ -165,17 +165,17 @@ def translate(failed: EtcdCallFailed, *, asked: Revision | None = None) -> Stora
             return FutureRevision(at, Revision(at - 1))
         case EtcdFailureCause.FULL:
             todo = "; compact and defragment etcd or raise its quota, then disarm its alarm"
-            return StoreFull(text + todo, told="etcd's quota is used up" + todo)
+            return StoreFull(text + todo, client_message="etcd's quota is used up" + todo)
         case EtcdFailureCause.TOO_LARGE:
-            return TransactionTooLarge(text, told="etcd takes less at once")
+            return TransactionTooLarge(text, client_message="etcd's request limit is exceeded")
         case EtcdFailureCause.INVALID:
-            return InvalidTransaction(text, told="the store takes no such request")
+            return InvalidTransaction(text, client_message="the store rejects such requests")
         case EtcdFailureCause.DAMAGED:
-            return StoreDamaged(text, told="the store says that it is damaged")
+            return StoreDamaged(text, client_message="the store reports that it is damaged")
         case EtcdFailureCause.DENIED:
             return OpenRefused(
                 f"{text}; check etcd's user, password and role",
-                told="the store does not let this server in",
+                client_message="the store denies access to this server",
             )
         case (
             EtcdFailureCause.CERTIFICATE
@@ -185,13 +185,13 @@ def translate(failed: EtcdCallFailed, *, asked: Revision | None = None) -> Stora
             | EtcdFailureCause.TOKEN_STALE
             | EtcdFailureCause.LOST
         ):
-            return Unavailable(text, told=UNREACHABLE)
+            return Unavailable(text, client_message=UNREACHABLE)
 
 
 def translate_opening(failed: EtcdCallFailed) -> StorageError:
-    """The same for a first call, when certificates that do not fit are somebody's mistake.
+    """The same for a first call, when an invalid certificate is a configuration error.
 
-    Later they are renewed while all goes on, and until then the store is only unavailable.
+    Later, certificates are renewed at run time, and until then the store is only unavailable.
     """
     match failed.cause:
         case EtcdFailureCause.CERTIFICATE:
@@ -201,8 +201,8 @@ def translate_opening(failed: EtcdCallFailed) -> StorageError:
             )
         case EtcdFailureCause.OWN_CERTIFICATE:
             return OpenRefused(
-                f"etcd: {failed.details}; it wants a client certificate of an authority that it"
-                " trusts: give --etcd-certfile and --etcd-keyfile"
+                f"etcd: {failed.details}; it requires a client certificate of an authority that it"
+                " trusts: use --etcd-certfile and --etcd-keyfile"
             )
         case _:
             return translate(failed)

@@ -1,7 +1,7 @@
-"""The hub: one watch stream that feeds all watches of this process.
+"""The watch hub: one etcd watch stream that feeds all watches of this process.
 
-It is started by the first watch, mended when it breaks, and goes on where it was. What watches
-need from before its memory they read as a `backlog`, from a stream of their own.
+It is started by the first watch, and reopened where it was when it fails. Changes from before its
+memory are read as a `backlog`, over a stream for each watch.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class Hub:
         tasks.spawn_loop("hub", self._run())
 
     def close(self) -> None:
-        """End all watches. The hub's own task is its owner's to end."""
+        """End all watches. The owner of the hub ends its task."""
         self.feed.close()
         self._end_backlogs()
 
     def block(self, error: StorageError) -> None:
-        """End all watches with `error`, and those that are asked for until `restart`."""
+        """End all watches with `error`, and new ones until `restart`."""
         self.feed.block(error)
         self._end_backlogs()
 
     def restart(self, position: Revision) -> None:
-        """Go on at a revision of the store as it is now; it may be below those of before."""
+        """Resume at a revision of the current store; it may be below the previous ones."""
         self._restarts += 1
         self._expected = position
         self._end_backlogs()
@@ -93,19 +93,19 @@ class Hub:
             failures += 1
 
     async def _check_store(self) -> None:
-        """See that the stream is one of the store that was opened, before it delivers anything."""
+        """Check that the stream is from the opened store, before it delivers anything."""
         try:
             await self._reader.revision()
         except StorageError as error:
             raise EtcdCallFailed(EtcdFailureCause.LOST, str(error)) from error
 
     async def _restart(self, compacted: Compacted) -> bool:
-        """Changes were missed: tell all watches, and go on from now."""
+        """Changes were missed: end all watches, and resume at the current revision."""
         try:
             current = await self._reader.revision()
         except StorageError:
             return False
-        logger.warning("watch of etcd lost its place: %s; starting anew at %d", compacted, current)
+        logger.warning("watch of etcd fell behind: %s; restarted at %d", compacted, current)
         self.feed.reset(max(current, compacted.compacted), compacted)
         return True
 
@@ -116,7 +116,7 @@ class Hub:
             self._tasks.spawn("stall-guard", self._guard_expectation())
 
     async def _guard_expectation(self) -> None:
-        """While a revision is expected, see that the stream brings what the store has."""
+        """While a revision is expected, check that the stream delivers it."""
         stall_seconds = self._connection.options.stall_timeout_seconds
         try:
             while self.feed.position < self._expected:
@@ -128,7 +128,7 @@ class Hub:
                     current = await self._reader.revision()
                 except StorageError:
                     continue
-                # Between answer and event lies no more than a moment; the stall was far longer.
+                # Between reply and event lies no more than a moment; the stall was far longer.
                 if before == self.feed.position < current and self._stream is not None:
                     logger.warning("watch of etcd is silent at %d; opening a new one", before)
                     self._stream.close()
@@ -136,7 +136,7 @@ class Hub:
             self._is_guarded = False
 
     def _open_backlog(self, span: Span, after: Revision) -> EtcdBacklog:
-        # All keys, not the span's alone: only then does each revision show.
+        # All keys, not the span's alone: only then is every revision visible.
         backlog = EtcdBacklog(self._connection, self._tasks, after=after, backlogs=self._backlogs)
         self._backlogs.add(backlog)
         return backlog

@@ -1,9 +1,9 @@
-"""etcd's messages and methods: the part of its API that is used here, as a table.
+"""The subset of etcd's protobuf messages and methods that is used here, as a table.
 
 The table is turned into message classes when this module is imported, in a pool of its own, so
 nothing is generated and no other protobuf user can collide with it. Fields that are not in the
-table are skipped by the decoder. Two liberties that the wire format allows: enums are int32, and
-members of a oneof are plain fields. No behaviour lives here.
+table are skipped by the decoder. Two simplifications that the wire format allows: enums are int32,
+and members of a oneof are plain fields. No behaviour here.
 
 The classes are `Any` for the type checker: it cannot know fields made at run time.
 """

@@ -1,4 +1,4 @@
-"""What a user may choose about etcd, and how it is written as a URL. No connection is made here.
+"""User options for etcd, and their URL form. No connection is made here.
 
 etcd://HOST:PORT[,HOST:PORT...]
 etcds://HOST:PORT[,HOST:PORT...][?ca=FILE&cert=FILE&key=FILE&user=NAME&password-file=FILE]
@@ -22,13 +22,13 @@ _RECONNECT: Final = Backoff(initial_seconds=0.05, factor=2, max_seconds=2, jitte
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdOptions:
-    """How to reach etcd, as whom, and how long to wait."""
+    """Endpoints, credentials and timeouts."""
 
     endpoints: tuple[str, ...]
     """HOST:PORT of each member."""
     tls: bool = False
     ca_file: Path | None = None
-    """Whom to trust; without it, the machine's own authorities."""
+    """CA certificates; without it, the system's."""
     cert_file: Path | None = None
     key_file: Path | None = None
     username: str | None = None
@@ -36,17 +36,17 @@ class EtcdOptions:
     request_timeout_seconds: float = 5.0
     """Deadline of every call."""
     resolve_timeout_seconds: float = 5.0
-    """Time to find out what became of a commit whose reply was lost, beyond its deadline."""
+    """Time to resolve a commit whose reply was lost, beyond its deadline."""
     stall_timeout_seconds: float = 5.0
-    """How long a watch may owe an expected revision before its stream is started anew."""
+    """How long a watch may lag behind an expected revision before its stream is reopened."""
     keepalive_seconds: float = 10.0
-    """Between two pings of a connection in use; etcd hangs up on those below 5 s."""
+    """Interval of keepalive pings; etcd closes connections that ping more often than every 5 s."""
     keepalive_timeout_seconds: float = 5.0
     reconnect: Backoff = _RECONNECT
 
     @property
     def has_files(self) -> bool:
-        """Whether there are files that may change."""
+        """Whether certificate files are configured, which may change."""
         return self.ca_file is not None or self.cert_file is not None
 
     def __post_init__(self) -> None:
@@ -64,19 +64,19 @@ PORTS_END: Final = 65536
 
 
 def parse_address(url: str) -> EtcdOptions:
-    """Options from an address; raises `OpenRefused` when it is not one of the forms above."""
+    """Options from an address; raises `OpenRefused` for any other form than those above."""
     parts = urlsplit(url)
     if parts.scheme not in {"etcd", "etcds"}:
-        raise OpenRefused(f"{url!r} is no etcd address; write etcd://HOST:PORT or etcds://...")
+        raise OpenRefused(f"invalid etcd address {url!r}; use etcd://HOST:PORT or etcds://...")
     if "@" in parts.netloc or parts.path.strip("/") or parts.fragment:
-        raise OpenRefused(f"{url!r}: only HOST:PORT and options after '?' belong in the address")
+        raise OpenRefused(f"{url!r}: an address may only have HOST:PORT and options after '?'")
     endpoints = tuple(filter(None, parts.netloc.split(",")))
     for endpoint in endpoints:
         host, _, port = endpoint.rpartition(":")
         if not host or not port.isdecimal():
             raise OpenRefused(f"{endpoint!r} is not HOST:PORT")
         if not 0 < int(port) < PORTS_END:
-            raise OpenRefused(f"{endpoint!r}: a port is between 1 and {PORTS_END - 1}")
+            raise OpenRefused(f"{endpoint!r}: the port must be between 1 and {PORTS_END - 1}")
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(query.keys() - _QUERY_KEYS):
         raise OpenRefused(f"unknown option {unknown[0]!r}; known are {sorted(_QUERY_KEYS)}")
@@ -93,7 +93,7 @@ def parse_address(url: str) -> EtcdOptions:
 
 
 def read_file(path: Path | None) -> bytes | None:
-    """The content of a file that may not have been given."""
+    """The content of a file; None if no file is configured."""
     return None if path is None else _read(path)
 
 

@@ -1,10 +1,10 @@
-"""Finding out what became of a commit whose reply was lost. See `session` for the idea.
+"""Determines the outcome of a commit whose reply was lost. See `session` for the method.
 
-First the attempt is made impossible, then the history is read: all revisions from the last one
-known before it was sent to the one that ended it. If one of them is exactly this transaction, it
-happened. Two things cannot be told apart: a transaction that only deletes from another's
-deletion of the same keys (answer: Unknown), and two transactions with equal values and guards,
-which leave equal states (answer: Done).
+First the session is ended, so that the attempt can no longer be applied. Then the history is read,
+from the last revision known before it was sent to the one that ended the session. If one of them is
+exactly this transaction, it was applied. Two cases are ambiguous: a transaction that only deletes
+and another one that deleted the same keys (outcome: Unknown), and two transactions with equal
+values and guards, which leave equal states (outcome: Done).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from restow.storage.interface import Done, Put, Revision, Transaction, Unknown
 
 
 class Attempt(NamedTuple):
-    """One sending of a transaction."""
+    """One attempt to send a transaction."""
 
     transaction: Transaction
     before: Revision
-    """The newest revision known before it was sent: it can only have happened after this."""
+    """The newest revision known before it was sent: if it was applied, then after this."""
     session: tuple[bytes, int]
 
 
 class OutcomeResolver:
-    """Reads until it is known what happened, or the time is up."""
+    """Reads until the outcome is known, or the deadline has passed."""
 
     def __init__(self, connection: EtcdConnection, reader: EtcdReader, session: Session) -> None:
         self._connection = connection
@@ -42,9 +42,9 @@ class OutcomeResolver:
     async def resolve(
         self, attempt: Attempt, failed: EtcdCallFailed, deadline: float
     ) -> Done | Unknown | None:
-        """Done, or Unknown, or None: it has not happened and never will.
+        """Done, or Unknown, or None: it was not applied and never will be.
 
-        Raises `StoreFull` when that is what kept it from happening.
+        Raises `StoreFull` if it was not applied because of the quota.
         """
         clock = self._connection.runtime.clock
         try:
@@ -60,13 +60,13 @@ class OutcomeResolver:
                 raise translate(failed) from failed
             return None
         if not any(isinstance(write, Put) for write in attempt.transaction.writes):
-            return _unknown(failed, f"revision {found} deleted the same, but for whom?")
+            return _unknown(failed, f"revision {found} may be another deletion of these keys")
         return Done(found)
 
     async def _settle(self, attempt: Attempt, failed: EtcdCallFailed, deadline: float) -> Revision:
-        """See to it that nothing can happen any more, and say up to where it may have."""
+        """Ensure that the attempt is not applied later; return the last revision it may have."""
         if failed.cause is EtcdFailureCause.FULL:
-            # This was etcd's answer, so its work on it is over; and no session can be ended now.
+            # etcd itself replied, so it has finished the call; and no session can be ended now.
             return await self._reader.revision()
         clock = self._connection.runtime.clock
         return await self._session.end(
@@ -84,7 +84,7 @@ class OutcomeResolver:
                         stream = await EventStream.open(self._connection, after=position)
                     entries = await stream.read()
                 except EtcdCallFailed:
-                    # Reading may be repeated at will; the caller's clock ends it.
+                    # Reads may be repeated; the caller's deadline ends the loop.
                     if stream is not None:
                         stream.close()
                         stream = None
@@ -101,7 +101,7 @@ class OutcomeResolver:
 
 
 def _is_of(entry: RevisionEvents, transaction: Transaction) -> bool:
-    """Whether these events are what the transaction would have done."""
+    """Whether these events are exactly the effect of the transaction."""
     events = {event.key: event for event in entry.events}
     for write in transaction.writes:
         event = events.pop(write.key, None)

@@ -1,9 +1,9 @@
-"""All keys of a running etcd, in pages at one revision and without a single write: for the census.
+"""Reads all keys of a running etcd in pages at one revision, without a write: for the census.
 
-The driver's own range is made for lists that others wait for, and asks for small pages. For each
-page etcd walks over all keys that are left, so a census of a large store must ask for larger ones.
-But a page has as many keys as were asked for, whatever their size, so a large one is only asked for
-inside a resource whose values have been seen.
+The driver's own range is made for lists of clients, and requests small pages. For each page etcd
+walks over all remaining keys, so a census of a large store must request larger ones. But a page is
+limited by its number of keys only, whatever their size, so a large one is only requested within a
+resource whose values have been read.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ PAGE_SECONDS_MAX: Final = 60.0
 
 
 class ReadOnlyEtcd:
-    """Pages of one revision: that at which it was first asked. Made by `open_read_only`.
+    """Pages of one revision: that of its first request. Made by `open_read_only`.
 
-    It asks for nothing outside the prefixes, so that a user who may read these is enough.
+    It reads nothing outside the prefixes, so a user with read permission for these suffices.
     """
 
     def __init__(self, connection: EtcdConnection) -> None:
         self._connection = connection
         self.revision = 0
-        """0 before the first question; to etcd that means now."""
+        """0 before the first request; for etcd that is the current revision."""
 
     async def count(self, prefixes: Sequence[str]) -> int:
         counted = 0
         for prefix in prefixes:
             start, end = encode_span(Span.of_prefix(prefix))
-            counted += (await self._ask(key=start, range_end=end, count_only=True)).count
+            counted += (await self._request(key=start, range_end=end, count_only=True)).count
         return counted
 
     async def pages(self, prefixes: Sequence[str]) -> AsyncIterator[Sequence[tuple[str, bytes]]]:
@@ -54,7 +54,7 @@ class ReadOnlyEtcd:
         start, end = encode_span(Span.of_prefix(prefix))
         limit, inner_end = KEYS_FIRST, end
         while True:
-            answer = await self._ask(key=start, range_end=inner_end, limit=limit)
+            answer = await self._request(key=start, range_end=inner_end, limit=limit)
             kvs = answer.kvs
             if kvs:
                 yield [(kv.key.decode("utf-8", "surrogateescape"), kv.value) for kv in kvs]
@@ -70,7 +70,7 @@ class ReadOnlyEtcd:
     async def close(self) -> None:
         await self._connection.close()
 
-    async def _ask(self, **request: Any) -> Any:
+    async def _request(self, **request: Any) -> Any:
         try:
             answer = await self._connection.call(
                 RANGE,
@@ -84,8 +84,8 @@ class ReadOnlyEtcd:
                 error = translate_opening(failed)
             if isinstance(error, Compacted):
                 raise Unavailable(
-                    f"etcd has forgotten revision {self.revision} while it was read: try again, or"
-                    " take a snapshot with `etcdctl snapshot save` and count that"
+                    f"etcd compacted revision {self.revision} during the scan: try again, or take a"
+                    " snapshot with `etcdctl snapshot save` and count that"
                 ) from failed
             raise error from failed
         self.revision = self.revision or int(answer.header.revision)
@@ -111,11 +111,11 @@ def _end_of_resource(first: bytes, last: bytes, *, start: int) -> bytes | None:
     slash = first.find(b"/", start)
     if slash < 0 or last[: slash + 1] != first[: slash + 1]:
         return None
-    return first[:slash] + b"0"  # the character behind the slash
+    return first[:slash] + b"0"  # the character after the slash
 
 
 def _next_limit(answer: Any, *, is_within: bool) -> int:
-    """How many keys to ask for, so that a page has about the wanted size."""
+    """How many keys to request, so that a page has about the target size."""
     mean_bytes = max(1, int(answer.ByteSize()) // len(answer.kvs))
     keys_max = KEYS_WITHIN_RESOURCE_MAX if is_within else KEYS_MAX
     return max(1, min(keys_max, BYTES_WANTED // mean_bytes))

@@ -1,7 +1,7 @@
 """Get, range, count, and the store's revision. All reads are linearizable.
 
-A range is fetched in pages at one revision, so that neither etcd nor the event loop is busy with
-it for long. Nothing is written here.
+A range is fetched in pages at one revision, so that neither etcd nor the event loop is blocked for
+long. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ _RANGE_ATTEMPTS_MAX: Final = 3
 
 
 class EtcdReader:
-    """The reading half of `EtcdStorage`."""
+    """Read methods of `EtcdStorage`."""
 
     def __init__(self, connection: EtcdConnection, tasks: Tasks) -> None:
         self._connection = connection
-        self._revision = SharedQuestion(self._ask_revision, tasks)
+        self._revision = SharedRequest(self._request_revision, tasks)
 
     async def get(self, key: Key, *, revision: Revision | None) -> Item | None:
-        response = await self._ask({"key": encode_key(key)}, revision)
+        response = await self._request({"key": encode_key(key)}, revision)
         return decode_item(response.kvs[0]) if response.kvs else None
 
     async def count(self, span: Span, *, revision: Revision | None) -> int:
         start, end = encode_span(span)
         request = {"key": start, "range_end": end, "count_only": True}
-        return int((await self._ask(request, revision)).count)
+        return int((await self._request(request, revision)).count)
 
     async def revision(self) -> Revision:
-        """The current revision; whoever asks while a question is out gets the next one's answer."""
+        """The current revision; concurrent callers share the next request that is sent."""
         self._connection.check_open()
         return await self._revision.answer()
 
     def close(self) -> None:
-        """Answer who still waits for a revision. The owner of the tasks has ended the question."""
+        """Fail the callers that wait for a revision. The owner of the tasks ends the request."""
         self._revision.close()
 
     async def range(
@@ -66,7 +66,7 @@ class EtcdReader:
                     span, limit=limit, revision=revision, with_total=with_total
                 )
             except Compacted:
-                # Only a range of now may begin again: its revision was our choice.
+                # Only a range without a revision may start again: its revision was chosen here.
                 if revision is not None or not attempts_left:
                     raise
         raise AssertionError("the last attempt returns or raises")
@@ -80,7 +80,7 @@ class EtcdReader:
         while True:
             wanted = min(page_keys, limit - len(items)) if limit else page_keys
             request = {"key": start, "range_end": end, "limit": wanted}
-            response = await self._ask(request, asked)
+            response = await self._request(request, asked)
             if count is None:
                 count = int(response.count)
                 asked = asked if asked is not None else Revision(response.header.revision)
@@ -92,13 +92,13 @@ class EtcdReader:
             start = kvs[-1].key + b"\0"
             page_keys = _next_page_keys(response)
 
-    async def _ask(self, request: dict[str, Any], revision: Revision | None) -> Any:
-        """One Range; raises what the contract says."""
+    async def _request(self, request: dict[str, Any], revision: Revision | None) -> Any:
+        """One Range request; raises the errors of the contract."""
         connection = self._connection
         connection.check_usable()
         before = connection.newest
         if revision is not None:
-            # To etcd, 0 is now. Here it is before everything, like the first revision.
+            # In etcd, 0 is the current revision. Here it is before everything, like the first one.
             request["revision"] = encode_revision(max(revision, REVISION_FIRST))
         try:
             response = await connection.call(
@@ -124,25 +124,25 @@ class EtcdReader:
             return translate(second)
         return error
 
-    async def _ask_revision(self) -> Revision:
-        """The answer also says which store it is: a revision alone does not, once others have
-        raised it."""
+    async def _request_revision(self) -> Revision:
+        """The reply also carries the store's identity: a revision alone does not identify it once
+        another client has raised it."""
         expected = self._connection.identity
-        response = await self._ask({"key": encode_key(IDENTITY_KEY)}, None)
+        response = await self._request({"key": encode_key(IDENTITY_KEY)}, None)
         record = decode_record(response.kvs[0].value if response.kvs else None)
         self._connection.check_identity(record, expected=expected)
         return Revision(response.header.revision)
 
 
-class SharedQuestion:
-    """Many callers, one question at a time.
+class SharedRequest:
+    """Batches many callers into one request at a time.
 
-    A caller may only join a question that has not been sent: the answer to one under way may be
-    older than a commit that had returned when the caller asked.
+    A caller may only join a request that has not been sent: the reply to one in flight may be
+    older than a commit that had returned when the caller called.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[Revision]], tasks: Tasks) -> None:
-        self._ask = ask
+        self._request = ask
         self._tasks = tasks
         self._next: asyncio.Future[Revision] | None = None
         self._is_running = False
@@ -156,7 +156,7 @@ class SharedQuestion:
         return await asyncio.shield(self._next)
 
     def close(self) -> None:
-        """Fail the question that waits: its task may have been cancelled before it ever ran."""
+        """Fail the pending request: its task may have been cancelled before it ever ran."""
         if self._next is not None and not self._next.done():
             _fail(self._next, StorageClosed("the store has been closed"))
 
@@ -166,7 +166,7 @@ class SharedQuestion:
             while (asked := self._next) is not None:
                 self._next = None
                 try:
-                    asked.set_result(await self._ask())
+                    asked.set_result(await self._request())
                 except StorageError as error:
                     _fail(asked, error)
         finally:
@@ -179,10 +179,10 @@ class SharedQuestion:
 
 def _fail(future: asyncio.Future[Revision], error: StorageError) -> None:
     future.set_exception(error)
-    future.exception()  # seen, even if every caller has gone
+    future.exception()  # mark as retrieved, even if every caller was cancelled
 
 
 def _next_page_keys(response: Any) -> int:
-    """How many keys to ask for next, so that a page has about the wanted size."""
+    """How many keys to request next, so that a page has about the target size."""
     mean_bytes = max(1, int(response.ByteSize()) // len(response.kvs))
     return max(1, min(PAGE_KEYS_MAX, PAGE_BYTES_WANTED // mean_bytes))

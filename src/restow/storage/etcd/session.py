@@ -1,13 +1,13 @@
-"""The session: what makes it possible to say of a lost commit that it will never happen.
+"""The session: a guard that makes it possible to prove that a lost commit is never applied.
 
-A commit whose reply was lost may still be on its way, in a paused member or a full buffer, and
-sending it again could apply it twice: a create, a delete by someone else, and the create again.
+A commit whose reply was lost may still be in flight, in a paused member or a full buffer, and
+sending it again could apply it twice: a create, a delete by another client, and the create again.
 So every commit carries one more comparison: this handle's session key still has the revision that
-the handle knows (0 while the key does not exist, which is so until a first reply is lost). To end
-the session is to write that key. After that no commit of the old session can apply any more; what
-it did, if anything, stands in the history up to that revision.
+the handle knows (0 while the key does not exist, which is so until a first reply is lost). Writing
+that key ends the session. After that no commit of the old session can be applied any more; its
+effects, if any, are in the history up to that revision.
 
-The key stays in the store. If it were removed, the oldest lost commits could come back to life.
+The key stays in the store. If it were removed, the oldest lost commits could be applied after all.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Session:
         return self._guard
 
     async def end(self, guard: tuple[bytes, int], *, timeout_seconds: float) -> Revision:
-        """End that session, if nobody has yet, and say up to which revision it may have written.
+        """End that session, unless it has ended; return the last revision it may have written.
 
-        Raises `CallFailed` or `StoreReplaced`. May be repeated: it writes only while the session
-        still lives.
+        Raises `EtcdCallFailed` or `StoreReplaced`. May be repeated: it writes only while the
+        is current.
         """
         async with self._lock:
             if self._guard != guard:
@@ -57,18 +57,18 @@ class Session:
             if response.succeeded:
                 self._guard = (key, now)
             elif kvs := response.responses[0].response_range.kvs:
-                # An earlier attempt to end it did so, and its reply was lost.
+                # An earlier attempt ended it, and its reply was lost.
                 self._guard = (key, kvs[0].mod_revision)
             else:
-                # Someone removed the key. Its old revision is gone for good all the same.
+                # Another client removed the key. Its old revision never comes back all the same.
                 self._guard = self._new_guard()
             return now
 
     def renew(self, guard: tuple[bytes, int]) -> None:
-        """Begin another session, as this one turned out to be over.
+        """Start a new session, as this one turned out to have ended.
 
-        Either someone here ended it, and the next has begun; or its key was touched by a lost
-        attempt to end it, or by someone else. Its revision never comes back in any case.
+        Either this handle ended it, and the next has begun; or its key was written by a lost
+        attempt to end it, or by another client. Its revision never comes back in any case.
         """
         if self._guard == guard:
             self._guard = self._new_guard()

@@ -1,10 +1,10 @@
-"""The database of one member as a file: what `etcdctl snapshot save` writes, byte for byte.
+"""Saves the database of one member as a file: byte for byte as `etcdctl snapshot save` does.
 
-etcd sends its database as it is at one moment, and behind it a SHA-256 of it. A member may lag
-behind the others, so the file is compared with a revision that the whole cluster had agreed on
-before: a backup that does not hold what was committed before it began is none.
+etcd sends its database as of one moment, followed by a SHA-256. A member may lag behind the others,
+so the file is compared with a revision that the whole cluster had committed before: a backup must
+contain everything that was committed before it began.
 
-Not here: what is in the file (`storage.census.snapshot`), and where it is kept (`storage.backup`).
+Not here: what is in the file (`snapshot_file`), and where it is stored (`storage.backup`).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from restow.storage.interface import Revision
 
 HASH_BYTES: Final = 32
 DISK_SECTOR_BYTES: Final = 512
-"""A database is a multiple of this; by that etcd itself tells whether a hash follows."""
+"""A database is a multiple of this; etcd itself derives from it whether a hash follows."""
 SNAPSHOT_SECONDS_MAX: Final = 24 * 3600.0
 PIECE_SECONDS_MAX: Final = 60.0
-"""How long etcd may be silent within a snapshot."""
+"""Timeout between two pieces of a snapshot."""
 
 
 async def save_snapshot(
@@ -44,9 +44,9 @@ async def save_snapshot(
     *,
     on_progress: Callable[[int, int], None],
 ) -> Revision:
-    """Write a snapshot; the revision that it holds at least.
+    """Write a snapshot; return a revision that it contains at least.
 
-    `on_progress` is told how many bytes are done, and of how many.
+    `on_progress` gets the number of bytes done, and the total.
     """
     connection = EtcdConnection(options, runtime)
     try:
@@ -68,7 +68,7 @@ async def save_snapshot(
 async def _receive(
     connection: EtcdConnection, file: IO[bytes], on_progress: Callable[[int, int], None]
 ) -> None:
-    """Take the pieces as they come. The hash at the end is of all before it."""
+    """Receive the pieces. The hash at the end covers everything before it."""
     digest, last, done = hashlib.sha256(), b"", 0
     call = connection.open_snapshot(timeout_seconds=SNAPSHOT_SECONDS_MAX)
     try:
@@ -101,5 +101,5 @@ async def _receive(
 
 def _translate(failed: EtcdCallFailed) -> StorageError:
     if failed.cause is EtcdFailureCause.LOST:
-        return Unavailable(f"etcd: the snapshot broke off: {failed.details}")
+        return Unavailable(f"etcd: the snapshot was interrupted: {failed.details}")
     return translate_opening(failed)

@@ -1,15 +1,15 @@
-"""An etcd snapshot, as `etcdctl snapshot save` writes it: the newest value of each key.
+"""Reads an etcd snapshot, as `etcdctl snapshot save` writes it: the newest value of each key.
 
-The file is etcd's database, and behind it a SHA-256 of it; the database of a member that does not
-run (`member/snap/db`) is the same without. In its bucket `key` a change stands under its revision
-and is a protobuf message with the key and the value; a deletion has one more letter in its key.
+The file is etcd's database, followed by a SHA-256; the database of a stopped member
+(`member/snap/db`) is the same without it. In its bucket `key` a change is stored under its revision
+as a protobuf message with the key and the value; a deletion has one more letter in its key.
 
     key      revision u64, "_", number of the change in its transaction u64 (both big-endian), ["t"]
     value    KeyValue{1: key, 2: created, 3: changed, 4: version, 5: value, 6: lease}
 
-The bucket is read from its end, so the first change of a key that is met is its newest. Only keys
-are remembered for that, no values. A deletion is forgotten in a compaction, so the newest change
-that is left may be older than the database; the compaction's revision is in the bucket `meta`.
+The bucket is read from its end, so the first change found for a key is its newest. Only the keys
+read so far are in memory, no values. A compaction removes deletions, so the newest remaining change
+may be older than the database; the compaction's revision is in the bucket `meta`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from restow.storage.interface import REVISION_FIRST
 
 HASH_BYTES: Final = 32
 DISK_SECTOR_BYTES: Final = 512
-"""A database is a multiple of this; etcd itself tells by it whether a hash follows."""
+"""A database is a multiple of this; etcd itself derives from it whether a hash follows."""
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 
 _BUCKET: Final = b"key"
@@ -67,7 +67,7 @@ class EtcdSnapshot:
                 if not is_deleted:
                     yield key.decode("utf-8", "surrogateescape"), fields.get(_VALUE, b"")
         except (StoreDamaged, IndexError, KeyError, ValueError, TypeError, AttributeError) as error:
-            self._file.check_unchanged()  # says so, if that is why
+            self._file.check_unchanged()  # raises if that is the reason
             if isinstance(error, StoreDamaged):
                 raise
             raise self._damaged("a change in it cannot be decoded") from error
@@ -79,7 +79,7 @@ class EtcdSnapshot:
         for place, message in self._file.entries_backwards(_BUCKET):
             revision, mark, _ = _REVISION.unpack_from(place) if len(place) >= 17 else (0, b"", 0)
             if mark != b"_" or len(place) > _REVISION.size + 1:
-                raise self._damaged(f"{place!r} is no revision")
+                raise self._damaged(f"{place!r} is not a revision")
             if before and place >= before:
                 raise self._damaged("its revisions are not in order")
             before = place
@@ -102,7 +102,7 @@ class EtcdSnapshot:
         for offset in range(0, end, _CHUNK_BYTES):
             digest.update(file.read(offset, min(_CHUNK_BYTES, end - offset)))
         if digest.digest() != file.read(end, HASH_BYTES):
-            raise self._damaged("its SHA-256 does not match; was it copied whole?")
+            raise self._damaged("its SHA-256 does not match; was it copied completely?")
 
     def _damaged(self, why: str) -> StoreDamaged:
         return StoreDamaged(f"{self._file.path} is a damaged snapshot: {why}")

@@ -1,4 +1,4 @@
-"""EtcdStorage: the storage contract over etcd. It only joins the parts; see the package."""
+"""EtcdStorage: the storage contract on etcd. It only joins the parts; see the package."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from restow.storage.interface import (
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 30.0
-"""Between two looks at the files of certificates."""
+"""Interval at which the certificate files are checked for changes."""
 
 TASKS_MAX: Final = 10_000
 """One for each watch that reads its backlog, and a few more."""
 
 
 async def open_etcd(options: EtcdOptions, runtime: Runtime) -> EtcdStorage:
-    """Connect, log in, and see that etcd answers; raises `OpenRefused` or `Unavailable`."""
+    """Connect, log in, and check that etcd replies; raises `OpenRefused` or `Unavailable`."""
     connection = EtcdConnection(options, runtime)
     try:
         await connection.log_in()
@@ -105,7 +105,7 @@ class EtcdStorage:
         return await self._reader.revision()
 
     def revision_now(self) -> Revision | None:
-        """Only etcd knows, and it must be asked."""
+        """None: only etcd has the current revision, so a request is needed."""
         self._connection.check_open()
         self._connection.check_usable()
         return None
@@ -116,7 +116,7 @@ class EtcdStorage:
 
     def watch(self, span: Span, *, after: Revision) -> Watch:
         self._connection.check_open()
-        encode_span(span)  # raises for one that no range could ask for either
+        encode_span(span)  # raises for a span that is invalid in a range as well
         if self._hub is None:
             self._hub = Hub(self._connection, self._reader, self._tasks)
             if self._connection.replaced is not None:
@@ -163,8 +163,8 @@ class EtcdStorage:
         return None, None
 
     async def look(self) -> Seen:
-        """Asks etcd also while it is blocked; what is concluded from the answer is not known
-        here."""
+        """Queries etcd even while it is blocked; the caller decides what follows from the
+        reply."""
         connection = self._connection
         try:
             response = await connection.call(
@@ -197,13 +197,13 @@ class EtcdStorage:
             self._hub.block(error)
 
     async def _follow_files(self) -> None:
-        """Use renewed certificates; those that cannot be used are not taken, and named once."""
+        """Load changed certificates; keep the old ones if the new are unusable, and log it once."""
         clock, said = self._connection.runtime.clock, ""
         while True:
             await clock.sleep(LOOK_SECONDS)
             try:
                 if await self._connection.renew():
-                    logger.info("the certificates for etcd were renewed")
+                    logger.info("the certificates for etcd were reloaded")
                 said = ""
             except OpenRefused as error:
                 if str(error) != said:

@@ -1,8 +1,8 @@
-"""One watch stream over the whole key space, cut into whole revisions.
+"""One watch stream over the whole key space, split into whole revisions.
 
 Every revision of etcd has an event somewhere in the key space. So a stream over all of it shows
-how far it has come without progress notifications, and a missing revision shows as a gap.
-Nothing is mended here: a stream that fails is over, and its user opens the next.
+its position without progress notifications, and a missing revision shows as a gap. A stream does
+not recover: when it fails, its owner opens the next one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from restow.storage.interface import REVISION_FIRST, Revision
 
 _ALL_KEYS: Final = b"\0"
 _PROBE_SECONDS: Final = 1.0
-"""etcd tells a watch about a compaction within 0.1 s."""
+"""etcd notifies a watch of a compaction within 0.1 s."""
 
 
 class EventStream:
@@ -41,15 +41,15 @@ class EventStream:
 
     @classmethod
     async def open(cls, connection: EtcdConnection, *, after: Revision) -> Self:
-        """A stream of all changes after a revision; raises `EtcdCallFailed` or `Compacted`."""
+        """Open a stream of all changes after a revision; raises `EtcdCallFailed` or `Compacted`."""
         stream = cls(connection, after=after)
-        # It begins with the last revision that is known, not the first that is not: a watch that
-        # begins exactly at a compaction would be let in, without the deletions of that revision.
+        # It begins with the last known revision, not with the next one: etcd accepts a watch that
+        # begins exactly at a compaction, but omits the deletions of that revision.
         await stream.start(key=_ALL_KEYS, range_end=_ALL_KEYS, prev_kv=True, fragment=True)
         return stream
 
     async def start(self, **create: Any) -> None:
-        """Ask for the watch, and wait until it exists."""
+        """Create the watch, and wait until it exists."""
         request = WatchRequest(create_request={**create, "start_revision": self._position})
         try:
             async with self._connection.runtime.clock.timeout(
@@ -61,12 +61,12 @@ class EventStream:
             self.close()
             self._connection.move_on(self._member)
             raise EtcdCallFailed(
-                EtcdFailureCause.LOST, "etcd did not open the watch in time"
+                EtcdFailureCause.LOST, "etcd did not create the watch in time"
             ) from None
         if not response.created:
             self.close()
             raise EtcdCallFailed(
-                EtcdFailureCause.LOST, "etcd answered a new watch with something else"
+                EtcdFailureCause.LOST, "etcd sent an unexpected message for a new watch"
             )
 
     async def read(self) -> list[RevisionEvents]:
@@ -86,7 +86,7 @@ class EventStream:
                 return entries
 
     async def receive(self) -> Any:
-        """The next message that is no bad news."""
+        """The next message; raises for an error or a cancellation."""
         response = await self._guarded(self._call.read())
         if response is grpc.aio.EOF:
             raise EtcdCallFailed(EtcdFailureCause.LOST, "etcd ended the watch")
@@ -115,7 +115,7 @@ class EventStream:
                 self._connection.move_on(self._member)
             raise failed from error
         except (asyncio.CancelledError, asyncio.InvalidStateError):
-            # The call was ended from here; or the waiting task was, and then the call must end.
+            # The call was closed from here; or the waiting task was cancelled: then close the call.
             self._call.cancel()
             if is_cancelled():
                 raise
@@ -124,7 +124,7 @@ class EventStream:
     def _cancelled(self, reason: str) -> EtcdCallFailed:
         cause = classify(grpc.StatusCode.UNKNOWN, reason)
         if self._connection.options.username is not None:
-            # etcd does not always say why it refuses; an old token is the common reason.
+            # etcd does not always give a reason; an expired token is the usual one.
             cause = EtcdFailureCause.TOKEN_STALE
         return EtcdCallFailed(cause, reason or "etcd cancelled the watch")
 
@@ -133,15 +133,15 @@ class EventStream:
         for entry in entries:
             expected = Revision(expected + 1)
             if entry.revision != expected:
-                # Something is missing, for whatever reason: as if it had been forgotten.
+                # Revisions are missing, for whatever reason: handle it like a compaction.
                 self.close()
                 raise Compacted(entry.revision)
 
 
 async def find_compacted(connection: EtcdConnection) -> Revision:
-    """The revision up to which etcd has forgotten; 0 when it remembers everything.
+    """The compacted revision; 0 if nothing was compacted.
 
-    etcd says it only to a watch that asks for too old a revision.
+    etcd reports it only to a watch that starts at a compacted revision.
     """
     stream = EventStream(connection, after=REVISION_FIRST)
     try:

@@ -1,7 +1,7 @@
 """The embedded store: one SQLite file, shared by the processes of one machine.
 
-Only this package imports apsw. It holds no rule of the contract that the other drivers do not
-hold too; those are in `storage.checks` and `storage.feed`.
+Only this package imports apsw. Rules of the contract that all drivers share are in `storage.checks`
+and `storage.feed`, not here.
 """
 
 from restow.storage.sqlite.storage import SqliteStorage, open_sqlite

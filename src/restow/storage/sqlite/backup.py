@@ -1,12 +1,12 @@
-"""Copies of a store file: made while servers write, checked, and marked as copies.
+"""Copies a store file while servers write, checks the copy, and marks it as a backup.
 
-A copy shows one revision: it is taken inside one read transaction, so that no commit of others can
-make SQLite begin anew, however much is written meanwhile. It is one file without a log, and says in
-its `meta` that it is a backup, so that no server goes on with it where a client would see time go
-back (`file_setup` refuses it).
+A copy shows one revision: it is taken inside one read transaction, so that no other commit can make
+SQLite start over, however much is written meanwhile. It is one file without a log, and its `meta`
+marks it as a backup, so that no server continues with it, which would make clients see older
+revisions again (`file_setup` rejects it).
 
-Not here: where copies are put and how they are named (`storage.backup`), and what is restored from
-them (`storage.restore`).
+Not here: where copies are stored and how they are named (`storage.backup`), and how they are
+restored (`storage.restore`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _DANGLING: Final = (
 def copy_store(
     source: Path, target: Path, *, taken_at: int, on_progress: Callable[[int, int], None]
 ) -> Revision:
-    """Copy a store into a new file and check the copy; the revision that it shows.
+    """Copy a store to a new file and check the copy; return the revision of the copy.
 
-    `taken_at` is the time in seconds that is written into the copy. `on_progress` is told how many
-    pages are done, and of how many. Blocks the thread.
+    `taken_at` is the time in seconds that is written to the copy. `on_progress` gets the number
+    of pages done, and the total. Blocks the thread.
     """
     file_setup.check_private(source)
     origin = open_read_only(source)
@@ -61,17 +61,17 @@ def copy_store(
 
 
 def check_file(path: Path) -> None:
-    """Look at every page and every key of a file that nobody writes; raises `StoreDamaged`."""
+    """Check every page and every key of a file that is not in use; raises `StoreDamaged`."""
     try:
         found = problems_of(path, is_thorough=True)
     except StoreDamaged as error:
-        raise StoreDamaged(f"{path} is damaged, or was not copied whole: {error}") from error
+        raise StoreDamaged(f"{path} is damaged, or was not copied completely: {error}") from error
     if found:
         raise StoreDamaged(f"{path} is damaged: {some_of(found)}")
 
 
 def problems_of(path: Path, *, is_thorough: bool) -> list[str]:
-    """What is wrong with a file, in SQLite's words and ours; also beside running servers."""
+    """Problems found by SQLite and by restow's own check; the file may be in use."""
     file = open_read_only(path)
     try:
         check = "integrity_check" if is_thorough else "quick_check"
@@ -94,7 +94,7 @@ def some_of(problems: Sequence[str]) -> str:
 
 
 def make_store_at(path: Path, revision: Revision) -> None:
-    """Make a new, empty store file that begins at a revision."""
+    """Create a new, empty store file that begins at a revision."""
     file_setup.prepare(path).close()
     connection = file_setup.connect(path, cache_kib=file_setup.READER_CACHE_KIB)
     try:
@@ -106,7 +106,7 @@ def make_store_at(path: Path, revision: Revision) -> None:
 
 
 def _mark(path: Path, taken_at: int) -> None:
-    """Say in the copy that it is one, and make it a file that needs no other beside it."""
+    """Mark the copy as a backup, and make it independent of other files."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         connection.execute("PRAGMA journal_mode = DELETE")
@@ -116,14 +116,14 @@ def _mark(path: Path, taken_at: int) -> None:
 
 
 def _damaged(source: Path, error: Exception) -> StoreDamaged:
-    """A copy that is damaged: because the store is, or because it was not written whole."""
+    """The error for a damaged copy: the store is damaged, or the copy was written badly."""
     try:
         found = problems_of(source, is_thorough=True)
     except StoreDamaged as problem:
         found = [str(problem)]
     if found:
         return StoreDamaged(f"{source} is damaged, so no backup was written: {some_of(found)}")
-    return StoreDamaged(f"{source} is sound, but its copy is damaged: check the disk ({error})")
+    return StoreDamaged(f"{source} is intact, but its copy is damaged: check the disk ({error})")
 
 
 def _failed(target: Path, error: apsw.Error) -> StorageError:

@@ -1,7 +1,7 @@
-"""What a group of transactions does to the tables, inside one SQLite transaction.
+"""Applies a group of transactions to the tables, inside one SQLite transaction.
 
-Synchronous and without waiting: the writer decides in which thread, and commits. Guards are
-checked before anything of their transaction is written, so a refused one needs no undoing.
+Synchronous and without waiting: the writer chooses the thread, and commits. The guards of a
+transaction are checked before its first write, so a refused one needs no undo.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from restow.storage.sqlite import schema
 Execute = Callable[..., "apsw.Cursor"]
 
 OPERATION_WORK: Final = 4096
-"""What an operation costs beside its value: as much as to move so many bytes."""
+"""Fixed cost of an operation beside its value, in bytes moved."""
 
 
 class Applied(NamedTuple):
-    """What a batch came to, once it is committed."""
+    """The result of a batch, once it is committed."""
 
     before: Revision
     after: Revision
@@ -50,9 +50,9 @@ def apply(
     *,
     work_max: float = math.inf,
 ) -> Applied:
-    """Do what the transactions ask for, in their order, each at a revision of its own.
+    """Execute the transactions in their order, each at a revision of its own.
 
-    Stops when it has done enough work: what has no outcome then was not begun.
+    Stops when the work limit is reached: transactions without an outcome were not begun.
     """
     before = revision = read_revision(connection)
     state = _State(connection)
@@ -81,10 +81,10 @@ def apply(
 
 
 class _State:
-    """The keys that a batch has looked at, as its transactions have left them so far.
+    """The keys that a batch has read, as its transactions have left them so far.
 
-    The tables follow at the end, when all rows of a table can be written by one statement. Until
-    then they are behind, so nothing of a batch may read them but through this.
+    The tables are updated at the end, when all rows of a table can be written by one statement.
+    Until then they are stale, so a batch must read keys only through this class.
     """
 
     __slots__ = ("_changes", "_cursor", "_items", "_places", "_stored", "_versions")
@@ -93,7 +93,7 @@ class _State:
         self._cursor = connection.cursor()
         self._items: dict[Key, Item | None] = {}
         self._places: dict[Key, int] = {}
-        """Where the values of the keys that exist are."""
+        """Places of the values of the existing keys."""
         self._stored: dict[Key, bool] = {}
         """The keys to be written, and whether the table has them."""
         self._versions: list[tuple[int, bytes]] = []
@@ -113,7 +113,7 @@ class _State:
         return item
 
     def put(self, key: Key, value: bytes, *, place: int) -> Event:
-        """Give a key a value."""
+        """Set the value of a key."""
         revision = Revision(place >> schema.SUB_BITS)
         previous = self._items[key]
         created = revision if previous is None else previous.created
@@ -136,7 +136,7 @@ class _State:
             self._stored[key] = previous is not None
 
     def save(self) -> None:
-        """Bring the tables up to date."""
+        """Write the changes to the tables."""
         added: list[tuple[Key, int, int]] = []
         moved: list[tuple[int, int, Key]] = []
         removed: list[tuple[Key]] = []
@@ -162,7 +162,7 @@ class _State:
 
 
 def work_of(value: bytes | None) -> int:
-    """For how long an operation on this value keeps the loop, in bytes moved."""
+    """How long an operation on this value blocks the loop, in bytes moved."""
     return OPERATION_WORK + (len(value) if value else 0)
 
 
@@ -186,7 +186,7 @@ def read_item(execute: Execute, key: Key) -> Item | None:
 
 
 def item_of(row: tuple[Any, ...]) -> Item:
-    """A row of the table of keys. Raises StoreDamaged for what is none, such as a missing value."""
+    """Convert a row of the table of keys. Raises StoreDamaged for an invalid one."""
     key, value, revision, created = row
     if type(value) is not bytes or type(revision) is not int or type(created) is not int:
         raise StoreDamaged(f"the value of {key} is missing or damaged")

@@ -1,8 +1,8 @@
-"""The pulse of a file: whether anyone has committed since one last looked, in 0.2 µs.
+"""Detects in 0.2 µs whether any process has committed to the file since the last check.
 
 SQLite keeps a header of the write-ahead log in a file that all processes map into memory, and
-changes it with every commit. Whoever finds it unchanged knows that nothing was committed. Asking
-SQLite itself (`PRAGMA data_version`) costs ten times as much, and is asked by every read.
+changes it with every commit. An unchanged header means that nothing was committed. SQLite's own
+check (`PRAGMA data_version`) costs ten times as much, and is needed for every read.
 
 Closing *any* descriptor of that file would drop the locks that SQLite holds on it in this process.
 So it is opened once for all handles of a process, and closed when the last of them has closed its
@@ -20,7 +20,7 @@ HEADER_BYTES: Final = 48
 
 
 class _Mapping:
-    """The mapped header of one file, and how many handles look at it."""
+    """The mapped header of one file, and the number of handles that use it."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -36,7 +36,7 @@ _mappings: dict[tuple[int, int], _Mapping] = {}
 
 
 class ChangeCounter:
-    """One handle's look at the header. Make it while a connection is open, close it after all."""
+    """One handle's access to the header. Create it while a connection is open, close it last."""
 
     def __init__(self, path: Path) -> None:
         status = path.with_name(path.name + "-shm").stat()
@@ -48,7 +48,7 @@ class ChangeCounter:
             _mappings[self._place] = mapping
         mapping.handles += 1
         self.memory = mapping.memory
-        """The header now, `memory[:HEADER_BYTES]`: for those who look a lot."""
+        """The header now, `memory[:HEADER_BYTES]`: for frequent reads."""
 
     def read(self) -> bytes:
         """The header now; equal bytes mean that nothing was committed in between."""

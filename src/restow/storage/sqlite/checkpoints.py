@@ -1,8 +1,8 @@
-"""Checkpoints: moving the pages of the write-ahead log into the file, while writing goes on.
+"""Checkpoints: moving the pages of the write-ahead log to the file without stopping writes.
 
-SQLite begins the log anew only when a commit finds all of it moved, which never happens beside
-constant writes. So there are two steps: the long one on a connection and a thread of its own,
-beside the writers; then a short one for what has come since, with the writers held off.
+SQLite reuses the log from its start only when a commit finds all of it moved, which never happens
+beside constant writes. So there are two steps: the long one on a connection and a thread of its
+own, beside the writers; then a short one for the commits since then, while writers are blocked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Checkpointer:
-    """Does one checkpoint at a time, when told to."""
+    """Runs one checkpoint at a time, on request."""
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class Checkpointer:
         self._running = False
 
     def start(self) -> None:
-        """Begin a checkpoint, unless one is running."""
+        """Start a checkpoint, unless one is running."""
         if not self._running:
             self._running = True
             with suppress(TasksClosed):  # the close makes a checkpoint of its own
                 self._tasks.spawn("checkpoint", self._checkpoint())
 
     def close(self) -> None:
-        """Let a step that is running end; the owner of the tasks has ended the rest."""
+        """Wait for a running step; the owner of the tasks has ended the rest."""
         self._thread.shutdown(wait=True)
 
     async def _checkpoint(self) -> None:
@@ -62,7 +62,7 @@ class Checkpointer:
             await loop.run_in_executor(self._thread, self._step)
             await self._finish(self._step)
         except (apsw.Error, StorageError) as error:
-            # The log stays longer and nothing is lost; the next commits ask again.
+            # The log stays longer and nothing is lost; the next commits try again.
             logger.warning("checkpoint of %s failed: %s", self._path, error)
         finally:
             self._running = False
@@ -71,7 +71,7 @@ class Checkpointer:
         self._check_file()
         connection = file_setup.connect(self._path, cache_kib=1000, vfs=self._vfs)
         try:
-            with suppress(apsw.BusyError):  # another process is at it
+            with suppress(apsw.BusyError):  # another process is checkpointing
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         finally:
             connection.close()

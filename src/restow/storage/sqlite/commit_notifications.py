@@ -1,8 +1,8 @@
-"""How the processes that share a file tell each other of a commit.
+"""Notifies the other processes that share a file of a commit.
 
 Each has a datagram socket in the peers' directory and sends an empty datagram to all others after
-a commit. A notice is only a hint that may be lost: who gets one looks into the file, and who gets
-none looks now and then anyway. Nothing here reads the store.
+a commit. A notification is only a hint that may be lost: on receipt a process checks the file, and
+without one it polls the file anyway. Nothing here reads the store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SOCKET_SUFFIX: Final = ".sock"
 PEERS_MAX: Final = 256
 DRAIN_MAX: Final = 1024
 LISTED_SENDS_MAX: Final = 50
-"""How often a list of peers is used: a directory's time may be too coarse to show a new one."""
+"""How long a list of peers is used: a directory's time may be too coarse to show a new one."""
 
 
 class CommitNotifications:
@@ -25,7 +25,7 @@ class CommitNotifications:
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory_file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        # A socket's address holds about 100 bytes: reach the directory by its number instead.
+        # A socket's address is limited to about 100 bytes: use the directory's descriptor instead.
         self._by_number = Path(f"/proc/self/fd/{self._directory_file}")
         self._name = name + SOCKET_SUFFIX
         self._peers: list[str] = []
@@ -39,19 +39,19 @@ class CommitNotifications:
         return self._socket.fileno()
 
     def send(self) -> None:
-        """Tell all peers; never waits, since one that does not listen must not hold us up."""
+        """Notify all peers; never blocks, since a peer that does not read must not delay us."""
         for name in self._find_peers():
             try:
                 self._socket.sendto(b"", str(self._by_number / name))
             except BlockingIOError:
-                pass  # it has notices enough waiting
+                pass  # its queue is full, so it will check anyway
             except (ConnectionRefusedError, FileNotFoundError):
-                self._bury(name)
+                self._remove_stale(name)
             except OSError:
-                pass  # its poll will see the commit
+                pass  # its poll detects the commit
 
     def drain(self) -> None:
-        """Take what has arrived."""
+        """Discard all received notifications."""
         try:
             for _ in range(DRAIN_MAX):
                 self._socket.recv(1)
@@ -75,8 +75,8 @@ class CommitNotifications:
             ][:PEERS_MAX]
         return self._peers
 
-    def _bury(self, name: str) -> None:
-        """Remove the socket of a process that is gone."""
+    def _remove_stale(self, name: str) -> None:
+        """Remove the socket of a process that has exited."""
         self._peers_seen_ns = -1
         self._remove(name)
 

@@ -1,9 +1,9 @@
-"""Which file is open, and whether its path still names it.
+"""Checks which file is open, and whether its path still names it.
 
-A path can come to name another file while this one is open: it was moved, deleted or replaced, or
-its write-ahead log was. What is committed then is lost when the last process closes it. A second
-hard link is as bad: opened by that name, the file has another log. The log itself never becomes
-shorter while it is open (`checkpoints` only move its pages), so a shorter one was truncated.
+A path can name another file while this one is open: it was moved, deleted or replaced, or its
+write-ahead log was. Later commits are then lost when the last process closes it. A second hard
+link is as bad: opened by that name, the file has another log. The log itself never becomes shorter
+while it is open (`checkpoints` only move its pages), so a shorter one was truncated.
 
 The descriptor is one that only names the file (`O_PATH`): closing it drops no lock of SQLite's.
 """
@@ -20,13 +20,13 @@ from restow.storage.private_files import links_problem
 from restow.storage.store_mark import place_of
 
 ADVICE = (
-    "stop all servers of this store, put the right file back with its -wal, or restore a backup"
+    "stop all servers of this store, put the original file back with its -wal, or restore a backup"
     " with `restow restore`, and start them"
 )
 
 
 class FileIdentity:
-    """One handle's file. Make it while a connection is open."""
+    """The file of one handle. Create it while a connection is open."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,7 +42,7 @@ class FileIdentity:
         """The largest size of the log that was seen."""
 
     def is_in_place(self) -> bool:
-        """Whether `check` finds nothing wrong. Two calls of the system, for the write path."""
+        """Whether `check` finds nothing wrong. Two system calls, for the write path."""
         try:
             found = os.stat(self._file_name)  # noqa: PTH116  (a path costs more)
             log = found if self.log is None else os.stat(self._log_name)  # noqa: PTH116
@@ -56,12 +56,12 @@ class FileIdentity:
         )
 
     def has_whole_log(self) -> bool:
-        """Whether the log is as long as it was, and its index is the one that is open. Ask before a
-        commit: it makes the log longer, and processes with two indexes overwrite each other."""
+        """Whether the log is as long as before, and its index is the open one. Call it before a
+        commit, which makes the log longer: processes with two indexes overwrite each other."""
         return self._is_log_long() and self._is_index_open()
 
     def _is_log_long(self) -> bool:
-        expected = self._log_bytes  # before the question: the writer's thread may commit meanwhile
+        expected = self._log_bytes  # read first: the writer's thread may commit meanwhile
         try:
             return os.stat(self._log_name).st_size >= expected  # noqa: PTH116
         except OSError:

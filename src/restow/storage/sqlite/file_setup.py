@@ -1,6 +1,6 @@
-"""Opening the file: what must hold before a byte of it is trusted, and how a new one is made.
+"""Opens and creates the store file, and checks its environment before its content is trusted.
 
-Every refusal says what is wrong and what to do. Nothing here reads or writes keys.
+Every refusal states the problem and what to do. Nothing here reads or writes keys.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from restow.storage.sqlite.locks import USERS_LOCK, FileLock
 WRITER_CACHE_KIB: Final = 16_000
 READER_CACHE_KIB: Final = 4_000
 BUSY_MILLISECONDS: Final = 10_000
-"""How long a thread waits for someone who holds the file."""
+"""How long a thread waits for another process that holds the file."""
 BUSY_ON_LOOP_MILLISECONDS: Final = 5
-"""The same on the event loop, where waiting is done by trying again later."""
+"""The same on the event loop, where waiting means retrying later."""
 
 FILE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
-"""Of all files of a store; SQLite makes those beside it with the mode of the first."""
+"""Mode of all files of a store; SQLite creates those beside it with the mode of the first."""
 
 # Where SQLite's shared memory or its locks do not work across machines.
 NETWORK_FILE_SYSTEMS: Final = frozenset(
@@ -37,13 +37,13 @@ NETWORK_FILE_SYSTEMS: Final = frozenset(
     | {"fuse.gcsfuse", "fuse.rclone"}
 )
 
-# Two processes that write and checkpoint at once could corrupt a file in the versions before.
+# In earlier versions, two processes that write and checkpoint at once could corrupt a file.
 WAL_RESET_FIXED: Final = (3, 51, 3)
 WAL_RESET_BACKPORTS: Final = ((3, 50, 7), (3, 44, 6))
 
 
 def check_sqlite(version: tuple[int, int, int]) -> None:
-    """Refuse an SQLite that can corrupt a file which several processes share."""
+    """Reject an SQLite that can corrupt a file which several processes share."""
     fixed = version >= WAL_RESET_FIXED or any(
         version[:2] == backport[:2] and version >= backport for backport in WAL_RESET_BACKPORTS
     )
@@ -56,7 +56,7 @@ def check_sqlite(version: tuple[int, int, int]) -> None:
 
 
 def check_file_system(path: Path, mounts: str) -> None:
-    """Refuse a network file system, and a file that is mounted by itself: its log would be
+    """Reject a network file system, and a file that is mounted by itself: its log would be
     another one under another name. `mounts` is the text of /proc/self/mountinfo."""
     best, kind = "", ""
     for line in mounts.splitlines():
@@ -73,15 +73,15 @@ def check_file_system(path: Path, mounts: str) -> None:
         )
     if kind in NETWORK_FILE_SYSTEMS:
         raise OpenRefused(
-            f"{path} lies on a network file system ({kind} at {best}), where SQLite cannot be"
+            f"{path} is on a network file system ({kind} at {best}), where SQLite cannot be"
             " shared safely: use a local disk, or etcd"
         )
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that cannot be made, or is there but not for writing."""
+    """Reject a file that cannot be created or cannot be written."""
     if not path.parent.is_dir():
-        raise OpenRefused(f"{path.parent} is not a directory: make it first, or use another path")
+        raise OpenRefused(f"{path.parent} is not a directory: create it first, or use another path")
     if not path.exists():
         return
     mode = path.stat().st_mode
@@ -94,7 +94,7 @@ def check_writable(path: Path) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Refuse a store that others can change; take from them what they can read of it."""
+    """Reject a store that others can change; remove others' read permission."""
     try:
         problem = private_files.ownership_problem(path.parent)
         problem = problem or private_files.changeable_by_others(path.parent)
@@ -104,18 +104,18 @@ def make_private(path: Path) -> None:
             if os.path.lexists(place):
                 private_files.secure(place)
     except OSError as error:
-        raise OpenRefused(f"{path} cannot be looked at: {error.strerror}") from error
+        raise OpenRefused(f"cannot read the permissions of {path}: {error.strerror}") from error
 
 
 def check_private(path: Path) -> None:
-    """The same for those who only read it: nothing is tightened, and its owner may be anybody."""
+    """The same for read-only use: no mode is changed, and any owner is accepted."""
     try:
         for place in (path.parent, *files_of(path)):
             problem = private_files.changeable_by_others(place) if place.exists() else None
             if problem is not None:
                 raise OpenRefused(problem)
     except OSError as error:
-        raise OpenRefused(f"{path} cannot be looked at: {error.strerror}") from error
+        raise OpenRefused(f"cannot read the permissions of {path}: {error.strerror}") from error
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
@@ -123,9 +123,9 @@ def files_of(path: Path) -> tuple[Path, ...]:
 
 
 def prepare(path: Path, *, vfs: str | None = None) -> FileLock:
-    """Check and, if need be, make the file. Returns the lock that tells others of its use.
+    """Check the file and, if necessary, create it. Returns the lock that shows that it is in use.
 
-    Blocks the thread: other processes may be making or checking the same file.
+    Blocks the thread: other processes may be creating or checking the same file.
     """
     version = tuple(int(part) for part in apsw.sqlite_lib_version().split(".")[:3])
     check_sqlite((version[0], version[1], version[2]))
@@ -138,7 +138,7 @@ def prepare(path: Path, *, vfs: str | None = None) -> FileLock:
     private_files.make_directory(directory)
     users = FileLock(directory / USERS_LOCK)
     try:
-        # Alone, one may check a file whose last users ended badly, and make a new one.
+        # Under the exclusive lock: check a file after an unclean stop, or create a new one.
         if users.try_acquire():
             _prepare_alone(path, vfs)
         users.share()
@@ -149,7 +149,7 @@ def prepare(path: Path, *, vfs: str | None = None) -> FileLock:
             connection.close()
     except apsw.NotADBError:
         users.close()
-        raise OpenRefused(f"{path} is not an SQLite file, so no restow store") from None
+        raise OpenRefused(f"{path} is not an SQLite file, so not a restow store") from None
     except BaseException:
         users.close()
         raise
@@ -157,12 +157,12 @@ def prepare(path: Path, *, vfs: str | None = None) -> FileLock:
 
 
 def peers_directory(path: Path) -> Path:
-    """Where the processes that share a file find their locks and each other."""
+    """Directory of the locks and sockets of the processes that share a file."""
     return path.with_name(path.name + "-peers")
 
 
 def connect(path: Path, *, cache_kib: int, vfs: str | None = None) -> apsw.Connection:
-    """A connection with the settings that the promises of this driver rest on."""
+    """A connection with the settings that this driver's guarantees depend on."""
     flags = apsw.SQLITE_OPEN_READWRITE
     connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
     try:
@@ -178,10 +178,10 @@ def connect(path: Path, *, cache_kib: int, vfs: str | None = None) -> apsw.Conne
 
 
 def read_file_revision(path: Path, *, vfs: str | None = None) -> Revision | None:
-    """The revision in the file itself, whatever its log holds: that of the last checkpoint.
+    """The revision in the file itself, ignoring its log: that of the last checkpoint.
 
-    None if it cannot be read now, such as beside a checkpoint. Locks of other connections of this
-    process stay: SQLite closes the descriptor when the last of them is gone.
+    None if it cannot be read now, for example during a checkpoint. Locks of other connections of
+    this process stay: SQLite closes the descriptor when the last of them is closed.
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
@@ -196,7 +196,7 @@ def read_file_revision(path: Path, *, vfs: str | None = None) -> Revision | None
 
 
 def disconnect(connection: apsw.Connection) -> None:
-    """Close it. The checkpoint that a last close makes may fail: nothing is lost by that."""
+    """Close it. The checkpoint of the last close may fail: nothing is lost by that."""
     with suppress(apsw.Error):
         connection.close(True)
 
@@ -205,7 +205,7 @@ def _prepare_alone(path: Path, vfs: str | None) -> None:
     created = not path.exists()
     if created:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, private_files.FILE_MODE)
-        os.fchmod(file, private_files.FILE_MODE)  # whatever the umask has left of it
+        os.fchmod(file, private_files.FILE_MODE)  # independent of the umask
         os.close(file)
     log = path.with_name(path.name + "-wal")
     unclean = log.exists() and log.stat().st_size > 0
@@ -224,7 +224,7 @@ def _prepare_alone(path: Path, vfs: str | None) -> None:
 
 
 def _is_blank(connection: apsw.Connection) -> bool:
-    """Whether nothing is in the file yet; a crash may have left it so while it was made."""
+    """Whether the file is empty; a crash during its creation may have left it so."""
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     return tables == (0,) and _pragma(connection, "application_id") == 0
 
@@ -241,7 +241,7 @@ def _make(connection: apsw.Connection) -> None:
 
 
 def _use_log(connection: apsw.Connection) -> None:
-    """Make sure of the write-ahead log: SQLite does not raise when it cannot switch to it."""
+    """Enable the write-ahead log: SQLite does not raise when it cannot switch to it."""
     row = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if row != ("wal",):
         raise Unavailable(f"the store cannot use a write-ahead log: journal mode is {row}")
@@ -251,22 +251,22 @@ def _check_marks(path: Path, connection: apsw.Connection) -> None:
     mark, form = _pragma(connection, "application_id"), _pragma(connection, "user_version")
     if mark != schema.APPLICATION_ID:
         raise OpenRefused(
-            f"{path} is an SQLite file, but no restow store: give the path of a new file"
+            f"{path} is an SQLite file, but not a restow store: give the path of a new file"
         )
     if form > schema.FORMAT:
         raise OpenRefused(
-            f"{path} has format {form}; this restow knows formats up to {schema.FORMAT}:"
+            f"{path} has format {form}; this restow supports formats up to {schema.FORMAT}:"
             " use a newer restow"
         )
     if connection.execute(schema.BACKUP).fetchone() is not None:
         raise OpenRefused(
-            f"{path} is a backup, with which no server may go on: restore it into a new store with"
+            f"{path} is a backup, which no server may use: restore it into a new store with"
             f" `restow restore {path} --data-dir DIR`"
         )
 
 
 def _check_pages(path: Path, connection: apsw.Connection) -> None:
-    """After an unclean stop: look whether the file is sound before anyone relies on it."""
+    """After an unclean stop: check whether the file is intact before it is used."""
     found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(10)")]
     if found != ["ok"]:
         raise StoreDamaged(

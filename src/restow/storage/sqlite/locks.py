@@ -1,9 +1,8 @@
-"""Locks between processes: who may write now, and who uses the file at all.
+"""Locks between processes: the write lock, and the lock that shows that the file is in use.
 
 SQLite's own busy handling starves all writers but one, so every write transaction is made under
-an flock. A second lock, the turnstile, is held while one waits for the first: who has just
+an flock. A second lock, the turnstile, is held while waiting for the first: a process that has just
 written must pass the turnstile again and so cannot overtake a waiter.
-
 flock belongs to an open file, so two handles of one process exclude each other as well.
 """
 
@@ -30,13 +29,13 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._never = threading.Event()  # to sleep on: nobody sets it
+        self._never = threading.Event()  # to sleep on: it is never set
 
     def acquire(self, *, seconds_max: float) -> bool:
-        """Wait for the lock, but not for ever. Blocks the thread.
+        """Wait for the lock, with a timeout. Blocks the thread.
 
-        Asked again and again, since a wait inside the system has no limit: a process that was
-        stopped while it had the lock would stop all others with it.
+        It polls, since a wait inside the system has no limit: a process that was stopped while it
+        had the lock would stop all others with it.
         """
         for _ in range(max(1, round(seconds_max / WAIT_STEP_SECONDS))):
             if self.try_acquire():
@@ -48,7 +47,7 @@ class FileLock:
         return self._try(fcntl.LOCK_EX)
 
     def share(self) -> None:
-        """Hold the lock together with others. Blocks the thread while one has it alone."""
+        """Hold the lock shared. Blocks the thread while another process has it exclusively."""
         fcntl.flock(self._file, fcntl.LOCK_SH)
 
     def release(self) -> None:
@@ -66,14 +65,14 @@ class FileLock:
 
 
 class WriteLock:
-    """The right to write, handed round fairly."""
+    """The write lock, granted fairly."""
 
     def __init__(self, directory: Path) -> None:
         self._write = FileLock(directory / WRITE_LOCK)
         self._turn = FileLock(directory / TURN_LOCK)
 
     def try_acquire(self) -> bool:
-        """Take it if nobody has it and nobody waits for it."""
+        """Take it if it is free and no process waits for it."""
         if not self._turn.try_acquire():
             return False
         try:
@@ -82,7 +81,7 @@ class WriteLock:
             self._turn.release()
 
     def acquire(self) -> None:
-        """Wait for it. Blocks the thread. Raises `Unavailable` when it takes too long."""
+        """Wait for it. Blocks the thread. Raises `Unavailable` after a timeout."""
         if self._turn.acquire(seconds_max=WAIT_SECONDS_MAX):
             try:
                 if self._write.acquire(seconds_max=WAIT_SECONDS_MAX):
@@ -90,8 +89,8 @@ class WriteLock:
             finally:
                 self._turn.release()
         raise Unavailable(
-            f"another process has not let go of the write lock for {WAIT_SECONDS_MAX:.0f} s;"
-            " is one of those that share the file stopped?"
+            f"another process has held the write lock for {WAIT_SECONDS_MAX:.0f} s;"
+            " is one of the processes that share the file stopped?"
         )
 
     def release(self) -> None:

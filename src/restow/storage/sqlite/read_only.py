@@ -1,14 +1,14 @@
-"""Reading a store file without changing it, nor anything beside it: for census and backup.
+"""Reads a store file without changing it or the files beside it: for census and backup.
 
 How a file is opened depends on what lies beside it:
 
 - With a `-shm` file it is, or was, in use: SQLite's own locks are taken, as by every other reader,
-  so it can be read while servers write. This waits for nobody, and nobody waits for it.
-- Without one, but with a log, nobody uses it (a copy, or after a reboot). SQLite would make a new
-  `-shm` file; instead the log is indexed in memory, without locks.
-- With neither, the file alone is everything, and is read as something that cannot change.
+  so it can be read while servers write. Readers and writers do not block each other.
+- Without one, but with a log, no process uses it (a copy, or after a reboot). SQLite would create a
+  new `-shm` file; instead the log is indexed in memory, without locks.
+- With neither, the file alone is complete, and is read as immutable.
 
-Without locks, someone may begin to use the file meanwhile; then the reading ends with an error
+Without locks, a process may begin to use the file meanwhile; then the reading ends with an error
 that says so, and the next attempt will find the `-shm` file.
 """
 
@@ -37,17 +37,19 @@ _SETTINGS: Final = (
     "PRAGMA mmap_size = 0",
 )
 
-_Look = list[tuple[int, int] | None]
+_FileState = list[tuple[int, int] | None]
 
 
 class ReadOnlyFile:
     """A store file at one revision. Made by `open_read_only`; close it when done.
 
-    For commands only: it must not be made in a process that also writes the same file.
+    For commands only: it must not be used in a process that also writes the same file.
     """
 
-    def __init__(self, path: Path, connection: apsw.Connection, *, before: _Look | None) -> None:
-        """`before` is how the file looked when it was opened without locks."""
+    def __init__(
+        self, path: Path, connection: apsw.Connection, *, before: _FileState | None
+    ) -> None:
+        """`before` is the state of the files when they were opened without locks."""
         self._path = path
         self._connection = connection
         self._before = before
@@ -76,13 +78,13 @@ class ReadOnlyFile:
     def copy_into(
         self, target: Path, *, pages_per_step: int, on_progress: Callable[[int, int], None]
     ) -> None:
-        """Copy the whole file, as it is at this revision, into another that is there and empty.
+        """Copy the whole file, as it is at this revision, to an existing empty file.
 
-        Raises what apsw raises about the target.
+        Raises apsw's errors for the target.
         """
         copy = apsw.Connection(str(target), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
-            # Nobody relies on the copy before it is whole, checked, and synced by its owner.
+            # The copy is not used before it is complete, checked, and synced by its owner.
             copy.execute("PRAGMA synchronous = OFF")
             with copy.backup("main", self._connection, "main") as backup:
                 while not backup.done:
@@ -95,7 +97,7 @@ class ReadOnlyFile:
     def query(
         self, statement: str, values: Mapping[str, Any] | tuple[Any, ...] | None = None
     ) -> list[tuple[Any, ...]]:
-        """The rows of a question about the file itself; it changes nothing."""
+        """The rows of a read-only query about the file itself."""
         try:
             rows: list[Any] = self._connection.execute(statement, values).fetchall()
         except FOREIGN as error:
@@ -112,21 +114,21 @@ class ReadOnlyFile:
         return int(self.query(query, {**_wanted(span), "then": 0})[0][0])
 
     def _check_unchanged(self) -> None:
-        if self._before is not None and _look(self._path) != self._before:
+        if self._before is not None and _file_state(self._path) != self._before:
             raise Unavailable(
-                f"{self._path} came into use while it was read as a file that nobody uses:"
+                f"{self._path} came into use while it was read as a file that is not in use:"
                 " try again"
             )
 
 
 def open_read_only(path: Path) -> ReadOnlyFile:
-    """Open a store file as it is now; raises `OpenRefused` for what is none."""
+    """Open a store file as it is now; raises `OpenRefused` for any other file."""
     if not path.is_file():
         raise OpenRefused(f"{path} does not exist, or is not a file")
     check_deleted_log(path)
     connection = None
     try:
-        before = _look(path)
+        before = _file_state(path)
         connection, with_locks = _connect(path)
         _check_marks(path, connection)
         return ReadOnlyFile(path, connection, before=None if with_locks else before)
@@ -146,7 +148,7 @@ def _connect(path: Path) -> tuple[apsw.Connection, bool]:
     if any(_beside(path, suffix).exists() for suffix in ("-shm", "-journal")):
         return _open(f"{address}?mode=ro"), True
     if _size(_beside(path, "-wal")):
-        # With nobody else there, the index of the log need not be shared with anyone.
+        # Without other users, the index of the log need not be shared.
         return _open(
             f"{address}?mode=ro", "PRAGMA locking_mode = EXCLUSIVE", vfs="unix-none"
         ), False
@@ -158,7 +160,7 @@ def _open(address: str, *first: str, vfs: str | None = None) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     connection = apsw.Connection(address, flags=flags, vfs=vfs)
     try:
-        # The last to close a file would otherwise move the log into it.
+        # Otherwise the last connection that closes a file would checkpoint the log.
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.set_busy_timeout(file_setup.BUSY_MILLISECONDS)
         for statement in (*first, *_SETTINGS):
@@ -176,10 +178,10 @@ def _check_marks(path: Path, connection: apsw.Connection) -> None:
     ]
     mark, form = (int(row[0]) if row else 0 for row in rows)
     if mark != schema.APPLICATION_ID:
-        raise OpenRefused(f"{path} is an SQLite file, but no restow store")
+        raise OpenRefused(f"{path} is an SQLite file, but not a restow store")
     if form > schema.FORMAT:
         raise OpenRefused(
-            f"{path} has format {form}; this restow knows formats up to {schema.FORMAT}:"
+            f"{path} has format {form}; this restow supports formats up to {schema.FORMAT}:"
             " use a newer restow"
         )
 
@@ -187,7 +189,7 @@ def _check_marks(path: Path, connection: apsw.Connection) -> None:
 def _translate(path: Path, error: Exception) -> StorageError:
     match error:
         case apsw.NotADBError():
-            return OpenRefused(f"{path} is not an SQLite file, so no restow store")
+            return OpenRefused(f"{path} is not an SQLite file, so not a restow store")
         case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
             return OpenRefused(f"{path} cannot be opened for reading: {error}")
         case OSError():
@@ -196,9 +198,9 @@ def _translate(path: Path, error: Exception) -> StorageError:
             return translate(error)
 
 
-def _look(path: Path) -> _Look:
-    """What tells whether someone has written: size and time of the file and its log."""
-    found: _Look = []
+def _file_state(path: Path) -> _FileState:
+    """Size and time of the file and its log: they show whether a process has written."""
+    found: _FileState = []
     for suffix in _SUFFIXES:
         try:
             status = _beside(path, suffix).stat()

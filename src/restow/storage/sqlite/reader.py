@@ -1,8 +1,8 @@
 """Reads: one key, a range, a count, a part of the log, each at one revision.
 
-They run on the event loop. A long one gives way after each slice of rows, with its snapshot
-held on a connection of its own meanwhile; threads would only fight the loop for each row. How
-much is a slice, or a part of the log, depends on the size of the values: see `work_of`.
+They run on the event loop. A long one yields after each slice of rows, and keeps its snapshot on a
+connection of its own meanwhile; threads would only compete with the loop for each row. The size of
+a slice, or of a part of the log, depends on the size of the values: see `work_of`.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from restow.storage.sqlite.batch import (
 SLICE_WORK: Final = 1024 * 1024
 LOG_WORK: Final = 2 * 1024 * 1024
 LOG_REVISIONS_MAX: Final = 10_000
-"""How far a part of the log reaches, even if nothing in it belongs to the span."""
+"""Maximum of revisions in a part of the log, even if none of them belongs to the span."""
 CHANGES_PER_SLICE: Final = 2_000
 KEYS_PER_SLICE: Final = 5_000
 READERS_MAX: Final = 16
 IDLE_READERS_MAX: Final = 4
 
 _Replaced = tuple[Key, int, Revision]  # a key, the place of what it held, its creation
-_NO_LIMIT = -1  # SQLite's word for it
+_NO_LIMIT = -1  # as in SQLite
 
 
 class SqliteReaders:
-    """Connections for snapshots that outlast a turn of the loop."""
+    """Connections for snapshots that last longer than one iteration of the event loop."""
 
     def __init__(self, path: Path, clock: Clock, *, vfs: str | None = None) -> None:
         self._path = path
@@ -76,7 +76,7 @@ class SqliteReaders:
                 work += work_of(None if item is None else item.value)
                 if work > SLICE_WORK:
                     work = 0
-                    await self._give_way()
+                    await self._yield_to_loop()
                 if item is not None:
                     items.append(item)
                     if limit and len(items) > limit:
@@ -92,7 +92,7 @@ class SqliteReaders:
     async def _replaced(
         self, connection: apsw.Connection, span: Span, *, at: Revision, now: Revision
     ) -> list[_Replaced]:
-        """What was there at a revision and is no longer, in order of key."""
+        """Values that existed at a revision and were replaced or deleted since, in order of key."""
         found: list[_Replaced] = []
         then, end = (at + 1) << schema.SUB_BITS, (now + 1) << schema.SUB_BITS
         step = CHANGES_PER_SLICE << schema.SUB_BITS
@@ -100,7 +100,7 @@ class SqliteReaders:
         for first in range(then, end, step):
             wanted = {**_bounds(span), "then": then, "first": first, "behind": first + step}
             found += cast("list[_Replaced]", connection.execute(query, wanted).fetchall())
-            await self._give_way()
+            await self._yield_to_loop()
         found.sort()
         return found
 
@@ -127,10 +127,10 @@ class SqliteReaders:
             if keys < KEYS_PER_SLICE:
                 return counted
             span = span.starting_at(last + "\0")
-            await self._give_way()
+            await self._yield_to_loop()
 
-    async def _give_way(self) -> None:
-        """Let others have the loop, and end if the store was closed meanwhile."""
+    async def _yield_to_loop(self) -> None:
+        """Yield to the event loop, and raise if the store was closed meanwhile."""
         await self._clock.sleep(0)
         self._check_open()
 
@@ -140,8 +140,8 @@ class SqliteReaders:
         return page.items[0] if page.items else None
 
     async def read_backlog(self, span: Span, after: Revision) -> Chunk:
-        """The same, for one who reads part after part."""
-        await self._give_way()
+        """Like `read_log`, for a caller that reads one part after the other."""
+        await self._yield_to_loop()
         return self.read_log(span, after)
 
     def read_log(self, span: Span, after: Revision) -> Chunk:
@@ -153,7 +153,7 @@ class SqliteReaders:
             return read_changes(connection, span, after)
 
     async def close(self) -> None:
-        """End the reads that are under way: no snapshot may outlast the handle's `Pulse`."""
+        """End the running reads: no snapshot may outlive the handle's `ChangeCounter`."""
         self._closed = True
         for _ in range(READERS_MAX):
             await self._places.acquire()
@@ -213,9 +213,9 @@ def _rows_now(connection: apsw.Connection, span: Span, *, limit: int) -> Iterato
 def _rows_then(
     connection: apsw.Connection, span: Span, *, at: Revision, replaced: list[_Replaced]
 ) -> Iterator[Item | None]:
-    """As it was: what has not changed since, and of what has, what the change replaced.
+    """The rows at a past revision: unchanged keys, and the replaced values of changed ones.
 
-    None stands for a key that is passed over, which takes time as well.
+    None stands for a key that is skipped, which takes time as well.
     """
     olds = iter(replaced)
     old = next(olds, None)
@@ -232,7 +232,7 @@ def _rows_then(
 
 
 def read_changes(connection: apsw.Connection, span: Span, after: Revision) -> Chunk:
-    """All of the span's changes up to some revision, and which one that is."""
+    """All of the span's changes up to some revision, and that revision."""
     now = read_revision(connection)
     if after >= now:
         return Chunk([], after)

@@ -1,12 +1,12 @@
-"""The file: its tables, its marks, and the statements on them.
+"""The file format: its tables, its marks, and the SQL statements on them.
 
 A value is written once and never moved: `versions` holds it under its *place*, which is
-`revision << SUB_BITS | position in its transaction`. `keys` says at which place each key's present
-value is. `changes` has a small row for every change, with the place of what it replaced.
+`revision << SUB_BITS | position in its transaction`. `keys` has the place of each key's current
+value. `changes` has a small row for every change, with the place of the value it replaced.
 
-So a read in the past takes what has not changed since, and of what has, the version that the
-change replaced; and to compact is to go through the changes up to a revision and delete them with
-the versions that they replaced.
+So a read in the past takes the values that have not changed since, and for changed keys the version
+that the change replaced; a compaction goes through the changes up to a revision and deletes them
+with the versions that they replaced.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ BACKUP: Final = "SELECT value FROM meta WHERE name = 'backup'"
 """Only a backup has this: when it was taken, in seconds."""
 SET_BACKUP: Final = "INSERT OR REPLACE INTO meta VALUES ('backup', ?)"
 
-# Subqueries, not joins: SQLite prepares a join anew each time, at four times the cost.
+# Subqueries, not joins: SQLite prepares a join again each time, at four times the cost.
 _ITEM = (
     "key, (SELECT value FROM versions WHERE place = keys.place) AS value,"
     f" place >> {SUB_BITS} AS revision, created"
@@ -57,7 +57,7 @@ _ITEM = (
 GET: Final = f"SELECT {_ITEM} FROM keys WHERE key = ?"
 GET_PLACE: Final = f"SELECT {_ITEM}, place FROM keys WHERE key = ?"
 ADD_KEY: Final = "INSERT INTO keys VALUES (?, ?, ?)"
-# A key that was removed and made again within one batch has another `created`, too.
+# A key that was removed and created again within one batch has another `created`, too.
 MOVE_KEY: Final = "UPDATE keys SET place = ?, created = ? WHERE key = ?"
 REMOVE_KEY: Final = "DELETE FROM keys WHERE key = ?"
 ADD_VERSION: Final = "INSERT INTO versions VALUES (?, ?)"
@@ -75,7 +75,7 @@ def range_now(*, bounded: bool) -> str:
 
 
 def range_then(*, bounded: bool) -> str:
-    """The present keys, with a value only where nothing has changed since the place `then`."""
+    """The current keys, with a value only where nothing has changed since the place `then`."""
     return f"""
     SELECT key,
         CASE WHEN place < :then THEN (SELECT value FROM versions WHERE place = keys.place) END,
@@ -85,7 +85,7 @@ def range_then(*, bounded: bool) -> str:
 
 
 def replaced_between(*, bounded: bool) -> str:
-    """What was there at the place `then` and was replaced by changes between two later places."""
+    """Values that existed at the place `then` and were replaced between two later places."""
     return f"""
     SELECT key, replaced, created FROM changes
     WHERE place >= :first AND place < :behind AND replaced < :then AND {_span(bounded=bounded)}

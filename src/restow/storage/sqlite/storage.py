@@ -1,7 +1,7 @@
-"""The SQLite driver, put together: `SqliteStorage` satisfies `interface.Storage`.
+"""The SQLite driver, assembled: `SqliteStorage` satisfies `interface.Storage`.
 
-One connection answers point reads and the question for the current revision; `reader` does
-longer reads, `writer` all writes. A task follows the commits of other processes into the feed.
+One connection serves point reads and the current revision; `reader` does longer reads, `writer` all
+writes. A task appends the commits of other processes to the feed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from restow.storage.sqlite.writer import SqliteWriter
 T = TypeVar("T")
 
 POLL_SECONDS: Final = 0.04
-"""How late a commit of another process is seen when its notice was lost."""
+"""Polling interval for commits of other processes whose notification was lost."""
 
 FORGET_ROWS_PER_JOB: Final = 500
 VACUUM_PAGES_PER_JOB: Final = 200
@@ -66,12 +66,12 @@ VACUUM_PAGES_PER_JOB: Final = 200
 async def open_sqlite(
     path: Path | str, runtime: Runtime, *, vfs: str | None = None
 ) -> SqliteStorage:
-    """Open the store in this file, or make it. Raises `OpenRefused` with the reason.
+    """Open the store in this file, or create it. Raises `OpenRefused` with the reason.
 
     `vfs` names an SQLite file layer other than the default one; fault tests use it.
     """
-    # Symbolic links are followed once and for all: SQLite follows them too, so that its log and
-    # the peers' directory must be those of the file itself, by whatever name it was opened.
+    # Symbolic links are resolved once: SQLite follows them too, so its log and the peers'
+    # directory must be those of the file itself, whatever name was used to open it.
     file = Path(await asyncio.to_thread(os.path.realpath, path))
     try:
         users = await asyncio.to_thread(file_setup.prepare, file, vfs=vfs)
@@ -124,7 +124,7 @@ class SqliteStorage:
         self._seen = b""
         self._closed = False
         self._refusal: StorageError | None = None
-        """Why nothing is read or written: it was closed, or the file was replaced."""
+        """Why calls are rejected: the store was closed, or the file was replaced."""
         self._closers = runtime.tasks("sqlite-close")
         self._closing: TaskHandle | None = None
         self._feed = Feed(
@@ -176,7 +176,7 @@ class SqliteStorage:
         return self._current_revision()
 
     def revision_now(self) -> Revision | None:
-        # Asked by each read.
+        # Called for every read.
         if self._refusal is not None:
             self._check_open()
         if self._change_counter.memory[:HEADER_BYTES] == self._seen:
@@ -211,7 +211,7 @@ class SqliteStorage:
             pass
 
     async def close(self) -> None:
-        """Who gives up waiting for the close leaves it running, and may come back to it."""
+        """A caller that is cancelled leaves the close running, and may call again."""
         if not self._closed:
             self._closed = True
             self._refusal = StorageClosed("the store has been closed")
@@ -232,7 +232,7 @@ class SqliteStorage:
         self._loop.remove_reader(self._notices.fileno())
         self._notices.close()
         await self._readers.close()
-        # The last one to leave makes a checkpoint, which waits for the disk.
+        # The last process that closes the file makes a checkpoint, which waits for the disk.
         await asyncio.to_thread(file_setup.disconnect, self._connection)
         self._change_counter.close()
         self._file.close()
@@ -271,9 +271,9 @@ class SqliteStorage:
         return await self._patiently(partial(asyncio.to_thread, self._look))
 
     def _check_overwritten(self) -> None:
-        """The file without its log grows by checkpoints only; raises `StoreReplaced` for one that
-        went back, since pages of another state are in it."""
-        known = self._file_revision  # before the question: another look may come in between
+        """The revision of the file without its log grows by checkpoints only; raises
+        `StoreReplaced` if it decreased, since pages of another state are in the file."""
+        known = self._file_revision  # read first: another check may run in between
         found = file_setup.read_file_revision(self._path, vfs=self._vfs)
         if found is None:
             return
@@ -300,7 +300,7 @@ class SqliteStorage:
         return found
 
     def _look(self) -> Seen:
-        """By a new connection: pages in the cache of an open one hide that the file was overwritten
+        """With a new connection: cached pages of an open one hide that the file was overwritten
         after a checkpoint."""
         connection = connect_reader(self._path, vfs=self._vfs)
         try:
@@ -316,7 +316,7 @@ class SqliteStorage:
             self._feed.block(problem)
 
     def _block_first(self, problem: StoreReplaced) -> None:
-        """Block, unless it is blocked already with a reason that says more."""
+        """Block, unless it is blocked already with a more specific reason."""
         if self._refusal is None:
             self.block(problem)
 
@@ -337,7 +337,7 @@ class SqliteStorage:
             self._loop.call_soon_threadsafe(self.block, error)
 
     async def _patiently(self, read: Callable[[], Awaitable[T]]) -> T:
-        """Read, trying again for a while when someone holds the whole file, as after a crash."""
+        """Read, with retries while another process locks the whole file, as after a crash."""
         deadline = self._clock.monotonic() + file_setup.BUSY_MILLISECONDS / 1000
         while True:
             try:
@@ -352,7 +352,7 @@ class SqliteStorage:
     def _current_revision(self) -> Revision:
         seen = self._change_counter.read()
         if seen != self._seen:
-            # Read after the header: what is committed in between only makes us look again.
+            # Read after the header: a commit in between only causes one more check.
             self._revision = read_revision(self._connection)
             self._seen = seen
         return self._revision
@@ -370,7 +370,7 @@ class SqliteStorage:
         self._news.set()
 
     async def _follow(self) -> None:
-        """Bring what other processes have committed into the feed, for ever."""
+        """Append the commits of other processes to the feed, until cancelled."""
         while True:
             timer = self._clock.call_later(POLL_SECONDS, self._news.set)
             await self._news.wait()
@@ -423,7 +423,7 @@ def _note_compaction(revision: Revision, connection: apsw.Connection) -> None:
 
 
 def _forget(revision: Revision, connection: apsw.Connection) -> bool:
-    """Delete some changes up to a revision, and what they replaced; whether more are left."""
+    """Delete some changes up to a revision, and the values they replaced; whether more are left."""
     upto = (revision + 1) << schema.SUB_BITS
     rows: Any = connection.execute(schema.CHANGES_UPTO, (upto, FORGET_ROWS_PER_JOB)).fetchall()
     if not rows:
@@ -435,7 +435,7 @@ def _forget(revision: Revision, connection: apsw.Connection) -> bool:
 
 
 def _return_pages(connection: apsw.Connection) -> bool:
-    """Give some unused pages back to the file system; whether more may be left."""
+    """Return some unused pages to the file system; whether more may be left."""
     row: Any = connection.execute("PRAGMA freelist_count").fetchone()
     if row[0] <= VACUUM_PAGES_PER_JOB:
         return False

@@ -1,10 +1,10 @@
-"""Group commit: the transactions that wait go together into one SQLite transaction.
+"""Group commit: waiting transactions go together into one SQLite transaction.
 
-The statements run on the event loop, where they cost microseconds and no hand-over between
-threads. What can take long runs in a thread of the writer's own: the sync to disk, waiting for
-the write lock of another process. So the loop never waits for a disk or a lock.
+The statements run on the event loop, where they cost microseconds and no switch between threads.
+Slow steps run in a thread of the writer's own: the sync to disk, and waiting for the write lock of
+another process. So the loop never waits for a disk or a lock.
 
-A commit that fails is settled before anyone is answered: see `_settle`.
+A failed commit is settled before any caller gets a reply: see `_settle`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ T = TypeVar("T")
 WAITING_MAX: Final = 4096
 BATCH_TRANSACTIONS_MAX: Final = 64
 BACKGROUND_MAX: Final = 16
-"""Those in a batch that nobody waits for: whoever comes meanwhile waits for the whole batch, and
-for what follows from it on the loop. Some are always done, however many others there are."""
+"""Maximum of low-priority transactions in a batch: a later one waits for the whole batch, and
+for its effects on the loop. Some are always executed, however many others there are."""
 BATCH_WORK_MAX: Final = 2 * 1024 * 1024
-"""How much is done in one batch, and so on the loop at once; in the units of `batch.work_of`."""
+"""Maximum of work in one batch, and so on the loop at once; in units of `batch.work_of`."""
 CHECKPOINT_PAGES: Final = 4000
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class _Job(NamedTuple):
 
 
 class SqliteWriter:
-    """The one place in this process that writes to the file."""
+    """The only writer to the file in this process."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class SqliteWriter:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="restow-sqlite-writer")
         self._waiting: deque[_Waiting] = deque()
         self._background: deque[_Waiting] = deque()
-        """What nobody waits for: it goes behind the others into a batch."""
+        """Low-priority transactions: they are added to a batch after the others."""
         self._jobs: deque[_Job] = deque()
         self._job_was_last = False
         self._busy = False
@@ -114,7 +114,7 @@ class SqliteWriter:
         return await self.run_locked(partial(self._in_transaction, work))
 
     async def run_locked(self, work: Callable[[], T]) -> T:
-        """Do other work in the thread, while nobody writes."""
+        """Do other work in the thread, while no process writes."""
         self._check_open()
         answer: asyncio.Future[T] = self._loop.create_future()
         self._jobs.append(_Job(work, answer))
@@ -122,7 +122,7 @@ class SqliteWriter:
         return await answer
 
     async def close(self) -> None:
-        """Finish what waits, then release the file."""
+        """Finish pending transactions, then release the file."""
         self._closed = True
         await self._idle.wait()
         await self._loop.run_in_executor(self._thread, self._checkpointer.close)
@@ -133,7 +133,7 @@ class SqliteWriter:
         if self._closed:
             raise StorageClosed("the store has been closed")
 
-    # On the loop: take what waits, and hand the slow part to the thread.
+    # On the loop: take pending transactions, and pass the slow part to the thread.
 
     def _begin(self) -> None:
         if not self._busy:
@@ -153,7 +153,7 @@ class SqliteWriter:
             job = self._jobs.popleft()
             self._hand_over(partial(self._do_job, job.work), partial(self._job_done, job))
         elif is_waiting:
-            self._job_was_last = False  # jobs and batches take turns
+            self._job_was_last = False  # jobs and batches alternate
             self._next_batch(self._take())
         else:
             self._busy = False
@@ -166,7 +166,7 @@ class SqliteWriter:
         return taken
 
     def _put_back(self, batch: list[_Waiting], applied: Applied) -> None:
-        """Let those wait on that were not begun, since the others were work enough."""
+        """Put the transactions back that were not begun because the work limit was reached."""
         for waiting in reversed(batch[len(applied.outcomes) :]):
             lane = self._background if waiting.transaction.in_background else self._waiting
             lane.appendleft(waiting)
@@ -187,7 +187,7 @@ class SqliteWriter:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
-            # Somebody writes without our lock, a person with a tool perhaps: wait in the thread.
+            # Another process writes without our lock, perhaps a tool: wait in the thread.
             self._lock.release()
             self._hand_over(partial(self._whole_batch, transactions), done)
             return
@@ -230,7 +230,7 @@ class SqliteWriter:
         try:
             done(future)
         finally:
-            self._next()  # whatever went wrong with this one, the others are not to wait for ever
+            self._next()  # whatever failed in this one, the others must not wait for ever
 
     def _batch_done(
         self, batch: list[_Waiting], future: ThreadFuture[tuple[Applied | None, Unknown | None]]
@@ -294,7 +294,7 @@ class SqliteWriter:
             if not self._file.has_whole_log():
                 connection.execute("ROLLBACK")
                 self._in_thread_when_replaced()
-                raise StoreReplaced(f"the write-ahead log of {self._path} is not whole")
+                raise StoreReplaced(f"the log of {self._path} was truncated or replaced")
             try:
                 connection.execute("COMMIT")
             except apsw.Error as error:
@@ -308,7 +308,7 @@ class SqliteWriter:
         return applied, None
 
     def _abandon(self, error: Exception) -> tuple[Applied | None, Unknown | None]:
-        """Nothing was committed: forget it, and with it a handle that saw an I/O error."""
+        """Nothing was committed: roll back, and drop a handle that had an I/O error."""
         try:
             connection = self._connection
             if connection is not None and connection.in_transaction:
@@ -322,12 +322,12 @@ class SqliteWriter:
         raise translate(error) from error
 
     def _settle(self, error: Exception, applied: Applied) -> Unknown:
-        """Find out what a failed commit has left behind; the write lock is still ours.
+        """Determine what a failed commit has left behind; the write lock is still ours.
 
-        The handle is dropped: after a failed sync nothing it believes can be trusted. If the
-        batch is not visible to a new one, a small commit overwrites the place in the log where
-        it may still stand, so that no recovery can bring it back; then nothing has happened, and
-        the error says so. If that fails as well, the outcome is unknown.
+        The handle is dropped: after a failed sync its state cannot be trusted. If the batch is not
+        visible to a new one, a small commit overwrites the place in the log where it may still be,
+        so that no recovery can restore it; then nothing was written, and the error says so. If that
+        fails as well, the outcome is unknown.
         """
         logger.error("commit to %s failed: %s", self._path, error)
         self._disconnect()
@@ -343,7 +343,7 @@ class SqliteWriter:
             self._disconnect()
             if is_settled(error):
                 raise translate(error) from error
-        return Unknown(f"the commit failed and may yet be found: {error}")
+        return Unknown(f"the commit failed, and its outcome is unknown: {error}")
 
     def _do_job(self, work: Callable[[], T]) -> T:
         self._lock.acquire()
@@ -388,10 +388,10 @@ class SqliteWriter:
 
 
 def _move(lane: deque[_Waiting], batch: list[_Waiting], *, count_max: int) -> None:
-    """Put those that wait first into a batch, until it has so many."""
+    """Move the first waiting transactions to a batch, until it has `count_max`."""
     while lane and len(batch) < count_max:
         waiting = lane.popleft()
-        if not waiting.answer.done():  # else the caller has given up, and nothing has happened
+        if not waiting.answer.done():  # else the caller was cancelled, and nothing was written
             batch.append(waiting)
 
 

@@ -91,8 +91,8 @@ async def test_an_existing_file_is_kept(tmp_path: Path, runtime: Runtime) -> Non
 @pytest.mark.parametrize(
     ("address", "path", "words"),
     [
-        ("memory:", "a.backup", "nothing to back up"),
-        ("sqlite:", "a.backup", "nothing to back up"),
+        ("memory:", "a.backup", "cannot back up"),
+        ("sqlite:", "a.backup", "cannot back up"),
         ("sqlite:nothing.db", "a.backup", "does not exist"),
         ("sqlite:text", "a.backup", "not an SQLite file"),
         ("sqlite:text", ".", "is a directory"),

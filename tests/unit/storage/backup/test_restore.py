@@ -227,7 +227,7 @@ async def test_what_is_no_backup(tmp_path: Path, runtime: Runtime) -> None:
         await restore_backup(tmp_path / "text", target, runtime)
     with pytest.raises(OpenRefused, match="nothing"):
         await restore_backup(tmp_path / "nothing", target, runtime)
-    with pytest.raises(OpenRefused, match="nothing to restore into"):
+    with pytest.raises(OpenRefused, match="cannot restore to"):
         await restore_backup(tmp_path / "text", "memory:", runtime)
     assert not (tmp_path / "store.db").exists()
 

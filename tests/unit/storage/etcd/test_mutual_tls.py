@@ -121,10 +121,10 @@ async def test_files_are_looked_at_first(
     nonsense.touch(mode=0o600)
     for changes, text in (
         ({"cert_file": expired.cert_file, "key_file": expired.key_file}, "cert.pem has expired"),
-        ({"key_file": expired.key_file}, "was not made for the key"),
-        ({"key_file": nonsense}, "nonsense.pem does not hold a private key"),
-        ({"cert_file": nonsense}, "nonsense.pem does not hold a certificate"),
-        ({"ca_file": nonsense}, "nonsense.pem does not hold a certificate"),
+        ({"key_file": expired.key_file}, "does not match the key"),
+        ({"key_file": nonsense}, "nonsense.pem does not contain a private key"),
+        ({"cert_file": nonsense}, "nonsense.pem does not contain a certificate"),
+        ({"ca_file": nonsense}, "nonsense.pem does not contain a certificate"),
         ({"ca_file": tmp_path / "none"}, "cannot read .*none"),
         ({"key_file": tmp_path / "none"}, "cannot read .*none"),
     ):
@@ -151,7 +151,7 @@ async def test_new_files_are_used_without_a_new_start(
         assert not await connection.renew()
         newer = sign_certificate(etcd.certificates, tmp_path / "newer", name="newer")
         shutil.copy(newer.cert_file, files.cert_file)
-        with pytest.raises(OpenRefused, match="was not made for the key"):
+        with pytest.raises(OpenRefused, match="does not match the key"):
             await connection.renew()
         before = connection._members[0]
         await storage.commit(Transaction(writes=(Put(Key("/b"), b"1"),)))

@@ -8,7 +8,7 @@ import pytest
 from restow.aio import Runtime
 from restow.storage.errors import Unavailable
 from restow.storage.etcd import EtcdStorage
-from restow.storage.etcd.reader import PAGE_KEYS_FIRST, SharedQuestion
+from restow.storage.etcd.reader import PAGE_KEYS_FIRST, SharedRequest
 from restow.storage.interface import Done, Key, Put, Revision, Span, Transaction
 from tests.support.etcd_process import EtcdCluster
 from tests.unit.storage.etcd.conftest import Opener
@@ -61,7 +61,7 @@ async def test_callers_join_only_a_question_that_was_not_sent(runtime: Runtime) 
     """Who asks while a question is out gets the answer to the next, however many they are."""
     question = _Question()
     async with runtime.tasks("test") as tasks:
-        shared = SharedQuestion(question.ask, tasks)
+        shared = SharedRequest(question.ask, tasks)
         early = [asyncio.create_task(shared.answer()) for _ in range(3)]
         await asyncio.sleep(0.01)
         late = [asyncio.create_task(shared.answer()) for _ in range(3)]
@@ -84,7 +84,7 @@ async def test_a_failed_question_fails_its_callers_only(
     """An error reaches those who asked, the next question is asked anew, nobody is left waiting."""
     question = _Question()
     async with runtime.tasks("test") as tasks:
-        shared = SharedQuestion(question.ask, tasks)
+        shared = SharedRequest(question.ask, tasks)
         caller = asyncio.create_task(shared.answer())
         await asyncio.sleep(0.01)
         if cancelled:

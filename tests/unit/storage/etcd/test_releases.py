@@ -18,11 +18,11 @@ def test_too_old(version: str) -> None:
     [
         ("3.5.0", "lose writes"),
         ("3.5.2", "lose writes"),
-        ("3.5.3", "old data"),
-        ("3.5.27", "old data"),
-        ("3.4.41", "old data"),
-        ("3.6.8", "old data"),
-        ("3.6.0-rc.1", "old data"),
+        ("3.5.3", "stale data"),
+        ("3.5.27", "stale data"),
+        ("3.4.41", "stale data"),
+        ("3.6.8", "stale data"),
+        ("3.6.0-rc.1", "stale data"),
     ],
 )
 def test_known_faults(version: str, words: str) -> None:

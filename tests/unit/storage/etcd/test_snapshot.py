@@ -185,7 +185,7 @@ def test_the_other_meta(saved: Path, tmp_path: Path) -> None:
         assert file.meta.page_bytes == page_bytes
     data[page_bytes : page_bytes + 64] = bytes(64)
     path.write_bytes(data)
-    with pytest.raises(OpenRefused, match="no etcd snapshot"):
+    with pytest.raises(OpenRefused, match="not an etcd snapshot"):
         read(path)
 
 
@@ -210,5 +210,5 @@ async def test_no_snapshot(tmp_path: Path, content: bytes) -> None:
     """A file that is something else is refused in one clear sentence."""
     path = tmp_path / "file"
     path.write_bytes(content)
-    with pytest.raises(OpenRefused, match="is no etcd snapshot"):
+    with pytest.raises(OpenRefused, match="is not an etcd snapshot"):
         await read_all(f"snapshot:{path}")

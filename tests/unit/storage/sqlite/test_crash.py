@@ -169,5 +169,5 @@ async def test_a_crash_that_left_another_one_s_tables_is_refused(tmp_path: Path)
     connection = apsw.Connection(str(path))
     connection.execute("CREATE TABLE theirs (x)")
     connection.close()
-    with pytest.raises(OpenRefused, match="no restow store"):
+    with pytest.raises(OpenRefused, match="not a restow store"):
         await open_sqlite(path, Runtime.system())

@@ -192,7 +192,7 @@ async def test_a_commit_that_cannot_be_settled_is_unknown(fast_path: Path) -> No
     key = Key("/restow/x")
     outcome = await storage.commit(Transaction((), (Put(key, b"1"),)))
     assert isinstance(outcome, Unknown)
-    assert "may yet be found" in outcome.reason
+    assert "its outcome is unknown" in outcome.reason
     assert isinstance(await storage.commit(Transaction((), (Put(key, b"2"),))), Done)
     item = await storage.get(key)
     assert item is not None

@@ -59,7 +59,7 @@ async def test_no_sqlite_file(content: bytes, tmp_path: Path) -> None:
     """A file of another kind is refused and left as it was."""
     path = tmp_path / "db"
     path.write_bytes(content)
-    assert f"{path} is not an SQLite file, so no restow store" in await refusal(path)
+    assert f"{path} is not an SQLite file, so not a restow store" in await refusal(path)
     assert path.read_bytes() == content
 
 
@@ -71,7 +71,7 @@ async def test_a_foreign_sqlite_file(tmp_path: Path) -> None:
     connection.close()
     content = path.read_bytes()
     text = await refusal(path)
-    assert f"{path} is an SQLite file, but no restow store: give the path of a new file" in text
+    assert f"{path} is an SQLite file, but not a restow store: give the path of a new file" in text
     assert path.read_bytes() == content
 
 
@@ -84,7 +84,7 @@ async def test_a_newer_format(tmp_path: Path) -> None:
     connection.execute(f"PRAGMA user_version = {schema.FORMAT + 1}")
     connection.close()
     text = await refusal(path)
-    assert f"has format {schema.FORMAT + 1}; this restow knows formats up to" in text
+    assert f"has format {schema.FORMAT + 1}; this restow supports formats up to" in text
     assert "use a newer restow" in text
 
 
@@ -115,7 +115,7 @@ def test_a_network_file_system(path: str, kind: str | None) -> None:
         return
     with pytest.raises(OpenRefused) as caught:
         file_setup.check_file_system(Path(path), MOUNTS)
-    assert f"{path} lies on a network file system ({kind})" in str(caught.value)
+    assert f"{path} is on a network file system ({kind})" in str(caught.value)
     assert "use a local disk, or etcd" in str(caught.value)
 
 
