@@ -1,4 +1,4 @@
-"""For people who write their own storage driver or kinds: the storage suite, an in-process server.
+"""Test support for storage drivers and kinds of your own: storage suite, in-process server.
 
 Install it with the extra `restow[testing]`. No other package of restow imports this one.
 

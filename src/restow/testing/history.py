@@ -1,13 +1,13 @@
-"""Checks of a recorded history of commits and reads, by replay.
+"""Checks a recorded history of commits and reads by replaying it.
 
 Every commit that changed something has a revision of its own, so the order of commits is known
 and need not be searched for. Three properties are checked, one function each:
 
-- `check_legal`: replayed in order of revision, every answer is the one a single store would give;
-- `check_real_time`: what began after another had ended comes after it;
+- `check_legal`: replayed in order of revision, every result is the one of a single store;
+- `check_real_time`: an operation that began after another had ended comes after it;
 - `check_reads`: a range at a revision equals the replay at that revision.
 
-A history must hold every commit since its start, by whomever, and none of unknown outcome.
+A history must hold every commit since its start, of all clients, and none of unknown outcome.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from restow.storage.interface import (
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """A commit, when it was begun and answered, and the answer."""
+    """A commit: when it began and ended, and its outcome."""
 
     began: float
     ended: float
@@ -52,14 +52,14 @@ class CommitRecord:
 
 @dataclass(frozen=True, slots=True)
 class RangeRecord:
-    """A range without limit, when it was begun and answered, and the answer."""
+    """A range without limit: when it began and ended, and its result."""
 
     began: float
     ended: float
     span: Span
     page: RangePage
     pinned: bool
-    """Whether a revision was asked for; then the answer may be old."""
+    """Whether a revision was requested; then the result may be old."""
 
 
 @dataclass(slots=True)
@@ -74,13 +74,13 @@ class History:
 
     @property
     def end(self) -> Revision:
-        """The newest revision that any commit was answered with."""
+        """The newest revision that any commit returned."""
         done = (c.outcome.revision for c in self.commits if isinstance(c.outcome, Done))
         return max(done, default=self.start)
 
 
 class Recorder:
-    """Writes down what is asked of one handle. Recorders of one history may run side by side."""
+    """Records the operations of one handle. Recorders of one history may run concurrently."""
 
     def __init__(self, storage: Storage, history: History, clock: Clock | None = None) -> None:
         self.storage = storage
@@ -104,7 +104,7 @@ class Recorder:
 
 
 class Timeline:
-    """What every key held at every revision, as the commits must have made it."""
+    """What every key held at every revision, according to the commits."""
 
     def __init__(self, start: Revision, initial: Iterable[Item]) -> None:
         self.revision = start
@@ -157,7 +157,7 @@ class Timeline:
 
 
 def replay(history: History) -> tuple[Timeline, list[str]]:
-    """Replay the commits that were done; also what is wrong with them."""
+    """Replay the commits that were done; also return the violations found."""
     timeline = Timeline(history.start, history.initial)
     problems: list[str] = []
     done = sorted(
@@ -178,12 +178,12 @@ def log_of(history: History) -> list[RevisionEvents]:
 
 
 def check_history(history: History) -> list[str]:
-    """All that is wrong with a history."""
+    """All violations in a history."""
     return check_legal(history) + check_real_time(history) + check_reads(history)
 
 
 def check_legal(history: History) -> list[str]:
-    """Each answer is the one that a single store would have given at that revision."""
+    """Check that each result is the one of a single store at that revision."""
     timeline, problems = replay(history)
     for commit in history.commits:
         match commit.outcome:
@@ -197,7 +197,7 @@ def check_legal(history: History) -> list[str]:
 
 
 def check_real_time(history: History) -> list[str]:
-    """What began after another had ended has the larger revision, or for reads no smaller one."""
+    """Check that later operations have larger revisions, or for reads no smaller ones."""
     operations = [
         (c.began, c.ended, c.outcome.revision, _is_sure_change(c))
         for c in history.commits
@@ -238,7 +238,7 @@ def check_reads(history: History) -> list[str]:
 def _replay_revision(
     timeline: Timeline, revision: Revision, transactions: list[Transaction]
 ) -> list[str]:
-    """Replay all commits answered with one revision: at most one of them may change anything."""
+    """Replay all commits with one revision: at most one of them may change anything."""
     problems: list[str] = []
     changing = [t for t in transactions if any(isinstance(write, Put) for write in t.writes)]
     if not changing and revision > timeline.revision:
@@ -258,9 +258,9 @@ def _replay_revision(
 
 
 def _check_idle(timeline: Timeline, revision: Revision, transaction: Transaction) -> list[str]:
-    """Check a commit that had nothing to change and was answered with the current revision."""
+    """Check a commit that had nothing to change and returned the current revision."""
     if revision != timeline.revision:
-        return [f"a commit without effect was answered with {revision}, which is nobody's"]
+        return [f"a commit without effect returned {revision}, which no commit has"]
     if timeline.would_change(transaction.writes):
         return [f"commit {transaction} shares revision {revision} but should have changed it"]
     failing = timeline.first_failing(transaction.guards, revision)

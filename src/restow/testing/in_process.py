@@ -1,9 +1,9 @@
-"""An API server in the process of a test: the real one, on a loopback port, with a client.
+"""Runs a real API server in the process of a test, on a loopback port, with a client.
 
     async with running_server(tmp_path, kinds=[WIDGETS]) as server:
         widget = await server.client.create(widgets, {...}, namespace="default")
 
-Not here: servers as processes of their own, and faults.
+Not here: servers in separate processes, and faults.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["RunningServer", "running_server"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningServer:
-    """A server that is ready, and a client that may do everything."""
+    """A server that is ready, and a client with all permissions."""
 
     client: ApiClient
     kubeconfig: Path
@@ -40,7 +40,7 @@ async def running_server(
     store: str = "memory:",
     runtime: Runtime | None = None,
 ) -> AsyncIterator[RunningServer]:
-    """Start a server with kinds of your own (`restow.apiserver.declare_kind`), and stop it after.
+    """Start a server with kinds of your own (`restow.apiserver.declare_kind`); stop it on exit.
 
     Certificates and the kubeconfig are written to `data_dir`, which must be private to the user.
     """

@@ -1,8 +1,8 @@
-"""The nine properties of a watch, each a function over what a watcher saw and the true log.
+"""The nine properties of a watch, each a function of the recorded watch and the true log.
 
-A watch that keeps all nine gives its reader exactly the changes of its span, whole revisions at a
-time, and lets the reader stop and go on at any mark. The names are those of etcd's own checks.
-Each function returns what it found wrong, as sentences; an empty list is good.
+A watch with all nine gives its reader exactly the changes of its span, whole revisions at a time,
+and can be stopped and resumed at any mark. The names are those of etcd's own checks. Each function
+returns the violations as sentences; an empty list means none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from restow.storage.interface import Batch, Event, Key, Revision, Span
 
 @dataclass(slots=True)
 class WatchRecord:
-    """What one watch was asked for and what it yielded."""
+    """The parameters of one watch and the batches it yielded."""
 
     span: Span
     after: Revision
@@ -32,7 +32,7 @@ class WatchRecord:
 
     @property
     def upto(self) -> Revision:
-        """How far the watch claims to have come."""
+        """The revision up to which the watch claims to be complete."""
         return self.batches[-1].revision if self.batches else self.after
 
 
@@ -56,7 +56,7 @@ def check_unique(record: WatchRecord, _log: Log) -> list[str]:
 
 
 def check_reliable(record: WatchRecord, log: Log) -> list[str]:
-    """Every change up to the newest event came, and nothing came that was no change."""
+    """Every change up to the newest event came, and no event without a change."""
     events = record.events
     newest = max((event.revision for event in events), default=record.after)
     due = {
@@ -87,7 +87,7 @@ def check_atomic(record: WatchRecord, _log: Log) -> list[str]:
 
 
 def check_resumable(record: WatchRecord, log: Log) -> list[str]:
-    """A watch begins with the first change after the revision it was asked for, not before it."""
+    """A watch begins with the first change after the requested revision, not before it."""
     events = record.events
     problems = [
         f"event {event.revision} is not after {record.after}"
@@ -101,7 +101,7 @@ def check_resumable(record: WatchRecord, log: Log) -> list[str]:
 
 
 def check_bookmarkable(record: WatchRecord, log: Log) -> list[str]:
-    """When a batch says how far it is, nothing up to there is still to come."""
+    """After a batch at a revision, no event up to there follows."""
     due = deque(_expected(record, log))
     seen: set[tuple[Key, Revision]] = set()
     problems: list[str] = []
@@ -132,7 +132,7 @@ def check_matches_filter(record: WatchRecord, _log: Log) -> list[str]:
 
 
 def check_previous_value(record: WatchRecord, log: Log) -> list[str]:
-    """Each event says what the key held before."""
+    """Each event has the previous value of the key."""
     return [
         f"event {event.revision} of {event.key} has previous {event.previous},"
         f" which was {true.previous}"
@@ -142,7 +142,7 @@ def check_previous_value(record: WatchRecord, log: Log) -> list[str]:
 
 
 def check_create_flag(record: WatchRecord, log: Log) -> list[str]:
-    """Each event says which revision made the key: its own if, and only if, it created it."""
+    """Each event has the revision of the key's creation: its own only if it is the creation."""
     problems = [
         f"event {event.revision} of {event.key} says created {event.created}, not {true.created}"
         for event in record.events
@@ -171,7 +171,7 @@ WATCH_PROPERTIES: Final[dict[str, WatchCheck]] = {
 
 
 def check_watch(record: WatchRecord, log: Log) -> list[str]:
-    """All that is wrong with a watch, with the property's name before each sentence."""
+    """All violations of a watch, prefixed with the property's name."""
     return [
         f"{name}: {problem}"
         for name, check in WATCH_PROPERTIES.items()

@@ -1,13 +1,13 @@
-"""The one suite that every storage driver must pass.
+"""The test suite that every storage driver must pass.
 
-A driver's test module gives a fixture `harness` (see `Harness`) and binds the classes:
+A driver's test module provides a fixture `harness` (see `Harness`) and binds the classes:
 
     class TestReads(ReadSuite): ...
 
-The suite never assumes at which revision a store begins, nor that its handle is the only one; it
-does assume that the store holds no keys and that nobody else writes.
+The suite never assumes the first revision of a store, nor that its handle is the only one; it does
+assume that the store holds no keys and that there are no other writers.
 
-Not here: what only one driver promises (crashes, full disks, lost connections).
+Not here: guarantees of a single driver (crashes, full disks, lost connections).
 """
 
 from restow.testing.storage_suite.commits import CommitSuite

@@ -35,7 +35,7 @@ WRITTEN = Put(k("written"), b"by the guarded commit")
 
 
 class _State(NamedTuple):
-    """A key `a` holds b"x" and once held b"old"; `empty` holds b""; `gone` has been deleted."""
+    """A key `a` holds b"x" and once held b"old"; `empty` holds b""; `gone` was deleted."""
 
     made: Revision
     deleted: Revision
@@ -80,7 +80,7 @@ class CommitSuite:
 
     @pytest.mark.parametrize("case", GUARDS)
     async def test_guard(self, storage: Storage, case: str) -> None:
-        """A guard that holds lets the commit pass; one that fails is named with what is there."""
+        """A guard that holds lets the commit succeed; one that fails is returned with its item."""
         make_guard, expected = GUARDS[case]
         guard = make_guard(await _make_state(storage))
         before = await storage.revision()
@@ -94,7 +94,7 @@ class CommitSuite:
         assert await storage.revision() == before
 
     async def test_many_guards_that_hold(self, storage: Storage) -> None:
-        """All guards together let a commit pass, also several of one key."""
+        """A commit with several guards that hold succeeds, also with several of one key."""
         made = await put(storage, "a", b"x")
         guards: tuple[Guard, ...] = (
             Present(k("a")),
@@ -106,7 +106,7 @@ class CommitSuite:
 
     @pytest.mark.parametrize("failing", [(0,), (1,), (5,), (9,), (3, 4), (0, 9), (2, 5, 7)])
     async def test_first_failing_guard(self, storage: Storage, failing: tuple[int, ...]) -> None:
-        """Of several failing guards the first in their order is named, with its own key's item."""
+        """Of several failing guards the first in their order is returned, with its key's item."""
         guards: list[Guard] = []
         for number in range(10):
             revision = await put(storage, f"{number}", b"%d" % number)
@@ -119,13 +119,13 @@ class CommitSuite:
         assert refused.revision == await storage.revision()
 
     async def test_guards_see_the_state_before(self, storage: Storage) -> None:
-        """Guards are about what was there before the writes of their own transaction."""
+        """Guards are evaluated on the state before the writes of their own transaction."""
         await commit(storage, Put(k("a"), b"x"), guards=(Absent(k("a")),))
         await commit(storage, Delete(k("a")), guards=(ValueIs(k("a"), b"x"),))
         assert await storage.get(k("a")) is None
 
     async def test_guard_of_another_key(self, storage: Storage) -> None:
-        """A guard may be about a key that is not written: the fence of every object's write."""
+        """A guard may name a key that is not written, like the fence of every object's write."""
         await put(storage, "fence", b"v1")
         fence = ValueIs(k("fence"), b"v1")
         await commit(storage, Put(k("a"), b"1"), guards=(fence,))
@@ -136,14 +136,14 @@ class CommitSuite:
         assert await contents(storage) == {"a": b"1", "fence": b"v2"}
 
     async def test_delete(self, storage: Storage) -> None:
-        """A deletion is a change: it has a revision, and the key is gone."""
+        """A deletion is a change with its own revision, and the key is absent afterwards."""
         made = await put(storage, "a")
         assert await delete(storage, "a") == made + 1
         assert await storage.get(k("a")) is None
         assert await storage.count(TEST_SPAN) == 0
 
     async def test_delete_of_nothing(self, storage: Storage) -> None:
-        """Deleting what is not there changes nothing and costs no revision."""
+        """Deleting an absent key changes nothing and uses no revision."""
         before = await put(storage, "a")
         assert await delete(storage, "b") == before
         assert await commit(storage, Delete(k("b")), guards=(Absent(k("b")),)) == before
@@ -151,7 +151,7 @@ class CommitSuite:
         assert await put(storage, "a") == before + 1
 
     async def test_delete_of_nothing_beside_a_put(self, storage: Storage) -> None:
-        """A deletion without effect does not hinder the other writes, and makes no event."""
+        """A deletion without effect does not prevent the other writes, and creates no event."""
         before = await storage.revision()
         revision = await commit(storage, Delete(k("none")), Put(k("a"), b"1"), Delete(k("non")))
         assert revision == before + 1
@@ -178,7 +178,7 @@ class CommitSuite:
         assert [event.revision for event in seen.events] == [again]
 
     async def test_created(self, storage: Storage) -> None:
-        """The revision that made a key survives changes, and is new after a deletion."""
+        """The revision of a key's creation survives changes, and is new after a deletion."""
         made = await put(storage, "a", b"1")
         for value in (b"2", b"3"):
             await put(storage, "a", value)

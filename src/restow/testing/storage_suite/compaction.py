@@ -1,4 +1,4 @@
-"""Compaction: what is forgotten, what stays, and what watches notice of it."""
+"""Compaction: which revisions stay readable, and how it affects watches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from restow.testing.watch_checks import WatchRecord, check_watch
 
 class CompactionSuite:
     async def test_past_is_gone(self, storage: Storage) -> None:
-        """Older revisions are refused with the oldest that can be read; that one can be."""
+        """Older revisions are refused with the oldest readable one; that one can be read."""
         old = await put(storage, "a", b"1")
         kept = await put(storage, "a", b"2")
         await put(storage, "a", b"3")
@@ -62,7 +62,7 @@ class CompactionSuite:
         assert await contents(storage) == {"a": b"3"}
 
     async def test_every_state_from_there_on(self, harness: Harness, storage: Storage) -> None:
-        """After a compaction every later state is whole, also of keys not written since."""
+        """After a compaction every later state is complete, also for keys not written since."""
         recorder = await recorder_of(storage)
         await random_history(recorder, commits=harness.sizes.commits)
         start, end = recorder.history.start, recorder.history.end
@@ -74,7 +74,7 @@ class CompactionSuite:
             assert page.items == timeline.items_at(EVERYTHING, revision)
 
     async def test_compact_now(self, storage: Storage) -> None:
-        """Compacting at the current revision keeps the present, and writing goes on."""
+        """Compacting at the current revision keeps the current state, and writes continue."""
         made = await put(storage, "a", b"1")
         now = await put(storage, "b", b"2")
         await storage.compact(now)
@@ -87,7 +87,7 @@ class CompactionSuite:
         assert [event.previous for event in seen.events] == [item("a", b"1", made)]
 
     async def test_deleted_keys(self, storage: Storage) -> None:
-        """A key deleted before the compaction is gone; one deleted after it can be read in it."""
+        """A key deleted before the compaction is absent; one deleted after it can still be read."""
         await commit(storage, Put(k("before"), b"x"), Put(k("at"), b"x"), Put(k("after"), b"x"))
         await delete(storage, "before")
         at = await delete(storage, "at")
@@ -99,7 +99,7 @@ class CompactionSuite:
         assert await storage.get(k("before")) == item("before", b"y", again)
 
     async def test_twice(self, storage: Storage) -> None:
-        """What is forgotten already cannot be compacted again; going on from there can."""
+        """A compacted revision cannot be compacted again; a later one can."""
         first = await put(storage, "a")
         second = await put(storage, "a")
         third = await put(storage, "a")
@@ -112,7 +112,7 @@ class CompactionSuite:
         assert await contents(storage, third) == {"a": b"value"}
 
     async def test_beyond_now(self, storage: Storage) -> None:
-        """The future cannot be compacted, and trying does no harm."""
+        """A future revision cannot be compacted, and trying does no harm."""
         now = await put(storage, "a")
         with pytest.raises(FutureRevision) as caught:
             await storage.compact(Revision(now + 1))
@@ -133,7 +133,7 @@ class CompactionSuite:
         assert await contents(other, kept) == {"a": b"2"}
 
     async def test_after_reopening(self, harness: Harness, storage: Storage) -> None:
-        """What was forgotten stays forgotten when every server has stopped in between."""
+        """Compacted revisions stay compacted when every server has stopped in between."""
         old = await put(storage, "a", b"1")
         kept = await put(storage, "a", b"2")
         newest = await put(storage, "a", b"3")
@@ -152,7 +152,7 @@ class CompactionSuite:
         storage: Storage,
         deletion: bool,  # noqa: FBT001
     ) -> None:
-        """A watch may begin at the compacted revision, and not one before: that event is gone."""
+        """A watch may begin at the compacted revision, but not before: that event is compacted."""
         old = await put(storage, "a", b"1")
         kept = await (delete(storage, "a") if deletion else put(storage, "a", b"2"))
         newest = await put(storage, "a", b"3")
@@ -176,7 +176,7 @@ class CompactionSuite:
             assert_complete(seen, log, end)
 
     async def test_fast_watch(self, harness: Harness, storage: Storage) -> None:
-        """Watches that keep up do not notice that the past is forgotten behind them."""
+        """Watches that keep up are not affected by a compaction behind them."""
         recorder = await recorder_of(storage)
         log = list[RevisionEvents]()
         async with following(storage, [(EVERYTHING, recorder.history.start)] * 3) as followers:
@@ -190,7 +190,7 @@ class CompactionSuite:
             assert_complete(follower.seen, log, recorder.history.end)
 
     async def test_quiet_watch(self, storage: Storage) -> None:
-        """A watch that waits for keys nobody writes survives compactions past all it has seen."""
+        """A watch of keys that are not written survives compactions past all it has seen."""
         start = await storage.revision()
         async with opened_watch(storage, Span.of_prefix(k("quiet/")), after=start) as watch:
             async with asyncio.TaskGroup() as group:
@@ -204,7 +204,7 @@ class CompactionSuite:
             assert [event.revision for event in waiting.result().events] == [revision]
 
     async def test_slow_watch(self, storage: Storage) -> None:
-        """A watch whose unread events were forgotten says so, and goes on saying so."""
+        """A watch whose unread events were compacted raises, and keeps raising."""
         start = await put(storage, "a")
         async with opened_watch(storage, TEST_SPAN, after=start) as watch:
             for _ in range(5):
@@ -218,7 +218,7 @@ class CompactionSuite:
                 assert caught.value.compacted == newest
 
     async def test_slow_watch_on_second_handle(self, harness: Harness, storage: Storage) -> None:
-        """Behind a compaction by another server a watch gives all, or says what it lost."""
+        """After a compaction by another server a watch yields all events, or raises."""
         other = await harness.open()
         recorder = await recorder_of(storage)
         start = recorder.history.start
@@ -234,7 +234,7 @@ class CompactionSuite:
             assert check_watch(WatchRecord(EVERYTHING, start, batches), log) == []
 
     async def test_compaction_of_deletions_only(self, storage: Storage) -> None:
-        """A store whose every key is deleted and forgotten keeps its revision and goes on."""
+        """A store whose every key is deleted and compacted keeps its revision and stays usable."""
         await commit(storage, Put(k("a"), b""), Put(k("b"), b""))
         gone = await commit(storage, Delete(k("a")), Delete(k("b")))
         await storage.compact(gone)

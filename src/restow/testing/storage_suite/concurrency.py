@@ -37,7 +37,7 @@ from restow.testing.storage_suite.steps import (
 )
 
 START_SECONDS_MAX: Final = 60.0
-"""How long the processes of a test may take to start."""
+"""Timeout for the start of the processes of a test."""
 
 READY: Final = k("ready/")
 GO: Final = k("go")
@@ -46,7 +46,7 @@ COUNTERS: Final = [k("counter/one"), k("counter/two")]
 
 class ConcurrencySuite:
     async def test_counters_from_many_tasks(self, harness: Harness, storage: Storage) -> None:
-        """Counters raised by compare-and-set from many tasks lose no step."""
+        """Counters incremented by compare-and-set from many tasks lose no increment."""
         workers = harness.sizes.workers * 4
         recorder = await recorder_of(storage)
         async with following(storage, [(EVERYTHING, recorder.history.start)]) as followers:
@@ -58,7 +58,7 @@ class ConcurrencySuite:
         assert_complete(followers[0].seen, log_of(recorder.history), recorder.history.end)
 
     async def test_counters_from_several_handles(self, harness: Harness, storage: Storage) -> None:
-        """The same through several handles, as several servers would, and read all the while."""
+        """The same through several handles, as with several servers, with concurrent reads."""
         recorder = await recorder_of(storage)
         history = recorder.history
         handles = [Recorder(await harness.open(), history) for _ in range(harness.sizes.workers)]
@@ -82,7 +82,7 @@ class ConcurrencySuite:
     async def test_counters_from_several_processes(
         self, harness: Harness, storage: Storage
     ) -> None:
-        """The same from several processes; a watch here sees every step of theirs."""
+        """The same from several processes; a watch in this process sees every increment."""
         recorder = await recorder_of(storage)
         history, sizes = recorder.history, harness.sizes
         async with following(storage, [(EVERYTHING, history.start)]) as followers:
@@ -97,7 +97,7 @@ class ConcurrencySuite:
         assert_complete(followers[0].seen, log_of(history), history.end)
 
     async def test_creation_race(self, harness: Harness, storage: Storage) -> None:
-        """Of many that create one key, exactly one succeeds, and the others see who did."""
+        """Of many that create one key, exactly one succeeds, and the others see the winner."""
         handles = [storage, await harness.open()]
         for number in range(10):
             key = k(f"race/{number}")
@@ -138,7 +138,7 @@ class ConcurrencySuite:
 
 
 async def count_up(recorder: Recorder, number: int, increments: int) -> None:
-    """Raise a counter by one, so many times, with a guard of either kind."""
+    """Increment a counter so many times, with a guard of either kind."""
     for step in range(increments):
         key = COUNTERS[(number + step) % 2]
         while True:
@@ -156,14 +156,14 @@ async def count_up(recorder: Recorder, number: int, increments: int) -> None:
 
 
 async def assert_counted(history: History, storage: Storage, total: int) -> None:
-    """Demand a right history, and counters that add up."""
+    """Assert that the history is valid and the counters add up."""
     assert check_history(history) == []
     found = [await storage.get(key) for key in COUNTERS]
     assert sum(int(item.value) for item in found if item) == total
 
 
 async def run_workers(harness: Harness, start: Revision) -> list[History]:
-    """Run workers in processes of their own; where no other process can come, as tasks."""
+    """Run workers in separate processes; as tasks if the store cannot be shared."""
     sizes = harness.sizes
     numbers = range(sizes.workers)
     if harness.address is None:
@@ -186,7 +186,7 @@ async def run_workers(harness: Harness, start: Revision) -> list[History]:
 
 
 async def release(recorder: Recorder, workers: int) -> None:
-    """Wait until so many workers are ready, then tell them to begin."""
+    """Wait until so many workers are ready, then start them."""
     ready = Span.of_prefix(READY)
     async with opened_watch(recorder.storage, ready, after=recorder.history.start) as watch:
         async with asyncio.timeout(START_SECONDS_MAX):
@@ -210,7 +210,7 @@ def work_in_process(address: str, start: Revision, number: int, increments: int)
 
 
 async def work(storage: Storage, start: Revision, number: int, increments: int) -> History:
-    """Say that one is ready, wait for the word so that all begin together, and count up."""
+    """Report readiness, wait for the start signal so that all begin together, and count up."""
     recorder = Recorder(storage, History(start))
     async with opened_watch(storage, Span.of_key(GO), after=start) as watch:
         await commit(recorder, Put(Key(f"{READY}{number}"), b""))

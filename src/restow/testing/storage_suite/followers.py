@@ -1,4 +1,4 @@
-"""Readers of watches that run beside a test."""
+"""Watch readers that run concurrently with a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from restow.testing.watch_checks import WatchRecord
 class Follower:
     """Reads one watch, batch by batch, and keeps what it saw.
 
-    An impatient one gives up on a batch again and again, each time after another while.
+    An impatient one cancels its read again and again, each time after another delay.
     """
 
     def __init__(self, storage: Storage, span: Span, after: Revision, *, impatient: bool) -> None:
@@ -25,7 +25,7 @@ class Follower:
         self._attempts = 0
 
     async def run(self) -> None:
-        """Read until the goal is known and reached."""
+        """Read until the goal is set and reached."""
         try:
             while self._goal is None or self.seen.upto < self._goal:
                 self.seen.batches.append(await self._read())
@@ -50,7 +50,7 @@ class Follower:
             self._attempts += 1
             async with asyncio.TaskGroup() as group:
                 reading = group.create_task(next_batch(self._watch))
-                # Ever longer in the end, for a store that must begin again each time.
+                # With growing delays, for a store that must begin again each time.
                 patience = self._attempts % 8 * 2 ** (self._attempts // 8 % 10)
                 await CLOCK.sleep(patience / 4000)
                 reading.cancel()
@@ -62,7 +62,7 @@ class Follower:
 async def following(
     storage: Storage, asked: Iterable[tuple[Span, Revision]], *, impatient: bool = False
 ) -> AsyncIterator[list[Follower]]:
-    """Run followers beside the body, which must tell each of them where to finish."""
+    """Run followers beside the body, which must set the goal of each of them."""
     followers = [Follower(storage, span, after, impatient=impatient) for span, after in asked]
     async with asyncio.TaskGroup() as group:
         for follower in followers:

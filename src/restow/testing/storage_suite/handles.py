@@ -1,4 +1,4 @@
-"""Handles: several on one store, closing, and opening again."""
+"""Handles: several on one store, closing, and reopening."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from restow.testing.storage_suite.steps import (
 
 class HandleSuite:
     async def test_acknowledged_writes_survive(self, harness: Harness, storage: Storage) -> None:
-        """All that was acknowledged, with its whole history, is there after opening again."""
+        """Every acknowledged write, with its whole history, exists after reopening."""
         recorder = await recorder_of(storage)
         log = await random_history(recorder, commits=harness.sizes.commits)
         start, end = recorder.history.start, recorder.history.end
@@ -53,7 +53,7 @@ class HandleSuite:
         assert await put(again, "after") == end + 1
 
     async def test_second_handle_sees_commits(self, harness: Harness, storage: Storage) -> None:
-        """What one server was told is done, the next question to another shows: no time travel."""
+        """A commit acknowledged by one server is visible in the next request to another one."""
         other = await harness.open()
         for number in range(50):
             writer, reader = (storage, other) if number % 2 else (other, storage)
@@ -76,7 +76,7 @@ class HandleSuite:
             assert [await handle.revision() for handle in handles] == [revision] * 3
 
     async def test_guards_across_handles(self, harness: Harness, storage: Storage) -> None:
-        """A guard sees what another server has just committed."""
+        """A guard sees the latest commit of another server."""
         other = await harness.open()
         revision = await commit(storage, Put(k("a"), b"1"), guards=(Absent(k("a")),))
         refused = await refuse(other, Put(k("a"), b"2"), guards=(Absent(k("a")),))
@@ -94,7 +94,7 @@ class HandleSuite:
             assert_complete(follower.seen, log, recorder.history.end)
 
     async def test_expect_across_handles(self, harness: Harness, storage: Storage) -> None:
-        """A watch told to expect another server's revision soon has all up to it."""
+        """A watch that expects another server's revision soon has all events up to it."""
         other = await harness.open()
         start = await storage.revision()
         for number in range(20):
@@ -103,7 +103,7 @@ class HandleSuite:
             assert len(seen.events) == number + 1
 
     async def test_list_then_watch(self, harness: Harness, storage: Storage) -> None:
-        """A list and the watch from its revision make up the present, without a gap."""
+        """A list and the watch from its revision give the current state, without a gap."""
         other = await harness.open()
         recorder = await recorder_of(storage)
         asked: list[tuple[dict[str, bytes], Revision]] = []
@@ -132,7 +132,7 @@ class HandleSuite:
         assert len({revision for _, revision in asked}) > 3, "too few lists to show anything"
 
     async def test_closed(self, storage: Storage) -> None:
-        """A closed handle refuses everything, and closing it again is nothing."""
+        """A closed handle rejects every call, and closing it again is a no-op."""
         await put(storage, "a")
         now = await storage.revision()
         await storage.close()
@@ -153,7 +153,7 @@ class HandleSuite:
         await storage.close()
 
     async def test_closing_ends_watches(self, storage: Storage) -> None:
-        """Closing a handle ends its watches: those that wait at once, the others when read."""
+        """Closing a handle ends its watches: waiting ones at once, the others on the next read."""
         start = await storage.revision()
         waiting = storage.watch(TEST_SPAN, after=start)
         reading = asyncio.ensure_future(anext(waiting))  # noqa: TID251  (its error is the answer)
@@ -166,7 +166,7 @@ class HandleSuite:
                     await ended
 
     async def test_closing_answers_everyone(self, harness: Harness) -> None:
-        """Whatever is asked around the time of a close gets an answer, or is told of the close."""
+        """Every call around the time of a close gets a result or `StorageClosed`."""
         for turns in range(6):
             handle = await harness.open()
             try:
@@ -197,7 +197,7 @@ class HandleSuite:
                     assert isinstance(answer, StorageClosed | Compacted), repr(answer)
 
     async def test_closing_one_of_two(self, harness: Harness, storage: Storage) -> None:
-        """Closing one handle leaves the others, and their watches, alone."""
+        """Closing one handle does not affect the others and their watches."""
         other = await harness.open()
         recorder = await recorder_of(other)
         async with following(other, [(EVERYTHING, recorder.history.start)]) as followers:
@@ -211,7 +211,7 @@ class HandleSuite:
     async def test_closing_finishes_what_was_begun(
         self, harness: Harness, storage: Storage
     ) -> None:
-        """Commits that run while the handle closes are either done, and kept, or refused whole."""
+        """Commits in flight during the close are either done and kept, or rejected completely."""
         async with asyncio.TaskGroup() as group:
             commits = [group.create_task(_put_if_open(storage, f"{n}")) for n in range(20)]
             await let_others_run(2)

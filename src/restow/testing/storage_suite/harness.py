@@ -1,4 +1,4 @@
-"""How the suite reaches the store of a driver under test."""
+"""The interface through which the suite opens the store of a driver under test."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from restow.storage.memory import MemoryStorage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteSizes:
-    """How much the larger tests do."""
+    """Sizes of the larger tests."""
 
     workers: int
-    """Tasks, or processes, that write at the same time."""
+    """Concurrent writer tasks or processes."""
     increments: int
-    """How often each of them counts up."""
+    """Increments of each writer."""
     commits: int
     """Length of a random history."""
     keys: int = 400
@@ -42,10 +42,10 @@ class Harness(Protocol):
     sizes: SuiteSizes
 
     address: str | None
-    """What another process gives to `open_storage`; None where none can share the store."""
+    """Address for `open_storage` in another process; None if the store cannot be shared."""
 
     async def open(self) -> Storage:
-        """A further handle on the same store, as a second server would open."""
+        """Open another handle on the same store, as a second server does."""
 
     async def reopen(self) -> Storage:
         """Close all handles, as if every server had stopped, and open the store again."""
@@ -57,8 +57,8 @@ class Harness(Protocol):
 class MemoryHarness:
     """Satisfies `Harness`. A store in memory has one handle: the object is the store.
 
-    So each opening gives the same object, and opening again after a stop does too: stopping every
-    server would mean losing it.
+    So each opening returns the same object, also after a stop: stopping every server would lose
+    its data.
     """
 
     def __init__(self, sizes: SuiteSizes) -> None:

@@ -1,4 +1,4 @@
-"""Limits: what every driver takes, and what every driver refuses."""
+"""Limits: transactions that every driver accepts, and those that every driver rejects."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ OBJECT_PAIRS_REFUSED = [
 
 class LimitSuite:
     async def test_most_operations(self, storage: Storage) -> None:
-        """As many operations as the limit allows are taken, in any mixture."""
+        """As many operations as the limit allows are accepted, in any mixture."""
         half = OPERATIONS_MAX // 2
         guards = tuple(Absent(k(f"{number}")) for number in range(half))
         puts = tuple(Put(k(f"{number}"), b"") for number in range(half))
@@ -63,7 +63,7 @@ class LimitSuite:
         assert await storage.count(EVERYTHING) == len(more)
 
     async def test_most_guards(self, storage: Storage) -> None:
-        """The last of the most guards is found failing like any other."""
+        """The last of the maximum number of guards is evaluated like any other."""
         await put(storage, "last", b"x")
         guards: list[Guard] = [Absent(k(f"{number}")) for number in range(OPERATIONS_MAX - 2)]
         guards.append(ValueIs(k("last"), b"y"))
@@ -72,7 +72,7 @@ class LimitSuite:
         assert refused.current == await storage.get(k("last"))
 
     async def test_too_many_operations(self, storage: Storage) -> None:
-        """One operation more than the limit is refused, guards and writes counted together."""
+        """One operation above the limit is rejected, guards and writes counted together."""
         guards = tuple(Absent(k(f"{number}")) for number in range(OPERATIONS_MAX))
         await assert_untouched(
             storage, Transaction(guards, (Put(k("a"), b""),)), TransactionTooLarge
@@ -81,9 +81,9 @@ class LimitSuite:
         await assert_untouched(storage, Transaction(writes=puts), TransactionTooLarge)
 
     async def test_most_bytes(self, storage: Storage) -> None:
-        """A transaction of exactly the most bytes is taken, with long keys in many guards.
+        """A transaction of exactly the maximum size is accepted, with long keys in many guards.
 
-        Guards are what a driver may have to send twice: to compare, and to tell what is there.
+        A driver may have to send guards twice: to compare them, and to read their keys.
         """
         guards = tuple(Absent(long_key(number)) for number in range(OPERATIONS_MAX - 1))
         room = TRANSACTION_BYTES_MAX - len(guards) * KEY_BYTES_MAX - len(k("a"))
@@ -93,8 +93,8 @@ class LimitSuite:
         assert (len(found.value), found.revision) == (room, revision)
 
     async def test_most_bytes_that_are_encrypted(self, storage: Storage) -> None:
-        """A value that is encrypted has room for what encryption adds, and no more: what could be
-        stored without can be stored with it."""
+        """The limit of an encrypted value is larger by the encryption overhead, and no more: what
+        can be stored without encryption can be stored with it."""
         head = SEALED_PREFIX + b"aesgcm:v1:k:"
         room = TRANSACTION_BYTES_MAX + SEAL_BYTES_MAX - len(k("a")) - len(head)
         await put(storage, "a", head + b"x" * room)
@@ -105,7 +105,7 @@ class LimitSuite:
         await assert_untouched(storage, more, TransactionTooLarge)
 
     async def test_biggest_guard(self, storage: Storage) -> None:
-        """A guard may hold nearly all of the bytes, and be refused with as many again."""
+        """A guard may have nearly the maximum size, and be refused with an item as large."""
         room = TRANSACTION_BYTES_MAX - len(k("a"))
         await put(storage, "a", b"x" * room)
         guard = ValueIs(k("a"), b"y" * (room - len(k("b"))))
@@ -113,7 +113,7 @@ class LimitSuite:
         assert refused.current == await storage.get(k("a"))
 
     async def test_too_many_bytes(self, storage: Storage) -> None:
-        """One byte more than the limit is refused, wherever the bytes are."""
+        """One byte above the limit is rejected, wherever the bytes are."""
         room = TRANSACTION_BYTES_MAX - len(k("a")) - len(k("b"))
         for transaction in (
             Transaction(writes=(Put(k("a"), b"x" * (room + 1)), Delete(k("b")))),
@@ -123,7 +123,7 @@ class LimitSuite:
             await assert_untouched(storage, transaction, TransactionTooLarge)
 
     async def test_longest_key(self, storage: Storage) -> None:
-        """A key of the most bytes works in every verb, also when its characters are wide."""
+        """A key of the maximum length works in every method, also with multi-byte characters."""
         wide = Key("/t/" + "é" * ((KEY_BYTES_MAX - 3) // 2))
         for key in (long_key(1), wide):
             revision = await commit(storage, Put(key, b"x"), guards=(Absent(key),))
@@ -135,7 +135,7 @@ class LimitSuite:
 
     @pytest.mark.parametrize("bad", ["", "a", "t/a", "/a\0b", "/\ud800", "/" + "é" * 512])
     async def test_bad_key(self, storage: Storage, bad: str) -> None:
-        """What can be no key is refused in a write and in a guard."""
+        """An invalid key is rejected in a write and in a guard."""
         key = Key(bad)
         good = Put(k("a"), b"")
         for transaction in (
@@ -147,7 +147,7 @@ class LimitSuite:
 
     @pytest.mark.parametrize("surrogate", [0xD800, 0xDCFF])
     async def test_bad_span(self, storage: Storage, surrogate: int) -> None:
-        """Bounds that are no text are refused by name: by a range, a count and a watch."""
+        """Bounds that are not UTF-8 are rejected by name: by a range, a count and a watch."""
         span = Span.of_prefix(f"/{chr(surrogate)}")
         with pytest.raises(InvalidKey):
             await storage.range(span)
@@ -158,7 +158,7 @@ class LimitSuite:
 
     @pytest.mark.parametrize("far", [2**62, 2**63, 2**70])
     async def test_revision_that_never_comes(self, storage: Storage, far: int) -> None:
-        """A revision of any size is answered like one that is merely not there yet."""
+        """A revision of any size is handled like one that does not exist yet."""
         await put(storage, "a")
         beyond, now = Revision(far), await storage.revision()
         for asking in (
@@ -176,7 +176,7 @@ class LimitSuite:
         await storage.watch(EVERYTHING, after=beyond).close()
 
     async def test_no_writes(self, storage: Storage) -> None:
-        """A transaction without writes is refused: it would say nothing."""
+        """A transaction without writes is rejected: it would have no effect."""
         await assert_untouched(storage, Transaction(), InvalidTransaction)
         await assert_untouched(storage, Transaction((Absent(k("a")),)), InvalidTransaction)
 
@@ -196,7 +196,7 @@ class LimitSuite:
 
     @pytest.mark.parametrize("pair", OBJECT_PAIRS_REFUSED, ids=" ".join)
     async def test_objects_of_one_resource(self, storage: Storage, pair: tuple[str, str]) -> None:
-        """Two objects of one resource are refused, written or deleted; as guards they are free."""
+        """Two objects of one resource are rejected, written or deleted; guards are exempt."""
         one, two = map(Key, pair)
         for writes in (
             (Put(one, b"1"), Put(two, b"2")),
@@ -207,7 +207,7 @@ class LimitSuite:
         await commit(storage, Put(one, b"1"), guards=(Absent(one), Absent(two)))
 
     async def test_deletion_of_big_values(self, storage: Storage) -> None:
-        """One small commit may free many megabytes, and watchers get every previous value."""
+        """One small commit may delete many megabytes, and watchers get every previous value."""
         size = TRANSACTION_BYTES_MAX - 100
         values = {f"{number}": b"%d" % number * size for number in range(6)}  # one digit each
         for name, value in values.items():
@@ -220,14 +220,14 @@ class LimitSuite:
 
 
 def long_key(number: int) -> Key:
-    """A key of the most bytes that a key may have."""
+    """A key of the maximum length."""
     return Key(f"/t/{number:03}/".ljust(KEY_BYTES_MAX, "x"))
 
 
 async def assert_untouched(
     storage: Storage, transaction: Transaction, error: type[StorageError]
 ) -> None:
-    """Demand that a transaction is refused as wrong, and that nothing of it happened."""
+    """Assert that a transaction is rejected as invalid, and that nothing was written."""
     before = await storage.range(EVERYTHING)
     with pytest.raises(error):
         await storage.commit(transaction)

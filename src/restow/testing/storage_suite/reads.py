@@ -43,13 +43,13 @@ class ReadSuite:
         assert await storage.get(k("a")) is None
 
     async def test_get(self, storage: Storage) -> None:
-        """Get gives the value with the revision that wrote it and the one that made the key."""
+        """Get returns the value with the revision that wrote it and that of the key's creation."""
         made = await put(storage, "a", b"one")
         changed = await put(storage, "a", b"two")
         assert await storage.get(k("a")) == item("a", b"two", changed, made)
 
     async def test_get_in_the_past(self, storage: Storage) -> None:
-        """Get at a revision gives what the key held then, through deletion and creation."""
+        """Get at a revision returns what the key held then, through deletion and creation."""
         before = await storage.revision()
         first = await put(storage, "a", b"one")
         second = await put(storage, "a", b"two")
@@ -68,12 +68,12 @@ class ReadSuite:
 
     @pytest.mark.parametrize("bad", ["", "a", "/a\0", "/\ud800", "/" + "a" * 1024])
     async def test_get_of_no_key(self, storage: Storage, bad: str) -> None:
-        """What can be no key is refused, not reported as absent."""
+        """An invalid key is rejected, not reported as absent."""
         with pytest.raises(InvalidKey):
             await storage.get(Key(bad))
 
     async def test_empty_store(self, storage: Storage) -> None:
-        """A range of nothing is an empty page at the current revision."""
+        """A range without matching keys is an empty page at the current revision."""
         now = await storage.revision()
         assert await storage.range(EVERYTHING, with_total=True) == RangePage([], now, False, 0)
         assert await storage.count(EVERYTHING) == 0
@@ -86,7 +86,7 @@ class ReadSuite:
 
     @pytest.mark.parametrize("prefix", [*NAMES_IN_ORDER, "", "x", "a/b/c"])
     async def test_prefix(self, storage: Storage, prefix: str) -> None:
-        """A prefix's span holds the keys that begin with it, and no neighbour."""
+        """A prefix's span holds the keys that begin with it, and no others."""
         await fill(storage, dict.fromkeys(NAMES_IN_ORDER, b""))
         span = Span.of_prefix(k(prefix))
         expected = [k(name) for name in NAMES_IN_ORDER if name.startswith(prefix)]
@@ -94,12 +94,12 @@ class ReadSuite:
         assert await storage.count(span) == len(expected)
 
     async def test_span_of_one_key(self, storage: Storage) -> None:
-        """A key's own span does not hold the keys that it is a prefix of."""
+        """A key's own span does not hold longer keys that begin with it."""
         await fill(storage, {"a": b"", "a!": b"", "a/b": b"", "ab": b""})
         assert [found.key for found in (await storage.range(Span.of_key(k("a")))).items] == [k("a")]
 
     async def test_open_bounds(self, storage: Storage) -> None:
-        """A span may begin before every key and end behind every key."""
+        """A span may begin before every key and end after every key."""
         await fill(storage, {"a": b"", "b": b"", "\U0010ffff": b""})
         for span in (EVERYTHING, Span("", "0"), Span("/", None), Span("", None)):
             assert await storage.count(span) == 3
@@ -108,7 +108,7 @@ class ReadSuite:
         assert await storage.count(Span(k("b"), None)) == 2
 
     async def test_empty_span(self, storage: Storage) -> None:
-        """A span whose end is not behind its start holds nothing; it is no error."""
+        """A span whose end is not after its start is empty; it is no error."""
         await fill(storage, {"a": b"", "b": b"", "c": b""})
         for span in (Span(k("b"), k("b")), Span(k("c"), k("a"))):
             assert (await storage.range(span, with_total=True))[0::2] == ([], False)
@@ -116,7 +116,7 @@ class ReadSuite:
 
     @pytest.mark.parametrize("limit", [0, 1, 2, 3, 4, 100])
     async def test_limit(self, storage: Storage, limit: int) -> None:
-        """A limit cuts the page, and the page says whether it did; the count is of all keys."""
+        """A limit cuts the page, and the page says so; the count is of all keys."""
         await fill(storage, {"a": b"", "b": b"", "c": b""})
         page = await storage.range(TEST_SPAN, limit=limit, with_total=True)
         kept = min(limit or 3, 3)
@@ -139,13 +139,13 @@ class ReadSuite:
             assert (page.revision, page.total) == (revision, len(state))
 
     async def test_page_of_now(self, storage: Storage) -> None:
-        """A range without a revision says at which revision it was made."""
+        """A range without a revision returns the revision at which it was made."""
         await put(storage, "a")
         newest = await put(storage, "b")
         assert (await storage.range(Span.of_key(k("a")))).revision == newest
 
     async def test_future(self, storage: Storage) -> None:
-        """Reading at a revision that is not there yet is refused, with both revisions named."""
+        """Reading at a future revision is rejected, with both revisions in the error."""
         now = await put(storage, "a")
         ahead = Revision(now + 1)
         for reading in (
@@ -158,7 +158,7 @@ class ReadSuite:
             assert (caught.value.asked, caught.value.current) == (ahead, now)
 
     async def test_revision_zero_is_not_now(self, storage: Storage) -> None:
-        """Revision 0, which is etcd's word for now, is before everything here."""
+        """Revision 0, which is the current one in etcd, is before everything here."""
         await put(storage, "a")
         try:
             assert await storage.get(k("a"), revision=Revision(0)) is None
@@ -169,20 +169,20 @@ class ReadSuite:
 
     @pytest.mark.parametrize("size", [0, 1, TRANSACTION_BYTES_MAX - len(k("a"))])
     async def test_value_sizes(self, storage: Storage, size: int) -> None:
-        """The smallest and the biggest value come back as they were written."""
+        """The smallest and the largest value are returned as they were written."""
         value = (bytes(range(256)) * (size // 256 + 1))[:size]
         revision = await put(storage, "a", value)
         assert await storage.get(k("a")) == item("a", value, revision)
         assert (await storage.range(TEST_SPAN)).items == [item("a", value, revision)]
 
     async def test_big_range(self, storage: Storage) -> None:
-        """A range of several megabytes comes whole, also when it was asked for in one piece."""
+        """A range of several megabytes is returned complete, also when requested in one piece."""
         written = {f"{number:05}": b"%d" % number * 1000 for number in range(2000)}
         await fill(storage, written)
         assert await contents(storage) == written
 
     async def test_paging_under_writes(self, harness: Harness, storage: Storage) -> None:
-        """Pages at one pinned revision make up the snapshot, whatever is written meanwhile."""
+        """Pages at one pinned revision form the snapshot, whatever is written meanwhile."""
         names = [f"{number:05}" for number in range(harness.sizes.keys)]
         pinned = await fill(storage, dict.fromkeys(names, b"old"))
         snapshot = (await storage.range(TEST_SPAN)).items
@@ -221,7 +221,7 @@ async def read_pages(
     revision: Revision,
     between_pages: Callable[[], Awaitable[None]],
 ) -> list[RangePage]:
-    """Read the suite's span page by page, each starting behind the last key of the one before."""
+    """Read the suite's span page by page, each starting after the last key of the one before."""
     pages = [await storage.range(TEST_SPAN, limit=limit, revision=revision)]
     while pages[-1].more:
         await between_pages()

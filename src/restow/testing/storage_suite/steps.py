@@ -1,4 +1,4 @@
-"""The steps that tests of a store are made of."""
+"""Helpers for tests of a store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from restow.testing.history import History, Recorder, log_of
 from restow.testing.watch_checks import WatchRecord, check_watch
 
 WAIT_SECONDS_MAX: Final = 20.0
-"""A watch that says nothing for so long has lost something."""
+"""Timeout of a watch: a longer silence means that events were lost."""
 
 WATCHES_AT_ONCE: Final = 50
 
@@ -43,7 +43,7 @@ TEST_SPAN: Final = Span.of_prefix(TEST_PREFIX)
 
 
 def k(name: str) -> Key:
-    """A key of the suite's own."""
+    """A key under the suite's prefix."""
     return Key(TEST_PREFIX + name)
 
 
@@ -54,7 +54,7 @@ class CommitTarget(Protocol):
 
 
 async def commit(storage: CommitTarget, *writes: Write, guards: tuple[Guard, ...] = ()) -> Revision:
-    """Commit what must be done; return its revision."""
+    """Commit a transaction that must succeed; return its revision."""
     outcome = await storage.commit(Transaction(guards, writes))
     assert isinstance(outcome, Done), outcome
     return outcome.revision
@@ -69,7 +69,7 @@ async def delete(storage: CommitTarget, name: str) -> Revision:
 
 
 async def refuse(storage: CommitTarget, *writes: Write, guards: tuple[Guard, ...]) -> Refused:
-    """Commit what must be refused; return how it was."""
+    """Commit a transaction that must be refused; return the outcome."""
     outcome = await storage.commit(Transaction(guards, writes))
     assert isinstance(outcome, Refused), outcome
     return outcome
@@ -89,7 +89,7 @@ async def fill(storage: Storage, items: dict[str, bytes]) -> Revision:
 
 
 async def contents(storage: Storage, revision: Revision | None = None) -> dict[str, bytes]:
-    """All that the store holds under the suite's prefix, by short name."""
+    """All items that the store holds under the suite's prefix, by short name."""
     page = await storage.range(TEST_SPAN, revision=revision)
     return {item.key.removeprefix(TEST_PREFIX): item.value for item in page.items}
 
@@ -100,7 +100,7 @@ async def next_batch(watch: Watch) -> Batch:
 
 
 async def collect(watch: Watch, upto: Revision) -> list[Batch]:
-    """Read a watch until it has come as far as `upto`."""
+    """Read a watch until it has reached `upto`."""
     watch.expect(upto)
     batches = [await next_batch(watch)]
     while batches[-1].revision < upto:
@@ -109,7 +109,7 @@ async def collect(watch: Watch, upto: Revision) -> list[Batch]:
 
 
 async def record(storage: Storage, span: Span, *, after: Revision, upto: Revision) -> WatchRecord:
-    """Open a watch, read it as far as `upto`, and close it."""
+    """Open a watch, read it up to `upto`, and close it."""
     watch = storage.watch(span, after=after)
     try:
         return WatchRecord(span, after, await collect(watch, upto))
@@ -133,19 +133,19 @@ async def record_all(
 
 
 def assert_complete(seen: WatchRecord, log: list[RevisionEvents], upto: Revision) -> None:
-    """Demand the nine properties, and that the watch came far enough for them to mean it."""
+    """Assert the nine properties, and that the watch has reached `upto`."""
     assert seen.upto >= upto
     assert check_watch(seen, log) == []
 
 
 async def let_others_run(rounds: int = 20) -> None:
-    """Let every task that is ready run; not a wait for anything outside of this process."""
+    """Let every ready task run; does not wait for anything outside of this process."""
     for _ in range(rounds):
         await CLOCK.sleep(0)
 
 
 async def recorder_of(storage: Storage) -> Recorder:
-    """Begin a history at what the store holds now."""
+    """Begin a history with the current contents of the store."""
     page = await storage.range(EVERYTHING)
     return Recorder(storage, History(page.revision, page.items))
 
@@ -155,7 +155,7 @@ async def random_history(
 ) -> list[RevisionEvents]:
     """Make random commits under two prefixes; return the log so far.
 
-    Few keys, so that most are created, changed, deleted and created again.
+    There are few keys, so most are created, changed, deleted and created again.
     """
     randomness = SeededRandomness(seed)
     names = [f"{prefix}/{number}" for prefix in ("a", "b") for number in range(4)]

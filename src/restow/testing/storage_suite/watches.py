@@ -44,7 +44,7 @@ SPANS = {
 
 class WatchSuite:
     async def test_events(self, storage: Storage) -> None:
-        """Creation, change and deletion come with value, revisions and what was there before."""
+        """Creation, change and deletion come with value, revisions and previous value."""
         start = await storage.revision()
         made = await put(storage, "a", b"1")
         changed = await put(storage, "a", b"2")
@@ -59,7 +59,7 @@ class WatchSuite:
 
     @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS.keys())
     async def test_nine_properties(self, harness: Harness, storage: Storage, span: Span) -> None:
-        """Watches that run while the store is written keep the nine properties."""
+        """Watches that run while the store is written have the nine properties."""
         recorder = await recorder_of(storage)
         start = recorder.history.start
         async with following(storage, [(span, start)] * 3) as followers:
@@ -69,7 +69,7 @@ class WatchSuite:
             assert_complete(follower.seen, log, recorder.history.end)
 
     async def test_from_every_revision(self, harness: Harness, storage: Storage) -> None:
-        """A watch from any revision of a history gives exactly the rest of the history."""
+        """A watch from any revision of a history yields exactly the rest of the history."""
         recorder = await recorder_of(storage)
         log = await random_history(recorder, commits=harness.sizes.commits)
         end = recorder.history.end
@@ -79,7 +79,7 @@ class WatchSuite:
             assert_complete(seen, log, end)
 
     async def test_resume_at_every_batch(self, storage: Storage) -> None:
-        """Who stops at any batch and resumes there sees neither gap nor repeat."""
+        """A watch that is resumed after any batch has neither gaps nor repeats."""
         recorder = await recorder_of(storage)
         seen = WatchRecord(EVERYTHING, recorder.history.start)
         log = list[RevisionEvents]()
@@ -93,7 +93,7 @@ class WatchSuite:
         assert_complete(seen, log, end)
 
     async def test_many_watchers(self, harness: Harness, storage: Storage) -> None:
-        """Many watches of different spans and revisions do not disturb one another."""
+        """Many watches of different spans and revisions do not affect one another."""
         recorder = await recorder_of(storage)
         randomness = SeededRandomness("many watchers")
         asked = [
@@ -111,7 +111,7 @@ class WatchSuite:
             assert_complete(follower.seen, log, recorder.history.end)
 
     async def test_expect(self, storage: Storage) -> None:
-        """Whoever expects a revision gets a mark there, though no event concerns it."""
+        """An expected revision produces a mark, though no event concerns it."""
         start = await storage.revision()
         async with opened_watch(storage, Span.of_prefix(k("quiet/")), after=start) as watch:
             for _ in range(3):
@@ -121,14 +121,14 @@ class WatchSuite:
                 assert batches[-1].revision >= newest
 
     async def test_expect_of_the_past(self, storage: Storage) -> None:
-        """Expecting what has been reached gives a mark at once."""
+        """Expecting a revision that was reached already produces a mark at once."""
         now = await put(storage, "a")
         async with opened_watch(storage, TEST_SPAN, after=now) as watch:
             assert await collect(watch, now) == [Batch(now, ())]
             assert await collect(watch, Revision(now - 1)) == [Batch(now, ())]
 
     async def test_expect_while_waiting(self, storage: Storage) -> None:
-        """Expecting wakes a reader that waits already, in whatever order the two come."""
+        """Expecting a revision wakes a waiting reader, in either order of the two calls."""
         start = await storage.revision()
         async with opened_watch(storage, Span.of_prefix(k("quiet/")), after=start) as watch:
             async with asyncio.TaskGroup() as group:
@@ -142,7 +142,7 @@ class WatchSuite:
             assert waiting.result() == Batch(ahead, ())
 
     async def test_from_the_future(self, storage: Storage) -> None:
-        """A watch from a revision that is not there yet gives what comes after it, only."""
+        """A watch from a future revision yields only the changes after it."""
         recorder = await recorder_of(storage)
         after = Revision(recorder.history.start + 5)
         async with following(storage, [(EVERYTHING, after)]) as [follower]:
@@ -167,7 +167,7 @@ class WatchSuite:
 
     @pytest.mark.parametrize("far", [False, True], ids=["in memory", "beyond memory"])
     async def test_cancelled_reading(self, storage: Storage, far: bool) -> None:  # noqa: FBT001
-        """Giving up on a batch, at whatever moment, loses nothing."""
+        """Cancelling a read at any moment loses nothing."""
         recorder = await recorder_of(storage)
         start = recorder.history.start
         if far:
@@ -180,7 +180,7 @@ class WatchSuite:
             assert_complete(follower.seen, log, recorder.history.end)
 
     async def test_closed_watch(self, storage: Storage) -> None:
-        """Closing a watch ends its waiting reader and all later reading; the store lives on."""
+        """Closing a watch ends its waiting reader and all later reads; the store stays open."""
         watch = storage.watch(TEST_SPAN, after=await storage.revision())
         waiting = asyncio.ensure_future(anext(watch))  # noqa: TID251  (its error is what is asked)
         await let_others_run()
@@ -193,14 +193,14 @@ class WatchSuite:
         await put(storage, "a")
 
     async def test_watch_of_nothing(self, storage: Storage) -> None:
-        """A watch of an empty span yields marks when asked, and no events."""
+        """A watch of an empty span yields marks on request, and no events."""
         start = await storage.revision()
         newest = await put(storage, "b")
         seen = await record(storage, Span(k("c"), k("a")), after=start, upto=newest)
         assert seen.events == []
 
     async def test_wide_revisions(self, storage: Storage) -> None:
-        """Revisions of very many events each come whole, however many fit into a batch."""
+        """Revisions with very many events are never split, however many fit into a batch."""
         recorder = await recorder_of(storage)
         for number in range(30):
             await commit(recorder, *(Put(k(f"{name:03}"), b"%d" % number) for name in range(100)))
