@@ -1,11 +1,11 @@
-# `make help` lists the targets. Each one sets up what it needs.
+# `make help` lists the targets. Each target installs what it needs.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-# Whoever starts many processes of Python should compile each file once.
+# Many Python processes are started, so compile each file once.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Python 3.11 if there is one, otherwise a python3 that is new enough.
@@ -25,11 +25,11 @@ UP_ARGS ?=
 
 # Arguments for pytest: make test PYTEST_ARGS='-k watch -x'
 PYTEST_ARGS ?=
-# Tests side by side. Most of them wait for processes, so one more than there are cores.
+# Tests in parallel. Most of them wait for processes, so use one more than there are cores.
 WORKERS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 7 ? cores + 1 : 8)))
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-# $(call step,name,command): runs a command and says how long it took.
+# $(call step,name,command): runs a command and prints its duration.
 step = @echo "==> $(1)"; TIMEFORMAT="    $(1): %1R s"; time $(2)
 
 .PHONY: help
@@ -42,7 +42,7 @@ up: environment-run ## A cluster of three servers on the embedded store, until C
 	@exec $(BIN)/restow up --data-dir $(DATA_DIR) $(UP_ARGS)
 
 .PHONY: test
-test: setup checks ## Everything that checks restow: lint, types, imports, tests
+test: setup checks ## Run all checks: lint, types, imports, tests
 	@echo "==> tests"
 	@exec $(PYTEST)
 
@@ -51,11 +51,11 @@ test-long: setup checks ## The same at full size
 	@echo "==> tests, full size"
 	@RESTOW_TEST_SIZE=long exec $(PYTEST)
 
-# How long each reader of bytes is fuzzed: make fuzz FUZZ_SECONDS=3600
+# Seconds of fuzzing for each parser: make fuzz FUZZ_SECONDS=3600
 FUZZ_SECONDS ?= 120
 
 .PHONY: fuzz
-fuzz: environment ## Fuzz all that reads bytes, and send generated requests to every operation
+fuzz: environment ## Fuzz all parsers, and send generated requests to every operation
 	@$(BIN)/python -m tests.fuzz.engine --list | while read -r target; do \
 	  echo "==> $$target"; \
 	  $(BIN)/python -m tests.fuzz.engine --target "$$target" --seconds $(FUZZ_SECONDS) || exit 1; done
@@ -66,15 +66,15 @@ PROVE_ARGS ?=
 SOAK_SECONDS ?= 3600
 
 .PHONY: prove
-prove: setup ## The whole campaign: model, worlds, mutants, real processes, power cuts; a report
+prove: setup ## Run the whole campaign: model, worlds, mutants, real processes, power cuts; a report
 	@exec $(BIN)/python -m tools.prove $(PROVE_ARGS)
 
 .PHONY: soak
-soak: setup ## An hour of load on three servers: memory, files and tasks stay flat
+soak: setup ## An hour of load on three servers: memory, files and tasks must stay constant
 	@exec $(BIN)/python -m tests.support.fire.soak --seconds $(SOAK_SECONDS)
 
 .PHONY: bench
-bench: environment ## Measure, and print the table
+bench: environment ## Run the benchmarks, and print the tables
 	@$(PYTHON) -m tools.system_packages --for bench
 	@$(BIN)/python -m benchmarks.storage
 	@$(BIN)/python -m benchmarks.api
@@ -89,11 +89,11 @@ bench: environment ## Measure, and print the table
 	@exec $(BIN)/python -m benchmarks.hostile
 
 .PHONY: bench-long
-bench-long: environment ## A million objects: how fast they are migrated, and in how much memory
+bench-long: environment ## Migrate a million objects: rate and memory
 	@exec $(BIN)/python -m benchmarks.migration.long
 
 .PHONY: setup
-setup: environment ## .venv, and the programs that tests and benchmarks need
+setup: environment ## Install .venv, and the programs that tests and benchmarks need
 	@$(PYTHON) -m tools.system_packages
 	@$(BIN)/python -m tools.node_packages
 
@@ -104,11 +104,11 @@ environment-run: LEVEL := run
 environment environment-run:
 	@if [ -z "$(PYTHON)" ]; then \
 	  echo "restow needs Python 3.11 or newer, and found none on PATH." >&2; \
-	  echo "Give one: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; fi
+	  echo "Set one: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; fi
 	@$(PYTHON) -m tools.python_environment $(LEVEL)
 
 .PHONY: lint
-lint: environment checks ## Format, lint, types and imports only
+lint: environment checks ## Check format, lint, types and imports only
 
 .PHONY: checks
 checks:
@@ -119,12 +119,12 @@ checks:
 	$(call step,dependencies,$(BIN)/python -m tools.dependency_audit)
 
 .PHONY: format
-format: environment ## Rewrite the code as ruff wants it
+format: environment ## Format the code with ruff
 	@$(BIN)/ruff check --quiet --fix-only
 	@$(BIN)/ruff format
 
 .PHONY: reference
-reference: environment ## Write the generated pages of docs/reference anew
+reference: environment ## Regenerate the generated pages of docs/reference
 	@$(BIN)/python -m tools.build_reference
 
 .PHONY: wheel
@@ -132,7 +132,7 @@ wheel: environment-run ## Build the wheel and the source archive into dist/
 	@rm -rf dist
 	@$(BIN)/python -m hatchling build -t sdist -t wheel
 
-# uv is used for this alone. UPGRADE=1 takes the newest versions.
+# uv is used for this only. UPGRADE=1 takes the newest versions.
 COMPILE = $(LOCK_BIN)/uv pip compile --quiet --no-config \
   --universal --python-version 3.11 --generate-hashes \
   --no-emit-index-url --no-emit-find-links --no-annotate \
@@ -151,7 +151,7 @@ lock: environment ## Compile the lock files from pyproject.toml (UPGRADE=1: newe
 	@$(BIN)/python -m tools.node_packages --lock
 
 .PHONY: audit
-audit: ## Ask for known weaknesses of what is locked: needs the network, so no part of the tests
+audit: ## Check locked dependencies for known vulnerabilities (needs the network; not part of test)
 	@$(PYTHON) -m venv --clear .venv-audit
 	@$(AUDIT_BIN)/python -m pip install -qq --require-hashes -r requirements-audit-tool.lock
 	@for lock in requirements*.lock; do \
@@ -159,7 +159,7 @@ audit: ## Ask for known weaknesses of what is locked: needs the network, so no p
 	@rm -rf .venv-audit
 
 .PHONY: clean
-clean: ## Remove what set-up, runs and tests have written
+clean: ## Remove the files that set-up, runs and tests have written
 	@rm -rf .venv .venv-audit .venv-lock .restow build dist .hypothesis .import_linter_cache \
 	  .mypy_cache .pytest_cache .ruff_cache tests/e2e/clients/node/node_modules
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

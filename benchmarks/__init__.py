@@ -1,1 +1,1 @@
-"""Measurements of restow. They print ratios taken in one run; no test depends on them."""
+"""Benchmarks of restow. They print ratios measured in one run; no test depends on them."""

@@ -1,6 +1,6 @@
-"""Interleaved rounds: a machine's mood changes within seconds, so what is compared runs in turns.
+"""Interleaved rounds: load changes within seconds, so compared measurements alternate.
 
-A ratio is the median of the rounds' ratios, each from two measurements made one after the other.
+A ratio is the median of the rounds' ratios, each from two consecutive measurements.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Measure = Callable[[], Awaitable[float]]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What `measure_both` found, in whatever the measures return."""
+    """Result of `measure_both`, in the unit of the measures."""
 
     ours: float
     theirs: float
@@ -33,7 +33,7 @@ async def measure_both(ours: Measure, theirs: Measure, *, rounds: int) -> Compar
 
 
 async def rate(work: Awaitable[object], *, operations: int) -> float:
-    """Operations a second while this work is done."""
+    """Operations per second while this work is done."""
     begin = time.perf_counter()
     await work
     return operations / (time.perf_counter() - begin)

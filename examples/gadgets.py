@@ -1,4 +1,4 @@
-"""A server of one's own behind a main server: an aggregated API in a few lines.
+"""An aggregated API server behind a main server, in a few lines.
 
 Start a main server with `.venv/bin/restow serve --data-dir .restow`, then this one with
 `.venv/bin/python examples/gadgets.py`. It registers itself, and clients of the main server use it:
@@ -7,8 +7,8 @@ Start a main server with `.venv/bin/restow serve --data-dir .restow`, then this 
     kubectl --kubeconfig .restow/kubeconfig api-resources --api-group=gadgets.example.com
     kubectl --kubeconfig .restow/kubeconfig get apiservices v1.gadgets.example.com
 
-With the store of the main servers (`store="sqlite:.restow/store.db"`) it would be a member of their
-agreement; like this it has a store of its own, and reports to them.
+With the store of the main servers (`store="sqlite:.restow/store.db"`) it would be one of their
+participating servers; without it, it has a store of its own, and reports to them.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ GADGETS = declare_kind(
 
 
 class Limits:
-    """Admission: who has asked is known, although the main server was asked."""
+    """Admission: the original user is known, although the main server received the request."""
 
     def concerns(self, write: WriteOf) -> bool:
         return write.operation != "DELETE"
@@ -45,7 +45,7 @@ class Limits:
     def review(self, attributes: Attributes) -> None:
         spec = (attributes.obj or {}).get("spec") or {}
         if spec.get("level", 0) > 9:
-            raise status.forbidden(f"no gadget of {attributes.user.name} goes above level 9")
+            raise status.forbidden(f"{attributes.user.name} may not create gadgets above level 9")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A kind of one's own, in two versions, served by restow.
+"""A custom kind in two versions, served by restow.
 
 Run it with `.venv/bin/python examples/widgets.py`, then:
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from restow.apiserver import ServeOptions, declare_kind, serve
 
-# What version 1 called width, version 2 calls size. A conversion must lose nothing, so version 1
-# takes no other field.
+# The field `width` of version 1 is `size` in version 2. A conversion must lose nothing, so
+# version 1 accepts no other field.
 SCHEMA_V2 = {
     "type": "object",
     "required": ["spec"],
@@ -40,12 +40,12 @@ SCHEMA_V1 = {
 
 
 def up(widget: dict[str, Any]) -> dict[str, Any]:
-    """A widget of version 1, as version 2 says it."""
+    """Convert a widget from version 1 to version 2."""
     return {**widget, "spec": {"size": widget["spec"]["width"]}}
 
 
 def down(widget: dict[str, Any]) -> dict[str, Any]:
-    """A widget of version 2, as version 1 says it."""
+    """Convert a widget from version 2 to version 1."""
     return {**widget, "spec": {"width": widget["spec"]["size"]}}
 
 

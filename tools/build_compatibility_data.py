@@ -1,12 +1,12 @@
-"""Write a data directory and an etcd snapshot with the restow that is found on PYTHONPATH.
+"""Writes a data directory and an etcd snapshot with the restow release on PYTHONPATH.
 
     git worktree add --detach OLD COMMIT
     PYTHONPATH=OLD/src python tools/build_compatibility_data.py tests/data/stores/COMMIT
 
 The stores have built-in and custom resources in two versions, values under two encryption keys, a
-migration that is running and one that is paused; servers and controllers were killed. The tests in
-tests/e2e/compatibility open them with the present code. `objects.json` has every object as the old
-server showed it. Only processes that were started here are signalled.
+running migration and a paused one; servers and controllers were killed. The tests in
+tests/e2e/compatibility open them with the current code. `objects.json` has every object as the old
+server returned it. Only processes that were started here are signalled.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Cluster:
             return json.loads(answer.read())
 
     def kill(self) -> None:
-        """The kernel ends the servers with the supervisor."""
+        """Kill the supervisor; the kernel kills the servers with it."""
         self._process.kill()
         self._process.wait()
 
@@ -135,7 +135,7 @@ def create(cluster: Cluster, path: str, api_version: str, kind: str, numbers: ra
 
 
 def fill(cluster: Cluster, keys: Path) -> None:
-    """Objects in both versions and under both keys."""
+    """Create objects in both versions and under both keys."""
     cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
     for plural, kind, scope in (("gadgets", "Gadget", "Namespaced"), ("tools", "Tool", "Cluster")):
         cluster.request("POST", CRDS, crd(plural, kind, scope))
@@ -146,7 +146,7 @@ def fill(cluster: Cluster, keys: Path) -> None:
     create(cluster, LISTS[4], "example.org/v1", "Gadget", range(60))
     create(cluster, LISTS[5], "example.org/v1", "Tool", range(20))
     write_encryption_file(keys, "aesgcm:k2", "aesgcm:k1", "identity", resources=ENCRYPTED)
-    time.sleep(15)  # the servers read the file again, and agree on the new key
+    time.sleep(15)  # until the servers have reloaded the file and agree on the new key
     for name in ("gadgets.example.org", "tools.example.org"):
         store_as_v2(cluster, name)
     time.sleep(5)
@@ -156,7 +156,7 @@ def fill(cluster: Cluster, keys: Path) -> None:
 
 
 def migrate_halfway(cluster: Cluster, directory: Path) -> None:
-    """One migration is paused, one runs and has saved its position when its process is killed."""
+    """One migration is paused, one runs and has saved a checkpoint when its process is killed."""
     for plural, notes in (("tools", {"migrator.restow.dev/paused": "true"}), ("gadgets", {})):
         body = {
             "apiVersion": "migration.k8s.io/v1alpha1",
@@ -178,13 +178,13 @@ def _is_halfway(cluster: Cluster) -> bool:
     found = cluster.request("GET", f"{MIGRATIONS}/gadgets")
     types = {each["type"] for each in found.get("status", {}).get("conditions", [])}
     if types & {"Succeeded", "Failed"}:
-        raise SystemExit(f"the migration has ended too early: {found}")
+        raise SystemExit(f"the migration finished too early: {found}")
     position = found["metadata"].get("annotations", {}).get("migrator.restow.dev/position", "{}")
     return "Running" in types and bool(json.loads(position).get("token"))
 
 
 def read_objects(cluster: Cluster) -> dict[str, Any]:
-    """Every object by its path, without what a rewrite may change."""
+    """Every object by its path, without the fields that a rewrite may change."""
     objects = {}
     for path in LISTS:
         for found in cluster.request("GET", path)["items"]:
@@ -195,7 +195,7 @@ def read_objects(cluster: Cluster) -> dict[str, Any]:
 
 
 def build(directory: Path, *words: str) -> dict[str, Any]:
-    """Fill a new cluster and kill it; its objects."""
+    """Fill a new cluster and kill it; return its objects."""
     directory.mkdir(mode=0o700, exist_ok=True)
     keys = directory / "keys.json"
     write_encryption_file(keys, "aesgcm:k1", "identity", resources=ENCRYPTED)

@@ -4,7 +4,7 @@ Run it by hand when the facts change:
 
     python tools/build_kubernetes_releases.py RELEASES.json TYPES.json
 
-The first says which versions each release serves and stores, the second names the kinds. Neither is
+The first lists the versions that each release serves and stores, the second the kinds. Neither is
 in the repository. `restow.kinds.kubernetes_releases` describes the format and reads it.
 
 Not here: anything that runs in a test or in the server.
@@ -18,7 +18,7 @@ from typing import Any
 
 TARGET = Path(__file__).parent.parent / "src/restow/kinds/data/kubernetes-releases.bin"
 
-# Kinds that the newest release has no type of any more.
+# Kinds without a type in the newest release.
 GONE = {
     "auditsinks": "AuditSink",
     "clustercidrs": "ClusterCIDR",
@@ -31,7 +31,7 @@ GONE = {
     "resourceclassparameters": "ResourceClassParameters",
 }
 
-# The facts leave these out of older releases, which had them like this.
+# Rows that the facts omit for older releases.
 LEFT_OUT = ("storage.k8s.io/csidrivers", "storage.k8s.io/csinodes")
 LEFT_OUT_SINCE = "1.22"
 
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def kinds_of(packages: dict[str, Any]) -> dict[str, str]:
-    """Kinds by what their plural may be, which is the usual English one or the kind itself."""
+    """Kinds by possible plural: the usual English one or the kind itself."""
     found = dict(GONE)
     for types in packages.values():
         for name, fields in types.items():
@@ -64,7 +64,7 @@ def kinds_of(packages: dict[str, Any]) -> dict[str, str]:
 
 
 def build(releases: dict[str, Any], kinds: dict[str, str]) -> bytes:
-    """The whole file: names of releases, and of each resource what changes with which release."""
+    """The whole file: names of releases, and for each resource its changes by release."""
     names = sorted(releases, key=lambda name: [int(part) for part in name.split(".")])
     fill_in(releases, names)
     resources: dict[str, list[Any]] = {}
@@ -89,7 +89,7 @@ def fill_in(releases: dict[str, Any], names: list[str]) -> None:
 
 
 def row_of(facts: dict[str, Any] | None) -> Row | None:
-    """The versions and what is stored, as texts; None where a release has no such resource."""
+    """Served versions and storage version; None where a release has no such resource."""
     return None if facts is None else (" ".join(facts["served"]), str(facts["storage"]))
 
 

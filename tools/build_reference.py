@@ -2,9 +2,9 @@
 
     python -m tools.build_reference         # `make reference`
 
-Each page is made from what the program itself uses: the parsers of the command line, the
-collectors of a server that is started for it, the catalogue. A test compares the pages with what
-they would be now.
+Each page is generated from the program itself: the parsers of the command line, the collectors of
+a server that is started for it, the catalogue. A test compares the committed pages with the
+generated ones.
 
 Not here: any list of commands, metrics or kinds.
 """
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def pages() -> dict[str, str]:
-    """Each page by its file name, as it should be."""
+    """Each page by its file name, with its content."""
     return {
         "apis.md": _page(apis(builtin_catalog())),
         "commands.md": _page(commands(whole_tree(make_whole_parser()))),
@@ -95,7 +95,7 @@ def _codes(texts: Iterable[str]) -> str:
 
 
 def commands(tree: CommandNode) -> Iterator[str]:
-    """One section for each command, one below it for each of its verbs."""
+    """One section for each command, with a subsection for each of its verbs."""
     yield "# Commands"
     yield (
         "Every command takes `--help`. Wrong words end with exit code 2 and a line on standard"
@@ -194,7 +194,7 @@ def _about(option: Option) -> str:
 
 
 def _without_exit_codes(text: str) -> str:
-    """The rest of the text: they have a table."""
+    """The text without its exit codes: they have a table."""
     flags = re.MULTILINE | re.DOTALL
     return re.sub(r"^Exit codes: .*?(?:\n\n|\Z)", "", text, flags=flags).strip("\n")
 
@@ -203,7 +203,7 @@ def _without_exit_codes(text: str) -> str:
 
 
 class Source(Protocol):
-    """Something with metrics."""
+    """Anything with metrics."""
 
     def collect(self) -> Iterable[Metric]: ...
 
@@ -211,7 +211,7 @@ class Source(Protocol):
 
 
 def metrics() -> Iterator[str]:
-    """Those of a server, of its health checks, and of the controllers."""
+    """The metrics of a server, of its health checks, and of the controllers."""
     yield "# Metrics"
     yield (
         "In Prometheus' text form. A histogram also has the samples `_bucket` (with the label"
@@ -245,7 +245,7 @@ async def _of_server() -> Source:
             store="memory:",
             port=0,
             grace_seconds=1,
-            encryption_provider_config=keys,  # or it has no metrics of encryption
+            encryption_provider_config=keys,  # otherwise it has no metrics of encryption
             audit=AuditOptions(path=str(Path(folder) / "audit.log")),
         )
         server = await ApiServer.start(options, Runtime.system())
@@ -255,7 +255,7 @@ async def _of_server() -> Source:
 
 
 def _of_controllers(module: Any) -> Source:
-    """The metrics of a process that has done a migration: some families show labels only then."""
+    """The metrics of a process that has run a migration: some families only then have labels."""
     passes = import_module("restow.migration.migrator.passes")
     found = module.ControllerMetrics(Runtime.system().clock)
     nothing = dict.fromkeys((each.name for each in fields(passes.PageDone)), 0)

@@ -19,7 +19,7 @@ META = "k8s.io/apimachinery/pkg/apis/meta/v1"
 EXTENSIONS = "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 OTHER_ROOTS = (META, EXTENSIONS, "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1")
 
-# Groups whose name is not that of their directory with ".k8s.io" behind it.
+# Groups whose name is not that of their directory with the suffix ".k8s.io".
 GROUPS = {
     "core": "",
     "apps": "apps",
@@ -46,7 +46,7 @@ IMPORTS = {
 
 SCALARS = {"string", "bool", "int32", "int64", "float64"}
 
-# Types with a JSON form of their own; the letter stands for them in the table.
+# Types with a JSON form of their own; the letter represents them in the table.
 SPECIALS = {
     "Time": "@T",
     "MicroTime": "@M",
@@ -71,14 +71,14 @@ NAMED = {
     "ValidationRules": "[]ValidationRule",
 }
 
-# Structs without fields, which the facts leave out.
+# Structs without fields, which the facts omit.
 EMPTY = {
     API + "scheduling/v1alpha2": ("BasicSchedulingPolicy",),
     API + "apiserverinternal/v1alpha1": ("StorageVersionSpec",),
     EXTENSIONS: ("CustomResourceSubresourceStatus",),
 }
 
-# Go aliases of a type of another package, which the facts leave out too.
+# Go aliases of a type of another package, which the facts omit too.
 ALIASES = {
     (API + "admissionregistration/v1alpha1", "MatchCondition"): API + "admissionregistration/v1",
     (API + "admissionregistration/v1alpha1", "RuleWithOperations"): API
@@ -86,11 +86,11 @@ ALIASES = {
     (API + "admissionregistration/v1beta1", "RuleWithOperations"): API + "admissionregistration/v1",
 }
 
-# Structs of the facts that the specials stand for.
+# Structs of the facts that the specials replace.
 LEFT_OUT = {
     (META, "Duration"),
     (META, "FieldsV1"),
-    (META, "Table"),  # its rows have no protobuf form, so the facts know nothing of it
+    (META, "Table"),  # its rows have no protobuf form, so it is not in the facts
     (META, "Timestamp"),
     (META, "TypeMeta"),
     (EXTENSIONS, "JSON"),
@@ -143,7 +143,7 @@ def build(packages: dict[str, Any]) -> bytes:
 
 
 def field_line(packages: dict[str, Any], package: str, fact: dict[str, Any]) -> str:
-    """One field as `json number type [key=value...]`; nothing for TypeMeta, which `!` stands for.
+    """One field as `json number type [key=value...]`; empty for TypeMeta, which `!` represents.
 
     An embedded struct has `.` for its name. A `*` before the type is a pointer, a `?` behind it
     is omitempty.
@@ -165,7 +165,7 @@ def field_line(packages: dict[str, Any], package: str, fact: dict[str, Any]) -> 
 
 
 def type_text(packages: dict[str, Any], package: str, go_type: str) -> str:
-    """A Go type as the table writes it: `[]` list, `{}` map, `<>` wrapped list, `@` special."""
+    """A Go type in table notation: `[]` list, `{}` map, `<>` wrapped list, `@` special."""
     if go_type == "[]byte":
         return "bytes"
     if go_type.startswith("[]"):
@@ -192,7 +192,7 @@ def type_text(packages: dict[str, Any], package: str, go_type: str) -> str:
 
 
 def openapi_prefix(package: str) -> str:
-    """The package as OpenAPI writes it: `io.k8s.api.core.v1`."""
+    """The package in OpenAPI notation: `io.k8s.api.core.v1`."""
     return "io." + package.replace("k8s.io", "k8s", 1).replace("/", ".")
 
 

@@ -1,13 +1,13 @@
-"""What restow is built from is what was looked at: a check without a network, part of `make test`.
+"""Audits the dependencies without a network, as part of `make test`.
 
     .venv/bin/python -m tools.dependency_audit
 
-Every package is pinned with its hashes; what is installed is what is pinned, and nothing else; what
-running restow needs is pinned as in the lock of the tests; no version is known to be weak, neither
-a pinned one nor the oldest that the wheel asks for; every dependency has its reason, and a licence
-that lets everybody use it. `make audit` asks a service that knows of newer weaknesses.
+Every package is pinned with its hashes; the installed packages are the pinned ones, and no others;
+the packages for running restow have the same pins as in the lock of the tests; no version has a
+known vulnerability, neither a pinned one nor the oldest that the wheel allows; every dependency has
+a stated reason, and a permissive licence. `make audit` queries a service for newer vulnerabilities.
 
-Not here: which versions are weak (`tools/known_weaknesses.py`).
+Not here: which versions are vulnerable (`tools/known_vulnerabilities.py`).
 """
 
 from __future__ import annotations
@@ -27,24 +27,29 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tools.known_weaknesses import ACCEPTED, UNKNOWN_LICENCES_ACCEPTED, WEAKNESSES, Weakness
+from tools.known_vulnerabilities import (
+    ACCEPTED,
+    UNKNOWN_LICENCES_ACCEPTED,
+    VULNERABILITIES,
+    Vulnerability,
+)
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PROJECT: Final = ROOT / "pyproject.toml"
 INSTALLED_LOCK: Final = "requirements.lock"
-"""All that `.venv` can hold; those of tools are for environments of their own."""
+"""Lock files of `.venv`; those of tools are for environments of their own."""
 RUN_LOCK: Final = "requirements-run.lock"
-"""The part of it that running restow needs: `make up` installs no more."""
+"""The subset that running restow needs: `make up` installs no more."""
 
 SEEDS: Final = frozenset({"pip", "setuptools"})
-"""What Python puts into a new environment: they install what has the right hash, no more."""
+"""Packages that Python installs into a new environment: they only install by hash."""
 
 LICENCES: Final = re.compile(
     r"Apache|\bMIT\b|\bBSD|\bISC\b|\bPSF\b|Python Software Foundation|\bMPL|Mozilla|any-OSI"
 )
-"""Words of licences that let everybody use, change and pass on what is under them."""
+"""Words in permissive licences: everyone may use, change and redistribute the package."""
 LICENCE_CHARACTERS_MAX: Final = 100
-"""Some put the whole text into the field for the name."""
+"""Some packages put the whole text into the field for the name."""
 
 _PIN: Final = re.compile(
     r"(?P<name>[a-z0-9-]+)==(?P<version>[A-Za-z0-9.!+]+)"
@@ -75,7 +80,7 @@ def main() -> int:
 
 
 def audit() -> Iterator[str]:
-    """Everything that is wrong, a line each."""
+    """All problems, a line each."""
     text = PROJECT.read_text()
     project = tomllib.loads(text)
     used: set[tuple[str, str]] = set()
@@ -84,20 +89,20 @@ def audit() -> Iterator[str]:
         pins, problems = read_lock(lock.read_text())
         locked[lock.name] = pins
         used |= {(pin.name, pin.version) for pin in pins}
-        yield from (f"{lock.name}: {problem}" for problem in (*problems, *weak_pins(pins)))
+        yield from (f"{lock.name}: {problem}" for problem in (*problems, *vulnerable_pins(pins)))
         if lock.name == INSTALLED_LOCK:
             found = list(distributions())
             yield from differences(pins, _versions(found), own=project["project"]["name"])
             yield from unknown_licences(found)
     yield from untested_pins(locked[RUN_LOCK], locked[INSTALLED_LOCK])
-    yield from weak_floors(declared(project["project"]))
+    yield from vulnerable_lower_bounds(declared(project["project"]))
     yield from without_reason(text, project)
     for name, version in ACCEPTED.keys() - used:
-        yield f"tools/known_weaknesses.py: {name} {version} is accepted, and not used any more"
+        yield f"tools/known_vulnerabilities.py: {name} {version} is accepted, but no longer used"
 
 
 def read_lock(text: str) -> tuple[list[Pin], list[str]]:
-    """The pins, and what is not a name, one version, perhaps a marker, and hashes."""
+    """The pins, and the lines that are not a name, a version, an optional marker, and hashes."""
     joined = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
     pins: list[Pin] = []
     problems: list[str] = []
@@ -110,7 +115,7 @@ def read_lock(text: str) -> tuple[list[Pin], list[str]]:
 
 
 def untested_pins(part: Iterable[Pin], whole: Iterable[Pin]) -> Iterator[str]:
-    """Pins for running restow that are not those of the tests: the tests would prove nothing."""
+    """Pins for running restow that differ from those of the tests, which would prove nothing."""
     tested = {pin.name: pin.version for pin in whole}
     for pin in part:
         if tested.get(pin.name) != pin.version:
@@ -119,44 +124,46 @@ def untested_pins(part: Iterable[Pin], whole: Iterable[Pin]) -> Iterator[str]:
 
 
 def declared(table: Mapping[str, Any]) -> list[str]:
-    """What the wheel asks for, with all its extras."""
+    """The requirements of the wheel, with all its extras."""
     extras = table.get("optional-dependencies", {}).values()
     return [*table["dependencies"], *(each for extra in extras for each in extra)]
 
 
-def weak_pins(pins: Iterable[Pin], weaknesses: Iterable[Weakness] = WEAKNESSES) -> Iterator[str]:
-    """Pinned versions that are known to be weak, unless it is said why one is used."""
-    known = list(weaknesses)
+def vulnerable_pins(
+    pins: Iterable[Pin], vulnerabilities: Iterable[Vulnerability] = VULNERABILITIES
+) -> Iterator[str]:
+    """Pinned versions with a known vulnerability, unless they are accepted with a reason."""
+    known = list(vulnerabilities)
     for pin in pins:
         if (pin.name, pin.version) not in ACCEPTED:
-            yield from _weak(pin.name, pin.version, known)
+            yield from _vulnerable(pin.name, pin.version, known)
 
 
-def weak_floors(
-    dependencies: Iterable[str], weaknesses: Iterable[Weakness] = WEAKNESSES
+def vulnerable_lower_bounds(
+    dependencies: Iterable[str], vulnerabilities: Iterable[Vulnerability] = VULNERABILITIES
 ) -> Iterator[str]:
-    """Dependencies of the wheel that a weak version could meet: the lock does not bind users."""
-    known = list(weaknesses)
+    """Requirements of the wheel that allow a vulnerable version: the lock does not bind users."""
+    known = list(vulnerabilities)
     for text in dependencies:
         requirement = Requirement(text)
         floors = [each.version for each in requirement.specifier if each.operator == ">="]
         if not floors:
-            yield f"pyproject.toml: {text} has no oldest version"
+            yield f"pyproject.toml: {text} has no lower bound"
         for floor in floors:
-            for problem in _weak(canonicalize_name(requirement.name), floor, known):
-                yield f"pyproject.toml: {text} lets in {problem}"
+            for problem in _vulnerable(canonicalize_name(requirement.name), floor, known):
+                yield f"pyproject.toml: {text} allows {problem}"
 
 
-def _weak(name: str, version: str, known: Iterable[Weakness]) -> Iterator[str]:
+def _vulnerable(name: str, version: str, known: Iterable[Vulnerability]) -> Iterator[str]:
     for each in known:
         if each.package == name and SpecifierSet(each.versions).contains(version, prereleases=True):
-            yield f"{name} {version} is weak ({each.name}: {each.what}); not {each.versions}"
+            yield f"{name} {version} is vulnerable ({each.name}: {each.what}); not {each.versions}"
 
 
 def differences(
     pins: Iterable[Pin], installed: Mapping[str, list[str]], *, own: str
 ) -> Iterator[str]:
-    """Where the environment is not what the lock says."""
+    """Differences between the environment and the lock."""
     wanted = {pin.name: pin.version for pin in pins if pin.belongs_here()}
     for name, version in sorted(wanted.items()):
         found = installed.get(name, [])
@@ -174,16 +181,16 @@ def _versions(found: Iterable[Distribution]) -> dict[str, list[str]]:
 
 
 def unknown_licences(found: Iterable[Distribution]) -> Iterator[str]:
-    """Packages whose licence is not one of those that were thought about."""
+    """Packages whose licence is not one of the approved ones."""
     for each in found:
         name = canonicalize_name(each.name)
         licence = licence_of(each.metadata.json)
         if not LICENCES.search(licence) and name not in UNKNOWN_LICENCES_ACCEPTED:
-            yield f".venv: the licence of {name} is not a known one: {licence or 'not given'}"
+            yield f".venv: the licence of {name} is not an approved one: {licence or 'not given'}"
 
 
 def licence_of(metadata: Mapping[str, Any]) -> str:
-    """What a package says about its licence, in the newest of three ways that it uses."""
+    """The licence in a package's metadata, from the newest of three fields."""
     if expression := metadata.get("license_expression"):
         return str(expression)
     if (words := str(metadata.get("license") or "")) and len(words) <= LICENCE_CHARACTERS_MAX:
@@ -193,13 +200,13 @@ def licence_of(metadata: Mapping[str, Any]) -> str:
 
 
 def without_reason(text: str, project: Mapping[str, Any]) -> Iterator[str]:
-    """Dependencies in pyproject.toml that have no comment beside them."""
+    """Dependencies in pyproject.toml without a comment that states the reason."""
     groups = project.get("dependency-groups", {}).values()
     named = {*declared(project["project"]), *(each for group in groups for each in group)}
     for line in text.splitlines():
         match = re.match(r'\s+"([^"]+)"', line)
         if match and match[1] in named and not _REASON.search(line):
-            yield f"pyproject.toml: {match[1]} has no reason beside it"
+            yield f"pyproject.toml: {match[1]} has no comment with the reason"
 
 
 if __name__ == "__main__":

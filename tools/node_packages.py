@@ -1,11 +1,11 @@
-"""Install the packages of Node that tests need, as their lock file says: by name and hash.
+"""Installs the Node packages that tests need, by the names and hashes in their lock file.
 
     .venv/bin/python -m tools.node_packages           # a part of `make setup`
     .venv/bin/python -m tools.node_packages --lock    # a part of `make lock`
 
-Quiet, and without a network, when all is there. Node and npm come with a package of `.venv`, so
-nobody has to have them. No script of a package is run. Not here: which packages; that is
-`package.json` beside the tests.
+Quiet, and without network access, when they are installed. Node and npm come with a package of
+`.venv`. No script of a package is run. Not here: the list of packages; that is in `package.json` of
+the tests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PACKAGES: Final = ROOT / "tests" / "e2e" / "clients" / "node"
 LOCK: Final = PACKAGES / "package-lock.json"
 INSTALLED: Final = PACKAGES / "node_modules"
 STAMP: Final = INSTALLED / ".restow-stamp"
-"""Removed first and written last, so an interrupted run is simply done again."""
+"""Removed first and written last, so an interrupted run is repeated."""
 
 NODE: Final = Path(executable.ROOT_DIR) / "bin" / "node"
 NPM: Final = Path(executable.ROOT_DIR) / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
@@ -38,11 +38,11 @@ SECONDS_MAX: Final = 600
 ATTEMPTS_MAX: Final = 3
 RETRY_SECONDS: Final = 5
 OF_A_HOST: Final = frozenset({"funding", "resolved"})
-"""What npm notes of a package that names a host; a package is found by name, and known by hash."""
+"""Fields of npm's lock file with a host name; a package is found by name, and checked by hash."""
 
 
 class SetupError(Exception):
-    """Set-up cannot go on; the message says what happened."""
+    """Set-up cannot continue; the message states the reason."""
 
 
 def main() -> int:
@@ -71,14 +71,14 @@ def bring_up_to_date() -> None:
 
 
 def write_lock() -> None:
-    """Let npm choose again within package.json, and note nothing but names and hashes."""
+    """Resolve again within package.json, and write only names and hashes."""
     _npm("install", "--package-lock-only")
     lock = json.loads(LOCK.read_text())
     LOCK.write_text(json.dumps(without_hosts(lock), indent=2) + "\n")
 
 
 def without_hosts(lock: dict[str, Any]) -> dict[str, Any]:
-    """A lock file that every registry can serve."""
+    """A lock file that works with every registry."""
     packages = {
         path: {name: value for name, value in package.items() if name not in OF_A_HOST}
         for path, package in lock["packages"].items()
@@ -88,7 +88,7 @@ def without_hosts(lock: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Two `make` at once: the second waits, then finds the work done."""
+    """With two concurrent `make`, the second waits, then finds the work done."""
     with LOCK.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -104,7 +104,7 @@ def _digest() -> str:
 def _npm(*words: str) -> None:
     quiet = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier")
     command = [str(NODE), str(NPM), *words, *quiet, "--loglevel=error"]
-    # What npm starts is to be this node, whichever one else there is.
+    # npm must start this node, whichever other ones are installed.
     environment = {**os.environ, "PATH": f"{NODE.parent}{os.pathsep}{os.environ['PATH']}"}
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:

@@ -1,18 +1,18 @@
 """`make prove`: the whole campaign, with a progress display, and a report in `proof/report.md`.
 
-    model        the search through the protocol, and its naive variants
-    worlds       seeds of the simulator, every promise evaluated at every commit
-    advice       seeds in which operators ask for advice, held against the raw store
-    mutants      each rule left out, until a seed shows it
+    model        exhaustive search through the protocol and its naive variants
+    worlds       seeds of the simulator, every invariant checked at every commit
+    advice       seeds in which operators request advice, compared with the raw store
+    mutants      each rule removed, until a seed detects it
     processes    real servers on every store, every fault, under load; then every value is audited
     power cuts   at as many points of a workload on SQLite
     compatibility
-                 stores and servers of an earlier restow, with the present code
-    ledger       attacks on a cluster of `restow up`; every object is compared with the answers
+                 stores and servers of an earlier restow, with the current code
+    ledger       attacks on a cluster of `restow up`; every object is compared with the responses
                  that clients got
 
-Each part can be left out, and each has a size. The report says what was done, also when something
-was found: then the exit code is 1.
+Each part can be left out, and each has a size. The report is also written if there are findings:
+then the exit code is 1.
 """
 
 from __future__ import annotations
@@ -52,30 +52,30 @@ TRIES_OF_VOID_RUNS_MAX: Final = 3
 
 @dataclass(slots=True)
 class Part:
-    """What one part has come to."""
+    """The result of one part."""
 
     title: str
     lines: list[str] = field(default_factory=list)
-    """Of the report."""
+    """Lines of the report."""
     found: list[str] = field(default_factory=list)
-    """What must not be."""
+    """Violations."""
     seconds: float = 0.0
 
 
 class Progress:
-    """One line that changes, on a terminal; elsewhere a line now and then."""
+    """A status line that is updated on a terminal; elsewhere a new line now and then."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
-        self._told_at = 0.0
+        self._shown_at = 0.0
 
     def show(self, text: str, *, is_last: bool = False) -> None:
         now = time.monotonic()
         if self._is_terminal:
             sys.stderr.write(f"\r\033[K{text}" + ("\n" if is_last else ""))
-        elif is_last or now - self._told_at > 30:
+        elif is_last or now - self._shown_at > 30:
             sys.stderr.write(f"{text}\n")
-            self._told_at = now
+            self._shown_at = now
         sys.stderr.flush()
 
 
@@ -85,7 +85,7 @@ async def model(_options: argparse.Namespace, progress: Progress) -> Part:
     code, output = await _pytest("small", "tests/model")
     passed = re.search(r"(\d+) passed", output)
     part.lines.append(
-        "An exhaustive search through the protocol with two and three process lives, and through"
+        "An exhaustive search through the protocol with two and three incarnations, and through"
         f" each naive variant of it: {passed.group(1) if passed else 0} tests passed."
     )
     if code:
@@ -97,7 +97,7 @@ async def worlds(options: argparse.Namespace, progress: Progress) -> Part:
     part, done = Part("Simulated worlds"), Tally()
     began = time.monotonic()
 
-    def told(line: dict[str, Any]) -> None:
+    def on_result(line: dict[str, Any]) -> None:
         done.add(line)
         rate = done.worlds / max(time.monotonic() - began, 0.001)
         left = (options.worlds - done.worlds) / rate / 60
@@ -107,12 +107,12 @@ async def worlds(options: argparse.Namespace, progress: Progress) -> Part:
         )
 
     seeds = range(options.first_seed, options.first_seed + options.worlds)
-    tally = await play_seeds(seeds, jobs=options.jobs, told=told)
+    tally = await play_seeds(seeds, jobs=options.jobs, on_result=on_result)
     modes = ", ".join(f"{count} {mode}" for mode, count in sorted(tally.modes.items()))
-    settled = f"{tally.settled_seconds_max:.0f} s of the world's time"
+    settled = f"{tally.settled_seconds_max:.0f} s of simulated time"
     part.lines += [
-        f"Seeds {seeds.start} to {seeds.stop - 1}: {modes}. All was well again at most {settled}",
-        "after the last server was of the last release.",
+        f"Seeds {seeds.start} to {seeds.stop - 1}: {modes}. The cluster had converged at most {settled}",
+        "after the last server ran the last release.",
         "",
         "```",
         table_of(tally),
@@ -127,16 +127,16 @@ async def worlds(options: argparse.Namespace, progress: Progress) -> Part:
 
 
 async def advice(options: argparse.Namespace, progress: Progress) -> Part:
-    part, done = Part("Worlds about advice"), Tally()
+    part, done = Part("Worlds with advice"), Tally()
 
-    def told(line: dict[str, Any]) -> None:
+    def on_result(line: dict[str, Any]) -> None:
         done.add(line)
         progress.show(
             f"advice: {done.worlds} of {options.advice_worlds}, {len(done.failed)} broken"
         )
 
     seeds = range(options.first_seed, options.first_seed + options.advice_worlds)
-    tally = await play_seeds(seeds, jobs=options.jobs, is_advised=True, told=told)
+    tally = await play_seeds(seeds, jobs=options.jobs, is_advised=True, on_result=on_result)
     part.lines += [f"Seeds {seeds.start} to {seeds.stop - 1}.", "", "```"]
     part.lines += [advice_table_of(tally), "```"]
     part.found += [f"the campaign is void: {each}" for each in advice_gaps(tally)]
@@ -149,7 +149,7 @@ async def advice(options: argparse.Namespace, progress: Progress) -> Part:
 
 async def mutants(options: argparse.Namespace, progress: Progress) -> Part:
     part = Part("Mutants")
-    part.lines += ["| mutant | what is left out | caught by | seen as |", "|---|---|---|---|"]
+    part.lines += ["| mutant | removed rule | caught by | violation |", "|---|---|---|---|"]
     for number, (name, mutant) in enumerate(BY_NAME.items()):
         progress.show(f"mutants: {number} of {len(BY_NAME)}, now {name}")
         seeds = seeds_for(name, options.mutant_seeds)
@@ -202,7 +202,7 @@ async def power_cuts(_options: argparse.Namespace, progress: Progress) -> Part:
     progress.show("power cuts: 10,000")
     code, output = await _pytest("prove", POWER_CUTS)
     part.lines.append(
-        "10,000 cuts of the power at points spread over a workload on SQLite, with all, some, the"
+        "10,000 power cuts at points spread over a workload on SQLite, with all, some, the"
         " first or none of the unsynced writes left: "
         + ("nothing acknowledged was lost, nothing was corrupt." if not code else "see above.")
     )
@@ -265,7 +265,7 @@ async def _pytest(size: str, path: str, *words: str) -> tuple[int, str]:
 
 
 async def _fire(store: str, fault: str, seed: int, seconds: float) -> dict[str, Any] | str:
-    """A run that counts; or why there was none."""
+    """The result of a valid run; or the reason why there was none."""
     why = ""
     for attempt in range(TRIES_OF_VOID_RUNS_MAX):
         command = [sys.executable, "-m", "tests.support.fire", "--store", store, "--fault", fault]
@@ -294,7 +294,7 @@ async def _run(
         async with asyncio.timeout(seconds_max):
             output, _ = await child.communicate()
     except TimeoutError:
-        return 2, f"it has taken longer than {seconds_max:.0f} s"
+        return 2, f"timeout after {seconds_max:.0f} s"
     finally:
         if child.returncode is None:
             child.kill()
@@ -315,7 +315,7 @@ def _report(parts: list[Part]) -> str:
 
 def _report_lines(parts: list[Part], found: list[str]) -> Iterator[str]:
     yield "# Proof\n"
-    yield "By `make prove`. What each part is, and how to read it: docs/architecture/proof.md.\n"
+    yield "Made by `make prove`. docs/architecture/proof.md describes each part and how to read it.\n"
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         cwd=ROOT,

@@ -1,12 +1,12 @@
-"""Make `.venv`: the locked packages with their hashes, and restow itself, editable.
+"""Creates `.venv`: the locked packages with their hashes, and restow itself, editable.
 
-    python -m tools.python_environment run     # what running restow needs: requirements-run.lock
+    python -m tools.python_environment run     # packages for running restow: requirements-run.lock
     python -m tools.python_environment test    # tests and checks too: requirements.lock
 
 A `.venv` of level `test` is also one of level `run`; one of level `run` is completed in place. Does
 nothing when the stamp inside `.venv` matches. The stamp is removed first and written last, so an
-interrupted run starts again from an empty `.venv`. Standard library only, and readable by a Python
-that is too old, which gets a clear message.
+interrupted run starts again from an empty `.venv`. Standard library only, and valid syntax for a
+Python that is too old, which gets a clear message.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / ".restow-stamp.json"
 LOCKS = {"run": ROOT / "requirements-run.lock", "test": ROOT / "requirements.lock"}
-"""By level; each holds the packages of the one before it, in the same versions."""
+"""By level; each contains the packages of the one before it, in the same versions."""
 PROJECT = ROOT / "pyproject.toml"
 INSTALL_SECONDS_MAX = 1200
 DOWNLOAD_RETRIES_MAX = 5
 
 
 class SetupError(Exception):
-    """Set-up cannot go on; the message says what to do."""
+    """Set-up cannot continue; the message says what to do."""
 
 
 def main() -> int:
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def bring_up_to_date(level: str) -> None:
-    """Install what is missing for a level. What is installed beyond it stays."""
+    """Install the missing packages of a level. Packages installed beyond it stay."""
     found = _read_stamp()
     installed = _installed_level(found)
     wanted = max(level, installed or level, key=list(LOCKS).index)
@@ -106,7 +106,7 @@ def _installed_level(found: dict[str, str]) -> str | None:
 
 def _make_empty_venv() -> None:
     if importlib.util.find_spec("ensurepip") is None:
-        # Debian splits it off.
+        # Debian packages it separately.
         from tools import system_packages  # noqa: PLC0415 - rarely needed
 
         package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
@@ -115,7 +115,7 @@ def _make_empty_venv() -> None:
         except system_packages.SetupError as error:
             raise SetupError(str(error)) from error
     try:
-        # In a process of its own: this one may have been started without ensurepip.
+        # In a separate process: this one may have been started without ensurepip.
         subprocess.run(
             [sys.executable, "-m", "venv", "--clear", str(VENV)],
             check=True,
@@ -141,7 +141,7 @@ def _pip(*arguments: str) -> None:
 
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Two `make` at once: the second waits, then finds the work done."""
+    """With two concurrent `make`, the second waits, then finds the work done."""
     with PROJECT.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

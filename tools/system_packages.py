@@ -1,6 +1,6 @@
-"""Programs that no Python package brings: found on PATH, or installed from Debian when root.
+"""Finds programs that are not Python packages on PATH, or installs them from Debian when root.
 
-Quiet when all are there. Standard library only: this runs before anything is installed.
+Quiet when all are installed. Standard library only: this runs before anything is installed.
 
     python -m tools.system_packages             # all of the table
     python -m tools.system_packages --for bench
@@ -26,7 +26,7 @@ LOG_LINES_SHOWN = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program: any one of `commands` will do."""
+    """A program: any one of `commands` is sufficient."""
 
     commands: tuple[str, ...]
     debian: str
@@ -42,7 +42,7 @@ PROGRAMS = (
         commands=("kubectl",),
         debian="kubernetes-client",
         needed_for="test",
-        why="the client that everybody uses, run against our server",
+        why="the standard client, tested against restow",
     ),
     Program(
         commands=("chromium", "chromium-browser", "google-chrome"),
@@ -60,13 +60,13 @@ PROGRAMS = (
         commands=("wrk",),
         debian="wrk",
         needed_for="bench",
-        why="HTTP load that is faster than the server under test",
+        why="HTTP load generator that is faster than the server under test",
     ),
 )
 
 
 class SetupError(Exception):
-    """Set-up cannot go on; the message says what to do."""
+    """Set-up cannot continue; the message says what to do."""
 
 
 def missing(programs: Sequence[Program]) -> list[Program]:
@@ -74,7 +74,7 @@ def missing(programs: Sequence[Program]) -> list[Program]:
 
 
 def ensure(programs: Sequence[Program]) -> None:
-    """Make every program present, or raise SetupError with the command to run."""
+    """Make every program available, or raise SetupError with the command to run."""
     absent = missing(programs)
     if not absent:
         return
@@ -109,7 +109,7 @@ def install(packages: Sequence[str], *, purpose: str) -> None:
         ["apt-get", *options, "install", "--yes", "--quiet", "--no-install-recommends", *packages],
         attempts_max=INSTALL_ATTEMPTS_MAX,
         seconds_max=INSTALL_SECONDS_MAX,
-        # An earlier install may have been cut off half-way.
+        # An earlier install may have been interrupted.
         before_retry=["dpkg", "--configure", "-a"],
     )
 
@@ -150,7 +150,7 @@ def _run(command: list[str], *, seconds_max: float) -> str | None:
             env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"},
         )
     except subprocess.TimeoutExpired:
-        return f"no end after {seconds_max} seconds"
+        return f"timeout after {seconds_max} seconds"
     except OSError as error:
         return str(error)
     return None if done.returncode == 0 else done.stdout

@@ -1,1 +1,1 @@
-"""How fast a Kubernetes API server is, ours or any other, driven from other processes."""
+"""Throughput of a Kubernetes API server, restow or any other, under load of other processes."""

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.api`: one table, ours on SQLite and etcd, beside a yardstick and a peer.
+"""`python -m benchmarks.api`: one table, restow on SQLite and etcd, a baseline, and a peer.
 
-The yardstick is a bare TLS server that looks at nothing. With `--peer KUBECONFIG` the same requests
-also go to that server, and ratios to it are printed.
+The baseline is a bare TLS server that does not interpret requests. With `--peer KUBECONFIG` the
+same requests are also sent to that server, and ratios to it are printed.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def _measure_ours(directory: Path, store: str, arguments: argparse.Namespace) ->
     directory.mkdir()
     with started(directory.name, directory, store) as target:
         rows = _measure(target, arguments)
-        with _yardstick(directory, target) as bare:
+        with _baseline(directory, target) as bare:
             pairs = [
                 tuple(requests.get(each, seconds=1, connections=64) for each in (bare, target))
                 for _ in range(max(RATIO_ROUNDS_MIN, arguments.seconds))
             ]
-        # In turns of a second: on a shared machine the next second can be twice as slow.
+        # In rounds of a second: on a shared machine the next second can be twice as slow.
         rate = median(ours.per_second / theirs.per_second for theirs, ours in pairs)
         cpu = median(theirs.cpu_us / ours.cpu_us for theirs, ours in pairs)
         rows.append(Row("get c=64 / bare TLS server", rate))
@@ -107,7 +107,7 @@ def _row(what: str, found: requests.Rate) -> Row:
 
 
 @contextmanager
-def _yardstick(directory: Path, target: Target) -> Iterator[Target]:
+def _baseline(directory: Path, target: Target) -> Iterator[Target]:
     """The bare server, with the certificate of the other one."""
     pki = directory / "pki"
     command = [sys.executable, "-m", "benchmarks.api.bare_server", "--port", "0"]

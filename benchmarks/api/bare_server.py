@@ -1,7 +1,7 @@
-"""The yardstick: the least that a TLS server on uvloop and httptools can do.
+"""The baseline: the minimal TLS server on uvloop and httptools.
 
-It looks at nothing but the end of each request and answers the same 1.2 KB. A figure of the API
-server divided by this one's holds on any machine.
+It parses only the end of each request and returns the same 1.2 KB. A figure of the API server
+divided by this server's is comparable across machines.
 
     python -m benchmarks.api.bare_server --cert-file C --key-file K --port 0
 """
@@ -25,7 +25,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
 
 
 class BareProtocol(asyncio.Protocol):
-    """Parses requests as any server must, and answers without looking at them."""
+    """Parses requests as any server must, and answers without interpreting them."""
 
     __slots__ = ("_headers", "_parser", "_transport", "_url")
 
@@ -68,7 +68,7 @@ async def serve(*, bind: str, port: int, context: ssl.SSLContext | None) -> None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The least that a TLS server can do.")
+    parser = argparse.ArgumentParser(description="A minimal TLS server.")
     parser.add_argument("--bind", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--cert-file", type=Path, help="without it: plain HTTP")

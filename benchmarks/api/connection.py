@@ -1,4 +1,4 @@
-"""A client as small as can be: one connection, one request at a time, whole answers."""
+"""A minimal client: one connection, one request at a time, whole responses."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Connection:
         return cls(target, *streams)
 
     async def send(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
-        """One request; the status and the whole body."""
+        """Send a request; return the status and the whole body."""
         content = b"" if body is None else json.dumps(body).encode()
         return await self.send_bytes(method, path, content)
 
     async def send_bytes(
         self, method: str, path: str, content: bytes, *, form: str = "application/json"
     ) -> tuple[int, bytes]:
-        """The same with a body that is ready."""
+        """The same with an encoded body."""
         self._writer.write(self._head(method, path, len(content), form) + content)
         head = await self._reader.readuntil(b"\r\n\r\n")
         return int(head[9:12]), await self._body(head.lower())
 
     async def begin_watch(self, path: str) -> asyncio.StreamReader:
-        """Send a request whose answer does not end; the stream behind its head."""
+        """Send a request with an endless response; return the stream after its head."""
         self._writer.write(self._head("GET", path, 0))
         head = await self._reader.readuntil(b"\r\n\r\n")
         if int(head[9:12]) != 200:
@@ -70,7 +70,7 @@ class Connection:
 
 
 async def fill(target: Target, *, items: int, path: str, data: dict[str, str]) -> None:
-    """Make a namespace and so many objects in it."""
+    """Create a namespace and so many objects in it."""
     first = await Connection.open(target)
     namespace = path.split("/")[4]
     code, body = await first.send("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})

@@ -1,4 +1,4 @@
-"""Watch fan-out: many watchers in processes of their own, and a writer that keeps them busy."""
+"""Watch fan-out: many watchers in separate processes, and writers that keep them busy."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ OPENING_AT_ONCE = 32
 
 
 def measure(target: Target, *, watchers: int, seconds: float) -> tuple[float, float]:
-    """Events a second that all watchers together received, and CPU of the server per event, in us.
+    """Events per second that all watchers together received, and server CPU per event, in us.
 
-    Writers update as fast as the server lets them, so the watchers are always behind.
+    Writers update as fast as the server allows, so the watchers are always behind.
     """
     spawn = multiprocessing.get_context("spawn")
     barrier, stop = spawn.Barrier(PROCESSES + 1), spawn.Event()

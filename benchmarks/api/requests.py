@@ -1,4 +1,4 @@
-"""Requests by wrk: what is sent is a small script of its own language, made here."""
+"""Sends requests with wrk, by Lua scripts that are generated here."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ end
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What wrk saw."""
+    """The result of a wrk run."""
 
     per_second: float
     p50_ms: float
     p99_ms: float
     cpu_us: float
-    """CPU time of the server per request, where it is known."""
+    """CPU time of the server per request, if known."""
 
 
 def get(target: Target, *, seconds: int, connections: int) -> Rate:
@@ -53,14 +53,14 @@ def create(target: Target, *, seconds: int, connections: int, name: str) -> Rate
 
 
 def update(target: Target, *, seconds: int, connections: int, items: int, mark: str = "") -> Rate:
-    """Updates, without a condition, of objects that are there; each has another content.
+    """Updates, without a precondition, of existing objects; each has a different content.
 
-    Another mark makes it another content than in an earlier run as well."""
+    Another mark makes the content different from that of an earlier run."""
     return _run(target, update_script(target, items, mark), seconds, connections)
 
 
 def update_nothing(target: Target, *, seconds: int, connections: int) -> Rate:
-    """Updates of one object, all but the first with the content that it has."""
+    """Updates of one object, all but the first with its current content."""
     script = _body_script(target, "PUT", f'"{COLLECTION}/" .. name', '"item-000000"', note='"same"')
     return _run(target, script, seconds, connections)
 
@@ -82,7 +82,7 @@ def update_script(target: Target, items: int, mark: str) -> str:
 
 
 def patch_script(target: Target, items: int, mark: str) -> str:
-    """Merge patches of objects that are there; each has another content."""
+    """Merge patches of existing objects; each has a different content."""
     return _of_items(target, "PATCH", items, mark, form="application/merge-patch+json")
 
 
@@ -149,12 +149,12 @@ def _run(target: Target, script: str, seconds: int, connections: int) -> Rate:
 
 
 def command(target: Target, script: Path, *, seconds: int, connections: int) -> list[str]:
-    """What runs a script."""
+    """The wrk command line for a script."""
     return ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), target.url]
 
 
 def rate_of(target: Target, printed: str, cpu_seconds: float) -> Rate:
-    """What such a run has printed."""
+    """Parse the output of such a run."""
     line = next(line for line in printed.splitlines() if line.startswith("RESULT "))
     found = json.loads(line.removeprefix("RESULT "))
     if found["bad"] or found["lost"] or not found["requests"]:

@@ -1,4 +1,4 @@
-"""A server to measure: ours, started here, or any that a kubeconfig leads to."""
+"""A server to measure: restow, started here, or any server in a kubeconfig."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import yaml
 
 START_SECONDS_MAX = 60.0
 UNPINNED = "RESTOW_BENCH_UNPINNED"
-"""Set to anything: processes go wherever there is room. For a machine with other work on it, where
-only CPU time means something."""
+"""If set, processes are not pinned to cores. For a machine with other load, where only CPU time is
+meaningful."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a server is, and how to be let in."""
+    """Address and credentials of a server."""
 
     name: str
     host: str
@@ -45,7 +45,7 @@ class Target:
         return context
 
     def memory_mb(self) -> float | None:
-        """Resident memory of the server, if it is a process of ours."""
+        """Resident memory of the server, if it is a child process."""
         if self.pid is None:
             return None
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
@@ -57,8 +57,8 @@ class Target:
         """CPU time that the server has used so far."""
         if self.pid is None:
             return 0.0
-        # The clock of another process, as clock_getcpuclockid(3) makes it: to the nanosecond, where
-        # `stat` counts ticks of 10 ms, and with what threads have used that are over.
+        # The clock of another process, as in clock_getcpuclockid(3): to the nanosecond, while
+        # `stat` counts ticks of 10 ms, and including ended threads.
         return time.clock_gettime((~self.pid << 3) | 2)
 
 
@@ -96,8 +96,9 @@ def started(
     checkout: Path | None = None,
     module: str = "restow",
 ) -> Iterator[Target]:
-    """Our own server, on a core of its own where there are two; or the server of another
-    checkout, with the same libraries; or one that another module runs, with the same words."""
+    """Start a restow server, on a core of its own where there are two; or the server of another
+    checkout, with the same libraries; or one that another module runs, with the same
+    arguments."""
     command = [sys.executable, "-m", module, "serve", "--port", "0"]
     command += ["--data-dir", str(directory), "--store", store, *arguments]
     source = {} if checkout is None else {"PYTHONPATH": str(checkout / "src")}
@@ -133,7 +134,7 @@ def started(
 
 
 def on_first_core() -> None:
-    """Run the calling process on the first core."""
+    """Pin the calling process to the first core."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) > 1 and not os.environ.get(UNPINNED):
         os.sched_setaffinity(0, {cores[0]})

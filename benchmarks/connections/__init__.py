@@ -1,1 +1,1 @@
-"""What connections cost: idle watches, and those that are opened anew: `benchmarks.connections`."""
+"""Cost of connections: idle watches and new connections: `benchmarks.connections`."""

@@ -1,14 +1,14 @@
-"""`python -m benchmarks.connections`: what many watches and many handshakes cost a server.
+"""`python -m benchmarks.connections`: cost of many watches and many handshakes for a server.
 
-A Go client without HTTP/2 has a connection for each of its watches, and keeps 25 idle ones for all
-else. So, over TLS, with the watches of one user:
+A Go client without HTTP/2 has a connection for each of its watches, and keeps 25 idle ones for
+other requests. So, over TLS, with the watches of one user:
 
-    memory and CPU of a watch to which nothing happens, and of opening it
-    CPU of a get and of an update while the watches are open, beside those of a server without any,
-    in turns: the ratio is the median of the rounds' ratios
-    CPU of a get on a new connection, beside that on one that is kept
+    memory and CPU of an idle watch, and of opening it
+    CPU of a get and of an update while the watches are open, compared to a server without any, in
+    alternating rounds: the ratio is the median of the rounds' ratios
+    CPU of a get on a new connection, compared to that on a kept one
 
-CPU is that of the server. Some of the watches ask for bookmarks, as informers do.
+CPU is that of the server. Some of the watches request bookmarks, like informers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WATCHED: Final = (
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.connections", description=__doc__)
     parser.add_argument("--watches", type=int, default=1_000)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of doing nothing")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of the idle measurement")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     with ExitStack() as stack:
@@ -79,7 +79,7 @@ async def _measure(watched: Target, other: Target, arguments: argparse.Namespace
 
 
 async def _report_watches(target: Target, count: int, seconds: float) -> list[Connection]:
-    """Open watches to which nothing happens, and say what they cost."""
+    """Open idle watches, and print their cost."""
     idle = await _idle_cost(target, seconds)
     memory, cpu = target.memory_mb() or 0.0, target.cpu_seconds()
     opened = await _open(target, count)
@@ -106,7 +106,7 @@ async def _open(target: Target, count: int) -> list[Connection]:
 
 
 async def _idle_cost(target: Target, seconds: float) -> float:
-    """CPU a second while nothing is asked."""
+    """CPU per second without requests."""
     before = target.cpu_seconds()
     await asyncio.sleep(seconds)
     return (target.cpu_seconds() - before) / seconds
@@ -126,14 +126,14 @@ async def _requests_cost(target: Target) -> tuple[float, float]:
         changed = {**body, "data": {**DATA, "number": str(number)}}
         code, answer = await connection.send("PUT", path, changed)
         if code != 200:
-            raise SystemExit(f"an update was answered {code}: {answer[:200]!r}")
+            raise SystemExit(f"an update returned {code}: {answer[:200]!r}")
     end = target.cpu_seconds()
     connection.close()
     return (middle - begin) / REQUESTS * 1e6, (end - middle) / REQUESTS * 1e6
 
 
 async def _new_cost(target: Target) -> float:
-    """CPU of a get, with the connection that is opened for it and closed."""
+    """CPU of a get, including opening and closing its connection."""
     before = target.cpu_seconds()
     for _ in range(HANDSHAKES):
         connection = await Connection.open(target)

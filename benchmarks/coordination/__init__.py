@@ -1,1 +1,1 @@
-"""What coordination costs, and how fast it is."""
+"""Cost and latency of coordination."""

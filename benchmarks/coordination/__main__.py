@@ -1,4 +1,4 @@
-"""`python -m benchmarks.coordination`: what the fence costs, time to ready, time to agree."""
+"""`python -m benchmarks.coordination`: cost of the fence, time to ready, time to agree."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _measure_agreement(directory: Path, store: str, arguments: argparse.Namespac
 
 @contextmanager
 def _fresh_store(directory: Path, store: str) -> Iterator[tuple[str, Path]]:
-    """The address of an empty store, and a directory that is not there yet."""
+    """The address of an empty store, and a directory that does not exist yet."""
     place = directory / f"server-{next(_NUMBERS)}"
     if store == "sqlite":
         yield f"sqlite:{place.with_suffix('.db')}", place

@@ -1,7 +1,7 @@
-"""How soon an agreement is seen: from the last server's report to a watch on each server.
+"""Latency of an agreement: from the last server's report to a watch on each server.
 
-The servers are real processes. The last one to report is in this process, so that the moment of its
-report is known; it reports one version and the other in turns.
+The servers are real processes. The last one to report is in this process, so that the time of its
+report is known; it reports the two versions alternately.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Delays:
     p50_ms: float
     p99_ms: float
     commit_ms: float
-    """Of these, what the report itself took: the median."""
+    """The median of the report itself."""
 
 
 async def measure(servers: list[ServerProcess], store: str, *, rounds: int) -> Delays:
@@ -92,7 +92,7 @@ class Watcher:
                     self._changed.set()
 
     async def wait_until(self, *, agreed: bool) -> float:
-        """When it was seen that all agree, or that they do not."""
+        """The time at which the watch showed agreement, or disagreement."""
         async with asyncio.timeout(SEEN_SECONDS_MAX):
             while self._agreed[0] is not agreed:
                 self._changed.clear()

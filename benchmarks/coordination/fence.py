@@ -1,4 +1,4 @@
-"""CPU time of a write that carries the fence, beside the same write without it."""
+"""CPU time of a write with the fence, compared to the same write without it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def measure(storage: Storage, *, rounds: int, each: int) -> Comparison:
             obj = {"metadata": {"name": f"w{number}", "namespace": NAMESPACE}, "spec": DATA}
             await stores.fenced.create(stores.widgets, "v1", obj, namespace=NAMESPACE)
         for store in (stores.fenced, stores.plain):
-            await _write(store, stores.widgets, each=each)  # warm
+            await _write(store, stores.widgets, each=each)  # warm-up
         return await measure_both(
             lambda: _write(stores.fenced, stores.widgets, each=each),
             lambda: _write(stores.plain, stores.widgets, each=each),
@@ -86,5 +86,5 @@ async def _write(store: ResourceStore, widgets: Resource, *, each: int) -> float
 
 
 def _counting(number: int) -> Callable[[Object], Object]:
-    """A change that is one, whatever was there."""
+    """Return an update function that always changes the object."""
     return lambda obj: {**obj, "status": {"count": f"{time.monotonic_ns()}-{number}"}}

@@ -1,4 +1,4 @@
-"""Servers of one cluster as real processes, with keys that are made beforehand."""
+"""Servers of one cluster as real processes, with keys that are created beforehand."""
 
 from __future__ import annotations
 

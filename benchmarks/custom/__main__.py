@@ -1,4 +1,4 @@
-"""`python -m benchmarks.custom`: a thousand definitions, what they cost, and whom they hold up."""
+"""`python -m benchmarks.custom`: the cost of a thousand CRDs, and their effect on others."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _start(server: ServerProcess, what: str) -> None:
 
 
 async def _elsewhere(what: Callable[[Target, int], float], server: ServerProcess, n: int) -> float:
-    """Work in a process of its own, so that it does not hold up those who measure."""
+    """Work in a separate process, so that it does not delay the measurement."""
     loop, target = asyncio.get_running_loop(), _target(server)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return await loop.run_in_executor(pool, what, target, n)
@@ -154,7 +154,7 @@ async def _creates(
 
 
 async def _probed(server: ServerProcess, work: Callable[[], Awaitable[object]]) -> str:
-    """Gets and puts of something else while work is done: how long the slow ones take."""
+    """Gets and puts of another resource while work is done: latency of the slow ones."""
     client, seconds = _client(server), list[float]()
     reply = await client.post(CONFIG_MAPS, {"metadata": {"generateName": "probe-"}})
     path = f"{CONFIG_MAPS}/{reply.json['metadata']['name']}"

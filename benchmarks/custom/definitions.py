@@ -1,4 +1,4 @@
-"""Definitions of the size that real ones have: some versions, some hundred fields each."""
+"""CRDs of realistic size: some versions, some hundred fields each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def definition(number: int, *, storage: str = "v1") -> dict[str, Any]:
 
 
 def instance(number: int, name: str) -> dict[str, Any]:
-    """An object of that definition, with fields in every part."""
+    """A custom resource of that CRD, with fields in every part."""
     return {
         "apiVersion": f"group{number // 10}.bench.example.com/v1",
         "kind": f"Thing{number}",
@@ -58,7 +58,7 @@ def _schema() -> dict[str, Any]:
     status = {"conditions": {"type": "array", "items": _part(), "maxItems": 32}}
     return {
         "type": "object",
-        "description": "Something that a controller looks after.",
+        "description": "Something that a controller manages.",
         "properties": {
             "spec": {"type": "object", "properties": parts},
             "status": {"type": "object", "properties": status},
@@ -80,5 +80,5 @@ def _part() -> dict[str, Any]:
             case _:
                 fields[f"choice{number}"] = {"type": "string", "enum": ["Always", "Never"]}
     for field in fields.values():
-        field["description"] = "Says how this part of the thing is to be looked after, and by whom."
+        field["description"] = "Specifies how this part of the object is managed, and by whom."
     return {"type": "object", "properties": fields}

@@ -1,4 +1,4 @@
-"""What a process of its own does to a server while others are measured."""
+"""Work that a separate process does on a server while other requests are measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CREATORS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, as another process can be told of it."""
+    """A server, in a form that can be passed to another process."""
 
     port: int
     token: str
@@ -29,14 +29,14 @@ class Target:
 
 
 def create_all(target: Target, count: int) -> float:
-    """Create definitions as fast as they are taken, and wait until all are established."""
+    """Create CRDs as fast as possible, and wait until all are established."""
     begin = time.perf_counter()
     asyncio.run(_create_all(target, count))
     return time.perf_counter() - begin
 
 
 def change_some(target: Target, count: int) -> float:
-    """Switch the storage version of some; after how many ms discovery shows it, at the worst."""
+    """Switch the storage version of some; the longest delay until discovery shows it, in ms."""
     return asyncio.run(_change_some(target, count))
 
 

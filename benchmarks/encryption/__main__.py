@@ -1,9 +1,9 @@
-"""`python -m benchmarks.encryption`: what encryption at rest costs, beside the same without it.
+"""`python -m benchmarks.encryption`: the cost of encryption at rest.
 
-Three servers on SQLite, one for each provider, run side by side and are asked in turns, so that a
-ratio is of two measurements made one after the other. Gets and lists are answered from a cache that
-has opened each value once; creates and updates seal each value, and it is opened for the cache. An
-update of nothing asks the store under which key the object is, if there are keys.
+Three servers on SQLite, one for each provider, run concurrently and are measured alternately, so
+that a ratio is of two consecutive measurements. Gets and lists are served from a cache that has
+decrypted each value once; creates and updates encrypt each value, and it is decrypted for the
+cache. A no-op update checks in the store which key encrypts the object, if there are keys.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ IN_FLIGHT: Final = 16
 LISTS_IN_FLIGHT: Final = 2
 SEALING_ROUNDS: Final = 15
 LEFT_UNDER_THE_KEY: Final = 3
-"""The exit code of `restow census --key` when something is."""
+"""The exit code of `restow census --key` if values are encrypted with the key."""
 
 Ask = Callable[[Target, str], Rate]
 
@@ -54,8 +54,8 @@ class Measured:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.encryption", description=__doc__)
     parser.add_argument("--items", type=int, default=2_000, help="objects in each server")
-    parser.add_argument("--rounds", type=int, default=9, help="turns that each server has")
-    parser.add_argument("--seconds", type=int, default=2, help="of a turn")
+    parser.add_argument("--rounds", type=int, default=9, help="rounds of each server")
+    parser.add_argument("--seconds", type=int, default=2, help="of a round")
     arguments = parser.parse_args()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="restow-bench-")))
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def _server(directory: Path, provider: str) -> AbstractContextManager[Target]:
-    """A server that writes with a provider; the plain one knows nothing of encryption."""
+    """A server that writes with a provider; the plain one has no encryption configuration."""
     name, words = provider.partition(":")[0], list[str]()
     if provider != PLAIN:
         file = write_encryption_file(directory / f"{name}.yaml", provider, PLAIN)
@@ -81,7 +81,7 @@ def _server(directory: Path, provider: str) -> AbstractContextManager[Target]:
 
 
 def _asked(*, items: int, seconds: int) -> list[tuple[str, Ask]]:
-    """What is asked of a server, each time under another name."""
+    """The requests, each time with another name."""
     many = {"seconds": seconds, "connections": IN_FLIGHT}
     few = {"seconds": seconds, "connections": LISTS_IN_FLIGHT}
     return [
@@ -107,13 +107,13 @@ async def _fill(target: Target, items: int) -> None:
 
 
 def _check_sealed(directory: Path, provider: str) -> None:
-    """What is measured must be encrypted, or it is no measure of encryption."""
+    """Check that the stored values are encrypted, or the measurement is invalid."""
     name, _, key = provider.partition(":")
     command = [sys.executable, "-m", "restow", "census", "configmaps", "--key", key or PLAIN]
     command += ["--store", f"sqlite:{directory / name / 'store.db'}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != LEFT_UNDER_THE_KEY:
-        raise SystemExit(f"{provider}: nothing is stored under it:\n{done.stdout}{done.stderr}")
+        raise SystemExit(f"{provider}: no value is encrypted with it:\n{done.stdout}{done.stderr}")
 
 
 def _print_costs(costs: dict[str, sealing.Cost]) -> None:

@@ -1,4 +1,4 @@
-"""What it takes to seal and to open one value, in this process, without anything around it."""
+"""Cost of encrypting and decrypting one value, in this process, without a server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Cost(NamedTuple):
 
 
 def measure(directory: Path, providers: tuple[str, ...], *, rounds: int) -> dict[str, Cost]:
-    """The medians of rounds in which the providers take turns."""
+    """The medians of rounds in which the providers alternate."""
     rings = {each: _keyring(directory, each) for each in providers}
     found: dict[str, list[Cost]] = {each: [] for each in providers}
     for _ in range(rounds):
@@ -52,7 +52,7 @@ def _measure(keys: Keyring) -> Cost:
 
 
 def _microseconds(call: Callable[[], object]) -> float:
-    """Of CPU, not of the clock on the wall: others may be at work."""
+    """CPU time, not wall-clock time: other processes may be running."""
     begin = time.process_time()
     for _ in range(CALLS):
         call()

@@ -1,1 +1,1 @@
-"""What hostile connections do to a client that behaves: `python -m benchmarks.hostile`."""
+"""Effect of hostile connections on a well-behaved client: `python -m benchmarks.hostile`."""

@@ -1,9 +1,9 @@
-"""`python -m benchmarks.hostile`: latency of a good client, in peace and beside hostile ones.
+"""`python -m benchmarks.hostile`: latency of a well-behaved client, without and under attack.
 
-Rounds in peace and under attack take turns, each of some seconds, with the same requests. The
-figure is the median of the rounds' ratios of p99; below 2 is good. With `--cpu` a request takes as
-long as the server worked from its sending to its answer, on whatever: that is the same on a machine
-where nothing else runs, and all that can be known on one that is busy with other things.
+Rounds without and with attack alternate, each of some seconds, with the same requests. The figure
+is the median of the rounds' ratios of p99; below 2 is good. With `--cpu` the latency of a request
+is the CPU time of the server from sending it to its response, whatever it was spent on: that equals
+the latency on an idle machine, and is the only usable measure on one with other load.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.api.target import Target, on_other_cores, started
 SETTLE_SECONDS = 2.0
 ITEMS = 200
 PAUSE_SECONDS = 0.002
-"""Between the requests of the good client: it is no flood itself."""
+"""Pause between the requests of the well-behaved client, which must not overload the server."""
 LIMIT = 2.0
 
 
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="per round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--attack", action="append", default=[], help="these kinds only")
-    parser.add_argument("--cpu", action="store_true", help="time by what the server works")
+    parser.add_argument("--cpu", action="store_true", help="measure CPU time of the server")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="restow-hostile-") as path:
         directory = Path(path) / "server"
@@ -50,7 +50,7 @@ def main() -> None:
 def _report(target: Target, kubeconfig: Path, arguments: argparse.Namespace) -> None:
     ratios = []
     clock = target.cpu_seconds if arguments.cpu else time.perf_counter
-    print(f"{'round':>5} {'peace p50':>10} {'p99 ms':>8} {'attack p50':>11} {'p99 ms':>8} ratio")
+    print(f"{'round':>5} {'quiet p50':>10} {'p99 ms':>8} {'attack p50':>11} {'p99 ms':>8} ratio")
     for number in range(arguments.rounds):
         quiet = asyncio.run(measure(target, arguments.seconds, clock=clock))
         with attackers(kubeconfig, arguments.connections, arguments.attack):
@@ -71,7 +71,7 @@ def _report(target: Target, kubeconfig: Path, arguments: argparse.Namespace) -> 
 async def measure(
     target: Target, seconds: float, *, clock: Callable[[], float]
 ) -> tuple[float, float]:
-    """Median and 99th percentile, in milliseconds, of gets and updates of one connection."""
+    """p50 and p99, in milliseconds, of gets and updates of one connection."""
     connection = await Connection.open(target)
     taken = []
     end = time.perf_counter() + seconds
@@ -84,7 +84,7 @@ async def measure(
         code, _ = await connection.send("PUT" if body else "GET", f"{COLLECTION}/{name}", body)
         taken.append(clock() - begin)
         if code != 200:
-            raise SystemExit(f"the good client was answered {code}")
+            raise SystemExit(f"the well-behaved client got {code}")
         await asyncio.sleep(PAUSE_SECONDS)
     connection.close()
     cuts = quantiles(taken, n=100)

@@ -1,7 +1,7 @@
-"""Clients that mean harm, each in a way of its own. Run as a process: `... attackers KUBECONFIG N`.
+"""Hostile clients of several kinds. Run as a process: `... attackers KUBECONFIG N`.
 
-Each kind holds its share of N connections, and comes back whenever it is sent away. The process is
-told to be nice, so that what it costs here is not taken for what it costs the server.
+Each kind holds its share of N connections, and reconnects whenever one is closed. The process runs
+at a low priority, so that its own CPU use is not counted as the server's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.key_updates import key_updates as made_key_updates
 
 NICENESS: Final = 19
 AGAIN_SECONDS: Final = 0.05
-"""How soon one that was sent away comes back."""
+"""Delay before a closed connection is opened again."""
 DRIP_SECONDS: Final = 0.5
 READ_BYTES: Final = 1 << 16
 PIPELINED: Final = 500
@@ -62,13 +62,13 @@ async def _drip(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 async def slow_head(target: Target) -> None:
-    """A head, byte by byte."""
+    """A request head, byte by byte."""
     _reader, writer = await _open(target)
     await _drip(writer, _get("wrong", lines="X-Slow: " + "x" * 1000 + "\r\n"))
 
 
 async def slow_body(target: Target) -> None:
-    """A body, byte by byte, of somebody who may write."""
+    """A request body, byte by byte, of an authorized client."""
     _reader, writer = await _open(target)
     head = f"POST {PATH.rpartition('/')[0]} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n"
     writer.write(f"{head}Authorization: Bearer {target.token}\r\n\r\n".encode())
@@ -83,13 +83,13 @@ async def half_handshake(target: Target) -> None:
 
 
 async def silence(target: Target) -> None:
-    """A connection that says nothing at all."""
+    """A connection that sends nothing at all."""
     reader, _writer = await _open(target)
     await reader.read(READ_BYTES)
 
 
 async def garbage(target: Target) -> None:
-    """Bytes that are no request."""
+    """Bytes that are not a request."""
     reader, writer = await _open(target)
     writer.write(os.urandom(2000))
     while await reader.read(READ_BYTES):
@@ -98,7 +98,7 @@ async def garbage(target: Target) -> None:
 
 
 async def huge_heads(target: Target) -> None:
-    """Heads as large as can be, one after another."""
+    """Heads of the maximum size, one after another."""
     reader, writer = await _open(target)
     head = _get("wrong", lines="X-Large: " + "x" * 900_000 + "\r\n")
     while True:
@@ -109,7 +109,7 @@ async def huge_heads(target: Target) -> None:
 
 
 async def deaf_watch(target: Target) -> None:
-    """A watch whose events nobody reads."""
+    """A watch whose events are not read."""
     _reader, writer = await _open(target)
     transport = writer.transport
     assert isinstance(transport, asyncio.Transport)
@@ -119,7 +119,7 @@ async def deaf_watch(target: Target) -> None:
 
 
 async def pipelined_flood(target: Target) -> None:
-    """Many requests in one breath, from nobody."""
+    """Many unauthenticated requests in one write."""
     reader, writer = await _open(target)
     while True:
         writer.write(_get() * PIPELINED)
@@ -129,7 +129,7 @@ async def pipelined_flood(target: Target) -> None:
 
 
 async def wrong_tokens(target: Target) -> None:
-    """A new wrong token each time, as fast as answers come."""
+    """A new invalid token each time, as fast as responses come."""
     reader, writer = await _open(target)
     while True:
         writer.write(_get(os.urandom(24).hex()))
@@ -138,7 +138,7 @@ async def wrong_tokens(target: Target) -> None:
 
 
 async def wrong_jwts(target: Target) -> None:
-    """The same with what looks like a token of a service account."""
+    """The same with invalid tokens in the form of a service account's."""
     reader, writer = await _open(target)
     while True:
         parts = ("eyJhbGciOiJSUzI1NiIsImtpZCI6IngifQ", "eyJpc3MiOiJ4In0", os.urandom(256).hex())
@@ -148,7 +148,7 @@ async def wrong_jwts(target: Target) -> None:
 
 
 async def key_updates(target: Target) -> None:
-    """Changes of keys and nothing else, after a handshake: each costs the server two of its own."""
+    """Only KeyUpdate messages after a handshake: each costs the server two updates of its own."""
     context = target.tls()
     with tempfile.TemporaryDirectory(prefix="restow-keys-") as path:
         keep_secrets(context, Path(path) / "keys")
@@ -212,7 +212,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
 
 
 async def attack(target: Target, connections: int, names: frozenset[str]) -> None:
-    """Attack until the process is ended."""
+    """Attack until the process is terminated."""
     attacks = [each for each in ATTACKS if not names or each.__name__ in names]
 
     async def go_on(one: Attack) -> None:
@@ -224,14 +224,14 @@ async def attack(target: Target, connections: int, names: frozenset[str]) -> Non
     async with asyncio.TaskGroup() as group:
         for number in range(connections):
             group.create_task(go_on(attacks[number % len(attacks)]))
-        while len(_opened) < connections:  # noqa: ASYNC110 - nobody tells
+        while len(_opened) < connections:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(AGAIN_SECONDS)
         print("ready", flush=True)
 
 
 def main() -> None:
     kubeconfig, connections, *names = sys.argv[1:]
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # whatever its parent is
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # independent of the parent
     os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     on_other_cores()
     target = of_kubeconfig(Path(kubeconfig), "attacked")

@@ -1,1 +1,1 @@
-"""What it costs to know who manages which field."""
+"""Cost of tracking field managers."""

@@ -1,16 +1,16 @@
-"""`python -m benchmarks.managers`: what it costs to keep track of who manages which field.
+"""`python -m benchmarks.managers`: the cost of tracking field managers.
 
-Servers of this checkout on SQLite run side by side. A client sends some writes to one, then to the
-next, so that a ratio is of measurements made within a fraction of a second. What is compared is CPU
-time of the server per write:
+Servers of this checkout on SQLite run concurrently. A client sends some writes to one, then to the
+next, so that a ratio is of measurements made within a fraction of a second. The CPU time of the
+server per write is compared:
 
-    tracked     the server as it is
+    tracked     the unmodified server
     untracked   the same server without managers (`untracked`)
-    again       another one without: how far two servers differ that do not differ
+    again       another one without: the difference between two equal servers
 
 The bodies are in `writes`. The ratio is the median of the ratios of adjacent rounds; the noise is
-the same of two servers without managers. On a machine that does other things too, all that needs
-memory gets dearer: `quiet` is the ratio of the best tenth of the rounds of each.
+the same of two servers without managers. On a machine with other load, memory-bound work gets
+slower: `quiet` is the ratio of the best tenth of the rounds of each.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Measured:
         return median(ours / theirs for ours, theirs in pairs)
 
     def ratio_of_quiet(self) -> float:
-        """The ratio of what was least disturbed: of each, the best tenth."""
+        """The ratio of the least disturbed rounds: of each, the best tenth."""
         ours, theirs = (quantiles(self.found[each], n=10)[0] for each in (TRACKED, UNTRACKED))
         return ours / theirs
 
@@ -105,11 +105,11 @@ async def _measure(clients: dict[str, _Client], write: Write, *, rounds: int) ->
     begin = time.monotonic()
     for client in clients.values():
         await client.prepare(write)
-        await client.turn(write)  # what is made when it is first needed is not measured
+        await client.measure_writes(write)  # warm-up: lazy initialization is not measured
     gc.collect()
     for _ in range(rounds):
         for name in order:
-            measured.found[name].append(await clients[name].turn(write))
+            measured.found[name].append(await clients[name].measure_writes(write))
         order.append(order.pop(0))  # none is always the first
     print(f"{write.what}: {rounds} rounds in {time.monotonic() - begin:.0f} s", flush=True)
     return measured
@@ -135,7 +135,7 @@ class _Client:
             each.close()
 
     async def prepare(self, write: Write) -> None:
-        """What is changed must be there."""
+        """Create the objects to change."""
         if write.method == "POST":
             return
         create = next(
@@ -151,7 +151,7 @@ class _Client:
                 code, answer = await connection.send("GET", f"{write.path}/{name}")
             self._last[write.path, place] = self._read(write, code, answer)
 
-    async def turn(self, write: Write) -> float:
+    async def measure_writes(self, write: Write) -> float:
         """CPU of the server per write, in us."""
         before = self._target.cpu_seconds()
         await asyncio.gather(*(self._work(write, place) for place in range(CONNECTIONS)))
@@ -176,7 +176,7 @@ class _Client:
             raise SystemExit(f"{self._target.name}: {write.what}: {code} {answer[:200]!r}")
         read: Answer = orjson.loads(answer)
         if ("managedFields" in read["metadata"]) != (self._target.name == TRACKED):
-            raise SystemExit(f"{self._target.name}: not as it should be: {answer[:500]!r}")
+            raise SystemExit(f"{self._target.name}: unexpected managedFields: {answer[:500]!r}")
         return read
 
 

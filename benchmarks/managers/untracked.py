@@ -1,8 +1,8 @@
-"""`python -m benchmarks.managers.untracked serve ...`: a server whose writes nobody is told of.
+"""`python -m benchmarks.managers.untracked serve ...`: a server that tracks no field managers.
 
 It is the same server, with two of its parts replaced before they are used: no request has a
-manager, and what the server writes itself has none. Nobody may apply. Only a benchmark needs such a
-server, so the product has no switch for it.
+manager, and neither do the server's own writes. Apply is not possible. Only a benchmark needs such
+a server, so the product has no switch for it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import sys
 from restow.endpoints import field_manager
 
 
-def _nobody(_context: object) -> None:
-    """Who has sent a request."""
+def _no_manager(_context: object) -> None:
+    """No manager for any request."""
 
 
 def main() -> int:
-    field_manager.manager_of = _nobody  # type: ignore[assignment]
-    # Only now: whoever asks for managers does so by this name.
+    field_manager.manager_of = _no_manager  # type: ignore[assignment]
+    # Import only now: the modules import the manager function by this name.
     from restow.cli.main import main as run  # noqa: PLC0415
     from restow.registry.write_options import ObjectWriteOptions  # noqa: PLC0415
 

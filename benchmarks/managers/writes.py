@@ -1,8 +1,8 @@
-"""The writes that are measured: bodies of a small ConfigMap and of a usual Deployment.
+"""The measured writes: bodies of a small ConfigMap and of a typical Deployment.
 
-Each number makes another content, and none makes or takes away a field: that is what most writes
-of programs are. An update is sent in two ways: as a manifest, which says nothing of managers, and
-as it was last read, with its entries if there are any.
+Each number gives a different content, and none adds or removes a field, like most writes of
+programs. An update is sent in two ways: as a manifest without managers, and as the object was last
+read, with its managedFields if there are any.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Write:
     what: str
     method: str
     path: str
-    """Of the collection."""
+    """Path of the collection."""
     suffix: str = ""
     form: str = JSON
     body: Callable[[str, int, Answer], Object]
-    """By the name of the object, a number, and what is there."""
+    """Body from the name of the object, a number, and the current object."""
 
     def url(self, name: str) -> str:
         return self.path if self.method == "POST" else f"{self.path}/{name}{self.suffix}"
@@ -129,7 +129,7 @@ def _writes(kind: str, path: str, whole: Callable[[str, int], Object]) -> list[W
 
 
 def all_writes() -> list[Write]:
-    """Those that make objects come last of their kind."""
+    """All writes; those that create objects come last of their kind."""
     status = Write(
         what="Deployment: status",
         method="PUT",

@@ -1,1 +1,1 @@
-"""How fast stored objects are rewritten, and what others feel of it."""
+"""Rate of migrations, and their effect on other requests."""

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.migration`: the two ways of the migrator beside a list-and-put loop.
+"""`python -m benchmarks.migration`: both methods of the migrator, compared to list and put.
 
-One server, the same objects. The objects are stored in the old version by the storage layer before
-every pass, and all are looked at behind it. The server's own rewrite and its loop are driven by the
-smallest client there is; patches and their loop by the migrator's own, in another process.
+One server, the same objects. Before every pass the objects are stored in the old version by the
+storage layer, and all are checked after it. The server's own rewrite and its loop are driven by a
+minimal client; patches and their loop by the migrator's own, in another process.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.migration", description=__doc__)
     parser.add_argument("--objects", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--limit", type=int, default=5000, help="values looked at in one call")
+    parser.add_argument("--limit", type=int, default=5000, help="values checked in one call")
     parser.add_argument("--in-flight-max", type=int, default=64, help="patches at once, at most")
     parser.add_argument("--store", choices=["sqlite", "etcd", "both"], default="both")
     parser.add_argument("--way", choices=["rewrite", "patch", "both"], default="both")
@@ -142,7 +142,7 @@ class Bench:
         *,
         goal: int,
     ) -> None:
-        """Both in turns, the same work each; prints rates and their ratio."""
+        """Both alternately, the same work each; prints rates and their ratio."""
         pairs = [
             (await self.timed(ours), await self.timed(theirs)) for _ in range(self.arguments.rounds)
         ]
@@ -153,7 +153,7 @@ class Bench:
         print(f"{'':36} {mine:9.0f} {others:9.0f} {ratio:7.1f}  ≥ {goal}")
 
     async def timed(self, work: Work) -> float:
-        """Objects a second; they are in the old version before, and in the new one behind it."""
+        """Objects per second; they are in the old version before, and in the new one after it."""
         objects: int = self.arguments.objects
         # Not held open meanwhile: it would follow every change, on the same cores.
         await _with_storage(self.address, lambda storage: seed(storage, objects))
@@ -175,7 +175,7 @@ class Bench:
         return found
 
     async def beside(self, name: str, work: Work) -> tuple[str, Latencies]:
-        """What others feel meanwhile."""
+        """Latency of other requests meanwhile."""
         busy: list[Latencies] = []
 
         async def with_others() -> tuple[int, float]:

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.migration.long`: a million objects, and how large the migrator becomes.
+"""`python -m benchmarks.migration.long`: a million objects, and the memory of the migrator.
 
 The objects are put into a SQLite store in the old version, below the API. Then a migrator in a
-process of its own lets a server rewrite them, page by page, and says after each page how much
-memory it has. It must not grow with the number of objects that it has seen.
+separate process lets a server rewrite them, page by page, and reports its memory after each page.
+It must not grow with the number of objects that it has processed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.server_process import ServerProcess
 
 ROWS = 10
 GROWTH_MB_MAX = 8.0
-"""From the first tenth of the objects to the last; what is more is no noise."""
+"""Allowed growth from the first tenth of the objects to the last; more is not noise."""
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--objects", type=int, default=1_000_000)
     parser.add_argument("--way", choices=["rewrite", "patch"], default="rewrite")
     parser.add_argument(
-        "--directory", type=Path, help="where the store is made: a million objects take gigabytes"
+        "--directory", type=Path, help="of the store: a million objects take gigabytes"
     )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="restow-bench-", dir=arguments.directory) as name:

@@ -1,4 +1,4 @@
-"""Passes in a process of their own, started and read from here."""
+"""Starts passes in separate processes, and reads their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECONDS_MAX = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class PassDone:
-    """What a migrator says of its pass."""
+    """The result that a migrator reports."""
 
     objects: int
     seconds: float
@@ -25,7 +25,7 @@ class PassDone:
 
     @property
     def rate(self) -> float:
-        """Objects a second."""
+        """Objects per second."""
         return self.objects / self.seconds
 
 
@@ -36,7 +36,7 @@ class Migrator:
         self._process = process
 
     async def run(self) -> tuple[PassDone, list[dict[str, Any]]]:
-        """Let it do its pass; what it said of each page, too."""
+        """Run its pass; also return its reports of each page."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"go\n")
         pages: list[dict[str, Any]] = []

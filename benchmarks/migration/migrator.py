@@ -1,7 +1,7 @@
-"""`python -m benchmarks.migration.migrator`: one pass over all objects, in a process of its own.
+"""`python -m benchmarks.migration.migrator`: one pass over all objects, in a separate process.
 
-A migrator beside a server, as in real life: it has its own memory and its own interpreter. What it
-did is told as one line of JSON, and on the way, with `--progress`, how large it is.
+A migrator beside a server, as in production: it has its own memory and its own interpreter. It
+prints its result as one line of JSON, and with `--progress` its memory after each page.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OnPage = Callable[[int], None]
 
 
 async def put_all(client: ApiClient, resource: ApiResource, on_page: OnPage) -> int:
-    """One object after another: list a page, put each back, as migrators do that are around."""
+    """List a page, put each object back, one after another, as existing migrators do."""
     written = 0
     options = ListOptions(limit=PAGE_ITEMS)
     async for page in client.pages(resource.resource, options=options, continue_when_expired=True):
@@ -43,7 +43,7 @@ async def put_all(client: ApiClient, resource: ApiResource, on_page: OnPage) -> 
 
 
 async def page_by_page(pages: Pages, on_page: OnPage) -> int:
-    """A pass; how many objects are as they should be now."""
+    """A pass; return the number of objects that are in the current version."""
     token, done = "", 0
     while True:
         page = await pages.page(token)
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--way", choices=WAYS, required=True)
     parser.add_argument("--in-flight-max", type=int, default=64)
     parser.add_argument("--progress", action="store_true", help="a line for each page")
-    parser.add_argument("--wait", action="store_true", help="begin when a line comes in")
+    parser.add_argument("--wait", action="store_true", help="begin when a line arrives on stdin")
     uvloop.run(_run(parser.parse_args()))
 
 

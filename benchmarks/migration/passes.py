@@ -18,7 +18,7 @@ PAGE_ITEMS = 500
 
 
 async def prepare(connection: Connection) -> None:
-    """Make the migration, and an object for the requests beside it."""
+    """Create the migration, and an object for the concurrent requests."""
     resource = {"group": GROUP, "version": "v2", "resource": PLURAL}
     migration = {"metadata": {"name": MIGRATION}, "spec": {"resource": resource}}
     config_map = {"metadata": {"name": "beside"}, "data": {"count": "0"}}
@@ -29,14 +29,14 @@ async def prepare(connection: Connection) -> None:
 
 
 async def caught_up(connection: Connection) -> None:
-    """Wait until the server has heard of all that is in the store: a get sees nothing older."""
+    """Wait until the server's cache has all changes of the store: a get reads nothing older."""
     code, body = await connection.send("GET", f"{WIDGETS}/item-000000")
     if code != 200:
         raise SystemExit(f"get: {code} {body[:300]!r}")
 
 
 async def rewrite_all(connection: Connection, *, limit: int) -> int:
-    """By the subresource, page by page; how many were rewritten."""
+    """With the subresource, page by page; return the number of rewritten objects."""
     token, rewritten = "", 0
     while True:
         code, body = await connection.send(
@@ -54,7 +54,7 @@ async def rewrite_all(connection: Connection, *, limit: int) -> int:
 
 
 async def list_and_put(connection: Connection) -> int:
-    """One object after another, as a migrator does that knows nothing of us; how many."""
+    """One object after another, like a generic migrator; return the number of objects."""
     token, written = "", 0
     while True:
         code, body = await connection.send("GET", f"{WIDGETS}?limit={PAGE_ITEMS}&continue={token}")
@@ -73,7 +73,7 @@ async def list_and_put(connection: Connection) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Of requests one after another, in milliseconds."""
+    """Latencies of sequential requests, in milliseconds."""
 
     get_p50: float
     get_p99: float
@@ -82,7 +82,7 @@ class Latencies:
 
 
 class Foreground:
-    """Somebody else's requests: a get and an update in turns, until told to stop."""
+    """Requests of another client: a get and an update alternately, until stopped."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Objects in the old version, put into the store below the API, as an older release left them."""
+"""Puts objects in the old version into the store, below the API, as an older release would."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def widget(number: int) -> dict[str, Any]:
 
 
 async def seed(storage: Storage, items: int) -> None:
-    """Store all objects in the old version, be they there or not."""
+    """Store all objects in the old version, whether or not they exist."""
     numbers = iter(range(items))
 
     async def write(some: Iterator[int]) -> None:
@@ -51,7 +51,7 @@ async def seed(storage: Storage, items: int) -> None:
 
 
 async def check(storage: Storage, items: int) -> None:
-    """See that everything is in the new version."""
+    """Check that everything is in the new version."""
     found = await stored_versions(storage, ROOT)
     if found != {NEW: items}:
         raise SystemExit(f"not everything was rewritten: {dict(found)}")

@@ -1,1 +1,1 @@
-"""How fast the raw store is scanned, and what a scan costs other requests."""
+"""Speed of a scan of the raw store, and its effect on other requests."""

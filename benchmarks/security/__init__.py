@@ -1,1 +1,1 @@
-"""What it costs to know who asks, whether they may, and to write it down."""
+"""Cost of authentication, authorization, admission and audit."""

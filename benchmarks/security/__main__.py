@@ -1,15 +1,15 @@
 """`python -m benchmarks.security`: what authentication, RBAC, admission and the audit log cost.
 
-Servers on SQLite run side by side and are asked in turns of some milliseconds, so that a ratio is
-of measurements made at the same time. What is compared is CPU time of the server per request:
+Servers on SQLite run concurrently and are measured in slices of some milliseconds, so that a ratio
+is of simultaneous measurements. The CPU time of the server per request is compared:
 
     before      another checkout (`--before DIR`), as it was used then: an administrator's token
     plain       this one in the same way: an administrator's token, no audit log
     everything  the token of a service account with a role, an audit log at level Metadata, and a
-                webhook, a policy and a quota that are about another resource
-    concerned   the same, and all three are about what is written (told, not judged)
-    untracked   as everything, but nobody notes who has written which field (`--untracked`): what
-                security costs by itself, for `benchmarks.managers` measures the fields
+                webhook, a policy and a quota that match another resource
+    concerned   the same, and all three match the written resource
+    untracked   as everything, but without tracking of field managers (`--untracked`): the cost of
+                security alone, for `benchmarks.managers` measures the fields
 
 The ratio is that of `everything` to `before`, or to `plain` if there is no other checkout.
 """
@@ -48,7 +48,7 @@ LISTS_IN_FLIGHT: Final = 2
 WATCHERS: Final = 100
 DELETED: Final = 64
 DELETE_TURNS: Final = 6
-"""Objects in one turn, and turns in a round."""
+"""Objects in one slice, and slices in a round."""
 RATIO_MAX: Final = 1.25
 AUDIT_POLICY: Final = """\
 apiVersion: audit.k8s.io/v1
@@ -60,7 +60,7 @@ rules:
 
 Targets = dict[str, Target]
 Ask = Callable[[Targets, str], dict[str, float]]
-"""CPU of each server per request, in us; each time under another name."""
+"""CPU of each server per request, in us; each time with another name."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Measured:
         return median(ours / theirs for ours, theirs in pairs)
 
     def ratio_of_best(self, name: str, to: str) -> float:
-        """The ratio of what was least disturbed."""
+        """The ratio of the least disturbed rounds."""
         return min(self.found[name]) / min(self.found[to])
 
 
@@ -134,7 +134,7 @@ def _audit_log(directory: Path, name: str) -> Path:
 
 
 def _check_audit(directory: Path) -> None:
-    """What is measured must have been written down, and as an account's."""
+    """Check that the audit log has the requests, and with the account as user."""
     line = _audit_log(directory, EVERYTHING).read_text().splitlines()[-1]
     if f'"system:serviceaccount:{requests.NAMESPACE}:{objects.ACCOUNT}"' not in line:
         raise SystemExit(f"the last request in the audit log is not the account's: {line}")
@@ -145,7 +145,7 @@ async def _fill(target: Target) -> None:
 
 
 def _asked(seconds: int, idle: dict[str, float]) -> list[tuple[str, Ask]]:
-    """What is asked of the servers. Those that make objects come last."""
+    """The requests to the servers. Those that create objects come last."""
 
     def wrk(make: Callable[[Target, str], str], *, in_flight: int = IN_FLIGHT) -> Ask:
         def ask(targets: Targets, name: str) -> dict[str, float]:
@@ -180,7 +180,7 @@ def _watched(seconds: int, targets: Targets, _name: str) -> dict[str, float]:
 
 
 async def _deleted(targets: Targets, name: str) -> dict[str, float]:
-    """Deletes of objects that are made before, which is not measured."""
+    """Deletes of objects whose creation is not measured."""
     used = dict.fromkeys(targets, 0.0)
     clients = {
         each: [await Connection.open(targets[each]) for _ in range(IN_FLIGHT)] for each in targets

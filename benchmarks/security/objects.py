@@ -1,7 +1,7 @@
-"""What a server with everything on has: an account with a role, a webhook, a policy, a quota.
+"""Objects of a server with all features: account, role, webhook, policy, quota.
 
-Both the webhook and the policy and the quota are about one resource: the one that is measured, or
-another, which is what most writes are to most rules of a cluster.
+Webhook, policy and quota match one resource: the measured one, or another, as is the case for most
+writes and most rules of a cluster.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 
 
 async def with_everything(target: Target, *, about: str, webhook: Object) -> Target:
-    """The same server, for an account that may do to config maps what is measured; with rules
-    about one resource, which must be there when the first write is measured."""
+    """The same server, for an account that may do the measured requests on config maps; with
+    rules for one resource, which must be active before the first write is measured."""
     connection = await Connection.open(target)
     for path, obj in (*_rights(), *_rules(about, webhook)):
         code, body = await connection.send("POST", path, obj)
@@ -86,7 +86,7 @@ def _rules(about: str, webhook: Object) -> Iterator[tuple[str, Object]]:
 
 
 async def _settle(connection: Connection, about: str) -> None:
-    """Until the quota is counted, which comes last."""
+    """Wait until the quota is counted, which comes last."""
     end = time.monotonic() + SETTLE_SECONDS_MAX
     while time.monotonic() < end:
         _, body = await connection.send("GET", f"{_NAMESPACED}/resourcequotas/bench")
@@ -98,13 +98,13 @@ async def _settle(connection: Connection, about: str) -> None:
 
 @contextmanager
 def running_webhook() -> Iterator[Object]:
-    """A webhook that allows everything, in a process of its own; how configurations name it."""
+    """Run a webhook that allows everything in a separate process; yield its client config."""
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     with tempfile.TemporaryDirectory(prefix="restow-bench-webhook-") as directory:
         process = spawn.Process(target=_serve_webhook, args=(Path(directory), there), daemon=True)
         process.start()
-        there.close()  # or nobody would notice that the process has ended
+        there.close()  # otherwise the end of the process would go unnoticed
         try:
             yield here.recv()
         finally:

@@ -1,8 +1,8 @@
-"""Several servers asked in turns of some milliseconds.
+"""Measures several servers alternately, in slices of some milliseconds.
 
-On a machine that does other things too, what a request costs doubles from one second to the next.
-So each server has its own client, and all but one of these are stopped at any time: whatever
-happens to the machine, it happens to all servers alike.
+On a machine with other load, the cost of a request doubles from one second to the next. So each
+server has its own client, and all but one of these are stopped at any time: all servers are
+affected alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.api.target import Target, on_other_cores
 
 TURN_SECONDS: Final = 0.06
 DRAIN_SECONDS: Final = 0.004
-"""What was asked when a turn ended is mostly answered within this time, on SQLite."""
+"""Requests in flight at the end of a slice mostly complete within this time, on SQLite."""
 SLACK_SECONDS: Final = 0.5
 IDLE_SECONDS: Final = 2.0
 
@@ -30,7 +30,7 @@ Script = Callable[[Target], str]
 
 
 def idle_cpu(targets: Mapping[str, Target]) -> dict[str, float]:
-    """CPU that each server uses in a second in which nobody asks anything, in seconds."""
+    """CPU that each server uses in a second without requests, in seconds."""
     before = {name: target.cpu_seconds() for name, target in targets.items()}
     time.sleep(IDLE_SECONDS)
     return {
@@ -47,7 +47,7 @@ def measure(
     connections: int,
     idle: Mapping[str, float],
 ) -> dict[str, float]:
-    """CPU of each server per request, in us. Each is asked for some seconds."""
+    """CPU of each server per request, in us. Each gets requests for some seconds."""
     order, lasts_seconds = list(targets), seconds * len(targets)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -79,7 +79,7 @@ def measure(
 
 @contextmanager
 def _client(words: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """A client that is stopped before it has asked anything."""
+    """A client that is stopped before it has sent anything."""
     process = subprocess.Popen(
         words,
         stdout=subprocess.PIPE,

@@ -1,1 +1,1 @@
-"""How fast the storage drivers are, beside the least code that does the same work."""
+"""Speed of the storage drivers, compared to minimal code that does the same work."""

@@ -1,4 +1,4 @@
-"""etcd: guarded puts through the driver beside a bare `grpc.aio` loop of the same transaction."""
+"""etcd: guarded puts through the driver, compared to a bare `grpc.aio` loop of the same request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WRITERS = 64
 
 
 async def measure_puts(directory: Path, *, rounds: int, each: int) -> Comparison:
-    """Puts a second, 64 in flight, both on one server."""
+    """Puts per second, 64 in flight, both on one server."""
     names = count()
     async with _server(directory / "etcd-puts") as (storage, endpoint):
         channel = grpc.aio.insecure_channel(endpoint)
@@ -73,7 +73,7 @@ async def _bare_puts(call: Any, key: Key, each: int) -> None:
 
 
 def _bare_request(key: Key, guard: Guard) -> Any:
-    """What the driver sends, less what it adds in order to survive lost replies."""
+    """The driver's request, without what it adds to handle lost replies."""
     name = key.encode()
     request = TxnRequest()
     revision = guard.revision if isinstance(guard, RevisionIs) else 0

@@ -1,4 +1,4 @@
-"""SQLite: group commit beside one commit a transaction, a range beside a bare SELECT."""
+"""SQLite: group commit compared to single commits, and a range compared to a bare SELECT."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WRITERS = 64
 
 
 async def measure_writes(directory: Path, *, rounds: int, each: int) -> Comparison:
-    """Guarded puts a second: 64 writers on the driver, and a loop that commits each alone."""
+    """Guarded puts per second: 64 writers on the driver, and a loop that commits each alone."""
     storage = await open_sqlite(directory / "grouped.db", Runtime.system())
     bare = await open_bare(directory / "bare.db")
     names = count()
@@ -77,7 +77,7 @@ async def measure_range(directory: Path, *, rounds: int, items: int) -> Comparis
 
 
 async def open_bare(path: Path) -> apsw.Connection:
-    """A connection to a new store without the driver around it."""
+    """A connection to a new store without the driver."""
     await (await open_sqlite(path, Runtime.system())).close()
     connection = file_setup.connect(path, cache_kib=file_setup.WRITER_CACHE_KIB)
     connection.execute("PRAGMA wal_autocheckpoint = 1000")

@@ -1,4 +1,4 @@
-"""Watch: how fast one watcher gets events, beside how fast they are written."""
+"""Watch: rate of events for one watcher, compared to the rate of writes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ WRITERS = 64
 
 
 class WatchRates(NamedTuple):
-    """Events a second."""
+    """Events per second."""
 
     written: float
     followed: float
     """As received by a watcher that runs while they are written."""
     replayed: float
-    """As received by a watcher that begins before them when all are there."""
+    """As received by a watcher that starts before them when all are written."""
 
 
 async def measure_watch(storage: Storage, *, events: int, name: str) -> WatchRates:

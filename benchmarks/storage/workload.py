@@ -1,4 +1,4 @@
-"""The work that storage benchmarks have done: guarded puts, ranges, watches."""
+"""Workloads of the storage benchmarks: guarded puts, ranges, watches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PREFIX = "/registry/configmaps/default/"
 
 
 async def guarded_puts(storage: Storage, *, writers: int, each: int, name: str) -> None:
-    """Each writer makes a key of its own and updates it, guarded by the revision it wrote last."""
+    """Each writer creates a key of its own and updates it, guarded by its last revision."""
 
     async def write(key: Key) -> None:
         guard: Guard = Absent(key)
@@ -54,7 +54,7 @@ async def read_all(storage: Storage) -> list[Item]:
 
 
 async def receive(watch: Watch, *, events: int) -> Revision:
-    """Take so many events from a watch."""
+    """Receive so many events from a watch."""
     seen = 0
     async for batch in watch:
         seen += len(batch.events)

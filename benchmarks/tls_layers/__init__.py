@@ -1,1 +1,1 @@
-"""The own TLS layer beside the event loop's, in one run: `python -m benchmarks.tls_layers`."""
+"""restow's TLS layer compared to the event loop's: `python -m benchmarks.tls_layers`."""

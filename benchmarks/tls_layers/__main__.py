@@ -1,9 +1,9 @@
-"""`python -m benchmarks.tls_layers`: the own TLS layer and the event loop's, in one run.
+"""`python -m benchmarks.tls_layers`: restow's TLS layer and the event loop's, in one run.
 
-Three servers on SQLite run side by side and are measured in turns: the product (`own`) and two
+Three servers on SQLite run concurrently and are measured alternately: the product (`own`) and two
 variants on the event loop's TLS (`event_loop_tls`). Printed are the CPU of a get, and for each
-attack the p99 of a client that behaves, as a ratio to the p99 without attack. Times are CPU time of
-the server, as in `benchmarks.hostile --cpu`, so that other work on the machine counts less. On a
+attack the p99 of a well-behaved client, as a ratio to the p99 without attack. Times are CPU time of
+the server, as in `benchmarks.hostile --cpu`, so that other load on the machine counts less. On a
 busy machine the p99 of some seconds still varies by a factor of two and more; the longest iteration
 of the event loop, by `python -m benchmarks.tls_layers.steps`, does not.
 """

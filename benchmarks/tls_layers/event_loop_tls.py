@@ -2,12 +2,12 @@
 
 The same server, with its TLS layer replaced before it starts. RESTOW_BENCH_TLS chooses how:
 
-    plain     uvloop's TLS with its handshake time-out, and the limit on unfinished handshakes
-    limited   the same with everything that public interfaces allow to limit: an SSLObject that
-              gives OpenSSL one record at a time, ends a connection after too many records without
-              data and reads the rest later; one unauthenticated connection is read in an iteration
-              of the event loop; handshakes begin one after the other, when their first bytes have
-              come and the unauthenticated work budget allows it
+    plain     uvloop's TLS with its handshake timeout, and the limit on unfinished handshakes
+    limited   the same with all limits that public interfaces allow: an SSLObject that gives OpenSSL
+              one record at a time, ends a connection after too many records without data and reads
+              the rest later; one unauthenticated connection is read in an iteration of the event
+              loop; handshakes begin one after the other, when their first bytes have arrived and
+              the unauthenticated work budget allows it
 
 Only a benchmark needs such a server, so the product has no switch for it.
 """
@@ -37,7 +37,7 @@ from restow.httpserver.unauthenticated_budget import UnauthenticatedBudget
 VARIANT: Final = "RESTOW_BENCH_TLS"
 ACTIVE_HANDSHAKES_MAX: Final = 1
 ACTIVE_SECONDS: Final = 0.05
-"""How long a handshake keeps others from beginning. Its client may be far away."""
+"""Timeout of a handshake that blocks the next one. Its client may be far away."""
 SHUTDOWN_SECONDS: Final = 1.0
 RECORDS_AT_ONCE_MAX: Final = 16
 KEY_UPDATE_BYTES: Final = 27
@@ -45,7 +45,7 @@ SHORT_BYTES: Final = KEY_UPDATE_BYTES * EMPTY_RECORDS_MAX
 
 
 class LimitedSslObject(ssl.SSLObject):
-    """Limits what one read of the event loop makes OpenSSL do.
+    """Limits the work that one read of the event loop causes in OpenSSL.
 
     The event loop fills `come`; OpenSSL reads `given`, which gets one record at a time.
     """
@@ -141,7 +141,7 @@ class LimitedSslObject(ssl.SSLObject):
         return transport is not None and cast("Any", transport.get_protocol()).peer.is_known
 
     def _may_read(self) -> bool:
-        """Of all unauthenticated connections one reads in an iteration of the event loop."""
+        """Only one unauthenticated connection is read in an iteration of the event loop."""
         if self.reads is None:
             return True
         if not self.is_allowed and not self.is_waiting:
@@ -155,7 +155,7 @@ class LimitedSslObject(ssl.SSLObject):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Have the event loop read again. If the application has paused, it does so later."""
+        """Make the event loop read again. If the application has paused, it does so later."""
         if self.transport is not None and self.transport.is_reading():
             self.transport.pause_reading()
             self.transport.resume_reading()
@@ -222,7 +222,7 @@ class EventLoopPort(shared_port.SharedPort):
         return transport
 
     async def _first_bytes(self, accepted: socket.socket) -> None:
-        """Wait until something has come, and until the budget allows to look at it."""
+        """Wait until bytes have arrived, and until the budget allows reading them."""
         loop = asyncio.get_running_loop()
         allowed: asyncio.Future[None] = loop.create_future()
 
@@ -247,7 +247,7 @@ def _shut(accepted: socket.socket) -> None:
 
 
 def use_contexts(*, limited: bool) -> None:
-    """Have the module `tls` make its contexts of this class, which it knows by name."""
+    """Make the module `tls` create its contexts from this class, which it looks up by name."""
     names = vars(ssl) | {"SSLContext": LimitedContext}
     made = SimpleNamespace(**names) if limited else ssl
     setattr(tls, "ssl", made)  # noqa: B010 - not a name of its interface

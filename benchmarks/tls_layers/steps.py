@@ -1,9 +1,9 @@
 """`python -m benchmarks.tls_layers.steps`: the longest iteration of the event loop under an attack.
 
-The listener runs in this process, with an application that answers 401, on one TLS layer after the
-other. One attack comes from another process. Measured is the CPU time of the thread of the event
-loop between two iterations: an authenticated client waits at least for that. Other work on the
-machine does not count, and one run is enough to tell 1 ms from 100 ms.
+The listener runs in this process, with an application that returns 401, on one TLS layer after the
+other. One attack comes from another process. Measured is the CPU time of the event loop's thread
+between two iterations: an authenticated client waits at least for that. Other load on the machine
+does not count, and one run is enough to distinguish 1 ms from 100 ms.
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ from tools.dependency_audit import (
     licence_of,
     read_lock,
     untested_pins,
-    weak_floors,
-    weak_pins,
+    vulnerable_lower_bounds,
+    vulnerable_pins,
     without_reason,
 )
-from tools.known_weaknesses import ACCEPTED, WEAKNESSES, Weakness
+from tools.known_vulnerabilities import ACCEPTED, VULNERABILITIES, Vulnerability
 
 HASH = "--hash=sha256:" + "0" * 64
-WEAK = (Weakness("pyyaml", ">=5,<5.4", "CVE-0", "it is bad"),)
+WEAK = (Vulnerability("pyyaml", ">=5,<5.4", "CVE-0", "it is bad"),)
 
 
 def test_nothing_is_wrong() -> None:
@@ -84,27 +84,29 @@ def test_the_lock_for_running_is_a_part_of_the_lock_of_the_tests() -> None:
     ]
 
 
-def test_weak_versions_are_found() -> None:
-    """A pinned version in a weak range, and a floor that lets one in."""
-    assert list(weak_pins([Pin("pyyaml", "6.0"), Pin("other", "5.3")], WEAK)) == []
-    assert list(weak_pins([Pin("pyyaml", "5.3.1")], WEAK)) == [
-        "pyyaml 5.3.1 is weak (CVE-0: it is bad); not >=5,<5.4"
+def test_vulnerable_versions_are_found() -> None:
+    """Find a pinned version in a vulnerable range, and a lower bound that allows one."""
+    assert list(vulnerable_pins([Pin("pyyaml", "6.0"), Pin("other", "5.3")], WEAK)) == []
+    assert list(vulnerable_pins([Pin("pyyaml", "5.3.1")], WEAK)) == [
+        "pyyaml 5.3.1 is vulnerable (CVE-0: it is bad); not >=5,<5.4"
     ]
-    assert list(weak_floors(["PyYAML>=5.4,<7"], WEAK)) == []
-    assert len(list(weak_floors(["PyYAML>=5.3"], WEAK))) == 1
-    assert list(weak_floors(["PyYAML"], WEAK)) == ["pyproject.toml: PyYAML has no oldest version"]
+    assert list(vulnerable_lower_bounds(["PyYAML>=5.4,<7"], WEAK)) == []
+    assert len(list(vulnerable_lower_bounds(["PyYAML>=5.3"], WEAK))) == 1
+    assert list(vulnerable_lower_bounds(["PyYAML"], WEAK)) == [
+        "pyproject.toml: PyYAML has no lower bound"
+    ]
 
 
 def test_the_table_is_well_formed() -> None:
-    """Ranges can be read, names are as packages are called, each weakness stands there once."""
-    for each in WEAKNESSES:
+    """Ranges are valid, names are canonical, and each vulnerability is listed once."""
+    for each in VULNERABILITIES:
         assert SpecifierSet(each.versions)
         assert each.package == canonicalize_name(each.package)
         assert re.fullmatch(r"CVE-\d{4}-\d{4,}|WAL-reset|etcd #\d+", each.name), each.name
-    assert len({each.name for each in WEAKNESSES}) == len(WEAKNESSES)
+    assert len({each.name for each in VULNERABILITIES}) == len(VULNERABILITIES)
     accepted = [Pin(name, version) for name, version in ACCEPTED]
     assert all(len(reason) > 20 for reason in ACCEPTED.values())
-    assert list(weak_pins(accepted)) == []
+    assert list(vulnerable_pins(accepted)) == []
 
 
 def test_reasons() -> None:

@@ -123,5 +123,5 @@ async def use_gadgets(api: ApiClient) -> None:
                 await api.runtime.clock.sleep(0.1)
     found = await api.get(gadgets, "a", namespace="default")
     assert found["spec"] == {"level": 3}
-    with pytest.raises(Forbidden, match="no gadget of restow-admin goes above level 9"):
+    with pytest.raises(Forbidden, match="restow-admin may not create gadgets above level 9"):
         await api.update(gadgets, {**found, "spec": {"level": 10}}, namespace="default")

@@ -54,7 +54,7 @@ async def test_a_seed_is_one_world_about_advice() -> None:
     """Played again, in another process, it is the same to the last step."""
     traces: list[str] = []
     for _ in range(2):
-        await play_seeds([1], is_advised=True, told=lambda line: traces.append(line["trace"]))
+        await play_seeds([1], is_advised=True, on_result=lambda line: traces.append(line["trace"]))
     assert len(traces) == 2
     assert traces[0] == traces[1]
 

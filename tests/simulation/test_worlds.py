@@ -24,7 +24,9 @@ async def test_no_world_breaks_a_promise(group: int) -> None:
     """Every commit and every answer is held against the promises, while servers of two releases
     are killed, paused, cut off and rolled up and down under load; when all faults have ended, all
     comes right by itself."""
-    tally = await play_seeds(range(group, SIZES.simulated_worlds, GROUPS), jobs=2, told=PLAYED.add)
+    tally = await play_seeds(
+        range(group, SIZES.simulated_worlds, GROUPS), jobs=2, on_result=PLAYED.add
+    )
     assert not tally.failed, "\n".join(
         f"python -m tests.support.sim play {seed} --shrink: {problems}"
         for seed, problems in tally.failed.items()
@@ -44,7 +46,7 @@ async def test_a_seed_is_one_world(seed: int) -> None:
     """Played again, in another process, it is the same to the last step."""
     traces: list[str] = []
     for _ in range(2):
-        await play_seeds([seed], told=lambda line: traces.append(line["trace"]))
+        await play_seeds([seed], on_result=lambda line: traces.append(line["trace"]))
     assert len(traces) == 2
     assert traces[0] == traces[1]
 

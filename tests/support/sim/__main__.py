@@ -138,13 +138,15 @@ async def _seeds(options: argparse.Namespace) -> int:
     seeds = range(options.first, options.first + options.count)
     done = Tally()
 
-    def told(line: dict[str, Any]) -> None:
+    def on_result(line: dict[str, Any]) -> None:
         done.add(line)
         if line["problems"]:
             print(f"\nseed {line['seed']}: {line['problems'][0]}", flush=True)
         print(f"\r{done.worlds} of {len(seeds)} worlds", end="", file=sys.stderr, flush=True)
 
-    tally = await play_seeds(seeds, jobs=options.jobs, is_advised=options.advice, told=told)
+    tally = await play_seeds(
+        seeds, jobs=options.jobs, is_advised=options.advice, on_result=on_result
+    )
     print(file=sys.stderr)
     print(advice_table_of(tally) if options.advice else table_of(tally))
     for seed, problems in sorted(tally.failed.items()):

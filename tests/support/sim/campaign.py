@@ -24,7 +24,7 @@ WORLD_SECONDS_MAX: Final = 600.0
 LINE_BYTES_MAX: Final = 1 << 20
 PROBLEMS_SHOWN_MAX: Final = 5
 
-Told = Callable[[dict[str, Any]], None]
+OnResult = Callable[[dict[str, Any]], None]
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ async def play_seeds(
     jobs: int = 1,
     mutant: str = "",
     is_advised: bool = False,
-    told: Told = lambda _line: None,
+    on_result: OnResult = lambda _line: None,
     stops: Callable[[dict[str, Any]], bool] = lambda _line: False,
 ) -> Tally:
     """Play worlds side by side; `is_advised`: those about advice. `stops`: whether no more need be
@@ -94,7 +94,7 @@ async def play_seeds(
             return
         async for line in _process(part, mutant, is_advised=is_advised):
             tally.add(line)
-            told(line)
+            on_result(line)
             if stops(line):
                 over.set()
             if over.is_set():
