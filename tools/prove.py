@@ -111,8 +111,8 @@ async def worlds(options: argparse.Namespace, progress: Progress) -> Part:
     modes = ", ".join(f"{count} {mode}" for mode, count in sorted(tally.modes.items()))
     settled = f"{tally.settled_seconds_max:.0f} s of simulated time"
     part.lines += [
-        f"Seeds {seeds.start} to {seeds.stop - 1}: {modes}. The cluster had converged at most {settled}",
-        "after the last server ran the last release.",
+        f"Seeds {seeds.start} to {seeds.stop - 1}: {modes}. The cluster had converged at most",
+        f"{settled} after the last server ran the last release.",
         "",
         "```",
         table_of(tally),
@@ -315,7 +315,7 @@ def _report(parts: list[Part]) -> str:
 
 def _report_lines(parts: list[Part], found: list[str]) -> Iterator[str]:
     yield "# Proof\n"
-    yield "Made by `make prove`. docs/architecture/proof.md describes each part and how to read it.\n"
+    yield "Made by `make prove`. docs/architecture/proof.md describes each part.\n"
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         cwd=ROOT,
