@@ -1,7 +1,7 @@
-"""What all kinds have in common: names, the registry of types, conversion and encoding.
+"""Generic machinery for all kinds: names, type registry, conversion and encoding.
 
-Also selectors, patches, schemas, the hash of a storage version, and the tree of status errors.
-Values in, values out.
+Also selectors, patches, schemas, the storage version hash, and status errors. Values in, values
+out.
 
-Not here: a particular kind, input or output, and time.
+Not here: particular kinds, I/O, and time.
 """

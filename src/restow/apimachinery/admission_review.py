@@ -1,10 +1,9 @@
-"""AdmissionReview: how somebody else is asked about a write, and what is taken from the answer.
+"""AdmissionReview: the request to an admission webhook, and the validation of its response.
 
-The answer says whether the write is allowed, and may warn, leave notes for the audit log and, if it
-was asked for changes, bring a JSON patch. One that answers another question, or in another form
-than was asked, is none.
+The response allows or denies a write, and may contain warnings, audit annotations and, for mutating
+webhooks, a JSON patch. A response to another request, or in another version, is invalid.
 
-Pure: values in, values out. Not here: who is asked, and how (`restow.admission.webhooks`).
+Pure: values in, values out. Not here: calling webhooks (`restow.admission.webhooks`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ KIND: Final = "AdmissionReview"
 SUPPORTED: Final = ("v1", "v1beta1")
 
 MESSAGE_CHARACTERS_MAX: Final = 8_192
-"""What is told of a refusal, which may say anything at any length."""
+"""Maximum length of a denial's message, which a webhook controls."""
 WARNINGS_MAX: Final = 32
 ANNOTATIONS_MAX: Final = 32
 SHOWN_CHARACTERS_MAX: Final = 128
@@ -38,37 +37,37 @@ CODE_MAX: Final = 599
 
 
 class AnswerInvalid(Exception):
-    """What came back is no answer to what was asked; why."""
+    """The response is invalid; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewAnswer:
-    """What somebody has said about a write."""
+    """The decision of a webhook."""
 
     is_allowed: bool
     result: Object
-    """Why not: a Status, or parts of one."""
+    """The reason for a denial: a Status, or parts of one."""
     warnings: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     patch: JsonPatch | None = None
 
 
 def review_version(offered: Iterable[str]) -> str:
-    """The first of the versions that a webhook reads and that is known here; empty if none is."""
+    """Return the first version that the webhook and this server support; empty if there is none."""
     return next((each for each in offered if each in SUPPORTED), "")
 
 
 def write_review(request: Object, *, version: str) -> bytes:
-    """The question. The request has its `uid`."""
+    """Encode the request, which contains its `uid`."""
     return orjson.dumps({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": request})
 
 
 def read_review(body: bytes, *, uid: str, version: str, may_patch: bool) -> ReviewAnswer:
-    """The answer. Raises `AnswerInvalid`."""
+    """Parse the response. Raises `AnswerInvalid`."""
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise AnswerInvalid("it is no JSON") from None
+        raise AnswerInvalid("the response is not JSON") from None
     response = review.get("response") if isinstance(review, dict) else None
     if not isinstance(response, dict):
         raise AnswerInvalid("webhook response was absent")
@@ -84,18 +83,20 @@ def read_review(body: bytes, *, uid: str, version: str, may_patch: bool) -> Revi
 
 
 def refusal(webhook: str, result: Object) -> StatusError:
-    """The error that a client gets when somebody does not allow a write."""
+    """Return the error for the client when a webhook denies a write."""
     denied = f'admission webhook "{webhook}" denied the request'
-    said = result.get("message") or result.get("reason")
-    told = (
-        f"{denied}: {said}" if isinstance(said, str) and said else f"{denied} without explanation"
+    reason = result.get("message") or result.get("reason")
+    message = (
+        f"{denied}: {reason}"
+        if isinstance(reason, str) and reason
+        else f"{denied} without explanation"
     )
     code = result.get("code")
     is_code = isinstance(code, int) and not isinstance(code, bool) and code >= CODE_MIN
     return status_from_dict(
         {
             **result,
-            "message": told[:MESSAGE_CHARACTERS_MAX],
+            "message": message[:MESSAGE_CHARACTERS_MAX],
             "code": min(code, CODE_MAX) if is_code else CODE_MIN,  # type: ignore[type-var]
             "metadata": {},
         }
@@ -103,9 +104,9 @@ def refusal(webhook: str, result: Object) -> StatusError:
 
 
 def _check_identity(review: Object, response: Object, uid: str) -> None:
-    said = response.get("uid")
-    if said != uid:
-        shown = str(said or "")[:SHOWN_CHARACTERS_MAX]
+    reason = response.get("uid")
+    if reason != uid:
+        shown = str(reason or "")[:SHOWN_CHARACTERS_MAX]
         raise AnswerInvalid(f'expected response.uid="{uid}", got "{shown}"')
     expected, found = (
         _kind_text(f"{GROUP}/v1", KIND),

@@ -1,7 +1,7 @@
-"""Decodes the body of a request by its media type.
+"""Decodes request bodies by media type.
 
-Not here: the formats themselves (`codec`, `yaml_codec`), and protobuf, which needs the type of
-the object.
+Not here: the formats themselves (`codec`, `yaml_codec`), and protobuf, which needs the object's
+type.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from restow.apimachinery.status import unsupported_media_type
 def decode(
     body: bytes, media_type: str = codec.JSON, *, size_max: int = codec.BODY_SIZE_MAX
 ) -> codec.Decoded:
-    """The object in the body of a request; a 4xx if there is none.
+    """Decode the object in a request body; raises a 4xx if there is none.
 
-    Call this outside the event loop when `codec.takes_long` says so.
+    Call this outside the event loop if `codec.takes_long` returns True.
     """
     if media_type == codec.JSON:
         pass  # the media type that nearly every client sends, without parameters

@@ -1,10 +1,9 @@
-"""Requests for certificates, and certificates, as texts in PEM form: what is in them, and whether
-they can be read at all.
+"""PEM certificate requests and certificates: parsing and validation.
 
-Nobody may read another block of a text than we do: what is checked here is signed elsewhere. So a
-request is one block, in front of which there may be notes.
+Other parsers must not read a different block than this one, since what is validated here is signed
+elsewhere. So a request must be a single block, optionally preceded by comments.
 
-Not here: who may ask for what, and who signs (`restow.admission.certificate_signing`).
+Not here: who may request what, and who signs (`restow.admission.certificate_signing`).
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ _DASHES: Final = b"-----"
 
 @dataclass(frozen=True, slots=True)
 class SigningRequest:
-    """What somebody wants to have signed."""
+    """The content of a certificate signing request."""
 
     organizations: tuple[str, ...]
-    """Which are the groups of the user who will show the certificate."""
+    """The groups of the user that the certificate authenticates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class _Block:
 
 
 def parse_request(text: bytes) -> SigningRequest:
-    """The request in a text, signed with its own key. Raises ValueError that says what is wrong."""
+    """Parse a request and verify its signature. Raises ValueError with the reason."""
     if text.count(_BEGIN) > 1:
         raise ValueError("must hold one PEM block")
     block = next(_blocks(text), None)
@@ -53,14 +52,14 @@ def parse_request(text: bytes) -> SigningRequest:
         found = x509.load_der_x509_csr(block.data)
         names = found.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
         organizations = tuple(str(each.value) for each in names)
-    except Exception:  # noqa: BLE001 - many ways to be wrong, one answer
+    except Exception:  # noqa: BLE001 - many possible failures, one result
         raise ValueError("x509: malformed certificate request") from None
     _check_signature(found)
     return SigningRequest(organizations)
 
 
 def check_certificates(text: bytes) -> None:
-    """Raise ValueError, which says what is wrong, for what holds anything but certificates."""
+    """Raise ValueError with the reason if the PEM holds anything but certificates."""
     count = 0
     for block in _blocks(text):
         if block.label != CERTIFICATE:
@@ -77,7 +76,7 @@ def check_certificates(text: bytes) -> None:
 
 
 def decoded(text: object) -> bytes:
-    """The bytes of a field that holds them in base64; none for what does not."""
+    """Decode a base64 field; empty if it is invalid."""
     try:
         return base64.b64decode(text, validate=True) if isinstance(text, str) else b""
     except (binascii.Error, ValueError):
@@ -100,7 +99,7 @@ def _check_signature(request: x509.CertificateSigningRequest) -> None:
 
 
 def _blocks(text: bytes) -> Iterator[_Block]:
-    """The blocks of a text that can be read, in order; each byte is looked at a few times only."""
+    """Iterate over the readable PEM blocks, in order, in linear time."""
     position = 0
     while (begin := text.find(_BEGIN, position)) >= 0:
         end = text.find(_END, begin)
@@ -108,7 +107,7 @@ def _blocks(text: bytes) -> Iterator[_Block]:
             return
         position = end + len(_END)
         if begin and text[begin - 1 : begin] != b"\n":
-            continue  # in the middle of a line it is no mark
+            continue  # a marker in the middle of a line does not count
         line, _, body = text[begin + len(_BEGIN) : end].partition(b"\n")
         label, _, rest = line.rstrip(b" \t\r").rpartition(_DASHES)
         if rest or not label or not text.startswith(label + _DASHES, position):

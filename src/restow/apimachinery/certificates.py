@@ -1,6 +1,6 @@
-"""X.509 certificates: reading and comparing them. Pure: no files, no clock.
+"""X.509 certificates: parsing and comparing them. Pure: no files, no clock.
 
-Not here: making certificates (`restow.apiserver.certificates`), and certificate signing requests
+Not here: creating certificates (`restow.apiserver.certificates`), and certificate signing requests
 (`certificate_signing_requests`).
 """
 
@@ -28,12 +28,12 @@ _CLIENT_USES: Final = frozenset(
 
 
 def read_pem(pem: bytes) -> list[Certificate]:
-    """All certificates of a text, at least one. Raises ValueError."""
+    """Parse all certificates in PEM, at least one. Raises ValueError."""
     return x509.load_pem_x509_certificates(pem)
 
 
 def read_der(der: bytes) -> Certificate:
-    """One certificate in its binary form. Raises ValueError."""
+    """Parse one certificate in DER. Raises ValueError."""
     return x509.load_der_x509_certificate(der)
 
 
@@ -42,7 +42,7 @@ def to_pem(certificate: Certificate) -> bytes:
 
 
 def names_of(certificate: Certificate) -> list[str]:
-    """The DNS names and addresses that it is for; empty if none can be read."""
+    """Return the DNS names and IP addresses of a certificate; empty if none can be parsed."""
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):
@@ -53,19 +53,19 @@ def names_of(certificate: Certificate) -> list[str]:
 
 
 def has_signed(authority: Certificate, certificate: Certificate) -> bool:
-    """Whether it is the certificate of an authority, whose key has signed another one."""
+    """Report whether `authority` is a CA certificate that has signed `certificate`."""
     try:
         constraints = authority.extensions.get_extension_for_class(x509.BasicConstraints)
         if not constraints.value.ca:
             return False
         certificate.verify_directly_issued_by(authority)
-    except Exception:  # noqa: BLE001  (many ways to be wrong, one answer)
+    except Exception:  # noqa: BLE001 - many possible failures, one result
         return False
     return True
 
 
 def is_for_clients(certificate: Certificate) -> bool:
-    """Whether clients may use it; False if its extensions cannot be read."""
+    """Report whether a certificate allows client authentication; False if it cannot be parsed."""
     try:
         uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
     except x509.ExtensionNotFound:
@@ -76,9 +76,9 @@ def is_for_clients(certificate: Certificate) -> bool:
 
 
 def is_key_of(key_pem: bytes, certificate: Certificate) -> bool:
-    """Whether a private key in PEM form is the one that a certificate was made for.
+    """Report whether a PEM private key belongs to a certificate.
 
-    Raises ValueError for what holds no private key, or one that is encrypted.
+    Raises ValueError if there is no private key, or if it is encrypted.
     """
     try:
         key = load_pem_private_key(key_pem, password=None)
@@ -89,30 +89,29 @@ def is_key_of(key_pem: bytes, certificate: Certificate) -> bool:
 
 
 def whole_chain(pem: bytes, authorities: Iterable[bytes]) -> bytes:
-    """A certificate that comes alone, and behind it those that vouch for it, as far as they are
-    among the authorities of clients.
+    """Append the intermediate and root certificates from the client CAs to a single certificate.
 
-    OpenSSL would send the same. But it would look for them, and check each, with every handshake:
-    that is a third of what a handshake costs.
+    OpenSSL would send the same chain, but it would build and verify it in every handshake, which is
+    a third of the cost of a handshake.
     """
     try:
         last, *others = read_pem(pem)
         known = {each for text in authorities for each in read_pem(text)}
         found = [pem]
         while not others and last.issuer != last.subject and len(found) <= CHAIN_LENGTH_MAX:
-            above = [each for each in known if _vouches(each, last)]
-            if len(above) > 1:
-                return pem  # which one is good depends on the time: OpenSSL looks each time
-            if not above:
+            issuers = [each for each in known if _has_issued(each, last)]
+            if len(issuers) > 1:
+                return pem  # the choice depends on the time, so it is left to OpenSSL
+            if not issuers:
                 break
-            (last,) = above
+            (last,) = issuers
             found.append(to_pem(last))
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        return pem  # loading it reports what is wrong
+        return pem  # loading the certificate reports the error
     return b"\n".join(found)
 
 
-def _vouches(authority: Certificate, certificate: Certificate) -> bool:
+def _has_issued(authority: Certificate, certificate: Certificate) -> bool:
     if authority.subject != certificate.issuer:
         return False
     try:

@@ -1,18 +1,18 @@
-"""Bodies of requests to JSON values, and JSON values to bytes.
+"""Decodes request bodies to JSON values, and encodes JSON values.
 
-What comes out of here can be written again, is not too deep for a recursive function, and has no
-number that changed on the way. So nothing behind this file needs to look at these things again.
+Decoded values can be encoded again, are not too deep for recursive functions, and contain no number
+that lost precision. So no other code has to check these properties.
 
-The checks run on every write, so they are made of calls that cost about as much as the parser:
+The checks run on every write, so they use calls that cost about as much as the parser:
 
-- Depth: what has no more brackets than levels are allowed is not too deep. Otherwise the value is
+- Depth: a body with no more brackets than the maximum depth is not too deep. Otherwise the value is
   encoded inside so many lists that the encoder reaches its own limit.
-- Duplicate keys: the parser keeps the last. If what it kept has as many quotation marks as the
-  body, then no string was lost, so no key was. Only otherwise a slow parser finds out where.
-- Integers: the parser makes floats of large ones. Only if there are nineteen digits in a row
-  somewhere, the slow parser looks whether they are one.
+- Duplicate keys: the parser keeps the last one. If the decoded value has as many quotation marks as
+  the body, no key was lost. Only otherwise a slow parser finds the duplicates.
+- Integers: the parser converts large ones to floats. Only if the body has nineteen consecutive
+  digits, the slow parser checks whether they are one.
 
-Not here: what an object means, YAML (`yaml_codec`), and protobuf.
+Not here: the meaning of objects, YAML (`yaml_codec`), and protobuf.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from restow.apimachinery.status import (
 )
 
 BODY_SIZE_MAX: Final = 3 * 1024 * 1024
-# Real objects stay below a tenth of it. What the encoder can do beyond it is left for lists, rows
-# of tables and reviews, which hold objects.
+# Real objects stay below a tenth of it. The encoder's remaining depth is for lists, table rows and
+# reviews, which contain objects.
 DEPTH_MAX: Final = 240
 ENCODER_DEPTH_MAX: Final = 254
 DUPLICATES_MAX: Final = 100
-# At worst a few hundredths of a second: much for a loop, little for a thread.
+# Decoding takes at most a few hundredths of a second: too long for the event loop.
 LONG_BODY_SIZE: Final = 128 * 1024
 
 JSON: Final = "application/json"
@@ -53,16 +53,16 @@ _MARGIN: Final = ENCODER_DEPTH_MAX - DEPTH_MAX
 
 
 class Decoded(NamedTuple):
-    """An object, and the paths of the keys that it had more than once, such as `data.a`."""
+    """An object, and the paths of its duplicate keys, such as `data.a`."""
 
     value: dict[str, Any]
     duplicates: tuple[str, ...] = ()
 
 
 def decode(body: bytes, *, size_max: int = BODY_SIZE_MAX, find_duplicates: bool = True) -> Decoded:
-    """The object in a body of JSON; a 4xx if there is none.
+    """Decode the object in a JSON body; raises a 4xx if there is none.
 
-    Call this outside the event loop when `takes_long` says so.
+    Call this outside the event loop if `takes_long` returns True.
     """
     value, duplicates = decode_value(body, size_max=size_max, find_duplicates=find_duplicates)
     if type(value) is not dict:
@@ -73,7 +73,9 @@ def decode(body: bytes, *, size_max: int = BODY_SIZE_MAX, find_duplicates: bool 
 def decode_value(
     body: bytes, *, size_max: int = BODY_SIZE_MAX, find_duplicates: bool = True
 ) -> tuple[Any, tuple[str, ...]]:
-    """Any JSON value, as a patch may be a list, and the paths of duplicate keys."""
+    """Decode any JSON value, since a patch may be a list; also return the paths of duplicate
+    keys.
+    """
     if len(body) > size_max:
         raise body_too_large(size_max)
     try:
@@ -91,27 +93,27 @@ def decode_value(
 
 
 def encode(value: Any) -> bytes:
-    """JSON without spaces."""
+    """Encode a value as compact JSON."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError as error:
-        raise internal(f"an answer cannot be encoded: {error}") from error
+        raise internal(f"the response cannot be encoded: {error}") from error
 
 
 def media_type_name(media_type: str) -> str:
-    """The type without its parameters, in small letters; nothing said means JSON."""
+    """Return the media type without parameters, in lower case; the default is JSON."""
     return media_type.partition(";")[0].strip().lower() or JSON
 
 
 def is_yaml(media_type: str) -> bool:
-    """Whether a body of this type is read as YAML."""
+    """Report whether a body of this type is decoded as YAML."""
     return media_type != JSON and media_type_name(media_type) == YAML
 
 
 def takes_long(body: bytes, media_type: str = JSON) -> bool:
-    """Whether reading this body could hold up the event loop for longer than other requests like.
+    """Report whether decoding this body could block the event loop for too long.
 
-    JSON sent as YAML is read as JSON, and that is what clients do who apply.
+    JSON sent with the YAML media type, as clients do for server-side apply, is decoded as JSON.
     """
     if len(body) > LONG_BODY_SIZE:
         return True
@@ -119,17 +121,17 @@ def takes_long(body: bytes, media_type: str = JSON) -> bool:
 
 
 def not_an_object() -> BadRequest:
-    """A body that holds a list, a number or the like."""
+    """Return the error for a body that is not an object."""
     return bad_request("the body must hold a JSON object")
 
 
 def too_deep() -> BadRequest:
-    """A body whose lists and objects are nested too far."""
+    """Return the error for a body that is nested too deep."""
     return bad_request(f"exceeded max depth: nested more than {DEPTH_MAX} levels deep")
 
 
 def exceeds_depth(value: Any, depth_max: int = DEPTH_MAX) -> bool:
-    """Whether lists and objects are nested further than this; level by level, no recursion."""
+    """Report whether lists and objects are nested deeper than the limit, without recursion."""
     level = [value] if type(value) is dict or type(value) is list else []
     depth = 0
     while level:
@@ -146,7 +148,7 @@ def exceeds_depth(value: Any, depth_max: int = DEPTH_MAX) -> bool:
 
 
 def check_integer(text: str) -> int:
-    """The integer that a text of digits means; a 400 if 64 bits cannot hold it."""
+    """Parse an integer; a 400 if it does not fit into 64 bits."""
     if len(text) <= _INT64_DIGITS + 1:
         number = int(text)
         if _INT64_MIN <= number <= _INT64_MAX:
@@ -179,17 +181,17 @@ def _not_json(body: bytes, error: orjson.JSONDecodeError) -> BadRequest:
 
 
 class _ObjectWithDuplicates(dict[str, Any]):
-    """An object that had keys more than once; a type of its own, so that it is found again."""
+    """An object with duplicate keys; a separate type, so that it is found again."""
 
-    __slots__ = ("keys_again",)
-    keys_again: set[str]
+    __slots__ = ("duplicate_keys",)
+    duplicate_keys: set[str]
 
 
 _CONTAINERS: Final = frozenset({dict, list, _ObjectWithDuplicates})
 
 
 def _examine(body: bytes) -> tuple[str, ...]:
-    """The slow way: paths of duplicate keys; a 400 if an integer does not fit."""
+    """Find duplicate keys with the slow parser; a 400 if an integer does not fit into 64 bits."""
     marked: list[_ObjectWithDuplicates] = []
 
     def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -197,28 +199,28 @@ def _examine(body: bytes) -> tuple[str, ...]:
         if len(found) == len(pairs):
             return found
         with_duplicates = _ObjectWithDuplicates(found)
-        with_duplicates.keys_again = _keys_again(pairs)
+        with_duplicates.duplicate_keys = _duplicate_keys(pairs)
         marked.append(with_duplicates)
         return with_duplicates
 
     try:
         value = json.loads(body.decode(), object_pairs_hook=to_object, parse_int=check_integer)
     except (ValueError, RecursionError):
-        # The fast parser has read it, so this does not happen; if it does, it is no reason to die.
+        # The fast parser accepted the body, so this is not expected; it must not crash the server.
         raise bad_request("the body is not JSON") from None
     return tuple(_duplicate_paths(value, DUPLICATES_MAX)) if marked else ()
 
 
-def _keys_again(pairs: list[tuple[str, Any]]) -> set[str]:
+def _duplicate_keys(pairs: list[tuple[str, Any]]) -> set[str]:
     seen: set[str] = set()
-    again: set[str] = set()
+    repeated: set[str] = set()
     for key, _ in pairs:
-        (again if key in seen else seen).add(key)
-    return again
+        (repeated if key in seen else seen).add(key)
+    return repeated
 
 
 def _duplicate_paths(value: Any, count_max: int) -> list[str]:
-    """Paths below this value. Recursive, because the depth has been checked."""
+    """Return the paths below a value. Recursive, because the depth was checked before."""
     found: list[str] = []
     if type(value) is list:
         for index, item in enumerate(value):
@@ -231,7 +233,7 @@ def _duplicate_paths(value: Any, count_max: int) -> list[str]:
                     break
         return found
     if type(value) is _ObjectWithDuplicates:
-        found += [key for key in value if key in value.keys_again][:count_max]
+        found += [key for key in value if key in value.duplicate_keys][:count_max]
     for key, member in value.items():
         if len(found) >= count_max:
             break

@@ -1,13 +1,13 @@
-"""Conversion between the versions of one kind: one version is the hub, each other one a spoke.
+"""Conversion between the versions of one kind: one version is the hub, the others are spokes.
 
-A version is named by its `apiVersion`, because two groups may share one store (`v1` and
+A version is identified by its `apiVersion`, because two groups may share storage (`v1` and
 `events.k8s.io/v1`). Every conversion goes through the hub, so a kind with five versions needs four
-pairs of functions and not twenty.
+pairs of functions instead of twenty.
 
-Functions are pure: they never change what they are given, and what they return may share parts
-with it. So nobody may change an object that was converted, except its top level.
+Functions are pure: they never modify their argument, and results may share parts with it. So
+converted objects must not be modified, except at the top level.
 
-Not here: the conversions of a particular kind (`restow.kinds.conversions`), and bytes.
+Not here: the conversions of particular kinds (`restow.kinds.conversions`), and encoding.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from restow.apimachinery.errors import ConversionFailed
 Object = dict[str, Any]
 Convert = Callable[[Object], Object]
 
-# What a conversion function raises when stored data are not what their version says.
+# Raised by conversion functions if stored data do not match their version.
 _BAD_DATA: Final = (AttributeError, KeyError, IndexError, TypeError, ValueError)
 
 
 class Spoke(NamedTuple):
-    """How one version becomes the hub and comes back. `apiVersion` is not its business."""
+    """Conversions of one version to and from the hub. They ignore `apiVersion`."""
 
     to_hub: Convert
     from_hub: Convert
@@ -35,33 +35,35 @@ def _same(obj: Object) -> Object:
     return obj
 
 
-# A version that differs from the hub in nothing but its name.
+# A version that differs from the hub only in its name.
 SAME_SHAPE: Final = Spoke(_same, _same)
 
 
 class Converter:
-    """All versions of one kind, and the way from each to each other."""
+    """Converts between all versions of one kind."""
 
     __slots__ = ("_paths", "hub", "name", "spokes")
 
     def __init__(self, name: str, *, hub: str, spokes: Mapping[str, Spoke]) -> None:
         self.name = name
-        """What the kind is called in errors."""
+        """The kind's name in error messages."""
         self.hub = hub
         self.spokes = {hub: SAME_SHAPE, **spokes}
         self._paths: dict[tuple[str, str], tuple[Convert, ...]] = {}
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """Every `apiVersion` that can be converted, the hub first."""
+        """Every convertible `apiVersion`, the hub first."""
         return tuple(self.spokes)
 
     def keeps_shape(self, from_version: str, to_version: str) -> bool:
-        """Whether the two versions differ in nothing but `apiVersion`."""
+        """Report whether two versions differ only in `apiVersion`."""
         return not self._path(from_version, to_version)
 
     def convert(self, obj: Object, from_version: str, to_version: str) -> Object:
-        """The same object in another version; the object itself if it is already in it."""
+        """Return the object in another version; the object itself if it already has that
+        version.
+        """
         if from_version == to_version and from_version in self.spokes:
             return obj
         converted = obj
@@ -82,7 +84,7 @@ class Converter:
         if path is None:
             steps = (self._spoke(from_version).to_hub, self._spoke(to_version).from_hub)
             path = tuple(step for step in steps if step is not _same)
-            # Two spokes of one shape have the same functions: there and back again is nothing.
+            # Two spokes with the same functions have the same shape: nothing to convert.
             if from_version == to_version or self._spoke(from_version) is self._spoke(to_version):
                 path = ()
             self._paths[from_version, to_version] = path
@@ -98,18 +100,18 @@ class Converter:
 
 
 def renaming(name: str, versions: Iterable[str]) -> Converter:
-    """Versions that differ in nothing but `apiVersion`. The first is the hub."""
+    """Return a converter of versions that differ only in `apiVersion`. The first is the hub."""
     hub, *others = versions
     return Converter(name, hub=hub, spokes=dict.fromkeys(others, SAME_SHAPE))
 
 
 def renamed_keys(obj: Object, names: Mapping[str, str]) -> Object:
-    """A copy of an object with some of its own keys called otherwise, in the same order."""
+    """Return a copy of an object with some top-level keys renamed, in the same order."""
     return {names.get(key, key): value for key, value in obj.items()}
 
 
 def with_part(obj: Object, name: str, part: Any) -> Object:
-    """A copy of an object with one member replaced, or taken away if the part is None."""
+    """Return a copy of an object with one member replaced, or removed if the part is None."""
     changed = {**obj, name: part}
     if part is None:
         del changed[name]
@@ -117,7 +119,7 @@ def with_part(obj: Object, name: str, part: Any) -> Object:
 
 
 def part_of(obj: Object, name: str) -> Object:
-    """A member that is an object; empty if it is absent or null."""
+    """Return a member that is an object; empty if it is absent or null."""
     part = obj.get(name)
     if part is None:
         return {}

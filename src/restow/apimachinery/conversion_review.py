@@ -1,10 +1,10 @@
-"""ConversionReview: how somebody else is asked to convert objects, and what is taken from it.
+"""ConversionReview: the request to a conversion webhook, and the validation of its response.
 
-The answer may change all of an object but its type, its name, its namespace and its uid. Of its
-metadata only labels and annotations are taken over; all else is as it was, whatever comes back.
-One wrong object makes the whole answer wrong.
+The response may change everything in an object except its type, name, namespace and uid. Of its
+metadata only labels and annotations are taken; everything else keeps its value. One invalid object
+invalidates the whole response.
 
-Pure: bytes in, bytes out. Not here: who is asked, and how (`restow.apiserver.webhooks`).
+Pure: bytes in, bytes out. Not here: calling webhooks (`restow.apiserver.webhooks`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ KIND: Final = "ConversionReview"
 SUPPORTED: Final = ("v1", "v1beta1")
 
 MESSAGE_CHARACTERS_MAX: Final = 1024
-"""What is told of an answer, which may say anything at any length."""
+"""Maximum length of an error message, which may quote the response."""
 SHOWN_CHARACTERS_MAX: Final = 128
 
 _CHECKED_MAPS: Final[tuple[tuple[str, Callable[[dict[str, str]], list[StatusCause]]], ...]] = (
     ("labels", label_problems),
     ("annotations", annotation_problems),
 )
-# What other implementations call the types of JSON values; people search for these texts.
+# Go's names of the JSON types; people search for these messages.
 _TYPE_NAMES: Final = {
     dict: "map[string]interface {}",
     list: "[]interface {}",
@@ -45,15 +45,15 @@ _TYPE_NAMES: Final = {
 
 
 def review_version(offered: Iterable[str]) -> str:
-    """The first of the versions that a webhook reads and that is known here; empty if none is."""
+    """Return the first version that the webhook and this server support; empty if there is none."""
     return next((each for each in offered if each in SUPPORTED), "")
 
 
 def write_review(objects: Sequence[bytes], *, target: str, uid: str, version: str) -> bytes:
-    """The question: these objects, each as JSON, in the `apiVersion` that is wanted."""
+    """Return the request: these objects, each as JSON, to be converted to an `apiVersion`."""
     head = {"kind": KIND, "apiVersion": f"{GROUP}/{version}"}
     request = {"uid": uid, "desiredAPIVersion": target}
-    # Each ends with a brace, behind which the rest is put: the objects are not read again.
+    # Each part ends with a brace, before which the rest is inserted: objects are not parsed again.
     return b'%b,"request":%b,"objects":[%b]}}' % (
         orjson.dumps(head)[:-1],
         orjson.dumps(request)[:-1],
@@ -64,7 +64,7 @@ def write_review(objects: Sequence[bytes], *, target: str, uid: str, version: st
 def read_review(
     body: bytes, originals: Sequence[Object], *, target: str, uid: str, version: str
 ) -> list[Object]:
-    """The converted objects, in order. Raises `ConversionFailed` for any other answer."""
+    """Return the converted objects, in order. Raises `ConversionFailed` for an invalid response."""
     about = kind_text(originals[0])
     try:
         converted = _converted_objects(body, uid=uid, version=version)
@@ -95,12 +95,12 @@ def read_review(
 
 
 def failure(about: str, why: str) -> ConversionFailed:
-    """Why nothing was converted; `about` is a `kind_text`."""
+    """Return the error of a failed conversion; `about` is a `kind_text`."""
     return _wrong(about, f"failed: {why}")
 
 
 def kind_text(obj: Object) -> str:
-    """How an object's type is told."""
+    """Format the type of an object."""
     return f"{_shown(obj.get('apiVersion'))}, Kind={_shown(obj.get('kind'))}"
 
 
@@ -114,8 +114,8 @@ def _converted_objects(body: bytes, *, uid: str, version: str) -> list[Any]:
     except orjson.JSONDecodeError as error:
         raise ConversionFailed(f"couldn't get version/kind; json parse error: {error}") from error
     if not isinstance(review, dict):
-        raise ConversionFailed(f"the answer is {_type_name(review)} and no {KIND}")
-    is_strict = version != "v1beta1"  # whose webhooks were never asked to name what they send
+        raise ConversionFailed(f"the response is {_type_name(review)}, not a {KIND}")
+    is_strict = version != "v1beta1"  # webhooks of v1beta1 were not required to set the type
     wanted = f"{GROUP}/{version}"
     if is_strict and (review.get("apiVersion"), review.get("kind")) != (wanted, KIND):
         raise ConversionFailed(
@@ -125,8 +125,8 @@ def _converted_objects(body: bytes, *, uid: str, version: str) -> list[Any]:
     if not isinstance(response, dict):
         raise ConversionFailed("no response provided")
     if is_strict and response.get("uid") != uid:
-        said = _shown(response.get("uid"))
-        raise ConversionFailed(f'expected response.uid="{uid}", got "{said}"')
+        sent = _shown(response.get("uid"))
+        raise ConversionFailed(f'expected response.uid="{uid}", got "{sent}"')
     result = response.get("result")
     _check_result(result if isinstance(result, dict) else {})
     objects = response.get("convertedObjects")
@@ -145,12 +145,12 @@ def _check_result(result: Object) -> None:
 
 def _check_type(obj: Any, original: Object, target: str) -> None:
     if not isinstance(obj, dict):
-        raise ConversionFailed(f"it is {_type_name(obj)} and no object")
+        raise ConversionFailed(f"it is {_type_name(obj)}, not an object")
     if not obj.get("kind"):
         raise ConversionFailed("Object 'Kind' is missing")
     if obj.get("apiVersion") != target:
-        said = _shown(obj.get("apiVersion"))
-        raise ConversionFailed(f"invalid groupVersion (expected {target}, received {said})")
+        sent = _shown(obj.get("apiVersion"))
+        raise ConversionFailed(f"invalid groupVersion (expected {target}, received {sent})")
     if obj["kind"] != original["kind"]:
         raise ConversionFailed(
             f"invalid kind (expected {original['kind']}, received {_shown(obj['kind'])})"
@@ -159,24 +159,24 @@ def _check_type(obj: Any, original: Object, target: str) -> None:
 
 def _check_identity(obj: Object, original: Object) -> None:
     metadata = obj.get("metadata")
-    said = metadata if isinstance(metadata, dict) else {}
+    sent = metadata if isinstance(metadata, dict) else {}
     before = original["metadata"]
     for field, name in (("name", "name"), ("namespace", "namespace"), ("uid", "UID")):
-        old, new = before.get(field) or "", said.get(field) or ""
+        old, new = before.get(field) or "", sent.get(field) or ""
         if old != new:
             raise ConversionFailed(f"must have the same {name}: {old} != {_shown(new)}")
 
 
 def _with_metadata_of(original: Object, obj: Object) -> Object:
-    """The converted object, of whose metadata only labels and annotations are taken over."""
+    """Return the converted object with its original metadata, except labels and annotations."""
     if "metadata" not in obj:
         raise ConversionFailed("missing metadata in converted object")
-    said = obj["metadata"]
-    if not isinstance(said, dict):
-        raise ConversionFailed(f"invalid metadata of type {_type_name(said)} in converted object")
+    sent = obj["metadata"]
+    if not isinstance(sent, dict):
+        raise ConversionFailed(f"invalid metadata of type {_type_name(sent)} in converted object")
     metadata = dict(original["metadata"])
     for field, problems_of in _CHECKED_MAPS:
-        values = said.get(field)
+        values = sent.get(field)
         if values is None:
             metadata.pop(field, None)
             continue

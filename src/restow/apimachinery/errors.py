@@ -1,22 +1,22 @@
-"""What the machinery raises when its own caller, not a client, is wrong or stored data are bad.
+"""Errors of this package that are caused by its caller or by damaged stored data, not by clients.
 
     MachineryError
-    ├── InvalidName         a text that is no group, version, kind or resource
+    ├── InvalidName         a string that is not a valid group, version, kind or resource
     ├── UnknownKind         no such kind is registered
-    └── ConversionFailed    an object that has no form in the version asked for
+    └── ConversionFailed    an object that cannot be converted to the requested version
 
-Not here: what a client is told. That is `StatusError`; `status.of_machinery_error` translates.
+Not here: responses to clients. These are `StatusError`s; `status.of_machinery_error` translates.
 """
 
 from __future__ import annotations
 
 
 class MachineryError(Exception):
-    """Root of all that the machinery raises."""
+    """Root of the errors of this package."""
 
 
 class InvalidName(MachineryError):
-    """A text that cannot be read as the name it should be."""
+    """A string that is not a valid name of the expected kind."""
 
 
 class UnknownKind(MachineryError):
@@ -24,4 +24,4 @@ class UnknownKind(MachineryError):
 
 
 class ConversionFailed(MachineryError):
-    """An object that cannot be said in another version."""
+    """An object that cannot be converted to another version."""

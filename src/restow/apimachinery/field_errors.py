@@ -1,8 +1,8 @@
-"""Errors of single fields, in the words that clients of Kubernetes know.
+"""Errors of single fields, with Kubernetes' wording.
 
-Each function makes a `StatusCause`, and each method of `Causes` adds one to what was found before;
-`status.invalid` puts causes together into one error. The text
-of a cause with its field before it reads `metadata.name: Invalid value: "X": why`.
+Each function returns a `StatusCause`, and each method of `Causes` appends one; `status.invalid`
+combines causes into one error. A cause with its field reads `metadata.name: Invalid value: "X":
+why`.
 
 Not here: the rules themselves.
 """
@@ -15,14 +15,14 @@ from typing import Any, Final
 
 from restow.apimachinery.status_error import StatusCause
 
-# A wrong value may be megabytes; its beginning tells which one it is.
+# An invalid value may be megabytes; its beginning suffices to identify it.
 VALUE_LENGTH_MAX: Final = 512
 REASON_LENGTH_MAX: Final = 8192
-"""A reason may name other values, which may be as long."""
+"""A reason may contain other values, which may be as long."""
 
 
 class Causes(list[StatusCause]):
-    """All that is wrong with an object. Checks take it and add what they find, in its order."""
+    """The validation errors of an object, in the order of the checks."""
 
     def required(self, field: str, why: str = "") -> None:
         self.append(required(field, why))
@@ -40,7 +40,7 @@ class Causes(list[StatusCause]):
         self.append(duplicate(field, value))
 
     def once(self, field: str, value: Any, seen: set[Any]) -> None:
-        """Refuses a value that was seen before; remembers it."""
+        """Report a duplicate if the value was seen before; add it to `seen`."""
         if value in seen:
             self.duplicate(field, value)
         seen.add(value)
@@ -62,26 +62,26 @@ class Causes(list[StatusCause]):
 
 
 def required(field: str, why: str = "") -> StatusCause:
-    """A value that must be there is not."""
+    """A required value is missing."""
     return StatusCause("FieldValueRequired", _with_reason("Required value", why), field)
 
 
 def invalid(field: str, value: Any, why: str) -> StatusCause:
-    """A value of the right type that breaks a rule."""
+    """A value of the right type violates a rule."""
     return StatusCause(
         "FieldValueInvalid", _with_reason(f"Invalid value: {shown(value)}", why), field
     )
 
 
 def type_invalid(field: str, value: Any, why: str) -> StatusCause:
-    """A value of the wrong type."""
+    """A value has the wrong type."""
     return StatusCause(
         "FieldValueTypeInvalid", _with_reason(f"Invalid value: {shown(value)}", why), field
     )
 
 
 def not_supported(field: str, value: Any, supported: Iterable[str]) -> StatusCause:
-    """A value that is none of a fixed set."""
+    """A value is not one of a fixed set."""
     listed = ", ".join(_quoted(each) for each in supported)
     why = f"supported values: {listed}" if listed else ""
     return StatusCause(
@@ -90,48 +90,48 @@ def not_supported(field: str, value: Any, supported: Iterable[str]) -> StatusCau
 
 
 def forbidden(field: str, why: str) -> StatusCause:
-    """A value where there may be none, or a change where there may be none."""
+    """A value or a change is not allowed."""
     return StatusCause("FieldValueForbidden", _with_reason("Forbidden", why), field)
 
 
 def duplicate(field: str, value: Any) -> StatusCause:
-    """A value that another item has already."""
+    """A value is the same as that of another item."""
     return StatusCause("FieldValueDuplicate", f"Duplicate value: {shown(value)}", field)
 
 
 def duplicate_because(field: str, value: Any, why: str) -> StatusCause:
-    """A value that another item has already, in words that say in what they are alike."""
+    """A value is a duplicate of another item's, with the reason."""
     return StatusCause(
         "FieldValueDuplicate", _with_reason(f"Duplicate value: {shown(value)}", why), field
     )
 
 
 def not_found(field: str, value: Any) -> StatusCause:
-    """A value that names something that is not there."""
+    """A value refers to something that does not exist."""
     return StatusCause("FieldValueNotFound", f"Not found: {shown(value)}", field)
 
 
 def too_long(field: str, *, length_max: int) -> StatusCause:
-    """More bytes than there may be; the value itself would make the message too long as well."""
+    """A value has too many bytes; it is not included in the message."""
     return StatusCause(
         "FieldValueTooLong", f"Too long: may not be more than {length_max} bytes", field
     )
 
 
 def too_many(field: str, *, count: int, count_max: int) -> StatusCause:
-    """More items than there may be."""
+    """A list has too many items."""
     noun = "item" if count_max == 1 else "items"
     message = f"Too many: {count}: must have at most {count_max} {noun}"
     return StatusCause("FieldValueTooMany", message, field)
 
 
 def immutable(field: str, value: Any) -> StatusCause:
-    """A value that may not change."""
+    """An immutable value was changed."""
     return invalid(field, value, "field is immutable")
 
 
 def shown(value: Any) -> str:
-    """A value inside a message: text in quotes, all else as JSON, cut when long."""
+    """Format a value for a message: strings quoted, others as JSON, truncated if long."""
     if isinstance(value, str):
         return _quoted(value)
     text = _as_json(value)

@@ -1,19 +1,19 @@
-"""JSON patch: a list of operations, each on a path, all of them or none.
+"""JSON patch: a list of operations on paths, applied all or none.
 
-The document that is patched stays as it is. A container is copied when an operation first changes
-it, then changed in place, so that ten thousand operations on one large object cost one copy of it.
+The patched document is not modified. A container is copied when an operation first changes it and
+then modified in place, so ten thousand operations on one large object cost one copy of it.
 
-What is no list of objects is a 400; an operation that makes no sense or does not fit the document
-is a 422, and clients depend on the difference. Where the reference is more generous than RFC 6902,
-so are we, because patches are written against it: `replace` sets a member that is not there, `copy`
-of one gives null, an index may be negative and then counts from the end, `add` without a value adds
-null, and a `~` that escapes nothing is itself. It is less generous in one thing: only `replace` and
-`test` take the whole document.
+A body that is not a list of objects is a 400; an invalid operation, or one that does not match the
+document, is a 422; clients depend on the difference. Where Kubernetes is more lenient than RFC
+6902, so is this implementation, because patches rely on it: `replace` sets a missing member, `copy`
+of a missing member yields null, a negative index counts from the end, `add` without a value adds
+null, and a `~` that escapes nothing is literal. It is stricter in one respect: only `replace` and
+`test` apply to the whole document.
 
-What a short patch could blow up is limited: the number of operations, the bytes that `copy` copies,
-the items that are moved when a list gets or loses one in front.
+Amplification by short patches is limited: the number of operations, the bytes that `copy` copies,
+and the items that are moved by insertions and removals in lists.
 
-Not here: how the body is read (`codec`).
+Not here: decoding of the body (`codec`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from restow.apimachinery.status import Invalid, bad_request, invalid_patch, too_
 
 OPERATIONS_MAX: Final = 10_000
 COPIED_BYTES_MAX: Final = 3 * 1024 * 1024
-# A list of pointers is moved in a blink; this many take about a tenth of a second.
+# Moving a list of pointers is fast; this many take about a tenth of a second.
 MOVED_ITEMS_MAX: Final = 50_000_000
 
 _INDEX: Final = re.compile(r"[+-]?[0-9]{1,18}")
@@ -42,7 +42,9 @@ _MEMBERS: Final = frozenset({"op", "path", "from", "value"})
 
 
 class PatchOperation(NamedTuple):
-    """One step. Paths are lists of keys and indexes, as text; the empty one is the document."""
+    """One operation. Paths are lists of keys and indexes, as strings; the empty path is the
+    document.
+    """
 
     name: str
     path: tuple[str, ...]
@@ -51,7 +53,7 @@ class PatchOperation(NamedTuple):
 
 
 class JsonPatch:
-    """A patch that makes sense; it can be applied again when somebody else was faster."""
+    """A valid patch; it can be applied again after a conflict."""
 
     __slots__ = ("operations", "unknown")
 
@@ -59,12 +61,12 @@ class JsonPatch:
         self, operations: tuple[PatchOperation, ...], unknown: tuple[str, ...] = ()
     ) -> None:
         self.operations = operations
-        # Members of operations that mean nothing, as paths in the patch.
+        # Unknown members of operations, as paths in the patch.
         self.unknown = unknown
 
     @classmethod
     def parse(cls, value: Any) -> JsonPatch:
-        """Reads a patch from its JSON value."""
+        """Parse a patch from its JSON value."""
         if type(value) is not list:
             raise bad_request("a JSON patch must be a list of operations")
         if len(value) > OPERATIONS_MAX:
@@ -76,13 +78,13 @@ class JsonPatch:
         return cls(operations, tuple(_unknown_members(value)))
 
     def apply(self, document: dict[str, Any]) -> dict[str, Any]:
-        """The document after all operations; it must still be an object."""
+        """Return the document after all operations; it must still be an object."""
         target = _Target(document)
         for index, operation in enumerate(self.operations):
             try:
                 target.perform(operation)
-            except _NotThere as error:
-                raise _does_not_fit(index, operation, str(error)) from None
+            except _Mismatch as error:
+                raise _mismatch(index, operation, str(error)) from None
         result = target.root
         if type(result) is not dict:
             raise invalid_patch("the patched object is not a JSON object")
@@ -91,19 +93,19 @@ class JsonPatch:
         return result
 
 
-class _NotThere(Exception):
-    """An operation does not fit the document."""
+class _Mismatch(Exception):
+    """An operation does not match the document."""
 
 
 class _Target:
-    """A document that is being patched, and which of its containers are copies of our own."""
+    """A document that is being patched, and which of its containers are private copies."""
 
     __slots__ = ("_copied_bytes", "_moved_items", "_own", "may_be_too_deep", "root")
 
     def __init__(self, document: Any) -> None:
         self.root = document
         self.may_be_too_deep = False
-        # By identity; held as well, so that no identity is given to another container.
+        # By `id()`; the containers are referenced, so that no id is reused.
         self._own: dict[int, Any] = {}
         self._copied_bytes = 0
         self._moved_items = 0
@@ -128,7 +130,7 @@ class _Target:
     def _put_checked(self, operation: PatchOperation) -> None:
         value, path = operation.value, operation.path
         if exceeds_depth(value, DEPTH_MAX - len(path)):
-            raise _NotThere(f"it would nest more than {DEPTH_MAX} levels deep")
+            raise _Mismatch(f"the result would be nested more than {DEPTH_MAX} levels deep")
         if operation.name == "add":
             self._add(path, value)
         elif not path:
@@ -159,13 +161,13 @@ class _Target:
         return container.pop(position)
 
     def _test(self, operation: PatchOperation) -> None:
-        # A member that is absent is as good as null here.
+        # A missing member equals null here.
         if not json_equal(self._get_or_null(operation.path), operation.value):
-            raise _NotThere("the value is another one")
+            raise _Mismatch("the value differs")
 
     def _move(self, operation: PatchOperation) -> None:
         self._note_depth(operation)
-        # First gone and then there again: a value cannot be moved into itself.
+        # Remove first, then add: a value cannot be moved into itself.
         self._add(operation.path, self._remove(operation.source))
 
     def _note_depth(self, operation: PatchOperation) -> None:
@@ -173,7 +175,7 @@ class _Target:
             self.may_be_too_deep = True
 
     def _get_or_null(self, path: tuple[str, ...]) -> Any:
-        """A value; null for a member that an object does not have."""
+        """Return a value; null for a missing member of an object."""
         if not path:
             return self.root
         container = self._get(path[:-1])
@@ -190,19 +192,21 @@ class _Target:
     @staticmethod
     def _get_in(container: Any, part: str) -> Any:
         if type(container) is not dict and type(container) is not list:
-            raise _NotThere(f"there is nothing at {_shown(part)}")
+            raise _Mismatch(f"nothing exists at {_shown(part)}")
         return container[_position(container, part)]
 
     def _own_container(self, path: tuple[str, ...]) -> Any:
-        """The container of the last part of a path, after which it may be changed in place."""
+        """Return the container of a path's last part, copied so that it may be modified in
+        place.
+        """
         if type(self.root) is not dict and type(self.root) is not list:
-            raise _NotThere("the document is neither object nor list")
+            raise _Mismatch("the document is neither an object nor a list")
         container = self.root = self._owned(self.root)
         for part in path[:-1]:
             position = _position(container, part)
             inner = container[position]
             if type(inner) is not dict and type(inner) is not list:
-                raise _NotThere(f"{_shown(part)} is neither object nor list")
+                raise _Mismatch(f"{_shown(part)} is neither an object nor a list")
             owned = container[position] = self._owned(inner)
             container = owned
         return container
@@ -215,11 +219,13 @@ class _Target:
         return copy
 
     def _copy_of(self, value: Any) -> Any:
-        """A whole copy: two places must not share a container that is changed in place."""
+        """Return a deep copy: containers that are modified in place must not be shared."""
         try:
             encoded = orjson.dumps(value)
         except orjson.JSONEncodeError:
-            raise _NotThere(f"it would nest more than {DEPTH_MAX} levels deep") from None
+            raise _Mismatch(
+                f"the result would be nested more than {DEPTH_MAX} levels deep"
+            ) from None
         self._copied_bytes += len(encoded)
         if self._copied_bytes > COPIED_BYTES_MAX:
             raise too_large(
@@ -230,25 +236,25 @@ class _Target:
     def _count_moved(self, items: int) -> None:
         self._moved_items += items
         if self._moved_items > MOVED_ITEMS_MAX:
-            raise too_large("the JSON patch changes the beginning of long lists too often")
+            raise too_large("the JSON patch moves list items too often")
 
 
 def _position(container: Any, part: str) -> Any:
-    """The key or index of something that is there."""
+    """Return the key or index of an existing value."""
     if type(container) is dict:
         if part not in container:
-            raise _NotThere(f"there is no {_shown(part)}")
+            raise _Mismatch(f"{_shown(part)} does not exist")
         return part
     return _index(part, len(container))
 
 
 def _index(part: str, end: int) -> int:
-    """The place in a list; a negative one counts from the end."""
+    """Parse a list index; a negative one counts from the end."""
     if not _INDEX.fullmatch(part):
-        raise _NotThere(f"{_shown(part)} is no index of a list")
+        raise _Mismatch(f"{_shown(part)} is not a list index")
     index = int(part)
     if not -end <= index < end:
-        raise _NotThere(f"index {part} is out of range")
+        raise _Mismatch(f"index {part} is out of range")
     return index + end if index < 0 else index
 
 
@@ -256,17 +262,17 @@ def _operation(value: Any, index: int) -> PatchOperation:
     if value is None:
         value = {}
     if type(value) is not dict:
-        raise bad_request(f"operation {index} of the JSON patch makes no sense: it is no object")
+        raise bad_request(f"operation {index} of the JSON patch is invalid: it is not an object")
     name = _text(value, "op", index)
     if name not in _NAMES:
-        raise _no_sense(index, f"Unexpected kind: {_shown(name or 'unknown')}")
+        raise _invalid_operation(index, f"Unexpected kind: {_shown(name or 'unknown')}")
     path = _path(value, "path", index)
     if not path and name not in _ON_WHOLE:
-        raise _no_sense(index, f"{name} is not for the whole document")
+        raise _invalid_operation(index, f"{name} does not apply to the whole document")
     if name in _HAVE_SOURCE:
         source = _path(value, "from", index)
         if not source:
-            raise _no_sense(index, f"{name} is not for the whole document")
+            raise _invalid_operation(index, f"{name} does not apply to the whole document")
         return PatchOperation(name, path, source=source)
     return PatchOperation(name, path, value=value.get("value"))
 
@@ -279,17 +285,17 @@ def _unknown_members(operations: list[Any]) -> Iterator[str]:
 
 
 def _path(value: dict[str, Any], member: str, index: int) -> tuple[str, ...]:
-    """The parts of a path. What stands before the first slash means nothing."""
+    """Return the parts of a path. Anything before the first slash is ignored."""
     text = _text(value, member, index)
     if text is None:
-        raise _no_sense(index, f'it has no "{member}"')
+        raise _invalid_operation(index, f'it has no "{member}"')
     if not text:
         return ()
     parts = text.split("/")[1:]
     if not parts:
-        raise _no_sense(index, f'its "{member}" must begin with a slash')
+        raise _invalid_operation(index, f'its "{member}" must start with a slash')
     if len(parts) > DEPTH_MAX:
-        raise _no_sense(index, f'its "{member}" has more than {DEPTH_MAX} parts')
+        raise _invalid_operation(index, f'its "{member}" has more than {DEPTH_MAX} parts')
     if "~" not in text:
         return tuple(parts)
     return tuple(_ESCAPE.sub(_unescaped, part) for part in parts)
@@ -299,7 +305,7 @@ def _text(value: dict[str, Any], member: str, index: int) -> str | None:
     text = value.get(member)
     if text is not None and type(text) is not str:
         raise bad_request(
-            f'operation {index} of the JSON patch makes no sense: its "{member}" is no string'
+            f'operation {index} of the JSON patch is invalid: its "{member}" is not a string'
         )
     return text
 
@@ -308,11 +314,11 @@ def _unescaped(found: re.Match[str]) -> str:
     return "/" if found[0] == "~1" else "~"
 
 
-def _no_sense(index: int, why: str) -> Invalid:
-    return invalid_patch(f"operation {index} of the JSON patch makes no sense: {why}")
+def _invalid_operation(index: int, why: str) -> Invalid:
+    return invalid_patch(f"operation {index} of the JSON patch is invalid: {why}")
 
 
-def _does_not_fit(index: int, operation: PatchOperation, why: str) -> Invalid:
+def _mismatch(index: int, operation: PatchOperation, why: str) -> Invalid:
     where = "/".join(("", *operation.path))[:256]
     return invalid_patch(f"operation {index} ({operation.name} {where}): {why}")
 

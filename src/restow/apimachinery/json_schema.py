@@ -1,4 +1,4 @@
-"""Plain JSON Schema: checks of values by a schema that is no structural one.
+"""Plain JSON Schema, for schemas that are not structural.
 
 Not here: structural schemas of CRDs (`structural`).
 """
@@ -12,21 +12,21 @@ import jsonschema_rs
 
 
 class SchemaError(NamedTuple):
-    """One violation: the names and indexes that lead to the value, and the problem."""
+    """One violation: the path of names and indexes to the value, and the message."""
 
     path: Sequence[str | int]
     message: str
 
 
 class JsonSchema:
-    """A schema that has been compiled."""
+    """A compiled schema."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        """Raises ValueError for what is no schema."""
+        """Raises ValueError for an invalid schema."""
         self._validator = jsonschema_rs.validator_for(dict(schema))
 
     def accepts(self, value: Any) -> bool:
-        """Whether a value has no errors. Faster than finding them."""
+        """Report whether a value is valid. Faster than `errors`."""
         return bool(self._validator.is_valid(value))
 
     def errors(self, value: Any) -> Iterator[SchemaError]:

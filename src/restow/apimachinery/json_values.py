@@ -1,6 +1,6 @@
-"""What patches need to know about JSON values: whether two are equal, and how they are compared.
+"""Equality and identity of JSON values, for patches.
 
-Not here: how values are read and written (`codec`), and patches themselves.
+Not here: decoding and encoding (`codec`), and patches themselves.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from typing import Any
 
 
 def json_equal(one: Any, other: Any) -> bool:
-    """Whether two values are the same in JSON: 1 and 1.0 are, 1 and true are not.
+    """Report whether two values are equal in JSON: 1 equals 1.0, but not true.
 
-    Python says the same, except that it holds true and 1 for equal. So only what Python finds
-    equal is looked at again, and only where there are containers or a bool.
+    Python agrees, except that true equals 1. So only values that Python considers equal are
+    compared again, and only containers and bools.
     """
     try:
         return one == other and _no_bool_is_number(one, other)
     except RecursionError:
-        # Only a patch in the middle of its work can be that deep, and it is refused in the end.
+        # Only an intermediate state of a patch can be that deep, and it is rejected in the end.
         return False
 
 
@@ -31,6 +31,6 @@ def _no_bool_is_number(one: Any, other: Any) -> bool:
 
 
 def scalar_identity(value: Any) -> tuple[bool, Any] | None:
-    """A key for dictionaries that keeps true and 1 apart; None for lists and objects."""
+    """Return a dictionary key that distinguishes true and 1; None for lists and objects."""
     kind = type(value)
     return None if kind is dict or kind is list else (kind is bool, value)

@@ -1,10 +1,10 @@
-"""Keys that sign tokens and verify them: RSA and elliptic curves, from PEM and as JWK.
+"""Keys that sign and verify tokens: RSA and elliptic curves, from PEM and as JWK.
 
-A key has one algorithm that it is used with here, or several that whoever trusts it has named; a
-token that claims another is refused before anything is computed. A token names its key by an id,
-which is a word to look up among the keys that are known, and never a path.
+A key is used with one algorithm, or with those that its configuration allows; a token that claims
+another is rejected before any cryptography. The key ID of a token is only looked up among the known
+keys, and never used as a path.
 
-Not here: what a token says (`jwt`), and where the keys are kept.
+Not here: the content of a token (`jwt`), and where keys are stored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HASHES: Final[dict[str, hashes.HashAlgorithm]] = {
     "512": hashes.SHA512(),
 }
 _RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
-# By curve: the algorithm, its name in a JWK, and the bytes of a coordinate.
+# By curve: the algorithm, its JWK name, and the bytes of a coordinate.
 _CURVES: Final = {
     "secp256r1": ("ES256", "P-256", 32),
     "secp384r1": ("ES384", "P-384", 48),
@@ -55,30 +55,31 @@ _BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----", re.
 
 
 class VerifyingKey:
-    """A public key, and what it may be used with."""
+    """A public key, and the algorithms that it may be used with."""
 
     def __init__(
         self, public: Public, *, key_id: str | None = None, algorithms: Collection[str] = ()
     ) -> None:
-        """Without an id it is made from the key. Of `algorithms` those that fit the key are taken;
-        none given: the usual one. Raises ValueError for a key that is not good enough."""
+        """The default key ID is derived from the key. Only those of `algorithms` that match the key
+        are used; the default is the usual one. Raises ValueError for an unsupported or weak key.
+        """
         self._public = public
         self.algorithm = _usual_algorithm(public)
-        """What tokens are signed with by its private half."""
+        """The algorithm with which its private key signs tokens."""
         self.algorithms: Final = _fitting(public, algorithms) if algorithms else {self.algorithm}
-        self.own_id: Final = _key_id(public)
-        """By which it is told from others, whatever it is called."""
-        self.key_id: Final = self.own_id if key_id is None else key_id
+        self.fingerprint: Final = _key_id(public)
+        """The key's fingerprint, independent of its key ID."""
+        self.key_id: Final = self.fingerprint if key_id is None else key_id
 
     def has_signed(self, token: Jwt) -> bool:
-        """Whether a token was signed by the other half of this key."""
+        """Report whether a token was signed with the private key."""
         if token.algorithm not in self.algorithms:
             return False
         digest = _HASHES[token.algorithm[2:]]
         try:
             if isinstance(self._public, rsa.RSAPublicKey):
-                way = _padding(token.algorithm, digest)
-                self._public.verify(token.signature, token.signed, way, digest)
+                scheme = _padding(token.algorithm, digest)
+                self._public.verify(token.signature, token.signed, scheme, digest)
             else:
                 der = _to_der(token.signature, _CURVES[self._public.curve.name][2])
                 self._public.verify(der, token.signed, ec.ECDSA(digest))
@@ -87,7 +88,7 @@ class VerifyingKey:
         return True
 
     def as_jwk(self) -> dict[str, str]:
-        """The key as others read it, with the fields in the order of the reference."""
+        """Return the public key as JWK, with the fields in the order of Kubernetes."""
         common = {"kid": self.key_id, "alg": self.algorithm}
         if isinstance(self._public, rsa.RSAPublicKey):
             numbers = self._public.public_numbers()
@@ -100,17 +101,17 @@ class VerifyingKey:
 
 
 class SigningKey:
-    """A private key. It does not show when it is printed."""
+    """A private key. Its repr does not contain the key."""
 
     def __init__(self, private: Private) -> None:
-        """Raises ValueError for a key that is not good enough."""
+        """Raises ValueError for an unsupported or weak key."""
         self._private = private
         self.public: Final = VerifyingKey(private.public_key())
         header = {"alg": self.public.algorithm, "kid": self.public.key_id}
         self._header = encode_base64(orjson.dumps(header))
 
     def sign(self, claims: dict[str, Any]) -> str:
-        """A token that says this."""
+        """Return a signed token with these claims."""
         payload = encode_base64(orjson.dumps(claims, option=orjson.OPT_SORT_KEYS))
         signed = f"{self._header}.{payload}"
         return f"{signed}.{encode_base64(self._signature(signed.encode()))}"
@@ -126,22 +127,24 @@ class SigningKey:
 
 
 class KeySet:
-    """The keys that are trusted."""
+    """The trusted keys."""
 
     def __init__(self, keys: Iterable[VerifyingKey]) -> None:
-        """Of equal keys one is kept; others may share a name, or have none. Raises ValueError for
-        too many."""
+        """Equal keys are deduplicated; different ones may share a key ID, or have none.
+
+        Raises ValueError if there are too many.
+        """
         self.keys: Final[Sequence[VerifyingKey]] = tuple(
-            {(key.key_id, key.own_id, *sorted(key.algorithms)): key for key in keys}.values()
+            {(key.key_id, key.fingerprint, *sorted(key.algorithms)): key for key in keys}.values()
         )
         if len(self.keys) > KEYS_MAX:
-            raise ValueError(f"there are over {KEYS_MAX} keys to verify tokens with")
+            raise ValueError(f"there are more than {KEYS_MAX} keys for token verification")
         self._by_id: dict[str, list[VerifyingKey]] = {}
         for key in self.keys:
             self._by_id.setdefault(key.key_id, []).append(key)
 
     def check(self, token: Jwt) -> None:
-        """Raises JwtInvalid for a token that none of them has signed."""
+        """Verify the signature of a token; raises JwtInvalid if no trusted key has signed it."""
         candidates = self._by_id.get(token.key_id, ()) if token.key_id else self.keys
         if not candidates:
             raise JwtInvalid("invalid signature, no keys found")
@@ -153,7 +156,7 @@ class KeySet:
 
 
 def read_signing_key(pem: bytes) -> SigningKey:
-    """Raises ValueError for what is no private key that can sign tokens."""
+    """Parse a private key for signing tokens. Raises ValueError."""
     try:
         private = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -164,9 +167,9 @@ def read_signing_key(pem: bytes) -> SigningKey:
 
 
 def read_keys(pem: bytes) -> list[VerifyingKey]:
-    """All keys in a file: public ones, certificates, and private ones for their public half.
+    """Parse all keys in a PEM file: public keys, certificates, and the public half of private keys.
 
-    Raises ValueError when there is none, or one that cannot be used.
+    Raises ValueError if there is none, or if any cannot be used.
     """
     if len(pem) > PEM_BYTES_MAX:
         raise ValueError("it is too large")
@@ -178,10 +181,10 @@ def read_keys(pem: bytes) -> list[VerifyingKey]:
 
 
 def read_jwk(jwk: dict[str, Any], *, algorithms: Collection[str]) -> VerifyingKey:
-    """A public key as others publish it. Raises ValueError for what cannot be used."""
+    """Parse a public key in JWK format. Raises ValueError if it cannot be used."""
     key_id, named = jwk.get("kid", ""), jwk.get("alg")
     if not isinstance(key_id, str) or jwk.get("use", "sig") != "sig":
-        raise ValueError("it is not for signatures")
+        raise ValueError("it is not a signature key")
     allowed = algorithms if named is None else [each for each in algorithms if each == named]
     try:
         if jwk.get("kty") == "RSA":
@@ -190,9 +193,9 @@ def read_jwk(jwk: dict[str, Any], *, algorithms: Collection[str]) -> VerifyingKe
             x, y, curve = _int(jwk, "x"), _int(jwk, "y"), _JWK_CURVES[jwk["crv"]]
             public = ec.EllipticCurvePublicNumbers(x, y, curve).public_key()
         else:
-            raise ValueError("it is neither RSA nor of a curve that is known")
+            raise ValueError("it is neither RSA nor of a supported curve")
     except JwtInvalid as error:
-        raise ValueError("a number of it is not base64") from error
+        raise ValueError("one of its numbers is not base64") from error
     if not allowed:
         raise ValueError("it is for another algorithm")
     return VerifyingKey(public, key_id=key_id, algorithms=allowed)
@@ -228,7 +231,7 @@ def _fitting(public: Public, algorithms: Collection[str]) -> Collection[str]:
     good = _RSA if isinstance(public, rsa.RSAPublicKey) else {_usual_algorithm(public)}
     fitting = good.intersection(algorithms)
     if not fitting:
-        raise ValueError("the key is not for these algorithms")
+        raise ValueError("the key does not support any of the algorithms")
     return fitting
 
 
@@ -239,15 +242,15 @@ def _padding(algorithm: str, digest: hashes.HashAlgorithm) -> padding.Asymmetric
 
 
 def _to_der(signature: bytes, size: int) -> bytes:
-    """Raises ValueError for a signature that is not two numbers of that size."""
+    """Convert a signature to DER. Raises ValueError if it is not two numbers of that size."""
     if len(signature) != 2 * size:
-        raise ValueError("the signature has another length")
+        raise ValueError("the signature has the wrong length")
     halves = signature[:size], signature[size:]
     return encode_dss_signature(*(int.from_bytes(half, "big") for half in halves))
 
 
 def _key_id(public: Public) -> str:
-    """As the reference names its keys: it tells which it is, and nothing else."""
+    """Return the key ID as Kubernetes computes it: the hash of the public key."""
     der = public.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -261,5 +264,5 @@ def _number(value: int) -> str:
 def _int(jwk: dict[str, Any], name: str) -> int:
     value = jwk.get(name)
     if not isinstance(value, str) or len(value) > RSA_BITS_MAX:
-        raise ValueError(f"its field {name} is no number")
+        raise ValueError(f"its field {name} is not a number")
     return int.from_bytes(decode_base64(value), "big")

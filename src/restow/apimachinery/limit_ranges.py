@@ -1,10 +1,9 @@
-"""The arithmetic of limit ranges: what containers get that say nothing, and who asks too much.
+"""Limit ranges: defaults for containers, and violations of limits.
 
-A LimitRange lists limits for containers, for pods as a whole, and for claims of volumes. Texts and
-annotation are those that clients know. What stands in a map is gone through by name, so the same
-object is always refused in the same words.
+A LimitRange contains limits for containers, pods and persistent volume claims. Messages and the
+annotation are those of Kubernetes. Maps are processed by sorted name, so messages are stable.
 
-Pure. Not here: when it is asked (`restow.admission.limit_ranger`).
+Pure. Not here: when limits are checked (`restow.admission.limit_ranger`).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ ANNOTATION: Final = "kubernetes.io/limit-ranger"
 CLAIM: Final = "PersistentVolumeClaim"
 _CONTAINER: Final = "Container"
 _POD: Final = "Pod"
-# Above it thousandths do not fit into 64 bits, and whole numbers are compared.
+# Above it thousandths do not fit into 64 bits, so whole numbers are compared.
 _MILLI_MAX: Final = (2**63 - 1) // 1000
 _NOTHING: Final = Amount(Fraction(0))
 
@@ -37,16 +36,16 @@ class Limit(NamedTuple):
 
 
 class LimitRange(NamedTuple):
-    """A LimitRange object, read once."""
+    """A parsed LimitRange object."""
 
     limits: tuple[Limit, ...]
     default_requests: Object
     default_limits: Object
-    """Of containers, as texts."""
+    """Defaults of containers, as strings."""
 
 
 def read_limit_range(obj: Object) -> LimitRange:
-    """What a LimitRange object says."""
+    """Parse a LimitRange object."""
     limits: list[Limit] = []
     requests: Object = {}
     most: Object = {}
@@ -60,11 +59,11 @@ def read_limit_range(obj: Object) -> LimitRange:
     return LimitRange(tuple(limits), requests, most)
 
 
-# What is filled in.
+# Defaults.
 
 
 def with_defaults(pod: Object, ranges: Iterable[LimitRange]) -> Object | None:
-    """A pod whose containers have what limit ranges give them; None: nothing is missing."""
+    """Return a pod with default requests and limits; None if none are missing."""
     changed: Object | None = None
     for each in ranges:
         if each.default_requests or each.default_limits:
@@ -77,7 +76,9 @@ def _defaulted(pod: Object, limits: LimitRange) -> Object | None:
     spec = dict(pod.get("spec") or {})
     for part, words in (("containers", "container"), ("initContainers", "init container")):
         if spec.get(part):
-            spec[part] = [_filled(each, limits, words, notes) for each in spec[part]]
+            spec[part] = [
+                _with_container_defaults(each, limits, words, notes) for each in spec[part]
+            ]
     if not notes:
         return None
     metadata = dict(pod["metadata"])
@@ -86,7 +87,9 @@ def _defaulted(pod: Object, limits: LimitRange) -> Object | None:
     return {**pod, "metadata": metadata, "spec": spec}
 
 
-def _filled(container: Object, limits: LimitRange, words: str, notes: list[str]) -> Object:
+def _with_container_defaults(
+    container: Object, limits: LimitRange, words: str, notes: list[str]
+) -> Object:
     resources = dict(container.get("resources") or {})
     sides = (
         ("requests", "request", limits.default_requests),
@@ -102,11 +105,11 @@ def _filled(container: Object, limits: LimitRange, words: str, notes: list[str])
     return {**container, "resources": resources} if is_changed else container
 
 
-# What is refused.
+# Violations.
 
 
 def pod_problem(pod: Object, limits: LimitRange) -> str:
-    """Why a limit range does not allow a pod; empty when it does."""
+    """Return why a limit range does not allow a pod; empty if it does."""
     spec, found = pod.get("spec") or {}, list[str]()
     for limit in limits.limits:
         if limit.type == _CONTAINER:
@@ -121,7 +124,7 @@ def pod_problem(pod: Object, limits: LimitRange) -> str:
 
 
 def claim_problem(claim: Object, limits: LimitRange) -> str:
-    """Why a limit range does not allow a claim; empty when it does. Only requests count."""
+    """Return why a limit range does not allow a claim; empty if it does. Only requests count."""
     requests, found = amounts_of(claim.get("spec") or {}, "requests"), list[str]()
     for limit in limits.limits:
         if limit.type == CLAIM:
@@ -138,8 +141,8 @@ def _problems(limit: Limit, requests: Amounts, limits: Amounts) -> list[str]:
     ]
 
 
-class _Asked(NamedTuple):
-    """One resource of which there is a limit: what it is compared with."""
+class _Comparison(NamedTuple):
+    """The values of one limited resource that are compared."""
 
     what: str
     """As in `cpu usage per Container is 1`."""
@@ -148,7 +151,7 @@ class _Asked(NamedTuple):
     limit: Amount | None
 
     def compared(self) -> tuple[int, int, int]:
-        """Request, limit and what is enforced, in whole numbers of one precision."""
+        """Return request, limit and the enforced amount, as integers of one precision."""
         exact = [each.value for each in (self.request or _NOTHING, self.limit or _NOTHING)]
         exact.append(self.enforced.value)
         whole = [math.ceil(value) for value in exact]
@@ -157,7 +160,7 @@ class _Asked(NamedTuple):
         return whole[0], whole[1], whole[2]
 
 
-_Rule = Callable[[_Asked], str]
+_Rule = Callable[[_Comparison], str]
 
 
 def _each(
@@ -166,10 +169,10 @@ def _each(
     found = []
     for name in sorted(enforced):
         amount = enforced[name]
-        asked = _Asked(
+        values = _Comparison(
             _what(rule, name, kind, amount), amount, requests.get(name), limits.get(name)
         )
-        found.append(rule(asked))
+        found.append(rule(values))
     return [each for each in found if each]
 
 
@@ -179,51 +182,51 @@ def _what(rule: _Rule, name: str, kind: str, amount: Amount) -> str:
     return f"{'minimum' if rule is _min else 'maximum'} {name} usage per {kind} is {amount}"
 
 
-def _min(asked: _Asked) -> str:
-    request, limit, least = asked.compared()
-    if asked.request is None:
-        return f"{asked.what}.  No request is specified"
+def _min(values: _Comparison) -> str:
+    request, limit, least = values.compared()
+    if values.request is None:
+        return f"{values.what}.  No request is specified"
     if request < least:
-        return f"{asked.what}, but request is {asked.request}"
-    if asked.limit is not None and limit < least:
-        return f"{asked.what}, but limit is {asked.limit}"
+        return f"{values.what}, but request is {values.request}"
+    if values.limit is not None and limit < least:
+        return f"{values.what}, but limit is {values.limit}"
     return ""
 
 
-def _max(asked: _Asked) -> str:
-    request, limit, most = asked.compared()
-    if asked.limit is None:
-        return f"{asked.what}.  No limit is specified"
+def _max(values: _Comparison) -> str:
+    request, limit, most = values.compared()
+    if values.limit is None:
+        return f"{values.what}.  No limit is specified"
     if limit > most:
-        return f"{asked.what}, but limit is {asked.limit}"
-    if asked.request is not None and request > most:
-        return f"{asked.what}, but request is {asked.request}"
+        return f"{values.what}, but limit is {values.limit}"
+    if values.request is not None and request > most:
+        return f"{values.what}, but request is {values.request}"
     return ""
 
 
-def _max_request(asked: _Asked) -> str:
-    request, _limit, most = asked.compared()
-    if asked.request is None:
-        return f"{asked.what}.  No request is specified"
-    return f"{asked.what}, but request is {asked.request}" if request > most else ""
+def _max_request(values: _Comparison) -> str:
+    request, _limit, most = values.compared()
+    if values.request is None:
+        return f"{values.what}.  No request is specified"
+    return f"{values.what}, but request is {values.request}" if request > most else ""
 
 
-def _ratio(asked: _Asked) -> str:
-    request, limit, _most = asked.compared()
+def _ratio(values: _Comparison) -> str:
+    request, limit, _most = values.compared()
     if not request:
-        return f"{asked.what}, but no request is specified or request is 0"
+        return f"{values.what}, but no request is specified or request is 0"
     if not limit:
-        return f"{asked.what}, but no limit is specified or limit is 0"
-    ratio, most = float(limit) / float(request), float(math.ceil(asked.enforced.value))
+        return f"{values.what}, but no limit is specified or limit is 0"
+    ratio, most = float(limit) / float(request), float(math.ceil(values.enforced.value))
     shown = ratio
     if most <= _MILLI_MAX:
-        ratio, most = ratio * 1000, float(math.ceil(asked.enforced.value * 1000))
-    return f"{asked.what}, but provided ratio is {shown:f}" if ratio > most else ""
+        ratio, most = ratio * 1000, float(math.ceil(values.enforced.value * 1000))
+    return f"{values.what}, but provided ratio is {shown:f}" if ratio > most else ""
 
 
 def _text(problems: Sequence[str]) -> str:
-    """Several problems as one, each of them once."""
-    told = list(dict.fromkeys(problems))
-    if len(told) < 2:
-        return "".join(told)
-    return f"[{', '.join(told)}]"
+    """Join distinct problems into one message."""
+    distinct = list(dict.fromkeys(problems))
+    if len(distinct) < 2:
+        return "".join(distinct)
+    return f"[{', '.join(distinct)}]"

@@ -1,9 +1,9 @@
 """JSON merge patch: members of the patch replace members of the object, null removes them.
 
-The object that is patched stays as it is. What the patch does not touch is shared between the old
-object and the new one, and an object in which nothing changes is given back itself.
+The patched object is not modified. Parts that the patch does not change are shared with the result,
+and an object without changes is returned itself.
 
-Not here: patches that know the types of fields (`strategic_merge`).
+Not here: patches that use the types of fields (`strategic_merge`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from restow.apimachinery.status import bad_request
 
 
 def apply_merge_patch(document: dict[str, Any], patch: Any) -> dict[str, Any]:
-    """The document with the patch merged into it."""
+    """Return the document with the patch merged into it."""
     if type(patch) is not dict:
         raise bad_request("a merge patch must be a JSON object")
     return _merged(document, patch, 1)
@@ -34,12 +34,12 @@ def _merged(target: dict[str, Any], patch: dict[str, Any], depth: int) -> dict[s
         old = target.get(key)
         new: Any
         if type(value) is dict:
-            # Also where there was no object: null means nothing at any depth of a patch.
+            # Also without an old object: a null in a patch is never stored, at any depth.
             new = _merged(old if type(old) is dict else {}, value, depth + 1)
             if new is old:
                 continue
         elif type(value) is list:
-            # The reference looks for nulls in a list unless it takes the place of an object.
+            # Kubernetes removes nulls in a list, unless the list replaces an object.
             new = value if type(old) is dict else _without_nulls(value, depth + 1)
         else:
             new = value
@@ -51,7 +51,7 @@ def _merged(target: dict[str, Any], patch: dict[str, Any], depth: int) -> dict[s
 
 
 def _without_nulls(items: list[Any], depth: int) -> list[Any]:
-    """A list whose objects have no null members, at any depth; null items stay."""
+    """Return a list whose objects have no null members, at any depth; null items stay."""
     if depth > DEPTH_MAX:
         raise too_deep()
     return [

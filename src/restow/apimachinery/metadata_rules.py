@@ -1,9 +1,9 @@
-"""Rules about the metadata that all objects have, as causes of a 422.
+"""Validation of object metadata, as causes of a 422.
 
-`check_types` comes first: it refuses metadata whose members have wrong types, so that the other
-functions, and everything behind them, can rely on the types.
+`check_types` must run first: it rejects metadata whose members have wrong types, so that all later
+code can rely on the types.
 
-Not here: what a server fills in (uid, times, managed fields), and rules of single kinds.
+Not here: fields that the server sets (uid, times, managed fields), and rules of single kinds.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ANNOTATIONS_SIZE_MAX: Final = 256 * 1024
 # With five more characters such a name is still a label.
 GENERATED_PREFIX_LENGTH_MAX: Final = 58
 STANDARD_FINALIZERS: Final = frozenset({"foregroundDeletion", "orphan", "kubernetes"})
-# Events come and go by themselves, so nothing may live and die with one.
+# Events are short-lived, so they must not own objects.
 _NEVER_OWNERS: Final = frozenset({("v1", "Event")})
 
-_TEXTS: Final = (
+_STRINGS: Final = (
     "name",
     "namespace",
     "generateName",
@@ -41,18 +41,18 @@ _TEXTS: Final = (
     "deletionTimestamp",
     "selfLink",
 )
-_TEXT_NAMES: Final = frozenset(_TEXTS)
-_ONLY_TEXTS: Final = {str}
+_STRING_NAMES: Final = frozenset(_STRINGS)
+_ONLY_STRINGS: Final = {str}
 _ONLY_OBJECTS: Final = {dict}
 _INTEGERS: Final = ("generation", "deletionGracePeriodSeconds")
-_TEXT_MAPS: Final = ("labels", "annotations")
+_STRING_MAPS: Final = ("labels", "annotations")
 _OBJECT_LISTS: Final = ("ownerReferences", "managedFields")
-_OWNER_TEXTS: Final = ("apiVersion", "kind", "name", "uid")
+_OWNER_STRINGS: Final = ("apiVersion", "kind", "name", "uid")
 _OWNER_FLAGS: Final = ("controller", "blockOwnerDeletion")
 
 
 def check_types(metadata: Any) -> None:
-    """Refuses metadata with a member of a wrong type; null is as good as absent."""
+    """Reject metadata with a member of a wrong type; null counts as absent."""
     if metadata is None:
         return
     if type(metadata) is not dict:
@@ -60,7 +60,7 @@ def check_types(metadata: Any) -> None:
     if _is_plain(metadata):
         return
     get = metadata.get
-    for name in _TEXTS:
+    for name in _STRINGS:
         value = get(name)
         if value is not None and type(value) is not str:
             raise _wrong_type(f"metadata.{name}", value, "string")
@@ -68,7 +68,7 @@ def check_types(metadata: Any) -> None:
         value = get(name)
         if value is not None and type(value) is not int:
             raise _wrong_type(f"metadata.{name}", value, "integer")
-    for name in _TEXT_MAPS:
+    for name in _STRING_MAPS:
         if (value := get(name)) is not None:
             _check_text_map(f"metadata.{name}", value)
     if (value := get("finalizers")) is not None:
@@ -81,13 +81,14 @@ def check_types(metadata: Any) -> None:
 
 
 def _is_plain(metadata: dict[str, Any]) -> bool:
-    """Whether there are only texts, numbers, labels, annotations and entries of managers, all of
-    their types: nearly always."""
+    """Report whether metadata has only members of the most common types, all valid: nearly
+    always.
+    """
     for name, value in metadata.items():
         if type(value) is str:
-            if name not in _TEXT_NAMES:
+            if name not in _STRING_NAMES:
                 return False
-        elif name in _TEXT_MAPS:
+        elif name in _STRING_MAPS:
             if type(value) is not dict or not _is_text_map(value):
                 return False
         elif type(value) is int:
@@ -103,7 +104,7 @@ def _are_objects(value: list[Any]) -> bool:
 
 
 def _is_text_map(value: dict[str, Any]) -> bool:
-    return not value or set(map(type, value.values())) == _ONLY_TEXTS
+    return not value or set(map(type, value.values())) == _ONLY_STRINGS
 
 
 def _check_text_map(field: str, value: Any) -> None:
@@ -123,7 +124,7 @@ def _check_list(field: str, value: Any, *, item_type: type, wanted: str) -> None
 
 
 def _check_owner_types(field: str, owner: dict[str, Any]) -> None:
-    for name in _OWNER_TEXTS:
+    for name in _OWNER_STRINGS:
         value = owner.get(name)
         if value is not None and type(value) is not str:
             raise _wrong_type(f"{field}.{name}", value, "string")
@@ -147,7 +148,7 @@ def _wrong_type(field: str, value: Any, wanted: str) -> BadRequest:
 
 
 def generated_name(prefix: str, ids: Ids) -> str:
-    """A name that begins like `generateName`; may be taken, so be ready to ask again."""
+    """Return a random name with the prefix of `generateName`; it may already exist."""
     return prefix[:GENERATED_PREFIX_LENGTH_MAX] + ids.suffix()
 
 
@@ -158,7 +159,7 @@ def metadata_problems(
     is_namespaced: bool,
     bare_finalizers_allowed: bool = False,
 ) -> list[StatusCause]:
-    """All that is wrong with the metadata of an object, old or new.
+    """Return all errors in an object's metadata, on create and update.
 
     Custom resources may have finalizers without a domain; built-in kinds only the standard ones.
     """
@@ -200,7 +201,7 @@ def _check_namespace(causes: Causes, namespace: str, *, is_namespaced: bool) -> 
 
 
 def label_problems(labels: dict[str, str], field: str = "metadata.labels") -> list[StatusCause]:
-    """Keys and values of labels, or of anything that labels are compared with."""
+    """Check keys and values of labels, or of a field that is compared with labels."""
     causes = Causes()
     for key, value in labels.items():
         if problem := qualified_name_problem(key):
@@ -213,7 +214,7 @@ def label_problems(labels: dict[str, str], field: str = "metadata.labels") -> li
 def annotation_problems(
     annotations: dict[str, str], field: str = "metadata.annotations"
 ) -> list[StatusCause]:
-    """Keys of annotations, in which capitals are as good as small letters, and the whole size."""
+    """Check the keys of annotations, ignoring case, and the total size."""
     causes = Causes()
     size = 0
     for key, value in annotations.items():
@@ -230,7 +231,7 @@ def _byte_length(text: str) -> int:
 
 
 def finalizer_problems(finalizers: list[str], *, bare_allowed: bool = False) -> list[StatusCause]:
-    """Names of finalizers: with a domain before them, unless they are among the standard ones."""
+    """Check finalizers: they need a domain, unless they are standard ones."""
     causes = Causes()
     field = "metadata.finalizers"
     for index, name in enumerate(finalizers):
@@ -246,11 +247,11 @@ def finalizer_problems(finalizers: list[str], *, bare_allowed: bool = False) -> 
 
 
 def owner_problems(owners: list[dict[str, Any]]) -> list[StatusCause]:
-    """References to owners: each complete, and not more than one that controls."""
+    """Check owner references: each is complete, and at most one is a controller."""
     causes = Causes()
     controllers = []
     for owner in owners:
-        # The reference does not say which one it is.
+        # Kubernetes does not report the index.
         causes += _owner_problems(owner, "metadata.ownerReferences")
         if owner.get("controller") is True:
             controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
@@ -283,7 +284,7 @@ def _owner_problems(owner: dict[str, Any], field: str) -> list[StatusCause]:
 
 
 def metadata_update_problems(new: dict[str, Any], old: dict[str, Any]) -> list[StatusCause]:
-    """What may not change; the server has put the old values where clients may not write."""
+    """Report changes of immutable fields; fields that clients may not write have the old values."""
     causes = Causes()
     for name in ("name", "namespace", "uid", "creationTimestamp"):
         if new.get(name) != old.get(name):
@@ -303,5 +304,5 @@ def metadata_update_problems(new: dict[str, Any], old: dict[str, Any]) -> list[S
 
 
 def resource_version_missing() -> StatusCause:
-    """An update without a resource version of a kind that insists on one."""
+    """An update has no resourceVersion, but its kind requires one."""
     return field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")

@@ -1,9 +1,9 @@
-"""Forms of text that names, label keys and label values may have.
+"""Formats of names, label keys and label values.
 
-Each rule takes a text and gives back what is wrong with it, or None. Lengths are looked at before
-patterns, and the patterns have only one way to match, so that no text takes long to refuse.
+Each rule returns what is wrong with a string, or None. Lengths are checked before patterns, and the
+patterns do not backtrack, so checks take linear time.
 
-Not here: which rule holds for which field (`metadata_rules`), and errors.
+Not here: which rule applies to which field (`metadata_rules`), and errors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 SUBDOMAIN_LENGTH_MAX: Final = 253
 LABEL_LENGTH_MAX: Final = 63
 QUALIFIED_NAME_LENGTH_MAX: Final = SUBDOMAIN_LENGTH_MAX + 1 + LABEL_LENGTH_MAX
-# Such names have no rule of their own about length; a key of the store has.
+# Kubernetes sets no length limit for such names; storage keys have one.
 PATH_SEGMENT_LENGTH_MAX: Final = 1024
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]+(?:-+[a-z0-9]+)*")
@@ -26,7 +26,7 @@ _LABEL_TEXT: Final = re.compile(r"[A-Za-z0-9]+(?:[-_.]+[A-Za-z0-9]+)*")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 _ENDS: Final = "and must start and end with an alphanumeric character"
-# The patterns that clients are told. Those above match the same, and have only one way to.
+# The patterns in error messages. Those above match the same strings without backtracking.
 _LABEL_SHOWN: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _TEXT_SHOWN: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 
@@ -64,32 +64,32 @@ _LABEL_VALUE_RULE: Final = (
 )
 
 NameRule = Callable[[str], str | None]
-"""What is wrong with a name, or None."""
+"""Returns what is wrong with a name, or None."""
 
 
 def subdomain_problem(text: str) -> str | None:
-    """Most names: `example.com`."""
+    """Check a DNS subdomain, as most names are: `example.com`."""
     if len(text) > SUBDOMAIN_LENGTH_MAX:
         return _too_long(SUBDOMAIN_LENGTH_MAX)
     return None if _DNS_SUBDOMAIN.fullmatch(text) else _SUBDOMAIN_RULE
 
 
 def dns_label_problem(text: str) -> str | None:
-    """Namespaces: `kube-system`."""
+    """Check a DNS label, as namespaces are: `kube-system`."""
     if len(text) > LABEL_LENGTH_MAX:
         return _too_long(LABEL_LENGTH_MAX)
     return None if _DNS_LABEL.fullmatch(text) else _DNS_LABEL_RULE
 
 
 def dns_1035_label_problem(text: str) -> str | None:
-    """Services as they were first: a label that begins with a letter."""
+    """Check a DNS-1035 label, which starts with a letter, as names of services were originally."""
     if len(text) > LABEL_LENGTH_MAX:
         return _too_long(LABEL_LENGTH_MAX)
     return None if _DNS_1035_LABEL.fullmatch(text) else _DNS_1035_RULE
 
 
 def path_segment_problem(text: str) -> str | None:
-    """Roles and their like, and whatever else stands in a path: `system:node`."""
+    """Check a path segment, as names of RBAC roles are: `system:node`."""
     if text in (".", ".."):
         return f"may not be '{text}'"
     for character in "/%":
@@ -101,13 +101,15 @@ def path_segment_problem(text: str) -> str | None:
 
 
 def qualified_name_problem(text: str) -> str | None:
-    """Keys of labels and annotations, names of finalizers: `name` or `example.com/name`."""
+    """Check a qualified name: keys of labels and annotations, finalizers: `name`,
+    `example.com/name`.
+    """
     if len(text) > QUALIFIED_NAME_LENGTH_MAX:
         return _too_long(QUALIFIED_NAME_LENGTH_MAX)
     return _qualified_name_problem(text)
 
 
-# The same few keys come with nearly every object.
+# Nearly every object has the same few keys.
 @lru_cache(maxsize=4096)
 def _qualified_name_problem(text: str) -> str | None:
     prefix, slash, name = text.rpartition("/")
@@ -126,16 +128,16 @@ def _qualified_name_problem(text: str) -> str | None:
 
 
 def label_value_problem(text: str) -> str | None:
-    """Values of labels, which may be empty."""
+    """Check a label value, which may be empty."""
     if len(text) > LABEL_LENGTH_MAX:
         return _too_long(LABEL_LENGTH_MAX)
     return None if not text or _LABEL_TEXT.fullmatch(text) else _LABEL_VALUE_RULE
 
 
 def prefix_problem(prefix: str, rule: NameRule) -> str | None:
-    """What is wrong with the beginning of a name that will get more characters.
+    """Check the prefix of a name to which characters will be appended.
 
-    A dash is a good end for a beginning, so a letter stands in for what follows it.
+    A trailing dash is valid in a prefix, so it is replaced by a letter for the check.
     """
     return rule(prefix[:-1] + "a" if prefix.endswith("-") and len(prefix) > 1 else prefix)
 

@@ -1,11 +1,10 @@
 # (Python 3.11 has no `typing.override`.)
-"""Names of kinds and resources: group, version, kind, resource, and how they are written.
+"""Names of kinds and resources: group, version, kind, resource, and their string forms.
 
-All are tuples, because they are keys of dictionaries on the hot path and tuples hash fastest.
-Tuples of different types can be equal, so one dictionary holds one type of name.
+All are tuples, because they are dictionary keys on the hot path, and tuples hash fastest. Tuples of
+different types can be equal, so one dictionary must use one type of name.
 
-Not here: which names exist (`scheme`, the catalogue), and what may be the name of an object
-(`metadata_rules`).
+Not here: which names exist (`scheme`, the catalogue), and names of objects (`metadata_rules`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Final, NamedTuple
 
 from restow.apimachinery.errors import InvalidName
 
-# Nineteen digits or more are no version number that anyone means.
+# More digits are no realistic version number.
 _KUBERNETES_VERSION: Final = re.compile(
     r"v([0-9]{1,18})(?:(alpha|beta)([0-9]{1,18}))?", flags=re.ASCII
 )
@@ -24,14 +23,16 @@ _RANK_OF_OTHERS: Final = 3
 
 
 class GroupVersion(NamedTuple):
-    """An API group in one version, written as `apiVersion` is: `apps/v1`, or `v1` in the core."""
+    """An API group and version, written like `apiVersion`: `apps/v1`, or `v1` for the core
+    group.
+    """
 
     group: str
     version: str
 
     @classmethod
     def parse(cls, text: str) -> GroupVersion:
-        """Reads an `apiVersion`; the empty text is the empty group version."""
+        """Parse an `apiVersion`; the empty string is the empty group version."""
         group, slash, version = text.rpartition("/")
         if "/" in group or (slash and not (group and version)):
             raise InvalidName(f"unexpected GroupVersion string: {text[:256]}")
@@ -41,23 +42,23 @@ class GroupVersion(NamedTuple):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def with_kind(self, kind: str) -> GroupVersionKind:
-        """The name of a kind in this group version."""
+        """Return the name of a kind in this group version."""
         return GroupVersionKind(self.group, self.version, kind)
 
     def with_resource(self, resource: str) -> GroupVersionResource:
-        """The name of a resource in this group version."""
+        """Return the name of a resource in this group version."""
         return GroupVersionResource(self.group, self.version, resource)
 
 
 class GroupResource(NamedTuple):
-    """A resource whatever its version, written `deployments.apps`, or `pods` in the core."""
+    """A resource of any version, written `deployments.apps`, or `pods` for the core group."""
 
     group: str
     resource: str
 
     @classmethod
     def parse(cls, text: str) -> GroupResource:
-        """Reads `deployments.apps`; everything behind the first dot is the group."""
+        """Parse `deployments.apps`; everything after the first dot is the group."""
         resource, dot, group = text.partition(".")
         if not resource or (dot and not group):
             raise InvalidName(f"unexpected GroupResource string: {text[:256]}")
@@ -68,14 +69,14 @@ class GroupResource(NamedTuple):
 
 
 class GroupKind(NamedTuple):
-    """A kind whatever its version, written `Deployment.apps`, or `Pod` in the core."""
+    """A kind of any version, written `Deployment.apps`, or `Pod` for the core group."""
 
     group: str
     kind: str
 
     @classmethod
     def parse(cls, text: str) -> GroupKind:
-        """Reads `Deployment.apps`; everything behind the first dot is the group."""
+        """Parse `Deployment.apps`; everything after the first dot is the group."""
         kind, dot, group = text.partition(".")
         if not kind or (dot and not group):
             raise InvalidName(f"unexpected GroupKind string: {text[:256]}")
@@ -94,7 +95,7 @@ class GroupVersionKind(NamedTuple):
 
     @classmethod
     def of(cls, api_version: str, kind: str) -> GroupVersionKind:
-        """From the two fields that every object has."""
+        """Build from an object's apiVersion and kind."""
         group, version = GroupVersion.parse(api_version)
         return cls(group, version, kind)
 
@@ -111,7 +112,7 @@ class GroupVersionKind(NamedTuple):
 
     @property
     def api_version(self) -> str:
-        """The `apiVersion` that objects of this kind carry."""
+        """The `apiVersion` of objects of this kind."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
@@ -135,15 +136,15 @@ class GroupVersionResource(NamedTuple):
 
 
 def version_stage(version: str) -> str:
-    """How stable a version is by its name: `ga`, `beta` or `alpha`; empty for other names."""
+    """Return the stability of a version: `ga`, `beta` or `alpha`; empty for other names."""
     found = _KUBERNETES_VERSION.fullmatch(version)
     return "" if found is None else found[2] or "ga"
 
 
 def version_priority(version: str) -> tuple[int, int, int, str]:
-    """A sort key that puts the version to prefer first: v2, v1, v1beta2, v1alpha1, others.
+    """Return a sort key with the preferred version first: v2, v1, v1beta2, v1alpha1, others.
 
-    Others have no meaning that we could know, so they come last, in the order of the alphabet.
+    Other names have no defined meaning, so they come last, in alphabetical order.
     """
     found = _KUBERNETES_VERSION.fullmatch(version)
     if found is None:

@@ -1,9 +1,9 @@
-"""What a pod has of its service account: its name, its token as a volume, its secrets for images.
+"""Service accounts of pods: account name, token volume and image pull secrets.
 
-The names, the path and the texts are those that clients and programs in pods know. Mirror pods
-stand for what a node runs by itself: they are left as they are, and may refer to no secret.
+Names, paths and messages are those of Kubernetes. Mirror pods represent static pods of a node: they
+are not modified, and may not reference secrets.
 
-Pure. Not here: where accounts are found (`restow.admission.service_account`).
+Pure. Not here: finding the account (`restow.admission.service_account`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ MIRROR: Final = "kubernetes.io/config.mirror"
 LIMITS_SECRETS: Final = "kubernetes.io/enforce-mountable-secrets"
 VOLUME: Final = "kube-api-access-"
 MOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
-# What programs ask for that do not say how long a token shall be good for.
+# The token lifetime of clients that request no specific one.
 TOKEN_SECONDS: Final = 3607
 _MODE: Final = 0o644
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-# Where volumes name a secret, besides those that are nothing but one.
+# Fields of volume sources that reference a secret, besides secret volumes.
 _VOLUME_SECRETS: Final = ("secretRef", "nodePublishSecretRef")
 _RUN: Final = (("initContainers", "init container"), ("containers", "container"))
 
@@ -32,7 +32,7 @@ def is_mirror(pod: Object) -> bool:
 
 
 def with_account(pod: Object, account: Object, *, suffix: str) -> Object:
-    """A pod that runs as an account. `suffix` ends the name of a new volume."""
+    """Return a pod with its service account set. `suffix` is that of a new volume's name."""
     spec: Object = dict(pod.get("spec") or {})
     name = account["metadata"]["name"]
     spec |= {"serviceAccountName": name, "serviceAccount": name}
@@ -47,17 +47,17 @@ def with_account(pod: Object, account: Object, *, suffix: str) -> Object:
 
 
 def _mounts_token(spec: Object, account: Object) -> bool:
-    """The pod's word counts first."""
+    """Report whether the token is mounted; the pod's setting takes precedence."""
     for each in (spec, account):
-        if (said := each.get("automountServiceAccountToken")) is not None:
-            return bool(said)
+        if (value := each.get("automountServiceAccountToken")) is not None:
+            return bool(value)
     return True
 
 
 def _mount_token(spec: Object, name: str) -> None:
     volumes = spec.get("volumes") or []
-    there = [each["name"] for each in volumes if str(each.get("name") or "").startswith(VOLUME)]
-    name = there[0] if there else name
+    existing = [each["name"] for each in volumes if str(each.get("name") or "").startswith(VOLUME)]
+    name = existing[0] if existing else name
     is_needed = False
     for part, _ in _RUN:
         containers = []
@@ -71,12 +71,12 @@ def _mount_token(spec: Object, name: str) -> None:
             containers.append({**container, "volumeMounts": [*mounts, mount]})
         if containers:
             spec[part] = containers
-    if is_needed and not there:
+    if is_needed and not existing:
         spec["volumes"] = [*volumes, {"name": name, "projected": _token_volume()}]
 
 
 def _token_volume() -> Object:
-    """The token, how to trust the server, and where the pod is."""
+    """Return the projected volume: token, CA certificate and namespace."""
     token = {"expirationSeconds": TOKEN_SECONDS, "path": "token"}
     certificates = {
         "name": "kube-root-ca.crt",
@@ -96,11 +96,11 @@ def _token_volume() -> Object:
     }
 
 
-# What is refused.
+# Violations.
 
 
 def mirror_problem(pod: Object) -> str:
-    """Why a mirror pod may not be; empty when it may."""
+    """Return why a mirror pod is not allowed; empty if it is."""
     spec: Object = pod.get("spec") or {}
     if spec.get("serviceAccountName"):
         return "a mirror pod may not reference service accounts"
@@ -131,33 +131,33 @@ def _has_secrets(spec: Object) -> bool:
 
 
 def limits_secrets(account: Object) -> bool:
-    """Whether pods of an account may refer only to secrets that it lists."""
+    """Report whether pods of an account may reference only the secrets that it lists."""
     return (account["metadata"].get("annotations") or {}).get(LIMITS_SECRETS) in _TRUE
 
 
 def secrets_problem(pod: Object, account: Object) -> str:
-    """Which secret a pod refers to that its account does not list; empty when there is none."""
+    """Return which referenced secret the account does not list; empty if there is none."""
     spec: Object = pod.get("spec") or {}
     name, listed = account["metadata"]["name"], _names(account.get("secrets"))
     because = f"is not allowed because service account {name} does not reference that"
     for volume in spec.get("volumes") or ():
         if (secret := volume.get("secret")) is not None:
-            said = secret.get("secretName") or ""
-            if said not in listed:
-                return f'volume with secret.secretName="{said}" {because} secret'
+            value = secret.get("secretName") or ""
+            if value not in listed:
+                return f'volume with secret.secretName="{value}" {because} secret'
     for part, words in _RUN:
         if why := _containers_problem(spec.get(part) or [], words, listed, because):
             return why
     pulled = _names(account.get("imagePullSecrets"))
     for index, each in enumerate(spec.get("imagePullSecrets") or ()):
         if (each.get("name") or "") not in pulled:
-            said = each.get("name") or ""
-            return f'imagePullSecrets[{index}].name="{said}" {because} imagePullSecret'
+            value = each.get("name") or ""
+            return f'imagePullSecrets[{index}].name="{value}" {because} imagePullSecret'
     return ""
 
 
 def later_secrets_problem(pod: Object, account: Object) -> str:
-    """The same of the containers that were added to look into a pod that runs."""
+    """Return the same for the ephemeral containers of a running pod."""
     name, listed = account["metadata"]["name"], _names(account.get("secrets"))
     because = f"is not allowed because service account {name} does not reference that"
     containers = (pod.get("spec") or {}).get("ephemeralContainers") or []
@@ -176,7 +176,9 @@ def _containers_problem(
 
 
 def _secrets_of(container: Object) -> Iterator[tuple[str, str]]:
-    """Where the environment of a container comes from a secret, and from which."""
+    """Iterate over the secrets in a container's environment: where they are used, and their
+    names.
+    """
     for each in container.get("env") or ():
         if (key := (each.get("valueFrom") or {}).get("secretKeyRef")) is not None:
             yield f"envVar {each.get('name') or ''}", key.get("name") or ""

@@ -1,11 +1,11 @@
-"""What pods ask for and are limited to: the sums over their containers, and the class of service.
+"""Resource requests and limits of pods, summed over their containers, and the QoS class.
 
-    containers          run together: they add up
-    init containers     run one after the other: the greatest of them counts, if it is more
-    restarted ones      run from their turn on, beside all that come later
-    the pod itself      what it says of processor and memory counts in the place of the sums
+    containers          run concurrently: they are added
+    init containers     run one after the other: the largest counts, if it exceeds the sum
+    sidecars            init containers that keep running beside all later containers
+    the pod itself      its own cpu and memory requests and limits replace the sums
 
-Pure. Not here: who may ask for how much (`limit_ranges`, `quotas`).
+Pure. Not here: limits on requests (`limit_ranges`, `quotas`).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from restow.apimachinery import quantity
 Object = dict[str, Any]
 
 HUGE_PAGES: Final = "hugepages-"
-"""How the names of pages begin that are larger than others."""
+"""Prefix of huge page resources."""
 _OF_PODS: Final = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """So much of something, and the family of suffixes that it is shown with."""
+    """An amount, and the family of suffixes for formatting it."""
 
     value: Fraction
     family: str = "decimal"
 
     def __add__(self, other: Amount) -> Amount:
-        """The first that is something decides how the sum is shown."""
+        """Add amounts; the first nonzero one determines the suffix family."""
         return Amount(self.value + other.value, self.family if self.value else other.family)
 
     def __str__(self) -> str:
@@ -40,12 +40,12 @@ class Amount:
 
 
 Amounts = Mapping[str, Amount]
-"""By the name of a resource: `cpu`, `memory`, `example.com/device`."""
+"""Amounts by resource name: `cpu`, `memory`, `example.com/device`."""
 Side = Literal["requests", "limits"]
 
 
 def amounts_in(values: object) -> dict[str, Amount]:
-    """A list of resources as objects have it. What is no quantity is nobody's to count."""
+    """Parse a resource list of an object. Invalid quantities are ignored."""
     found: dict[str, Amount] = {}
     for name, text in (values if isinstance(values, dict) else {}).items():
         try:
@@ -56,13 +56,12 @@ def amounts_in(values: object) -> dict[str, Amount]:
 
 
 def is_extended(name: str) -> bool:
-    """Whether a resource is neither part of every node nor of the system itself: somebody's own
-    devices and the like, which are counted."""
+    """Report whether a resource is an extended one, such as a device."""
     return "/" in name and "kubernetes.io/" not in name
 
 
 def amounts_of(container: Object, side: Side) -> dict[str, Amount]:
-    """What a container asks for, or is limited to; the same of whatever has `resources`."""
+    """Return the requests or limits of a container, or of any object with `resources`."""
     resources = container.get("resources")
     return amounts_in(resources.get(side)) if isinstance(resources, dict) else {}
 
@@ -70,8 +69,10 @@ def amounts_of(container: Object, side: Side) -> dict[str, Amount]:
 def pod_amounts(
     pod: Object, side: Side, *, of_pods: tuple[str, ...] = _OF_PODS
 ) -> dict[str, Amount]:
-    """What a pod asks for, or is limited to, as a whole. `of_pods`: how names begin of what a pod
-    may say itself for all of its containers."""
+    """Return the total requests or limits of a pod.
+
+    `of_pods` are prefixes of the resources that a pod may specify for all its containers.
+    """
     spec = pod.get("spec") or {}
     total: dict[str, Amount] = {}
     for container in spec.get("containers") or ():
@@ -92,18 +93,18 @@ def pod_amounts(
     return total | {name: amount for name, amount in own.items() if name.startswith(of_pods)}
 
 
-def service_class(spec: Object) -> str:
-    """`Guaranteed` if all get as much as they may take, `BestEffort` if none asks for anything.
+def qos_class(spec: Object) -> str:
+    """Return the QoS class: `Guaranteed`, `Burstable` or `BestEffort`.
 
-    What the pod says itself counts in the place of what its containers say.
+    Pod-level resources replace those of the containers.
     """
-    asking = [spec]
+    sources = [spec]
     if spec.get("resources") is None:
-        asking = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+        sources = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     requests: dict[str, Fraction] = {}
     limits: dict[str, Fraction] = {}
     are_limited = True
-    for each in asking:
+    for each in sources:
         _add_counted(requests, amounts_of(each, "requests"))
         found = _add_counted(limits, amounts_of(each, "limits"))
         are_limited = are_limited and found == len(_OF_PODS)
@@ -113,7 +114,7 @@ def service_class(spec: Object) -> str:
 
 
 def _add_counted(total: dict[str, Fraction], amounts: Amounts) -> int:
-    """Add what decides on the class of service; how many amounts it is."""
+    """Add the resources that determine the QoS class; return their number."""
     counted = [name for name in _OF_PODS if name in amounts and amounts[name].value > 0]
     for name in counted:
         total[name] = total.get(name, Fraction(0)) + amounts[name].value

@@ -1,14 +1,14 @@
-"""Protobuf bodies: the envelope, and objects read by their struct into the JSON form.
+"""Protobuf bodies: the envelope, and objects decoded by their struct into the JSON form.
 
-`decode` gives what `typed_json.check` would give for the same object sent as JSON. On the wire Go
-writes every field that is not a pointer, zero or not, and pointers only if they are set, so only
-the struct can tell a zero that was meant from one that means nothing.
+`decode` returns what `typed_json.check` would return for the same object sent as JSON. On the wire
+Go writes every field that is not a pointer, even if it is zero, and pointers only if they are set.
+So only the struct tells whether a zero is an intended value.
 
-The wire format itself (varints, lengths) is read in place from one buffer. Inner functions raise
-ValueError or run off the end (IndexError); `decode` alone turns that into BadRequest. Unknown field
-numbers are skipped. Groups are refused: no Kubernetes type has any.
+The wire format (varints, lengths) is decoded in place from one buffer. Inner functions raise
+ValueError or run past the end (IndexError); `decode` converts both to BadRequest. Unknown field
+numbers are skipped. Groups are rejected: no Kubernetes type uses them.
 
-Not here: which struct belongs to a kind, and writing (`protobuf_encode`, given on from here).
+Not here: which struct belongs to a kind, and encoding (`protobuf_encode`, re-exported here).
 """
 
 from collections.abc import Callable
@@ -63,15 +63,15 @@ __all__ = [
 
 _COMPILED: Final = "protobuf.reader"
 
-# Reads one field, whose tag was read, into the object; gives the position behind it. If the field
-# has a length, that was read as well, and the value reaches from the first position to the second.
+# Decodes one field, whose tag was decoded, into the object; returns the position after it. If the
+# field has a length, that was decoded as well, and the value is between the two positions.
 Reader = Callable[[dict[str, Any], bytes, int, int, ReadBudget], int]
-# Reads what stands between two positions.
+# Decodes the bytes between two positions.
 Payload = Callable[[bytes, int, int, ReadBudget], Any]
 
 
 class ProtobufEnvelope(NamedTuple):
-    """What stands around every object: its type, and its message."""
+    """The envelope of every object: its type, and its message."""
 
     api_version: str
     kind: str
@@ -79,7 +79,7 @@ class ProtobufEnvelope(NamedTuple):
 
 
 def read_envelope(data: bytes, *, size_max: int = BODY_SIZE_MAX) -> ProtobufEnvelope:
-    """The type and the message of a body; BadRequest if it is no envelope."""
+    """Decode the type and the message of a body; BadRequest if it is not an envelope."""
     if len(data) > size_max:
         raise body_too_large(size_max)
     if not data.startswith(MAGIC):
@@ -99,9 +99,10 @@ def read_envelope(data: bytes, *, size_max: int = BODY_SIZE_MAX) -> ProtobufEnve
 
 
 def decode(struct: Struct, raw: bytes, *, size_max: int = BODY_SIZE_MAX) -> dict[str, Any]:
-    """The JSON form of a message, canonical, without `kind` and `apiVersion`.
+    """Decode a message to canonical JSON form, without `kind` and `apiVersion`.
 
-    Kinds that have no numbers have no protobuf form: UnsupportedMediaType, as for custom ones.
+    Kinds without field numbers have no protobuf form: UnsupportedMediaType, as for custom
+    resources.
     """
     if len(raw) > size_max:
         raise body_too_large(size_max)
@@ -128,7 +129,7 @@ def _reason(error: Exception) -> str:
 
 
 def _readers(struct: Struct) -> dict[int, Reader]:
-    """One reader per tag, which is the number of a field and its wire type."""
+    """Return one reader per tag, which is a field number with its wire type."""
     readers: dict[int, Reader] = {}
     for number, field in struct.by_number.items():
         if isinstance(field, Embedded):
@@ -140,7 +141,7 @@ def _readers(struct: Struct) -> dict[int, Reader]:
 
 
 def _fields_reader(struct: Struct) -> Reader:
-    """Reads all fields of a message into an object."""
+    """Return a reader of all fields of a message."""
     readers = _readers(struct)
     of_length = {tag: reader for tag, reader in readers.items() if tag & 7 == LENGTH}
     of_number = {tag: reader for tag, reader in readers.items() if tag & 7 != LENGTH}
@@ -155,7 +156,7 @@ def _fields_reader(struct: Struct) -> Reader:
             if tag >= 0x80:
                 tag, position = read_varint(data, position - 1)
             if (reader := of_length.get(tag)) is not None:
-                # As `read_length`: a call would take as long as most of the readers.
+                # An inlined `read_length`: a call would take as long as most of the readers.
                 size = data[position]
                 position += 1
                 if size >= 0x80:
@@ -179,7 +180,7 @@ def _fields_reader(struct: Struct) -> Reader:
 
 
 def _struct_reader(struct: Struct) -> Reader:
-    """The same, and then puts in the zeros that JSON must have."""
+    """Return a reader of a message that also adds the zero values that JSON requires."""
     compiled: Reader | None = struct.compiled.get(_COMPILED)
     if compiled is not None:
         return compiled
@@ -202,7 +203,7 @@ def _struct_reader(struct: Struct) -> Reader:
 
 
 def _field_readers(struct: Struct, field: Field) -> dict[int, Reader]:
-    """Readers of one field by wire type; a list of numbers has two."""
+    """Return the readers of one field by wire type; a list of numbers has two."""
     name, type_ = field.json, field.type
     is_kept = field.pointer or zero_of_field(struct, field) is not ABSENT
     match type_:
@@ -219,7 +220,7 @@ def _field_readers(struct: Struct, field: Field) -> dict[int, Reader]:
         case MapOf(item):
             return {LENGTH: _map_reader(struct, name, item)}
         case _:
-            # An empty special value has its own meaning; only the number of a union is zero.
+            # An empty special value has a meaning of its own; only the number of a union is zero.
             payload = _payload(struct, type_)
             is_kept = is_kept or isinstance(type_, Special)
             reader = _payload_reader(name, payload, is_kept=is_kept)
@@ -235,7 +236,7 @@ def _number_reader(name: str, convert: Callable[[int], Any], *, is_kept: bool) -
         if number >= 0x80:
             number, position = read_varint(data, position - 1)
         value = convert(number)
-        # The last one counts, so a zero also takes back what came before.
+        # The last occurrence wins, so a zero also removes an earlier value.
         if value or is_kept:
             out[name] = value
         else:
@@ -286,9 +287,9 @@ def _ref_reader(name: str, struct: Struct, *, is_kept: bool) -> Reader:
     def read(out: dict[str, Any], data: bytes, position: int, end: int, run: ReadBudget) -> int:
         nonlocal read_struct
         if read_struct is None:
-            # Made when first met: most fields of a pod never are.
+            # Created on first use: most fields of a pod never occur.
             read_struct = _struct_reader(struct)
-        # A message that comes twice is merged, as protobuf demands.
+        # A repeated message is merged, as protobuf requires.
         value = out.get(name)
         if value is None:
             value = {}
@@ -320,7 +321,7 @@ def _list_readers(struct: Struct, name: str, item: Type) -> dict[int, Reader]:
 
 
 def _number_list_readers(name: str, convert: Callable[[int], Any]) -> dict[int, Reader]:
-    """Numbers come one by one, or packed into one field: a reader must take both."""
+    """Numbers may be encoded one by one or packed; a reader must support both."""
 
     def read_one(
         out: dict[str, Any], data: bytes, position: int, _end: int, _run: ReadBudget
@@ -342,7 +343,7 @@ def _number_list_readers(name: str, convert: Callable[[int], Any]) -> dict[int, 
 
 
 def _map_reader(struct: Struct, name: str, item: Type) -> Reader:
-    """Reads one entry: a message with a key and a value."""
+    """Return the reader of one map entry: a message with a key and a value."""
     zero = zero_of_type(struct, item)
     convert = VARINT_READERS.get(item)
     payload = _payload(struct, item) if convert is None else None
@@ -351,19 +352,19 @@ def _map_reader(struct: Struct, name: str, item: Type) -> Reader:
         entries = out.get(name)
         if entries is None:
             entries = out[name] = {}
-        # What all known writers write: a short key, then the value, which ends the entry.
+        # The form that all known encoders write: a short key, then the value, which ends the entry.
         if end - position > 3 and payload is not None and data[position] == 0x0A:
             size = data[position + 1]
             position += 2
-            edge = position + size
-            if size < 0x80 and edge + 2 <= end and data[edge] == 0x12:
-                size = data[edge + 1]
-                begin = edge + 2
+            key_end = position + size
+            if size < 0x80 and key_end + 2 <= end and data[key_end] == 0x12:
+                size = data[key_end + 1]
+                begin = key_end + 2
                 if size >= 0x80:
-                    size, begin = read_varint(data, edge + 1)
+                    size, begin = read_varint(data, key_end + 1)
                 if begin + size == end:
                     value = payload(data, begin, end, run)
-                    key = str(data[position:edge], "utf-8")
+                    key = str(data[position:key_end], "utf-8")
                     entries[key] = fresh(zero) if value is ABSENT else value
                     return end
             position -= 2
@@ -383,18 +384,18 @@ def _read_entry(
     payload: Payload | None,
     convert: Callable[[int], Any] | None,
 ) -> tuple[str, Any]:
-    """An entry in any form that protobuf allows; ABSENT if it has no value."""
+    """Decode a map entry in any form that protobuf allows; ABSENT if it has no value."""
     key, value = "", ABSENT
     while position < stop:
         tag, position = read_varint(data, position)
         if tag == 0x0A:
-            position, edge = read_length(data, position, stop)
-            key = str(data[position:edge], "utf-8")
-            position = edge
+            position, key_end = read_length(data, position, stop)
+            key = str(data[position:key_end], "utf-8")
+            position = key_end
         elif tag == 0x12 and payload is not None:
-            position, edge = read_length(data, position, stop)
-            value = payload(data, position, edge, run)
-            position = edge
+            position, key_end = read_length(data, position, stop)
+            value = payload(data, position, key_end, run)
+            position = key_end
         elif tag == 0x10 and convert is not None:
             number, position = read_varint(data, position)
             value = convert(number)
@@ -457,7 +458,9 @@ def _struct_payload(struct: Struct) -> Payload:
 
 
 def _union_payload(struct: Struct, type_: Special) -> Payload:
-    """A schema, or what the union holds instead: schemas, a boolean, or strings."""
+    """Return a reader of a schema, or of the union's alternative: schemas, a boolean, or
+    strings.
+    """
     read_schema = _struct_payload(struct.table.struct(SCHEMA_NAME))
     schema_number = 2 if type_ is Special.SCHEMA_OR_BOOL else 1
 

@@ -1,10 +1,10 @@
-"""Writing protobuf: objects in the JSON form by their struct, and the envelope around them.
+"""Encodes objects in JSON form as protobuf, by their struct, and writes the envelope.
 
-The bytes are those that Go writes: fields in the order of their numbers, every field that is not
-a pointer even if it is zero, maps in the order of their keys.
+The bytes equal Go's: fields in the order of their numbers, every field that is not a pointer even
+if it is zero, maps sorted by key.
 
-The value must be one that `typed_json.check` has passed; what has no place in the struct is left
-out. Not here: reading, and which answers are written so.
+The value must have passed `typed_json.check`; fields that are not in the struct are omitted. Not
+here: decoding, and which responses are encoded as protobuf.
 """
 
 import struct as packing
@@ -36,23 +36,25 @@ from restow.apimachinery.types import (
 )
 
 TIMES_KEPT_MAX: Final = 1024
-"""Many times of an object are the same, and those of its neighbours are too."""
+"""Many times within an object, and in its neighbours, are equal."""
 
 _COMPILED: Final = "protobuf.writer"
 _BITS_64: Final = (1 << 64) - 1
 _SHORT: Final = 0x80
-"""Lengths below it take one byte."""
+"""Shorter lengths take one byte."""
 
-# The bytes of one value, without tag and length.
+# Encodes one value, without tag and length.
 Payload = Callable[[Any], bytes | bytearray]
-# Puts a value that is there into the output, with its tag.
+# Appends a present value to the output, with its tag.
 Writer = Callable[[bytearray, Any], None]
-# Of each field of a struct: its name, what stands for it if it is missing, and its writer.
+# For each field of a struct: its name, the bytes written if it is missing, and its writer.
 Members = list[tuple[str, bytes, Writer]]
 
 
 def write_envelope(api_version: str, kind: str, raw: bytes) -> bytes:
-    """A body: the magic, the type, and the message. The last two fields are always written."""
+    """Return a body: the magic, the type, and the message. The last two fields are always
+    written.
+    """
     type_meta = bytearray()
     _put(type_meta, b"\x0a", api_version.encode())
     _put(type_meta, b"\x12", kind.encode())
@@ -63,19 +65,19 @@ def write_envelope(api_version: str, kind: str, raw: bytes) -> bytes:
 
 
 def encode(struct: Struct, value: dict[str, Any]) -> bytes:
-    """The message of a canonical object; `kind` and `apiVersion` belong to the envelope."""
+    """Return the message of a canonical object; `kind` and `apiVersion` are in the envelope."""
     return bytes(_message_writer(struct)(value))
 
 
 def write_field(number: int, data: bytes) -> bytes:
-    """A field that has a length, by itself: for messages that are put together from parts."""
+    """Return a single field with a length, for messages that are assembled from parts."""
     out = bytearray()
     _put(out, _tag(number, LENGTH), data)
     return bytes(out)
 
 
 def _message_writer(struct: Struct) -> Payload:
-    """Writes all fields of a struct. Made when it is first called: schemas hold schemas."""
+    """Return the encoder of a struct. Compiled on first call, because schemas contain schemas."""
     compiled: Payload | None = struct.compiled.get(_COMPILED)
     if compiled is not None:
         return compiled
@@ -103,7 +105,7 @@ def _members(struct: Struct) -> Members:
     members: Members = []
     for number, member in sorted(struct.by_number.items()):
         if isinstance(member, Embedded):
-            # Its fields are flat in JSON, so that it is written from the same object.
+            # Its fields are flat in JSON, so it is encoded from the same object.
             inner = _message_writer(struct.table.struct(member.name))
             members.append(("", b"", _writer(number, LENGTH, inner)))
         else:
@@ -123,8 +125,11 @@ def _field_writer(struct: Struct, field: Field) -> Writer:
 
 
 def _zero(struct: Struct, field: Field) -> bytes:
-    """What Go writes for a field that has no value. A pointer, list or map that is nil is not
-    written at all: a schema's zero, which may hold schemas, would have no end."""
+    """Return the bytes that Go writes for a field without a value.
+
+    Nil pointers, lists and maps are not written: the zero of a schema, which contains schemas,
+    would be infinite.
+    """
     type_ = field.type
     is_list = isinstance(type_, MapOf) or (isinstance(type_, ListOf) and not type_.wrapped)
     if field.pointer or is_list or type_ is Scalar.BYTES:
@@ -190,7 +195,7 @@ def _map_writer(struct: Struct, item_type: Type, number: int) -> Writer:
 
 
 def _zero_item(struct: Struct, type_: Type) -> Any:
-    """What stands for null in a list or a map; None where the writer knows it."""
+    """Return the replacement of null in a list or a map; None if the writer handles it."""
     is_open = isinstance(type_, StructRef) and type_.name == SCHEMA_NAME
     return {} if is_open else zero_of_type(struct, type_)
 
@@ -288,7 +293,7 @@ def _put(out: bytearray, tag: bytes, data: bytes | bytearray) -> None:
 
 @cache
 def _heads(number: int) -> tuple[bytes, ...]:
-    """Tag and length of a field, for each short length: there are few numbers, and many fields."""
+    """Return tag and length of a field for each short length; they are cached per field number."""
     tag = _tag(number, LENGTH)
     return tuple(tag + bytes((size,)) for size in range(_SHORT))
 

@@ -1,9 +1,9 @@
-"""The wire format of protobuf, as far as it has no structs: varints, lengths, special messages.
+"""The protobuf wire format without structs: varints, lengths, special messages.
 
 All readers work on one buffer between two positions. They raise ValueError with the reason, or
-IndexError where the message ends too early.
+IndexError if the message is truncated.
 
-Not here: structs and their fields, and what a client is told.
+Not here: structs and their fields, and error responses.
 """
 
 import struct
@@ -30,14 +30,14 @@ VARINT: Final = 0
 FIXED64: Final = 1
 LENGTH: Final = 2
 
-# A number of 64 bits, seven in a byte.
+# A 64-bit number, seven bits per byte.
 VARINT_BYTES_MAX: Final = 10
-# Messages inside of messages; only schemas can nest without end. A level of messages is at most
-# two levels of JSON, so that this and the next stay below what the codec writes.
+# Nested messages; only schemas can nest without limit. A message level is at most two JSON levels,
+# so this limit and the next one stay below that of the codec.
 DEPTH_MAX: Final = 60
-# Of JSON inside of a message.
+# Nesting of JSON inside a message.
 JSON_DEPTH_MAX: Final = 100
-# Messages in one body. An empty one costs two bytes there and hundreds in memory.
+# Messages in one body. An empty one takes two bytes there and hundreds in memory.
 MESSAGES_MAX: Final = 200_000
 
 _SIGN_64: Final = 1 << 63
@@ -48,7 +48,7 @@ _unpack_double: Final = struct.Struct("<d").unpack_from
 
 
 class ReadBudget:
-    """How much one reading may still do."""
+    """The remaining limits of one decoding."""
 
     __slots__ = ("_depth_left", "_messages_left")
 
@@ -69,7 +69,7 @@ class ReadBudget:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A number, and the position behind it."""
+    """Decode a number; return it and the position after it."""
     number = data[position]
     position += 1
     if number < 0x80:
@@ -91,7 +91,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_length(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """Where a value that begins with its length begins and ends."""
+    """Decode a length; return the start and the end of the value."""
     size = data[position]
     position += 1
     if size >= 0x80:
@@ -103,7 +103,7 @@ def read_length(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def read_double(data: bytes, position: int, end: int) -> float | int:
-    """A finite number; a whole one as int, as JSON then has no fraction."""
+    """Decode a finite number; an integral one as int, so that JSON has no fraction."""
     if position + 8 > end:
         raise IndexError
     value: float = _unpack_double(data, position)[0]
@@ -113,7 +113,7 @@ def read_double(data: bytes, position: int, end: int) -> float | int:
 
 
 def skip(data: bytes, position: int, tag: int) -> int:
-    """The position behind a field that nobody knows; the caller checks it against the end."""
+    """Return the position after an unknown field; the caller checks it against the end."""
     if tag >> 3 == 0:
         raise ValueError(f"illegal tag {tag}")
     match tag & 7:
@@ -131,7 +131,9 @@ def skip(data: bytes, position: int, tag: int) -> int:
 
 
 def read_small(data: bytes, position: int, end: int) -> dict[int, Any]:
-    """A message without messages: numbers as int, all that has a length as bytes."""
+    """Decode a message without nested messages: numbers as int, everything with a length as
+    bytes.
+    """
     found: dict[int, Any] = {}
     while position < end:
         tag, position = read_varint(data, position)
@@ -167,7 +169,7 @@ def to_int64(number: int) -> int:
 
 
 def to_int32(number: int) -> int:
-    # Negative ones are written with 64 bits; Go keeps the lower half of whatever comes.
+    # Negative numbers are encoded with 64 bits; Go truncates any value to the lower half.
     number &= _BITS_32
     return number - (_SIGN_32 << 1) if number >= _SIGN_32 else number
 
@@ -210,12 +212,12 @@ def _read_int_or_string(data: bytes, position: int, end: int, _: ReadBudget) -> 
 
 def _read_field_set(data: bytes, position: int, end: int, _: ReadBudget) -> Any:
     raw = _text(read_small(data, position, end), 1)
-    # It has no numbers that could be too long, so the plain decoder will do.
+    # Field sets contain no numbers that could overflow, so the plain decoder suffices.
     return _within_depth(raw, orjson.loads(raw)) if raw else ABSENT
 
 
 def _read_json(data: bytes, position: int, end: int, _: ReadBudget) -> Any:
-    """JSON inside of a message: raw extensions, and values in schemas."""
+    """Decode JSON inside a message: raw extensions, and values in schemas."""
     raw = _text(read_small(data, position, end), 1)
     if not raw:
         return ABSENT
@@ -225,7 +227,7 @@ def _read_json(data: bytes, position: int, end: int, _: ReadBudget) -> Any:
 
 
 def _within_depth(raw: bytes, value: Any) -> Any:
-    # Few values have enough brackets to be worth a look.
+    # Few values have enough brackets to need the check.
     brackets = raw.count(b"{") + raw.count(b"[")
     if brackets > JSON_DEPTH_MAX and exceeds_depth(value, JSON_DEPTH_MAX):
         raise ValueError(f"embedded JSON is nested deeper than {JSON_DEPTH_MAX} levels")

@@ -1,6 +1,6 @@
 """Quantities: numbers with a suffix, such as `500m`, `1Gi` and `2e3`.
 
-Not here: which fields hold them, and arithmetic on sums of them.
+Not here: which fields contain quantities, and arithmetic on their sums.
 """
 
 import re
@@ -8,19 +8,20 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-# The text that clients know; upstream's own message.
+# Kubernetes' own message.
 WRONG_FORMAT: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
-# Longer numbers say nothing that fits into 64 bits, and cost time.
+# Longer numbers exceed 64 bits, and are slow to parse.
 LENGTH_MAX: Final = 64
-# Finer than a nano, upstream rounds; beyond 2^63-1 only what has a binary suffix is cut. Here so is
-# what has more digits than anybody counts: its own form could be too long to be read again.
+# Kubernetes rounds values finer than a nano; above 2^63-1 it caps only values with a binary suffix.
+# Here values with too many digits are capped as well: their canonical form could be too long to
+# parse.
 _VALUE_MAX: Final = Fraction(2**63 - 1)
 _DIGITS_MAX: Final = 48
 _POWER_MAX: Final = LENGTH_MAX + 20
 _EXPONENT_MAX: Final = 18
-# The same few amounts are written again and again.
+# The same few quantities are written repeatedly.
 FORMS_KEPT_MAX: Final = 4096
 
 _QUANTITY: Final = re.compile(
@@ -34,18 +35,20 @@ _DECIMAL_SUFFIXES: Final = {0: "", **{power: suffix for suffix, power in _DECIMA
 
 
 def is_quantity(text: str) -> bool:
-    """Whether a text can be read as a quantity."""
+    """Report whether a string is a valid quantity."""
     return len(text) <= LENGTH_MAX and _QUANTITY.fullmatch(text) is not None
 
 
 def parse(text: str) -> Fraction:
-    """The exact value to the nano, unless it is absurdly large; ValueError if malformed."""
+    """Return the exact value, rounded up to a nano and capped if too large; ValueError if
+    malformed.
+    """
     return read(text)[0]
 
 
 def is_canonical(text: str) -> bool:
-    """Whether a text is a quantity, and in the form that is stored."""
-    # What is too long is not kept in mind.
+    """Report whether a string is a quantity in canonical form."""
+    # Long strings are not cached.
     return len(text) <= LENGTH_MAX and _is_canonical(text)
 
 
@@ -55,13 +58,13 @@ def _is_canonical(text: str) -> bool:
 
 
 def canonical(text: str) -> str:
-    """The one form of all equal texts of a family: `0.5` is `500m`, `1024Mi` is `1Gi`."""
+    """Return the canonical form of a quantity: `0.5` is `500m`, `1024Mi` is `1Gi`."""
     return write(*read(text))
 
 
 def write(value: Fraction, family: str) -> str:
-    """The form of a value in a family."""
-    # What is no whole number of bytes would lose something.
+    """Format a value with the suffixes of a family."""
+    # A fraction of a byte would be lost.
     if family == "binary" and abs(value) >= 1024 and value.denominator == 1:
         return _write_binary(int(value))
     power = -9
@@ -76,9 +79,12 @@ def write(value: Fraction, family: str) -> str:
     return f"{number}{_DECIMAL_SUFFIXES[power]}"
 
 
-@lru_cache(FORMS_KEPT_MAX)  # what raises is not kept, so nothing that is long is
+@lru_cache(FORMS_KEPT_MAX)  # exceptions are not cached, so long strings are not either
 def read(text: str) -> tuple[Fraction, str]:
-    """As `parse`, and the family that the text is of: what `write` needs. Raises ValueError."""
+    """Parse a quantity; return its value and the family of its suffix, which `write` needs.
+
+    Raises ValueError.
+    """
     match = _QUANTITY.fullmatch(text) if len(text) <= LENGTH_MAX else None
     if match is None:
         raise ValueError(WRONG_FORMAT)
@@ -92,21 +98,21 @@ def read(text: str) -> tuple[Fraction, str]:
         value *= Fraction(10) ** _DECIMAL[decimal]
     elif exponent:
         family = "exponent"
-        # The bounds keep a short text from making a number of ten thousand digits.
+        # The bounds prevent a short string from becoming a number with ten thousand digits.
         power = max(-LENGTH_MAX - 10, min(int(exponent), _POWER_MAX))
         value *= Fraction(10) ** power
     if value > _VALUE_MAX and (
         family == "binary" or int(exponent or 0) > _POWER_MAX or _digits(value) > _DIGITS_MAX
     ):
         value = _VALUE_MAX
-    # Up, away from zero: a tiny wish is not no wish.
+    # Round up, away from zero, so that a tiny quantity does not become 0.
     nanos = -(-value * 10**9 // 1)
     value = Fraction(nanos, 10**9)
     return (-value if sign == "-" else value), family
 
 
 def _digits(value: Fraction) -> int:
-    """How many digits a number has that say something."""
+    """Return the number of significant digits."""
     return len(str(int(value * 10**9)).rstrip("0"))
 
 

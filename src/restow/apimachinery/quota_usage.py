@@ -1,11 +1,11 @@
-"""What one object uses of what quotas limit, by the names that quotas use.
+"""The usage of one object, by the resource names of quotas.
 
-    count/PLURAL.GROUP            of every kind: one for each object
-    pods, services, …             older names of some of the core group
-    requests.cpu, limits.memory   what pods ask for, and are limited to, until they have ended
-    requests.storage              what claims of volumes ask for; also by the class of the volume
+    count/RESOURCE.GROUP          every kind: one per object
+    pods, services, …             older names for some kinds of the core group
+    requests.cpu, limits.memory   requests and limits of pods, until they have terminated
+    requests.storage              requests of volume claims; also per storage class
 
-All are exact numbers. Pure. Not here: what a quota allows (`quotas`).
+All amounts are exact. Pure. Not here: limits (`quotas`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from restow.apimachinery.pod_resources import (
 Object = dict[str, Any]
 Number = int | Fraction
 Usage = Mapping[str, Number]
-"""By the names that quotas use."""
+"""Amounts by resource names of quotas."""
 
 _COUNT: Final = "count/"
 _OLD_NAMES: Final = frozenset(
@@ -58,20 +58,21 @@ _PARTS: Final = {
     _STORAGE: _CLAIMS,
     **{f"{side}{name}": "pods" for name in _COMPUTE for side in ("", _REQUESTS, _LIMITS)},
 }
-# They come by themselves, and nobody is to be kept from saying what has happened.
+# Events are created automatically, and a quota must not prevent them.
 _NEVER_COUNTED: Final = frozenset({("", "events"), ("events.k8s.io", "events")})
-# Whose objects are not all alike.
+# Kinds whose objects differ in usage.
 _VARIED: Final = frozenset({"pods", "services", _CLAIMS})
 _ENDED: Final = frozenset({"Failed", "Succeeded"})
 _BYTES: Final = ("memory", "storage")
-# What containers must say when a quota limits it. Of nothing else, and once it was a mistake.
+# Resources for which containers must specify requests or limits if a quota limits them. Kubernetes
+# requires it for no others, and considers this a mistake.
 _MUST_SAY: Final = frozenset(
     f"{side}{name}" for name in ("cpu", "memory") for side in ("", _REQUESTS, _LIMITS)
 )
 
 
 def names_of(group: str, plural: str) -> frozenset[str]:
-    """The names under which each object of a resource counts as one."""
+    """Return the names under which each object of a resource counts as one."""
     if (group, plural) in _NEVER_COUNTED:
         return frozenset()
     if group:
@@ -83,7 +84,7 @@ def names_of(group: str, plural: str) -> frozenset[str]:
 
 
 def resource_of(name: str) -> tuple[str, str] | None:
-    """The group and plural of what a name in a quota counts; None: nothing that is counted."""
+    """Return the group and plural that a quota name counts; None if it is unsupported."""
     if name.startswith(_COUNT):
         plural, _, group = name[len(_COUNT) :].partition(".")
         found = (group, plural)
@@ -95,25 +96,25 @@ def resource_of(name: str) -> tuple[str, str] | None:
     of_class = name.partition(_OF_CLASS)[2]
     if of_class in (_STORAGE, _CLAIMS):
         return "", _CLAIMS
-    asked = name.removeprefix(_REQUESTS)
-    is_asked = name.startswith(_REQUESTS) and is_extended(asked)
-    return ("", "pods") if is_asked or asked.startswith(HUGE_PAGES) else None
+    requested = name.removeprefix(_REQUESTS)
+    is_requested = name.startswith(_REQUESTS) and is_extended(requested)
+    return ("", "pods") if is_requested or requested.startswith(HUGE_PAGES) else None
 
 
 def is_varied(group: str, plural: str) -> bool:
-    """Whether objects must be read to know what they use; of all others each uses one."""
+    """Report whether usage depends on the object; each object of other resources counts one."""
     return not group and plural in _VARIED
 
 
 def may_grow(group: str, plural: str, subresource: str = "") -> bool:
-    """Whether an update can make an object use more of what is charged for."""
+    """Report whether an update can increase the charged usage of an object."""
     if group or plural not in _VARIED:
         return False
     return subresource == ("resize" if plural == "pods" else "")
 
 
 def usage_of(group: str, plural: str, obj: Object) -> dict[str, Number]:
-    """What one object uses."""
+    """Return the usage of one object."""
     used: dict[str, Number] = dict.fromkeys(names_of(group, plural), 1)
     if group:
         return used
@@ -128,28 +129,30 @@ def usage_of(group: str, plural: str, obj: Object) -> dict[str, Number]:
 
 
 def growth(now: Usage, before: Usage) -> dict[str, Number]:
-    """What is used more than before; never less than nothing."""
+    """Return by how much usage increased; decreases are omitted."""
     return {name: more for name, used in now.items() if (more := used - before.get(name, 0)) > 0}
 
 
 def unsaid(pod: Object, limited: frozenset[str]) -> str:
-    """What containers of a pod must say when that is limited, and who does not; or empty."""
+    """Return which requests or limits a pod's containers must specify, and do not; empty if
+    none.
+    """
     spec = part(pod, "spec")
     needed = limited & _MUST_SAY
-    # Or the pod says it for all of them.
+    # The pod may specify them for all its containers.
     if not needed or amounts_of(spec, "requests") or amounts_of(spec, "limits"):
         return ""
     missing: dict[str, set[str]] = {}
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        said = _compute(amounts_of(container, "requests"), amounts_of(container, "limits"))
-        for name in needed - said.keys():
+        specified = _compute(amounts_of(container, "requests"), amounts_of(container, "limits"))
+        for name in needed - specified.keys():
             missing.setdefault(name, set()).add(container.get("name") or "")
-    told = [f"{name} for: {','.join(sorted(missing[name]))}" for name in sorted(missing)]
-    return f"must specify {'; '.join(told)}" if told else ""
+    missing_texts = [f"{name} for: {','.join(sorted(missing[name]))}" for name in sorted(missing)]
+    return f"must specify {'; '.join(missing_texts)}" if missing_texts else ""
 
 
 def text(name: str, value: Number) -> str:
-    """A number as clients see it: bytes in the larger units, where nothing is lost by that."""
+    """Format an amount for clients: bytes with binary suffixes if they are exact."""
     is_bytes = name.endswith(_BYTES) or HUGE_PAGES in name
     exact = Fraction(value)
     is_whole = exact.denominator == 1 and exact.numerator % 1024 == 0
@@ -157,13 +160,13 @@ def text(name: str, value: Number) -> str:
 
 
 def part(obj: Object, name: str) -> Object:
-    """A part of an object that is a mapping; empty if there is none."""
+    """Return a member of an object that is a mapping; empty if there is none."""
     found = obj.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def _compute(requests: Amounts, limits: Amounts) -> dict[str, Number]:
-    """What a pod or a container uses of a node."""
+    """Return the compute resource usage of a pod or container."""
     found: dict[str, Number] = {}
     for name, amount in requests.items():
         if name in _COMPUTE or name.startswith(HUGE_PAGES):
@@ -187,11 +190,11 @@ def _service_parts(spec: Object) -> dict[str, Number]:
 
 def _claim_parts(claim: Object) -> dict[str, Number]:
     spec, metadata = part(claim, "spec"), part(claim, "metadata")
-    asked = amounts_of(spec, "requests").get("storage")
+    requested = amounts_of(spec, "requests").get("storage")
     found: dict[str, Number] = {}
-    if asked is not None:
+    if requested is not None:
         allocated = amounts_in(part(claim, "status").get("allocatedResources")).get("storage")
-        greatest = max(asked.value, asked.value if allocated is None else allocated.value)
+        greatest = max(requested.value, requested.value if allocated is None else allocated.value)
         found[_STORAGE] = math.ceil(greatest)
     named = part(metadata, "annotations").get(_OLD_CLASS) or spec.get("storageClassName")
     if named:

@@ -1,10 +1,10 @@
-"""The arithmetic of quotas: what a quota allows, what it has charged, the words of refusals.
+"""Resource quotas: hard limits, used amounts, scopes, and the messages of violations.
 
-A quota names what it limits, and how much of it there may be in its namespace. Scopes narrow it to
-some pods, or to claims by the class of their attributes; what else has no scopes.
+A quota limits named resources in its namespace. Scopes restrict it to some pods, or to volume
+claims by their attributes class; other objects have no scopes.
 
-Pure. Not here: what objects use (`quota_usage`), who charges a quota
-(`restow.admission.resource_quota`), and who counts anew (`restow.controllers.quotas`).
+Pure. Not here: usage of objects (`quota_usage`), charging quotas
+(`restow.admission.resource_quota`), and recalculation (`restow.controllers.quotas`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from restow.apimachinery import quantity
-from restow.apimachinery.pod_resources import service_class
+from restow.apimachinery.pod_resources import qos_class
 from restow.apimachinery.quota_usage import (
     Number,
     Object,
@@ -50,20 +50,20 @@ PLURAL: Final = "resourcequotas"
 
 
 class Quota(NamedTuple):
-    """What a quota allows and has charged, of what is counted here."""
+    """The hard limits and used amounts of a quota, for the resources that are supported."""
 
     name: str
     hard: Mapping[str, Number]
-    """As its status says: a quota holds once somebody has counted what is there."""
+    """From the status: a quota is enforced once the controller has calculated it."""
     used: Mapping[str, Number]
     scopes: tuple[Object, ...] = ()
 
     def wanted(self, usage: Usage) -> dict[str, Number]:
-        """The part of a usage that it limits."""
+        """Return the part of a usage that the quota limits."""
         return {name: more for name, more in usage.items() if more > 0 and name in self.hard}
 
     def problem(self, wanted: Usage) -> str:
-        """Why that may not be used besides; empty when it may."""
+        """Return why the usage may not be added; empty if it may."""
         if unknown := wanted.keys() - self.used.keys():
             return f"status unknown for quota: {self.name}, resources: {','.join(sorted(unknown))}"
         exceeded = sorted(
@@ -84,7 +84,7 @@ class Quota(NamedTuple):
         return self._replace(used={**self.used, **more})
 
     def is_about(self, group: str, plural: str, obj: Object) -> bool:
-        """Whether an object is one of those that its scopes select."""
+        """Report whether the quota's scopes select an object."""
         if not self.scopes:
             return True
         if (group, plural) == ("", "pods"):
@@ -94,7 +94,7 @@ class Quota(NamedTuple):
         return False
 
     def unmet(self, group: str, plural: str, obj: Object) -> str:
-        """What an object must say to be counted, and does not; empty when it does."""
+        """Return which required requests or limits an object lacks; empty if none."""
         if (group, plural) != ("", "pods"):
             return ""
         why = unsaid(obj, frozenset(self.hard))
@@ -102,7 +102,7 @@ class Quota(NamedTuple):
 
 
 def read_quota(obj: Object) -> Quota:
-    """A ResourceQuota object, as far as it is about what is counted here."""
+    """Parse a ResourceQuota object, without unsupported resources."""
     spec, status = _part(obj, "spec"), _part(obj, "status")
     scopes = [{"scopeName": each, "operator": "Exists"} for each in spec.get("scopes") or ()]
     scopes += _part(spec, "scopeSelector").get("matchExpressions") or ()
@@ -115,7 +115,7 @@ def read_quota(obj: Object) -> Quota:
 
 
 def with_used(obj: Object, used: Usage) -> Object:
-    """A ResourceQuota object that has charged this; what is not counted here stays."""
+    """Return a ResourceQuota object with these used amounts; unsupported ones stay."""
     status = _part(obj, "status")
     texts = {name: text(name, value) for name, value in used.items()}
     return {**obj, "status": {**status, "used": {**_part(status, "used"), **texts}}}
@@ -128,7 +128,7 @@ def _numbers(values: Object) -> dict[str, Number]:
             try:
                 found[name] = quantity.parse(str(value))
             except ValueError:
-                continue  # validated when it was written; what cannot be read limits nothing
+                continue  # validated when it was written; an invalid quantity limits nothing
     return found
 
 
@@ -146,7 +146,7 @@ def _is_in_scope(requirement: Object, pod: Object) -> bool:
         case "PriorityClass":
             return _is_selected(requirement, spec.get("priorityClassName") or "")
         case "CrossNamespacePodAffinity":
-            return any(_reaches_out(each) for each in _affinity_terms(spec))
+            return any(_is_cross_namespace(each) for each in _affinity_terms(spec))
         case _:
             return False
 
@@ -164,8 +164,8 @@ def _is_claim_in_scope(requirement: Object, claim: Object) -> bool:
 
 
 def _is_best_effort(pod: Object) -> bool:
-    """Whether it has no share of what a node has; what is known of a pod since it was made wins."""
-    known = _part(pod, "status").get("qosClass") or service_class(_part(pod, "spec"))
+    """Report whether a pod is BestEffort; the class recorded in its status wins."""
+    known = _part(pod, "status").get("qosClass") or qos_class(_part(pod, "spec"))
     return bool(known == "BestEffort")
 
 
@@ -178,8 +178,8 @@ def _affinity_terms(spec: Object) -> Iterator[Object]:
             yield _part(each, "podAffinityTerm")
 
 
-def _reaches_out(term: Object) -> bool:
-    """Whether it is about pods of other namespaces."""
+def _is_cross_namespace(term: Object) -> bool:
+    """Report whether an affinity term selects pods of other namespaces."""
     return bool(term.get("namespaces")) or term.get("namespaceSelector") is not None
 
 

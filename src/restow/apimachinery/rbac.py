@@ -1,13 +1,12 @@
-"""Rules of roles: what one allows, and whether some rules cover others.
+"""RBAC policy rules: matching requests, and coverage of rules by other rules.
 
-Pure: rules and questions in, answers out. The words are the reference's, so that a role means here
-what it means on any cluster:
+Pure. Rules have the same meaning as in Kubernetes:
 
-- `*` as a verb, group or resource stands for all; `*/scale` for that part of every resource;
-- a rule with names allows nothing to a request without a name, such as a create;
-- a path that ends in `*` stands for all that begin so.
+- `*` as a verb, group or resource matches all; `*/scale` matches that subresource of any resource;
+- a rule with resourceNames does not match requests without a name, such as a create;
+- a path that ends in `*` matches by prefix.
 
-Not here: who has which rules (`restow.authorization`), and the objects they are stored in
+Not here: which subject has which rules (`restow.authorization`), and the stored objects
 (`rbac_objects`).
 """
 
@@ -19,13 +18,15 @@ from typing import Final
 from msgspec import Struct, field
 
 ALL: Final = "*"
-BROKEN_DOWN_MAX: Final = 20_000
-"""How many single rights rules may stand for, to be compared one by one. A role that fits into a
-request can name many more: it is refused to whoever does not hold each of its rules whole."""
+PERMISSIONS_COMPARED_MAX: Final = 20_000
+"""Maximum number of single permissions that are compared one by one.
+
+A role can contain many more; then each of its rules must be covered as a whole, or it is missing.
+"""
 
 
 class PolicyRule(Struct, frozen=True, omit_defaults=True):
-    """One rule of a role: verbs on resources, or on paths that are none."""
+    """One rule of a role: verbs on resources, or on non-resource paths."""
 
     verbs: tuple[str, ...] = ()
     api_groups: tuple[str, ...] = field(default=(), name="apiGroups")
@@ -34,7 +35,7 @@ class PolicyRule(Struct, frozen=True, omit_defaults=True):
     paths: tuple[str, ...] = field(default=(), name="nonResourceURLs")
 
     def matches(self, verb: str, group: str, resource: str, subresource: str) -> bool:
-        """Whether it is about such requests, whatever they name."""
+        """Report whether the rule matches such requests, regardless of object names."""
         return (
             (verb in self.verbs or ALL in self.verbs)
             and (group in self.api_groups or ALL in self.api_groups)
@@ -42,14 +43,14 @@ class PolicyRule(Struct, frozen=True, omit_defaults=True):
         )
 
     def allows_path(self, verb: str, path: str) -> bool:
-        """Whether it allows a request that is about no resource."""
+        """Report whether the rule allows a non-resource request."""
         if verb not in self.verbs and ALL not in self.verbs:
             return False
         return any(_path_covers(each, path) for each in self.paths)
 
     @property
-    def rights(self) -> int:
-        """How many single rights it stands for, at most."""
+    def permission_count(self) -> int:
+        """The maximum number of single permissions in the rule."""
         on_resources = len(self.api_groups) * len(self.resources) * max(1, len(self.resource_names))
         return len(self.verbs) * (on_resources + len(self.paths))
 
@@ -75,21 +76,21 @@ def _path_covers(owner: str, path: str) -> bool:
 
 
 def missing(owned: Iterable[PolicyRule], wanted: Iterable[PolicyRule]) -> list[PolicyRule]:
-    """The single rights among those wanted that no rule of the owned ones covers.
+    """Return the single permissions in `wanted` that no owned rule covers.
 
-    Each single right is covered by one rule or by none: rights are never added up. What is wanted
-    is not taken apart when there is too much of it; then it is covered whole or it is missing.
+    Each single permission is covered by one rule or by none; rules are not combined. If there are
+    too many, the wanted rules are not broken down: each is covered as a whole, or it is missing.
     """
-    held = _Held(owned)
-    # Whoever holds everything need not have it counted.
-    left = [each for each in wanted if not held.covers_whole(each)]
-    if sum(each.rights for each in left) > BROKEN_DOWN_MAX:
+    owned_rules = _OwnedRules(owned)
+    # A subject with all permissions needs no limit.
+    left = [each for each in wanted if not owned_rules.covers_whole(each)]
+    if sum(each.permission_count for each in left) > PERMISSIONS_COMPARED_MAX:
         return left
-    return [right for each in left for right in held.lacking(each)]
+    return [permission for each in left for permission in owned_rules.lacking(each)]
 
 
-class _Holder:
-    """A rule that somebody holds, to be asked often: a role can name thousands of each."""
+class _OwnedRule:
+    """An owned rule, indexed for many lookups: a role can contain thousands of names."""
 
     __slots__ = ("groups", "names", "paths", "prefixes", "resources", "verbs")
 
@@ -118,56 +119,59 @@ class _Holder:
         return not self.names and (path in self.paths or path.startswith(self.prefixes))
 
 
-class _Held:
-    """All rules that somebody holds. Which of them cover a word of a rule is found out once, as a
-    number with a bit for each: then to ask for one of many combinations costs next to nothing."""
+class _OwnedRules:
+    """All owned rules. The rules that cover each verb, group or resource are computed once, as a
+    bit mask, so checking one of many combinations costs next to nothing.
+    """
 
     def __init__(self, rules: Iterable[PolicyRule]) -> None:
-        self._holders = tuple(map(_Holder, dict.fromkeys(rules)))
+        self._rules = tuple(map(_OwnedRule, dict.fromkeys(rules)))
         self._known: dict[tuple[_Has, str], int] = {}
-        self._unnamed = self._bits(lambda holder, _: not holder.names, "")
+        self._unnamed = self._bits(lambda rule, _: not rule.names, "")
 
     def covers_whole(self, rule: PolicyRule) -> bool:
-        """Whether one rule covers all that another stands for."""
-        # What names no resource and no path stands for nothing, and is covered by anybody.
+        """Report whether a single owned rule covers all permissions of a rule."""
+        # A rule without resources and paths grants nothing, so it is covered.
         has_resources = bool(rule.api_groups and rule.resources)
         if not rule.verbs or not (has_resources or rule.paths):
             return True
-        found = self._all_of(_Holder.has_verb, rule.verbs)
+        found = self._all_of(_OwnedRule.has_verb, rule.verbs)
         if has_resources:
-            found &= self._all_of(_Holder.has_group, rule.api_groups)
-            found &= self._all_of(_Holder.has_resource, rule.resources)
+            found &= self._all_of(_OwnedRule.has_group, rule.api_groups)
+            found &= self._all_of(_OwnedRule.has_resource, rule.resources)
             for _, covered in self._names(rule):
                 found &= covered
-        return bool(found & self._all_of(_Holder.has_path, rule.paths))
+        return bool(found & self._all_of(_OwnedRule.has_path, rule.paths))
 
     def lacking(self, rule: PolicyRule) -> Iterator[PolicyRule]:
-        """The rights of a rule that none covers: one verb on one resource, of at most one name, or
-        on one path."""
-        verbs = [(verb, self._covering(_Holder.has_verb, verb)) for verb in rule.verbs]
+        """Return the permissions of a rule that no owned rule covers.
+
+        Each is one verb on one resource, with at most one name, or on one path.
+        """
+        verbs = [(verb, self._covering(_OwnedRule.has_verb, verb)) for verb in rule.verbs]
         names = self._names(rule)
         for group in rule.api_groups:
-            in_group = self._covering(_Holder.has_group, group)
+            in_group = self._covering(_OwnedRule.has_group, group)
             for resource in rule.resources:
-                on_it = in_group & self._covering(_Holder.has_resource, resource)
-                for verb, doing in verbs:
+                on_resource = in_group & self._covering(_OwnedRule.has_resource, resource)
+                for verb, with_verb in verbs:
                     for name, covered in names:
-                        if not on_it & doing & covered:
+                        if not on_resource & with_verb & covered:
                             yield PolicyRule((verb,), (group,), (resource,), name)
         for path in rule.paths:
-            at_it = self._covering(_Holder.has_path, path)
-            for verb, doing in verbs:
-                if not at_it & doing:
+            on_path = self._covering(_OwnedRule.has_path, path)
+            for verb, with_verb in verbs:
+                if not on_path & with_verb:
                     yield PolicyRule((verb,), paths=(path,))
 
     def _names(self, rule: PolicyRule) -> list[tuple[tuple[str, ...], int]]:
         if not rule.resource_names:
             return [((), self._unnamed)]
-        has = _Holder.has_name
+        has = _OwnedRule.has_name
         return [((name,), self._covering(has, name)) for name in rule.resource_names]
 
     def _all_of(self, has: _Has, words: Iterable[str]) -> int:
-        found = (1 << len(self._holders)) - 1
+        found = (1 << len(self._rules)) - 1
         for word in words:
             found &= self._covering(has, word)
         return found
@@ -179,14 +183,14 @@ class _Held:
         return found
 
     def _bits(self, has: _Has, word: str) -> int:
-        return sum(1 << at for at, holder in enumerate(self._holders) if has(holder, word))
+        return sum(1 << at for at, rule in enumerate(self._rules) if has(rule, word))
 
 
-_Has = Callable[[_Holder, str], bool]
+_Has = Callable[[_OwnedRule, str], bool]
 
 
 def compact(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
-    """Rules that differ only in their verbs, put together."""
+    """Merge rules that differ only in their verbs."""
     together: dict[PolicyRule, list[str]] = {}
     others: list[PolicyRule] = []
     for rule in rules:
@@ -204,12 +208,12 @@ def compact(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
 
 
 def union(rules: Iterable[PolicyRule]) -> tuple[PolicyRule, ...]:
-    """Each rule once, in order."""
+    """Return the rules without duplicates, in order."""
     return tuple(dict.fromkeys(rules))
 
 
 def description(rule: PolicyRule) -> str:
-    """A rule in one line, as refusals show it."""
+    """Format a rule on one line, for the message of a 403."""
     parts = (
         ("APIGroups", rule.api_groups),
         ("Resources", rule.resources),
@@ -222,12 +226,12 @@ def description(rule: PolicyRule) -> str:
 
 
 def quoted_list(values: Iterable[str]) -> str:
-    """Texts as a list in a message: `["a" "b"]`."""
+    """Format strings as a list in a message: `["a" "b"]`."""
     return "[" + " ".join(map(quoted, values)) + "]"
 
 
 def quoted(text: str) -> str:
-    """A text in quotes; what could break a line or a terminal is escaped."""
+    """Quote a string; characters that could break a line or a terminal are escaped."""
     plain = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(each if each.isprintable() else _escaped(each) for each in plain) + '"'
 

@@ -1,7 +1,7 @@
-"""Roles and bindings as they are stored, read for those who act on them.
+"""Stored RBAC roles and bindings, parsed for authorization.
 
-What cannot be read is None, and gives nobody anything. Not here: whether such an object may be
-stored (`restow.kinds.validation`), and what its rules mean (`rbac`).
+An object that cannot be parsed is None, and grants nothing. Not here: validation of such objects
+(`restow.kinds.validation`), and the meaning of their rules (`rbac`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 
 
 class RoleRef(Struct, frozen=True):
-    """The role that a binding gives."""
+    """The role that a binding grants."""
 
     kind: str = ""
     name: str = ""
@@ -29,7 +29,7 @@ class RoleRef(Struct, frozen=True):
 
 
 class Subject(Struct, frozen=True, omit_defaults=True):
-    """Whom a binding gives it to."""
+    """A subject to which a binding grants the role."""
 
     kind: str = ""
     name: str = ""
@@ -37,20 +37,26 @@ class Subject(Struct, frozen=True, omit_defaults=True):
     namespace: str = ""
 
     def key(self, namespace: str) -> tuple[bool, str] | None:
-        """Whether it is a group, and its name; an account is a user of a name that is made up of
-        its own. None: it is nobody. `namespace` is that of the binding."""
+        """Return whether the subject is a group, and its name; None if it matches no one.
+
+        A service account is a user with a derived name. `namespace` is that of the binding.
+        """
         match self.kind:
             case "User":
                 return False, self.name
             case "Group":
                 return True, self.name
             case "ServiceAccount":
-                place = self.namespace or namespace
-                return (False, f"{_ACCOUNT_PREFIX}{place}:{self.name}") if place else None
+                account_namespace = self.namespace or namespace
+                return (
+                    (False, f"{_ACCOUNT_PREFIX}{account_namespace}:{self.name}")
+                    if account_namespace
+                    else None
+                )
         return None
 
     def described(self, namespace: str) -> str:
-        """How a reason names it."""
+        """Format the subject for the reason of a decision."""
         name = self.name
         if self.kind == ACCOUNT:
             name = f"{name}/{self.namespace or namespace}"
@@ -65,7 +71,7 @@ class _Metadata(Struct, frozen=True):
 
 
 class AggregationRule(Struct, frozen=True):
-    """Which cluster roles a cluster role gathers its rules from."""
+    """The ClusterRoles from which a ClusterRole aggregates its rules."""
 
     selectors: tuple[dict[str, Any], ...] = field(default=(), name="clusterRoleSelectors")
 
@@ -91,11 +97,11 @@ class RbacBinding(Struct, frozen=True):
 
     @property
     def namespace(self) -> str:
-        """Empty for one of the whole cluster."""
+        """Empty for a ClusterRoleBinding."""
         return self.metadata.namespace
 
     def described(self, subject: Subject) -> str:
-        """How a reason names it."""
+        """Format the binding for the reason of a decision."""
         kind, name = "ClusterRoleBinding", self.name
         if self.namespace:
             kind, name = "RoleBinding", f"{name}/{self.namespace}"
@@ -107,22 +113,22 @@ T = TypeVar("T")
 
 
 def read_role(obj: Any) -> Role | None:
-    """A stored role; None for what is no such thing."""
+    """Parse a stored role; None if it is invalid."""
     return _read(obj, Role)
 
 
 def read_binding(obj: Any) -> RbacBinding | None:
-    """A stored binding; None for what is no such thing."""
+    """Parse a stored binding; None if it is invalid."""
     return _read(obj, RbacBinding)
 
 
 def rules_of(value: Any) -> tuple[PolicyRule, ...]:
-    """A list of rules, as it is in a role that was found to be good."""
+    """Parse a list of rules of a valid role."""
     return msgspec.convert(_filled(value) or (), tuple[PolicyRule, ...])
 
 
 def rules_object(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
-    """Rules as they are written into a role."""
+    """Encode rules for a role object."""
     return [
         {name: list(values) for name, values in msgspec.to_builtins(rule).items()} for rule in rules
     ]
@@ -136,7 +142,7 @@ def _read(obj: Any, kind: type[T]) -> T | None:
 
 
 def _filled(value: Any) -> Any:
-    """A value without its nulls: a list that is null is empty."""
+    """Remove nulls: a list that is null is empty."""
     if isinstance(value, dict):
         return {name: _filled(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):

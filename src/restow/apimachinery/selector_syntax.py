@@ -1,9 +1,9 @@
 # (Python 3.11 has no `typing.override`.)
-"""How selectors are written: from text to requirements, in one pass and within limits.
+"""Parses selectors to requirements, in one pass and within limits.
 
-Syntax errors are a 400, with what was found and what was expected.
+Syntax errors are a 400 that states what was found and what was expected.
 
-Not here: what a requirement means for an object (`selectors`).
+Not here: matching of requirements (`selectors`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,32}")
 
 
 class Requirement(NamedTuple):
-    """One condition. Values are sorted; conditions about presence have none."""
+    """One requirement. Values are sorted; requirements for existence have none."""
 
     key: str
     operator: str
@@ -38,20 +38,20 @@ class Requirement(NamedTuple):
             case "!":
                 return f"!{self.key}"
             case "in" | "notin":
-                # A lone empty value needs a comma, or it would be no value.
+                # A single empty value needs a comma, or it would be no value.
                 return f"{self.key} {self.operator} ({','.join(self.values) or ','})"
             case _:
                 return f"{self.key}{self.operator}{self.values[0]}"
 
 
 def read_label_requirements(text: str) -> list[Requirement]:
-    """Reads `a=b,c in (d,e),!f`."""
+    """Parse `a=b,c in (d,e),!f`."""
     _check_length(text)
     return _Parser(text).requirements()
 
 
 def read_field_requirements(text: str) -> list[Requirement]:
-    """Reads `metadata.name=a,status.phase!=b`; a backslash takes the meaning from `,` and `=`."""
+    """Parse `metadata.name=a,status.phase!=b`; a backslash escapes `,` and `=`."""
     _check_length(text)
     terms = [term for term in _split_terms(text) if term]
     check_count(len(terms))
@@ -59,7 +59,7 @@ def read_field_requirements(text: str) -> list[Requirement]:
 
 
 class _Parser:
-    """Reads one label selector, token by token, always knowing the next one."""
+    """Parses one label selector, token by token, with one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self._tokens = self._scan(text)
@@ -67,7 +67,7 @@ class _Parser:
 
     @staticmethod
     def _scan(text: str) -> Iterator[tuple[str, str]]:
-        """Pairs of symbol and name, one of them empty; then the end, where both are."""
+        """Iterate over pairs of symbol and name, one of them empty; both are empty at the end."""
         for found in _TOKEN.finditer(text):
             yield found[1] or "", found[2] or ""
         while True:
@@ -122,7 +122,7 @@ class _Parser:
         return name
 
     def _values(self) -> list[str]:
-        """A list in parentheses; nothing between two commas is the empty value."""
+        """Parse a list in parentheses; between two commas there may be an empty value."""
         if (symbol := self._take()[0]) != "(":
             raise self._unexpected(symbol, "'('")
         if self._next[0] == ")":
@@ -144,7 +144,7 @@ class _Parser:
 
 
 def requirement_of(key: str, operator: str, values: list[str]) -> Requirement:
-    """A requirement whose parts can be part of labels at all."""
+    """Return a requirement with a valid label key and values; BadRequest otherwise."""
     problem = qualified_name_problem(key)
     if problem:
         raise bad_request(
@@ -155,7 +155,10 @@ def requirement_of(key: str, operator: str, values: list[str]) -> Requirement:
             f"unable to parse requirement: values: for '{operator}', the set can't be empty"
         )
     if operator in ("exists", "!") and values:
-        raise bad_request("unable to parse requirement: values: must be empty to ask for presence")
+        raise bad_request(
+            "unable to parse requirement: values: "
+            "values set must be empty for exists and does not exist"
+        )
     if operator in ("<", ">") and int64(values[0]) is None:
         raise bad_request(
             f"unable to parse requirement: values: for '{operator}', the value must be an integer"
@@ -169,7 +172,7 @@ def requirement_of(key: str, operator: str, values: list[str]) -> Requirement:
 
 
 def int64(text: str) -> int | None:
-    """A whole number of 64 bits, or None."""
+    """Parse a 64-bit integer; None if it is invalid."""
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)
@@ -177,7 +180,7 @@ def int64(text: str) -> int | None:
 
 
 def _split_terms(text: str) -> list[str]:
-    """Between commas, except those behind a backslash, which stays for `_unescaped`."""
+    """Split at commas that are not escaped; escapes are kept for `_unescaped`."""
     if "\\" not in text:
         return text.split(",")
     return [found[0] for found in re.finditer(r"(?:[^,\\]|\\.?)+", text, flags=re.DOTALL)]
@@ -200,8 +203,8 @@ def _unescaped(value: str) -> str:
     found = re.fullmatch(r"(?:[^\\=,]|\\[\\=,])*", value, flags=re.DOTALL)
     if found is None:
         raise bad_request(
-            f"invalid field selector: in '{value[:256]}', a backslash must stand before each of "
-            "'\\', ',' and '=', and before nothing else"
+            f"invalid field selector: in '{value[:256]}', a backslash must precede each of "
+            "'\\', ',' and '=', and nothing else"
         )
     return re.sub(r"\\(.)", r"\1", value)
 
@@ -212,6 +215,6 @@ def _check_length(text: str) -> None:
 
 
 def check_count(count: int) -> None:
-    """Refuses more requirements than one selector may have."""
+    """Raise BadRequest if a selector has too many requirements."""
     if count > REQUIREMENTS_MAX:
         raise bad_request(f"a selector may have at most {REQUIREMENTS_MAX} requirements")

@@ -1,12 +1,12 @@
 # (Python 3.11 has no `typing.override`.)
-"""Label and field selectors: read once, then asked for each object.
+"""Label and field selectors: parsed once, then matched against many objects.
 
-A selector is a list of requirements, all of which must hold. Reading makes a plain function of it,
-because a list of ten thousand objects asks it ten thousand times.
+A selector is a list of requirements, all of which must match. It is compiled to a function, because
+listing ten thousand objects calls it ten thousand times.
 
-How selectors are written is in `selector_syntax`.
+The syntax is in `selector_syntax`.
 
-Not here: which fields a kind lets clients select by, and where labels and fields come from.
+Not here: which fields a kind supports in selectors, and the labels and fields of objects.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from restow.apimachinery.selector_syntax import (
 )
 from restow.apimachinery.status import bad_request
 
-# Longer ones are rare, and would fill the memory of what was read before.
+# Longer selectors are rare, and would fill the memory of the cache.
 _CACHED_LENGTH_MAX: Final = 512
 
 Matcher = Callable[[Mapping[str, str]], bool]
 
 
 class LabelSelector:
-    """Conditions about labels, as a client wrote them."""
+    """Label requirements."""
 
     __slots__ = ("matches", "requirements")
 
     def __init__(self, requirements: Iterable[Requirement]) -> None:
         self.requirements = tuple(sorted(requirements, key=lambda each: each.key))
         self.matches: Matcher = _all_of([_label_matcher(each) for each in self.requirements])
-        """Whether an object with these labels is selected."""
+        """Reports whether an object with these labels is selected."""
 
     def __bool__(self) -> bool:
-        """Whether there is any condition."""
+        """Report whether there is any requirement."""
         return bool(self.requirements)
 
     def __eq__(self, other: object) -> bool:
@@ -53,11 +53,11 @@ class LabelSelector:
         return hash(self.requirements)
 
     def __str__(self) -> str:
-        """The same conditions in one fixed form: two that print alike select alike."""
+        """Return the canonical form: selectors with equal strings select the same objects."""
         return ",".join(map(str, self.requirements))
 
     def requires(self, key: str) -> str | None:
-        """The one value that this label must have, if the selector says so."""
+        """Return the only value that a label may have; None if the selector does not fix it."""
         for requirement in self.requirements:
             is_equality = requirement.operator in ("=", "==", "in")
             if requirement.key == key and is_equality and len(requirement.values) == 1:
@@ -66,17 +66,17 @@ class LabelSelector:
 
 
 class FieldSelector:
-    """Conditions about fields of an object, each `=` or `!=`."""
+    """Field requirements, each `=` or `!=`."""
 
     __slots__ = ("matches", "requirements")
 
     def __init__(self, requirements: Iterable[Requirement]) -> None:
         self.requirements = tuple(requirements)
         self.matches: Matcher = _all_of([_field_matcher(each) for each in self.requirements])
-        """Whether an object with these fields is selected; a field that is missing is empty."""
+        """Reports whether an object with these fields is selected; a missing field is empty."""
 
     def __bool__(self) -> bool:
-        """Whether there is any condition."""
+        """Report whether there is any requirement."""
         return bool(self.requirements)
 
     def __eq__(self, other: object) -> bool:
@@ -86,27 +86,27 @@ class FieldSelector:
         return hash(self.requirements)
 
     def __str__(self) -> str:
-        """As a client would write it."""
+        """Return the selector as a client would write it."""
         return ",".join(
             f"{each.key}{each.operator}{_escaped(each.values[0])}" for each in self.requirements
         )
 
     def requires(self, field: str) -> str | None:
-        """The one value that this field must have, if the selector says so."""
+        """Return the only value that a field may have; None if the selector does not fix it."""
         for requirement in self.requirements:
             if requirement.key == field and requirement.operator == "=":
                 return requirement.values[0]
         return None
 
     def refuse_others(self, supported: Collection[str]) -> None:
-        """Refuses fields that objects cannot be selected by."""
+        """Raise BadRequest if the selector uses other fields."""
         for requirement in self.requirements:
             if requirement.key not in supported:
                 raise bad_request(f"field label not supported: {requirement.key[:256]}")
 
 
 def parse_label_selector(text: str) -> LabelSelector:
-    """Reads `a=b,c in (d,e),!f`."""
+    """Parse `a=b,c in (d,e),!f`."""
     if len(text) <= _CACHED_LENGTH_MAX:
         return _parse_label_selector_cached(text)
     return LabelSelector(read_label_requirements(text))
@@ -118,28 +118,28 @@ def _parse_label_selector_cached(text: str) -> LabelSelector:
 
 
 def parse_field_selector(text: str) -> FieldSelector:
-    """Reads `metadata.name=a,status.phase!=b`; a backslash takes the meaning from `,` and `=`."""
+    """Parse `metadata.name=a,status.phase!=b`; a backslash escapes `,` and `=`."""
     return FieldSelector(read_field_requirements(text))
 
 
 def label_selector_of(value: Mapping[str, Any] | None) -> LabelSelector:
-    """The selector that an object holds as `matchLabels` and `matchExpressions`.
+    """Build the selector of an object's `matchLabels` and `matchExpressions`.
 
-    None selects nothing, an empty one everything. What cannot be one is a 400, because objects
-    have been validated when they get here.
+    None selects nothing, an empty one everything. An invalid one is a 400, because objects were
+    validated before.
     """
     if value is None:
         return NOTHING
     found = []
-    for key, wanted in _of_type(value.get("matchLabels"), dict).items():
-        found.append(requirement_of(_of_type(key, str), "=", [_of_type(wanted, str)]))
+    for key, expected in _of_type(value.get("matchLabels"), dict).items():
+        found.append(requirement_of(_of_type(key, str), "=", [_of_type(expected, str)]))
     for expression in _of_type(value.get("matchExpressions"), list):
         name = _of_type(_of_type(expression, dict).get("operator"), str)
         operator = _EXPRESSION_OPERATORS.get(name)
         if operator is None:
             raise bad_request(f'"{name[:64]}" is not a valid label selector operator')
-        wanted = [_of_type(each, str) for each in _of_type(expression.get("values"), list)]
-        found.append(requirement_of(_of_type(expression.get("key"), str), operator, wanted))
+        expected = [_of_type(each, str) for each in _of_type(expression.get("values"), list)]
+        found.append(requirement_of(_of_type(expression.get("key"), str), operator, expected))
     check_count(len(found))
     return LabelSelector(found)
 
@@ -152,12 +152,12 @@ _EXPRESSION_OPERATORS: Final = {
 }
 
 
-def _of_type(value: Any, wanted: type) -> Any:
-    """The value; nothing of its type if it is null."""
+def _of_type(value: Any, expected: type) -> Any:
+    """Return the value, or the type's empty value for null."""
     if value is None:
-        return wanted()
-    if type(value) is not wanted:
-        raise bad_request(f"a label selector has {str(value)[:64]} where it needs another type")
+        return expected()
+    if type(value) is not expected:
+        raise bad_request(f"a label selector has a value of a wrong type: {str(value)[:64]}")
     return value
 
 
@@ -177,8 +177,8 @@ def _label_matcher(requirement: Requirement) -> Matcher:
             value = values[0]
             return lambda labels: labels.get(key) == value
         case _:
-            wanted = frozenset(values)
-            return lambda labels: labels.get(key) in wanted
+            expected = frozenset(values)
+            return lambda labels: labels.get(key) in expected
 
 
 def _order_matcher(requirement: Requirement) -> Matcher:
@@ -224,6 +224,6 @@ def _escaped(value: str) -> str:
     return re.sub(r"([\\=,])", r"\\\1", value)
 
 
-# What None means where a selector may be missing: a set without members, so that none is in it.
+# The meaning of an optional selector that is None: a requirement that nothing satisfies.
 NOTHING: Final = LabelSelector([Requirement("", "in", ())])
 EVERYTHING: Final = LabelSelector([])

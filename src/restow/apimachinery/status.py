@@ -1,30 +1,30 @@
-"""What the API says when it says no: the same errors in the server and in the client.
+"""Status errors of the API, used by the server and the client.
 
     StatusError                     any other code
-    ├── BadRequest             400      the request makes no sense
-    ├── Unauthorized           401      no credential, or a bad one
-    ├── Forbidden              403      rules, admission or state forbid it
-    ├── NotFound               404      no such object, or no such resource
-    ├── MethodNotAllowed       405      the resource exists, but not this verb
-    ├── NotAcceptable          406      no answer in a form that the client takes
-    ├── Conflict               409      the object is not in the state the client assumes
-    ├── AlreadyExists          409      the name is taken
-    ├── Gone                   410      what was there is no longer there
-    │   └── Expired            410      that resource version is forgotten
-    ├── RequestEntityTooLarge  413      more than one request may hold
-    ├── UnsupportedMediaType   415      a body in a form that is not read here
-    ├── Invalid                422      understood, but it breaks a rule: see the causes
-    ├── TooManyRequests        429      later, please
-    ├── InternalError          500      the server is at fault
-    ├── ServerTimeout          500      the store could not do it now
+    ├── BadRequest             400      malformed request
+    ├── Unauthorized           401      missing or invalid credentials
+    ├── Forbidden              403      denied by authorization, admission or state
+    ├── NotFound               404      no such object or resource
+    ├── MethodNotAllowed       405      the resource does not support this verb
+    ├── NotAcceptable          406      no response format that the client accepts
+    ├── Conflict               409      the object was modified, or a precondition failed
+    ├── AlreadyExists          409      the name is already used
+    ├── Gone                   410      no longer available
+    │   └── Expired            410      the resource version is too old
+    ├── RequestEntityTooLarge  413      a size limit is exceeded
+    ├── UnsupportedMediaType   415      unsupported format of the body
+    ├── Invalid                422      validation failed: see the causes
+    ├── TooManyRequests        429      rate limited; retry later
+    ├── InternalError          500      server error
+    ├── ServerTimeout          500      storage could not complete the operation
     ├── ServiceUnavailable     503      not ready
-    └── Timeout                504      the time of the request is over
+    └── Timeout                504      the request timed out
 
-Raise what the functions below make: clients read some of the messages, so each is worded once. The
-root class and its form on the wire are in `status_error`, and are given on from here.
+Use the functions below to create errors: clients parse some of the messages, so each has one place.
+The root class and its wire format are in `status_error`, and re-exported here.
 
-Not here: HTTP. The error filter writes these to a client, and the client reads them back. Errors
-of single fields are made in `field_errors`.
+Not here: HTTP. The error filter writes these errors, and the client parses them. Errors of single
+fields are created in `field_errors`.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ __all__ = [
 ]
 
 RETRY_AFTER_SECONDS: Final = 1
-"""The Retry-After of answers to requests that may be repeated soon."""
-# More causes than this help nobody, and a body can be made to have a hundred thousand.
+"""The Retry-After of responses to requests that may be retried soon."""
+# More causes are not useful, and a request could provoke a hundred thousand.
 CAUSES_MAX: Final = 100
 
 
@@ -157,17 +157,17 @@ class Timeout(StatusError, code=504): ...
 
 
 def bad_request(message: str) -> BadRequest:
-    """A parameter, a body, a selector or a token that cannot be understood."""
+    """A parameter, body, selector or token is malformed."""
     return BadRequest(message)
 
 
 def strict_decoding(problems: Iterable[str]) -> BadRequest:
-    """Fields that `fieldValidation=Strict` does not let pass, such as `unknown field "a"`."""
+    """`fieldValidation=Strict` found fields such as `unknown field "a"`."""
     return BadRequest(f"strict decoding error: {', '.join(problems)}")
 
 
 def unauthorized() -> Unauthorized:
-    """Says no more than this: a guesser learns nothing."""
+    """Without details, so that attackers learn nothing."""
     return Unauthorized("Unauthorized")
 
 
@@ -178,7 +178,7 @@ def forbidden(
     name: str = "",
     causes: Sequence[StatusCause] = (),
 ) -> Forbidden:
-    """Not allowed; without a resource, it is about a path."""
+    """Not allowed; without a resource, it concerns a path."""
     what = f"{resource} " if resource else ""
     if name:
         what += f"{_quoted(name)} "
@@ -197,7 +197,7 @@ def cannot(
     namespace: str | None = None,
     why: str = "",
 ) -> Forbidden:
-    """What the authorizer said no to. A namespace of None is the scope of the cluster."""
+    """Denied by the authorizer. A namespace of None means cluster scope."""
     where = "at the cluster scope" if namespace is None else f'in the namespace "{namespace}"'
     part = f"{resource.resource}/{subresource}" if subresource else resource.resource
     return forbidden(
@@ -209,13 +209,13 @@ def cannot(
 
 
 def cannot_path(user: str, verb: str, *, path: str, why: str = "") -> Forbidden:
-    """The same for a path that is no resource."""
+    """Denied by the authorizer, for a non-resource path."""
     said = f"User {_quoted(user)} cannot {verb} path {_quoted(path)}"
     return forbidden(f"{said}: {why}" if why else said)
 
 
 def namespace_terminating(resource: GroupResource, name: str, *, namespace: str) -> Forbidden:
-    """Nothing new may be made in a namespace that is being emptied."""
+    """No objects can be created in a terminating namespace."""
     cause = StatusCause(
         "NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace"
     )
@@ -228,19 +228,19 @@ def namespace_terminating(resource: GroupResource, name: str, *, namespace: str)
 
 
 def not_found(resource: GroupResource, name: str) -> NotFound:
-    """No object of this name."""
+    """There is no object of this name."""
     return NotFound(f"{resource} {_quoted(name)} not found", details=_about(resource, name))
 
 
 def resource_not_found() -> NotFound:
-    """No such resource in a group version that exists."""
+    """The group version exists, but not the resource."""
     return NotFound("the server could not find the requested resource", details=Details())
 
 
 def method_not_allowed(
     resource: GroupResource | None = None, verb: str | None = None
 ) -> MethodNotAllowed:
-    """The path exists, but not with this method."""
+    """The path does not support this method."""
     if resource is None:
         return MethodNotAllowed("the server does not allow this method on the requested resource")
     return MethodNotAllowed(
@@ -250,21 +250,21 @@ def method_not_allowed(
 
 
 def not_acceptable(media_types: Iterable[str]) -> NotAcceptable:
-    """The client takes none of these, which are all that there are."""
+    """The client accepts none of these media types, which are all that are supported."""
     return NotAcceptable(f"only the following media types are accepted: {', '.join(media_types)}")
 
 
 def already_exists(
     resource: GroupResource, name: str, *, is_being_deleted: bool = False
 ) -> AlreadyExists:
-    """The name is taken, perhaps by an object that is on its way out."""
+    """The name is used, possibly by an object that is being deleted."""
     prefix = "object is being deleted: " if is_being_deleted else ""
     message = f"{prefix}{resource} {_quoted(name)} already exists"
     return AlreadyExists(message, details=_about(resource, name))
 
 
 def generated_name_taken(resource: GroupResource, name: str) -> AlreadyExists:
-    """All the generated names were taken; the next try makes others."""
+    """All generated names were used; a retry generates others."""
     return AlreadyExists(
         f"{resource} {_quoted(name)} already exists, the server was not able to generate a unique "
         "name for the object",
@@ -280,7 +280,7 @@ def conflict(
     why: str = "the object has been modified; "
     "please apply your changes to the latest version and try again",
 ) -> Conflict:
-    """A resource version, or another precondition, that does not hold."""
+    """The resourceVersion, or another precondition, does not match."""
     return Conflict(
         f"Operation cannot be fulfilled on {resource} {_quoted(name)}: {why}",
         details=_about(resource, name),
@@ -290,7 +290,7 @@ def conflict(
 def precondition_failed(
     resource: GroupResource, name: str, *, what: str, wanted: str, found: str
 ) -> Conflict:
-    """A `uid` or `resourceVersion` of the client that is not the object's; `what` says which."""
+    """A `uid` or `resourceVersion` precondition failed; `what` is the name of the field."""
     why = f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
     return conflict(resource, name, why=why)
 
@@ -298,7 +298,7 @@ def precondition_failed(
 def precondition_of_delete_failed(
     kind: GroupKind, name: str, *, what: str, wanted: str, found: str
 ) -> Conflict:
-    """The same for a delete, where the reference names the kind and has other words."""
+    """The same for a delete, for which Kubernetes has another message with the kind."""
     fate = "deleted and then recreated" if what == "UID" else "modified"
     why = (
         f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found})."
@@ -308,7 +308,7 @@ def precondition_of_delete_failed(
 
 
 def apply_conflict(causes: Sequence[StatusCause]) -> Conflict:
-    """Fields that other managers own; each cause names the manager and the field."""
+    """Fields are owned by other managers; each cause names the manager and the field."""
     shown = tuple(causes[:CAUSES_MAX])
     if len(shown) == 1:
         return Conflict(
@@ -325,32 +325,32 @@ def apply_conflict(causes: Sequence[StatusCause]) -> Conflict:
 
 
 def expired(message: str, *, continue_token: str = "") -> Expired:
-    """Too old to be answered; the token says how to go on with what is stored now."""
+    """Too old to serve; the token continues the list from the current state."""
     return Expired(message, continue_token=continue_token)
 
 
 def resource_version_too_old(asked: int, oldest: int) -> Expired:
-    """A watch from a version that is forgotten."""
+    """A watch started at a compacted resource version."""
     return Expired(f"too old resource version: {asked} ({oldest})")
 
 
 def gone(message: str) -> Gone:
-    """What was there is gone for good."""
+    """A resource is permanently gone."""
     return Gone(message)
 
 
 def too_large(message: str) -> RequestEntityTooLarge:
-    """More of something than a request may have."""
+    """A limit of a request is exceeded."""
     return RequestEntityTooLarge(message)
 
 
 def body_too_large(limit_bytes: int) -> RequestEntityTooLarge:
-    """A body above the limit."""
+    """The body exceeds the limit."""
     return RequestEntityTooLarge(f"Request entity too large: limit is {limit_bytes}")
 
 
 def unsupported_media_type(media_types: Iterable[str]) -> UnsupportedMediaType:
-    """A body in none of these forms, which are all that are read here."""
+    """The body has none of these media types, which are all that are supported."""
     return UnsupportedMediaType(
         "the body of the request was in an unknown format - accepted media types include: "
         f"{', '.join(media_types)}"
@@ -358,9 +358,9 @@ def unsupported_media_type(media_types: Iterable[str]) -> UnsupportedMediaType:
 
 
 def invalid(kind: GroupKind, name: str, causes: Sequence[StatusCause]) -> Invalid:
-    """An object that breaks rules: all of them are told at once."""
+    """Validation failed; all causes are reported at once."""
     shown = tuple(causes[:CAUSES_MAX])
-    # The same sentence twice says nothing more.
+    # Omit duplicate messages.
     texts = list(dict.fromkeys(map(str, shown)))
     if len(causes) > CAUSES_MAX:
         texts.append(f"and {len(causes) - CAUSES_MAX} more")
@@ -373,12 +373,12 @@ def invalid(kind: GroupKind, name: str, causes: Sequence[StatusCause]) -> Invali
 
 
 def invalid_patch(why: str) -> Invalid:
-    """A well-formed patch that does not fit the object: a missing path, a failed test."""
+    """A well-formed patch does not match the object: a missing path, a failed test."""
     return Invalid(f"the server rejected our request due to an error in our request: {why}")
 
 
 def unfit_patch(why: str) -> Invalid:
-    """A patch that leaves no object of its kind. The object is not shown: it may be long."""
+    """A patched object is not valid for its kind. The object may be long, so it is not included."""
     cause = StatusCause("FieldValueInvalid", f'Invalid value: "": {why}', "patch")
     return invalid(GroupKind("", ""), "", [cause])
 
@@ -388,19 +388,19 @@ def too_many_requests(
     *,
     retry_after_seconds: int = RETRY_AFTER_SECONDS,
 ) -> TooManyRequests:
-    """This client, or all of them together, ask too much at once."""
+    """This client, or all clients together, exceed a limit."""
     return TooManyRequests(message, retry_after_seconds=retry_after_seconds)
 
 
 def internal(message: str) -> InternalError:
-    """The server's own fault. The message must not tell secrets: clients read it."""
+    """An error of the server. Clients see the message, so it must not contain secrets."""
     return InternalError(f"Internal error occurred: {message}", causes=(StatusCause("", message),))
 
 
 def server_timeout(
     resource: GroupResource, verb: str, *, retry_after_seconds: int = 2
 ) -> ServerTimeout:
-    """The store cannot be reached now."""
+    """Storage is currently unavailable."""
     return ServerTimeout(
         f"The {verb.upper()} operation against {resource} could not be completed at this time, "
         "please try again.",
@@ -410,17 +410,17 @@ def server_timeout(
 
 
 def unavailable(message: str, *, retry_after_seconds: int = 0) -> ServiceUnavailable:
-    """Not ready, or what stands behind is not."""
+    """The server, or a backend, is not ready."""
     return ServiceUnavailable(message, retry_after_seconds=retry_after_seconds)
 
 
 def timeout(message: str, *, retry_after_seconds: int = 0) -> Timeout:
-    """The time that the request had is over."""
+    """The request timed out."""
     return Timeout(f"Timeout: {message}", retry_after_seconds=retry_after_seconds)
 
 
 def resource_version_too_large(asked: int, current: int) -> Timeout:
-    """A version that the store has not reached, after having waited for it."""
+    """Storage did not reach the requested resource version in time."""
     return Timeout(
         f"Timeout: Too large resource version: {asked}, current: {current}",
         causes=(StatusCause("ResourceVersionTooLarge", "Too large resource version"),),
@@ -429,7 +429,7 @@ def resource_version_too_large(asked: int, current: int) -> Timeout:
 
 
 def of_machinery_error(error: MachineryError) -> StatusError:
-    """What a client is told when the machinery raised: its own fault, or ours."""
+    """Convert an error of this package: caused by the client, or by the server."""
     if isinstance(error, InvalidName | UnknownKind):
         return bad_request(str(error))
     return internal(str(error))
@@ -444,7 +444,7 @@ def _joined(texts: Sequence[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In double quotes, with what would break a line or the quotes escaped."""
+    """Quote a string, with control characters and quotes escaped."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return json.dumps(text, ensure_ascii=False)

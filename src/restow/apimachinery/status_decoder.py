@@ -1,8 +1,8 @@
-"""Status errors read from the wire: what another server said, as an error of ours.
+"""Parses status errors in responses of other servers.
 
-The answer may come from any server, so nothing in it is believed to have the right type.
+The response may come from any server, so all types are checked.
 
-Not here: HTTP. The caller has a code and a body already.
+Not here: HTTP. The caller provides code and body.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import orjson
 from restow.apimachinery import status
 from restow.apimachinery.status_error import Details, StatusCause, StatusError
 
-# What of a foreign body is kept as the message when it is no Status object.
+# Maximum length of the message from a body that is not a Status object.
 FOREIGN_MESSAGE_LENGTH_MAX: Final = 2048
 
-# Where two share a code, the first stands for the code alone.
+# If two classes share a code, the first is used for the code alone.
 CLASSES: Final[tuple[type[StatusError], ...]] = (
     status.BadRequest,
     status.Unauthorized,
@@ -43,16 +43,16 @@ _BY_CODE: Final = {each.code: each for each in reversed(CLASSES)}
 
 
 def status_from_dict(body: dict[str, Any], *, code: int = 0) -> StatusError:
-    """The error that a Status object says, of the class that fits best.
+    """Return the error of a Status object, as the best matching class.
 
-    The object may come from any server, so nothing in it is believed to have a type.
+    The object may come from any server, so all types are checked.
     """
     body_code = _number(body.get("code")) or code or 500
     reason = _text(body.get("reason"))
     details = _mapping(body.get("details"))
     causes = details.get("causes") or ()
     return _class_of(reason, body_code)(
-        _text(body.get("message")) or reason or f"the server answered {body_code}",
+        _text(body.get("message")) or reason or f"the server responded with {body_code}",
         details=_details_from(details) if "details" in body else None,
         causes=tuple(_cause_from(_mapping(cause)) for cause in _items(causes)),
         retry_after_seconds=_number(details.get("retryAfterSeconds")),
@@ -63,7 +63,7 @@ def status_from_dict(body: dict[str, Any], *, code: int = 0) -> StatusError:
 
 
 def status_from_response(code: int, body: bytes, *, retry_after_seconds: int = 0) -> StatusError:
-    """The error of an HTTP answer, which may be a Status object, or text, or nothing."""
+    """Return the error of an HTTP response, which may be a Status object, text, or empty."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -75,7 +75,7 @@ def status_from_response(code: int, body: bytes, *, retry_after_seconds: int = 0
     text = body[:FOREIGN_MESSAGE_LENGTH_MAX].decode(errors="replace").strip()
     found = _class_of("", code)
     return found(
-        text or f"the server answered {code}",
+        text or f"the server responded with {code}",
         code=code,
         retry_after_seconds=retry_after_seconds,
     )

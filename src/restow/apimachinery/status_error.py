@@ -1,8 +1,8 @@
 # (Python 3.11 has no `typing.override`.)
-"""The root of all status errors: what it holds, and its form on the wire.
+"""The root class of all status errors, and its wire format.
 
-A Status object is JSON with `status: Failure`. A server writes it here, a client reads it back
-with `status_decoder`.
+A Status object is JSON with `status: Failure`. Servers encode it here, clients parse it with
+`status_decoder`.
 
 Not here: the kinds of errors and their wording (`status`), and HTTP.
 """
@@ -16,14 +16,14 @@ import orjson
 
 
 class StatusCause(NamedTuple):
-    """One reason among several; `field` is a path as in `spec.ports[0].name`."""
+    """One of several causes; `field` is a path such as `spec.ports[0].name`."""
 
     reason: str
     message: str
     field: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """As in a Status object, where what is empty is left out."""
+        """Return the cause for a Status object; empty members are omitted."""
         members = {"reason": self.reason, "message": self.message, "field": self.field}
         return {name: value for name, value in members.items() if value}
 
@@ -33,7 +33,7 @@ class StatusCause(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """What an error is about. `kind` is the plural of a resource, or a Kind in `Invalid`."""
+    """The subject of an error. `kind` is a resource's plural, or a Kind in `Invalid`."""
 
     name: str = ""
     group: str = ""
@@ -42,13 +42,13 @@ class Details:
 
 
 class StatusError(Exception):
-    """Root of the tree, and an error of any code that has no class of its own."""
+    """Root of the class tree, and the error of any code without a class of its own."""
 
     code: int = 500
     reason: str = ""
 
     def __init_subclass__(cls, *, code: int = 0) -> None:
-        """A class with a code of its own has its name as the reason."""
+        """A class with a code has its name as the reason."""
         if code:
             cls.code, cls.reason = code, cls.__name__
 
@@ -68,16 +68,16 @@ class StatusError(Exception):
         self.details = details
         self.causes = causes
         self.retry_after_seconds = retry_after_seconds
-        """How long to wait before asking again; zero if nothing is said about it."""
+        """Seconds to wait before a retry; zero if unspecified."""
         self.continue_token = continue_token
-        """With `Expired`: how to go on with a list, from what is stored now."""
+        """With `Expired`: the token to continue a list from the current state."""
         if code is not None:
             self.code = code
         if reason is not None:
             self.reason = reason
 
     def to_dict(self) -> dict[str, Any]:
-        """The Status object that a client gets."""
+        """Return the Status object for the client."""
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -95,8 +95,8 @@ class StatusError(Exception):
         return body
 
     def to_bytes(self) -> bytes:
-        """The Status object as JSON."""
-        # A message may quote a client's text in which lone surrogates stand for broken bytes.
+        """Return the Status object as JSON."""
+        # A message may quote client input with lone surrogates for invalid bytes.
         try:
             return orjson.dumps(self.to_dict())
         except orjson.JSONEncodeError:

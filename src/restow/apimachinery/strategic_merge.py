@@ -1,22 +1,22 @@
-"""Strategic merge patch: a merge patch that knows which lists are really maps.
+"""Strategic merge patch: a merge patch that merges keyed lists.
 
-A schema says of each field how it merges. Lists with a merge key are merged item by item; all
-other lists are replaced, unless they are sets of plain values. In the patch, directives say more:
+A schema defines how each field merges. Lists with a merge key are merged item by item; all other
+lists are replaced, unless they are sets of plain values. Directives in the patch refine this:
 
     $patch: replace | delete            in a map, or in an item of a list
-    $retainKeys: [names]                all other members of this map go
+    $retainKeys: [names]                remove all other members of this map
     $setElementOrder/LIST: [items]      the order of the merged list
-    $deleteFromPrimitiveList/LIST: []   values to take out of a set
+    $deleteFromPrimitiveList/LIST: []   values to remove from a set
 
-What is merged into something is read with its directives. What is taken whole, because there was
-nothing or something of another type, loses its nulls and whatever says `$patch`. What replaces a
-value by order of the schema or of `$patch: replace` stays as it came, nulls and all: the types of
-the kind decide what they mean. So does the reference, and clients see the difference.
+Directives apply in values that are merged. A value that is taken as a whole, because there was no
+old one or one of another type, loses its nulls and any part with `$patch`. A value that replaces
+another one because of the schema or `$patch: replace` is kept unchanged, including nulls, which are
+then interpreted by the types of the kind. Kubernetes does the same, and clients see the difference.
 
-The object and the patch stay as they are; the new object shares with them what did not change.
-Lists are in `strategic_merge_lists`.
+The object and the patch are not modified; the new object shares unchanged parts with them. Lists
+are in `strategic_merge_lists`.
 
-Not here: the types of kinds. They come as a `MergeSchema`.
+Not here: the types of kinds, which are passed as a `MergeSchema`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from restow.apimachinery.strategic_merge_lists import (
 _RETAIN_KEYS: Final = "$retainKeys"
 _ORDER: Final = "$setElementOrder"
 _DELETE_FROM: Final = "$deleteFromPrimitiveList"
-_GONE: Final = object()
+_REMOVED: Final = object()
 
 
 def apply_strategic_merge_patch(
     document: dict[str, Any], patch: Any, schema: MergeSchema | None
 ) -> dict[str, Any]:
-    """The document with the patch merged into it; without a schema, no list is merged."""
+    """Return the document with the patch merged into it; without a schema, no list is merged."""
     if type(patch) is not dict:
         raise bad_request("a strategic merge patch must be a JSON object")
     try:
@@ -55,7 +55,7 @@ def apply_strategic_merge_patch(
 def merge_maps(
     original: dict[str, Any], patch: dict[str, Any], schema: MergeSchema | None
 ) -> dict[str, Any]:
-    """Two objects merged."""
+    """Return two objects merged."""
     if PATCH in patch:
         return _by_directive(patch)
     result = _retained(original, patch) if _RETAIN_KEYS in patch else original.copy()
@@ -69,33 +69,33 @@ def merge_maps(
             result.pop(key, None)
         elif key not in ordered:
             merged = _merge_member(result.get(key), value, key, schema)
-            if merged is _GONE:
+            if merged is _REMOVED:
                 result.pop(key, None)
             else:
                 result[key] = merged
-    # After all lists are merged, so that the order of members in the patch means nothing.
+    # After all lists are merged, so that the order of members in the patch is irrelevant.
     for name, values in deletions:
         _delete_from_list(result, name, values)
     return result
 
 
 def taken(value: Any, *, keeps_nulls: bool = False) -> Any:
-    """A value of the patch where there is nothing to merge it with; `_GONE` if it says `$patch`."""
+    """Return a patch value that has nothing to merge with; `_REMOVED` if it contains `$patch`."""
     kind = type(value)
     if kind is dict:
         if PATCH in value and (keeps_nulls or value[PATCH] is not None):
-            return _GONE
+            return _REMOVED
         result = {}
         for key, member in value.items():
             if member is None and not keeps_nulls:
                 continue
             new = taken(member, keeps_nulls=keeps_nulls)
-            if new is not _GONE:
+            if new is not _REMOVED:
                 result[key] = new
         return result
     if kind is list:
         items = [taken(item, keeps_nulls=keeps_nulls) for item in value]
-        return [item for item in items if item is not _GONE]
+        return [item for item in items if item is not _REMOVED]
     return value
 
 
@@ -117,7 +117,7 @@ def _merge_member(old: Any, new: Any, key: str, schema: MergeSchema | None) -> A
 
 
 def _by_directive(patch: dict[str, Any]) -> dict[str, Any]:
-    """A map that is not merged at all."""
+    """Return a map that is replaced or deleted by a directive."""
     match patch[PATCH]:
         case "delete":
             return {}
@@ -128,12 +128,12 @@ def _by_directive(patch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_directive(key: str) -> bool:
-    # A schema of a custom resource has members such as `$ref`, which are none.
+    # The schema of a custom resource has members such as `$ref`, which are not directives.
     return key == _RETAIN_KEYS or key.startswith((_ORDER, _DELETE_FROM))
 
 
 def _retained(original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """The members that `$retainKeys` keeps; the patch may set no others."""
+    """Return the members that `$retainKeys` keeps; the patch may set no others."""
     names = patch[_RETAIN_KEYS]
     if type(names) is not list or any(type(name) in (dict, list) for name in names):
         raise bad_format("retainKeys")
@@ -147,7 +147,7 @@ def _retained(original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]
 
 
 def _list_name(key: str, directive: str, shown: str) -> str:
-    """What stands behind the slash."""
+    """Return the list name after the slash."""
     name = key.removeprefix(directive)
     if name[:1] != "/":
         raise bad_format(shown)
@@ -164,7 +164,7 @@ def _delete_from_list(result: dict[str, Any], name: str, values: Any) -> None:
 def _merge_ordered(
     result: dict[str, Any], patch: dict[str, Any], schema: MergeSchema | None
 ) -> set[str]:
-    """Merges the lists for which the patch gives the order; the names of these lists."""
+    """Merge the lists for which the patch specifies an order; return their names."""
     done = set()
     for directive, order in patch.items():
         if directive.startswith(_ORDER):

@@ -1,9 +1,9 @@
-"""Lists in a strategic merge patch: merged by key or as sets, and put in order.
+"""Lists in a strategic merge patch: merged by key or as sets, and ordered.
 
-The order is the reference's: items that the patch names stand in the order of the patch; the
-others keep their order, each before those items of the patch that it stood before already.
+The order is that of Kubernetes: items in the patch have the order of the patch; the others keep
+their order, each before the patch items that it preceded before.
 
-All of it is linear in the length of the lists, whatever is in them.
+Everything is linear in the length of the lists.
 
 Not here: maps, and directives outside of lists (`strategic_merge`).
 """
@@ -20,15 +20,15 @@ PATCH: Final = "$patch"
 
 
 class MergeSchema(Protocol):
-    """How the members of one kind of object merge."""
+    """The merge rules of an object's members."""
 
     def field(self, name: str) -> FieldRule | None:
-        """The rule of a member, or None if the schema does not know it."""
+        """Return the rule of a member; None if the schema does not have it."""
         ...
 
 
 class FieldRule(Protocol):
-    """How one member merges."""
+    """The merge rule of one member."""
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -37,12 +37,12 @@ class FieldRule(Protocol):
 
     @property
     def merge_key(self) -> str | None:
-        """The member that tells the items of a list apart; None for a list of plain values."""
+        """The member that identifies list items; None for a list of plain values."""
         ...
 
     @property
     def child(self) -> MergeSchema | None:
-        """The schema of the object, or of the items of the list."""
+        """The schema of the object, or of the list's items."""
         ...
 
     @property
@@ -58,9 +58,9 @@ Identity = tuple[bool, Any]
 def merge_lists(
     old: list[Any], new: list[Any], rule: FieldRule, merge_maps: Maps
 ) -> tuple[list[Any], list[Any]]:
-    """Two lists merged, by key if they hold objects, as sets if they hold plain values.
+    """Merge two lists, by key if they contain objects, as sets if they contain plain values.
 
-    The second list is the order that the server has, for who puts the merged list in order again.
+    Also returns the order of the server's items, for callers that order the merged list again.
     """
     if not old and not new:
         return old, old
@@ -70,27 +70,27 @@ def merge_lists(
         raise invalid_patch("cannot merge lists without merge key")
     kept, patch, is_replaced = _without_special(old, new, key)
     if is_replaced:
-        # The items of such a patch are the list, as they are.
+        # The items of such a patch replace the list, unmerged.
         return in_order(patch, [], patch, key), old
     merged = _merged_by_key(kept, patch, rule, merge_maps)
-    # What is new takes the places of what was deleted, in the order that the server had.
+    # New items take the positions of deleted ones, in the server's order.
     return in_order(merged, patch, kept, key), merged[: len(old)]
 
 
 def without_values(items: list[Any], unwanted: list[Any]) -> list[Any]:
-    """A list of plain values without these."""
+    """Return a list of plain values without the unwanted ones."""
     if not items and not unwanted:
         return items
     if check_items(items, unwanted) is dict:
         raise invalid_patch("values can be deleted only from a list of plain values")
-    gone = {scalar_identity(value) for value in unwanted}
-    return [item for item in items if scalar_identity(item) not in gone]
+    removed = {scalar_identity(value) for value in unwanted}
+    return [item for item in items if scalar_identity(item) not in removed]
 
 
 def in_order(
     merged: list[Any], order: list[Any], before: list[Any], merge_key: str | None
 ) -> list[Any]:
-    """The merged list: what the order names as it says, the others where they were."""
+    """Order the merged list: items in `order` as specified, the others at their old positions."""
     wanted = _positions(order, merge_key)
     was = _positions(before, merge_key)
     named: list[tuple[Identity, Any]] = []
@@ -110,21 +110,21 @@ def in_order(
     waiting = iter(others)
     other = next(waiting, None)
     for identity, item in named:
-        place = was.get(identity)
-        while other is not None and place is not None and was[other[0]] < place:
+        position = was.get(identity)
+        while other is not None and position is not None and was[other[0]] < position:
             result.append(other[1])
             other = next(waiting, None)
         result.append(item)
     while other is not None:
         result.append(other[1])
         other = next(waiting, None)
-    # Neither the order nor the server knows these: only where the order is empty. The reference
-    # puts each before the last.
+    # Items in neither list occur only if the order is empty. Kubernetes inserts each of them before
+    # the previous one.
     return result + unlisted[::-1]
 
 
 def check_order(patch: list[Any], order: list[Any], merge_key: str | None) -> None:
-    """Refuses an order that does not name the items of the patch, in their order."""
+    """Raise if the order does not contain the items of the patch, in their order."""
     if not order or not patch:
         return
     waiting = iter(order)
@@ -140,7 +140,7 @@ def check_order(patch: list[Any], order: list[Any], merge_key: str | None) -> No
 
 
 def check_items(*several: list[Any], may_be_empty: bool = True) -> type | None:
-    """The type of all items. Refuses those of different types, and lists of lists."""
+    """Return the type of all items. Raises for mixed types, and for lists of lists."""
     found: type | None = None
     for items in several:
         for item in items:
@@ -159,7 +159,9 @@ def check_items(*several: list[Any], may_be_empty: bool = True) -> type | None:
 def _without_special(
     old: list[Any], new: list[Any], merge_key: str
 ) -> tuple[list[Any], list[Any], bool]:
-    """The old items that stay, the items to merge, and whether the patch replaces the list."""
+    """Return the remaining old items, the items to merge, and whether the patch replaces the
+    list.
+    """
     deleted: set[Identity] = set()
     patch = []
     is_replaced = False
@@ -169,7 +171,7 @@ def _without_special(
             continue
         match item[PATCH]:
             case "replace":
-                # Such an item stands for the whole list, and is none of its items.
+                # Such an item applies to the whole list, and is not itself an item.
                 is_replaced = True
             case "delete":
                 deleted.add(_identity(item, merge_key))
@@ -200,7 +202,7 @@ def _merged_by_key(
 
 
 def _positions(items: list[Any], merge_key: str | None) -> dict[Identity, int]:
-    """Where each item is first."""
+    """Return the first index of each item."""
     found: dict[Identity, int] = {}
     for index, item in enumerate(items):
         found.setdefault(_identity(item, merge_key), index)
@@ -208,7 +210,7 @@ def _positions(items: list[Any], merge_key: str | None) -> dict[Identity, int]:
 
 
 def _identity(item: Any, merge_key: str | None) -> Identity:
-    """What tells an item apart from others; refuses one that has nothing of the kind."""
+    """Return the identity of a list item; raises if it has none."""
     if merge_key is not None:
         if type(item) is not dict:
             raise wrong_type(item)
@@ -219,7 +221,7 @@ def _identity(item: Any, merge_key: str | None) -> Identity:
         item = item[merge_key]
     identity = scalar_identity(item)
     if identity is None:
-        raise invalid_patch("objects and lists cannot tell the items of a list apart")
+        raise invalid_patch("objects and lists cannot identify the items of a list")
     return identity
 
 
@@ -228,15 +230,15 @@ def _distinct(items: list[Any]) -> list[Any]:
 
 
 def bad_format(directive: str) -> BadRequest:
-    """A directive that cannot be understood."""
+    """Return the error for a malformed directive."""
     return bad_request(f"invalid patch format of {directive}")
 
 
 def wrong_type(value: Any) -> Invalid:
-    """A value of the patch or of the object that is not what its place asks for."""
+    """Return the error for a value of the patch or object that has the wrong type."""
     return invalid_patch(f"expected a list or an object, but received {str(value)[:64]}")
 
 
 def unknown_directive(directive: Any, where: dict[str, Any]) -> Invalid:
-    """A `$patch` that says none of the words we know."""
+    """Return the error for an unknown value of `$patch`."""
     return invalid_patch(f"unknown patch type: {str(directive)[:64]} in map: {str(where)[:256]}")

@@ -1,6 +1,6 @@
 """The merge schema of a typed struct, for strategic merge patches of built-in kinds.
 
-Rules are made when a patch first needs them and are kept with the struct.
+Rules are created on first use and cached with the struct.
 
 Not here: merging, and the types themselves.
 """
@@ -18,7 +18,7 @@ _COMPILED: Final = "strategic_merge"
 
 @dataclass(frozen=True, slots=True)
 class TypedRule:
-    """How one field merges."""
+    """The merge rule of one field."""
 
     strategies: tuple[str, ...]
     merge_key: str | None
@@ -27,7 +27,7 @@ class TypedRule:
 
 
 class StructSchema:
-    """How the fields of a struct merge."""
+    """The merge rules of a struct's fields."""
 
     __slots__ = ("_rules", "_struct")
 
@@ -36,7 +36,7 @@ class StructSchema:
         self._rules: dict[str, TypedRule] = {}
 
     def field(self, name: str) -> TypedRule | None:
-        """The rule of a field; None if the struct has no such field."""
+        """Return the rule of a field; None if the struct has no such field."""
         rule = self._rules.get(name)
         if rule is None and (field := self._struct.by_name.get(name)) is not None:
             rule = self._rules[name] = _rule(field, self._struct)
@@ -44,7 +44,7 @@ class StructSchema:
 
 
 class MapSchema:
-    """How the members of a map with any keys merge: all alike."""
+    """The merge rule of a map's members, which is the same for all keys."""
 
     __slots__ = ("_rule",)
 
@@ -52,12 +52,12 @@ class MapSchema:
         self._rule = rule
 
     def field(self, _name: str) -> TypedRule:
-        """The same rule for every key."""
+        """Return the rule, which is the same for every key."""
         return self._rule
 
 
 def merge_schema(struct: Struct) -> StructSchema:
-    """The merge schema of a struct, one for all patches."""
+    """Return the merge schema of a struct, shared by all patches."""
     found = struct.compiled.get(_COMPILED)
     if found is None:
         found = struct.compiled[_COMPILED] = StructSchema(struct)

@@ -1,11 +1,11 @@
 """The canonical JSON form of single values: times, durations, base64, and the zero of each type.
 
-Canonical is what a Go server would write after reading the value, so that a client in Go that
-reads an object and sends it back unchanged changes nothing. Three things differ on purpose: an
-empty list or map that must be written is `[]` or `{}` and never null; an empty struct that may be
-left out is left out, though Go cannot; and so is a time or pointer that is null.
+The canonical form is what a Go server would write after decoding the value, so a Go client that
+reads an object and sends it back changes nothing. There are three intended differences: an empty
+list or map that must be written is `[]` or `{}`, never null; an empty struct with omitempty is
+omitted, which Go cannot do; and so is a time or pointer that is null.
 
-Not here: walking over objects, and what a client is told. Bad values raise ValueError.
+Not here: walking over objects, and error responses. Invalid values raise ValueError.
 """
 
 import re
@@ -16,18 +16,18 @@ from typing import Any, Final
 
 from restow.apimachinery.types import Field, ListOf, MapOf, Scalar, Special, Struct, StructRef
 
-# A field that is not to be written. JSON has no such value, so it cannot be mistaken for one.
+# Marks a field that is not written. JSON has no such value, so it cannot be confused with one.
 ABSENT: Final[Any] = type("Absent", (), {"__repr__": lambda _: "ABSENT"})()
 
 INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
-# Beyond it not every integer is a float.
+# Above it not every integer is exactly representable as a float.
 FLOAT_EXACT_MAX: Final = 2**53
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# What Go calls the zero time, and writes as null.
+# Go's zero time, which it writes as null.
 ZERO_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 _TIME: Final = re.compile(
@@ -61,12 +61,12 @@ _UNITS: Final = {
 
 
 def parse_time(text: str) -> datetime:
-    """An RFC 3339 time with any offset, in UTC; digits beyond microseconds are cut off."""
+    """Parse an RFC 3339 time with any offset into UTC; digits beyond microseconds are truncated."""
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError(f'cannot parse "{text[:40]}" as an RFC 3339 time')
     fraction, zone = match.groups()
-    # Python takes at most six digits; years below 1 and times past 9999 it refuses by itself.
+    # Python accepts at most six digits; it rejects years below 1 and above 9999 itself.
     plain = text[:19] + (f".{fraction[:6]:0<6}" if fraction else "") + zone.replace("Z", "+00:00")
     try:
         return datetime.fromisoformat(plain).astimezone(UTC)
@@ -75,49 +75,49 @@ def parse_time(text: str) -> datetime:
 
 
 def write_time(time: datetime) -> Any:
-    """Seconds and `Z`; ABSENT for the zero time."""
+    """Format a time with seconds and `Z`; ABSENT for the zero time."""
     text = time.isoformat()[:19]
     return ABSENT if text == _ZERO_DAY else text + "Z"
 
 
 def write_micro_time(time: datetime) -> Any:
-    """Six digits of a second and `Z`; ABSENT for the zero time."""
+    """Format a time with six fractional digits and `Z`; ABSENT for the zero time."""
     if time == ZERO_TIME:
         return ABSENT
     return time.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def time_from_unix(seconds: int, nanoseconds: int) -> datetime:
-    """A moment of the protobuf form; ValueError outside of the years 1 to 9999."""
+    """Convert a protobuf timestamp; ValueError outside of the years 1 to 9999."""
     try:
         return EPOCH + timedelta(seconds=seconds, microseconds=nanoseconds // 1000)
     except OverflowError as error:
-        raise ValueError(f"{seconds} seconds is no time of the years 1 to 9999") from error
+        raise ValueError(f"{seconds} seconds is not within the years 1 to 9999") from error
 
 
 def time_to_unix(time: datetime) -> tuple[int, int]:
-    """Seconds since 1970, and nanoseconds of the second."""
+    """Return the seconds since 1970, and the nanoseconds within the second."""
     since = time - EPOCH
     return since.days * 86_400 + since.seconds, since.microseconds * 1000
 
 
 def is_canonical_time(text: str) -> bool:
-    """Whether `write_time(parse_time(text))` would be the same text."""
-    return len(text) == _CANONICAL_LENGTH and _is_known_time(text)
+    """Report whether `write_time(parse_time(text))` would return the same string."""
+    return len(text) == _CANONICAL_LENGTH and _is_cached_time(text)
 
 
 @lru_cache(maxsize=_TIMES_KEPT_MAX)
-def _is_known_time(text: str) -> bool:
-    # Objects that are written often carry the same times again and again.
-    return _CANONICAL_TIME(text) is not None and _is_moment(text)
+def _is_cached_time(text: str) -> bool:
+    # Objects that are written often repeat the same times.
+    return _CANONICAL_TIME(text) is not None and _is_valid_time(text)
 
 
 def is_canonical_micro_time(text: str) -> bool:
-    """Whether `write_micro_time(parse_time(text))` would be the same text."""
-    return _CANONICAL_MICRO_TIME(text) is not None and _is_moment(text)
+    """Report whether `write_micro_time(parse_time(text))` would return the same string."""
+    return _CANONICAL_MICRO_TIME(text) is not None and _is_valid_time(text)
 
 
-def _is_moment(text: str) -> bool:
+def _is_valid_time(text: str) -> bool:
     try:
         datetime.fromisoformat(text)
     except ValueError:
@@ -126,7 +126,7 @@ def _is_moment(text: str) -> bool:
 
 
 def parse_duration(text: str) -> int:
-    """A Go duration such as `1h30m`, in nanoseconds."""
+    """Parse a Go duration such as `1h30m` into nanoseconds."""
     match = _DURATION.fullmatch(text) if len(text) <= _DURATION_MAX_CHARACTERS else None
     if match is None:
         raise ValueError(f'invalid duration "{text[:40]}"')
@@ -143,7 +143,7 @@ def parse_duration(text: str) -> int:
 
 
 def write_duration(nanoseconds: int) -> str:
-    """The text that Go writes: `1h0m0s`, `1.5s`, `20ms`, `0s`."""
+    """Format a duration as Go does: `1h0m0s`, `1.5s`, `20ms`, `0s`."""
     sign, rest = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     if rest < _SECOND:
         for unit in ("ms", "µs", "ns"):
@@ -166,7 +166,7 @@ def _decimal(number: int, unit: int) -> str:
 
 
 def decode_base64(text: str) -> bytes:
-    """Standard base64 with padding; line ends inside are let pass, as Go does."""
+    """Decode standard base64 with padding; line breaks inside are ignored, as in Go."""
     if "\n" in text or "\r" in text:
         text = text.replace("\n", "").replace("\r", "")
     try:
@@ -180,12 +180,12 @@ def encode_base64(data: bytes) -> str:
 
 
 def is_canonical_base64(text: str) -> bool:
-    """Whether decoding and encoding would give the same text."""
+    """Report whether decoding and encoding would return the same string."""
     try:
         a2b_base64(text, strict_mode=True)
     except ValueError:
         return False
-    # Only the last group can have bits that no byte holds.
+    # Only the last group can have unused bits.
     return not text.endswith("=") or encode_base64(a2b_base64(text[-4:])) == text[-4:]
 
 
@@ -200,15 +200,15 @@ _SCALAR_ZEROS: Final = {
 
 
 def zero_of_field(struct: Struct, field: Field) -> Any:
-    """What is written for a field that was not given; ABSENT for most."""
+    """Return the value that is written for a missing field; ABSENT for most."""
     if field.pointer:
         return ABSENT
     match field.type:
         case StructRef(name):
-            # Go's omitempty does not reach structs: an empty one is written.
+            # In Go, omitempty does not apply to structs: an empty one is written.
             return zero_of_struct(struct.table.struct(name))
         case Special.QUANTITY:
-            return "0"  # a struct too, and one without an empty form
+            return "0"  # a struct as well, and one without an empty form
         case Special.INT_OR_STRING | Special.DURATION | Scalar() | ListOf() | MapOf():
             return ABSENT if field.omitempty else zero_of_type(struct, field.type)
         case _:
@@ -216,7 +216,7 @@ def zero_of_field(struct: Struct, field: Field) -> Any:
 
 
 def zero_of_type(struct: Struct, type_: Any) -> Any:
-    """What stands for null where a value must be: in a list or a map."""
+    """Return the value that replaces null in a list or a map."""
     match type_:
         case StructRef(name):
             return zero_of_struct(struct.table.struct(name))
@@ -237,7 +237,7 @@ def zero_of_type(struct: Struct, type_: Any) -> Any:
 
 
 def zero_of_struct(struct: Struct) -> dict[str, Any]:
-    """A struct of which nothing was given. Cached: copy it with `fresh` before it is given away."""
+    """Return the empty value of a struct. Cached: copy it with `fresh` before returning it."""
     zero: dict[str, Any] | None = struct.compiled.get("zero")
     if zero is None:
         zero = {}
@@ -250,7 +250,7 @@ def zero_of_struct(struct: Struct) -> dict[str, Any]:
 
 
 def fresh(value: Any) -> Any:
-    """A zero that the caller may keep and change; zeros are never deep."""
+    """Return a copy of a zero value that the caller may modify; zeros are never deep."""
     if type(value) is dict:
         return {key: fresh(item) for key, item in value.items()}
     return [] if type(value) is list else value

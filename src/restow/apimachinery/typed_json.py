@@ -1,11 +1,11 @@
-"""Checking decoded JSON against a struct: types, unknown fields, and the canonical form.
+"""Validates decoded JSON against a struct: types, unknown fields, and the canonical form.
 
-Two passes that agree. The quick one only asks whether an object is right and canonical already,
-and most are: then the very same object is given back. Otherwise the thorough one (in
-`typed_json_repair`) builds a canonical copy, lists unknown fields, or says what is wrong.
+There are two passes with equal results. The fast one only decides whether an object is valid and
+canonical; most are, and then the same object is returned. Otherwise the thorough one
+(`typed_json_repair`) builds a canonical copy, lists unknown fields, or reports the error.
 
-Keys of objects must be strings, as JSON has them. Not here: duplicate keys and the nesting of the
-bytes (the decoder sees them), defaults, and rules about values.
+Keys of objects must be strings, as in JSON. Not here: duplicate keys and the nesting of the body
+(checked by the decoder), defaults, and rules about values.
 """
 
 from collections.abc import Callable
@@ -36,16 +36,16 @@ _COMPILED: Final = "typed_json.test"
 
 
 class CheckedObject(NamedTuple):
-    """A canonical object, and the paths of the fields that had no place in it."""
+    """A canonical object, and the paths of its unknown fields, which are removed."""
 
     value: dict[str, Any]
     unknown: list[str]
 
 
 def check(struct: Struct, value: object) -> CheckedObject:
-    """The object in canonical form without unknown fields; BadRequest if a type is wrong.
+    """Return the object in canonical form without unknown fields; BadRequest if a type is wrong.
 
-    The value given is never changed; it is given back itself if there is nothing to do.
+    The value is never modified; it is returned itself if there is nothing to do.
     """
     if is_canonical(struct, value):
         assert isinstance(value, dict)
@@ -54,8 +54,10 @@ def check(struct: Struct, value: object) -> CheckedObject:
 
 
 def is_canonical(struct: Struct, value: object) -> bool:
-    """Whether `check` would give the value back as it is. False for some that it would, too:
-    schemas inside of schemas are left to the thorough pass, which bounds their depth."""
+    """Report whether `check` would return the value unchanged. May be False even then.
+
+    Nested schemas are left to the thorough pass, which limits their depth.
+    """
     test: Test | None = struct.compiled.get(_COMPILED)
     if test is None:
         test = _struct_test(struct, ())
@@ -70,7 +72,7 @@ def _struct_test(struct: Struct, outer: tuple[str, ...]) -> Test:
         return compiled
     inner = (*outer, struct.name)
     tests = {field.json: _field_test(struct, field, inner) for field in struct}
-    # Half of all fields are strings: a look into a set is cheaper than a call.
+    # Half of all fields are strings: a set lookup is cheaper than a call.
     strings = frozenset(field.json for field in struct if field.type is Scalar.STRING)
     required = tuple(field.json for field in struct if zero_of_field(struct, field) is not ABSENT)
 
@@ -95,7 +97,7 @@ def _struct_test(struct: Struct, outer: tuple[str, ...]) -> Test:
 
 
 def _field_test(struct: Struct, field: Field, outer: tuple[str, ...]) -> Test:
-    """A zero that would be left out is not canonical; one that must be there is."""
+    """A zero value is canonical only if the field must be written."""
     if field.pointer or zero_of_field(struct, field) is not ABSENT:
         return _type_test(struct, field.type, outer)
     match field.type:
@@ -156,7 +158,7 @@ def _map_test(test: Test) -> Test:
 
 
 def _filled(test: Test) -> Test:
-    # All that is false in Python is zero in Go: "", 0, {}.
+    # All falsy values in Python are zero values in Go: "", 0, {}.
     return lambda value: bool(value) and test(value)
 
 
@@ -172,7 +174,7 @@ _STRINGS: Final = {str}
 
 
 def _filled_string_map(value: Any) -> bool:
-    # The loop over the types runs in C: labels and data are most of what is checked here.
+    # The loop over the types runs in C: most checked values are labels and data.
     return type(value) is dict and set(map(type, value.values())) == _STRINGS
 
 
@@ -211,7 +213,7 @@ _SCALAR_TESTS: Final[dict[Scalar, Test]] = {
     Scalar.BYTES: lambda value: type(value) is str and is_canonical_base64(value),
 }
 
-# The unions of schemas have no quick test.
+# The schema unions have no fast test.
 _SPECIAL_TESTS: Final[dict[Special, Test]] = {
     Special.TIME: lambda value: type(value) is str and is_canonical_time(value),
     Special.MICRO_TIME: lambda value: type(value) is str and is_canonical_micro_time(value),

@@ -1,10 +1,10 @@
-"""The thorough pass of `typed_json`: a canonical copy, the unknown fields, or what is wrong.
+"""The thorough pass of `typed_json`: a canonical copy, the unknown fields, or an error.
 
-For each struct a set of closures is made once, one per field, which know the names for their own
-messages. They give back the canonical value, or ABSENT where the field is to be left out. A path
-is a linked list, written out only when somebody must read it.
+Each struct is compiled once to a set of closures, one per field, which hold the names for error
+messages. They return the canonical value, or ABSENT if the field is omitted. A path is a linked
+list, formatted only if it is reported.
 
-Not here: the quick test that most objects pass, so that they never come here.
+Not here: the fast test, which most objects pass.
 """
 
 from collections.abc import Callable
@@ -44,19 +44,19 @@ from restow.apimachinery.types import (
     Type,
 )
 
-# Structs inside of structs; only schemas can nest without end. Far above what people write, far
-# below what Python's stack holds.
+# Nested structs; only schemas can nest without limit. Far above realistic objects, and far below
+# Python's recursion limit.
 DEPTH_MAX: Final = 100
-# More unknown fields are pruned, but no longer listed: nobody reads a thousand warnings.
+# More unknown fields are pruned, but not listed, to limit the number of warnings.
 UNKNOWN_FIELDS_MAX: Final = 100
-# Structs in one object. An empty one costs two bytes in a body and hundreds in memory.
+# Structs in one object. An empty one takes two bytes in a body and hundreds in memory.
 STRUCTS_MAX: Final = 200_000
 
 _COMPILED: Final = "typed_json.repair"
 
 
 class FieldPath(NamedTuple):
-    """Where in an object we are: a step (a key or an index) below another place."""
+    """A position in an object: a step (a key or an index) below its parent."""
 
     parent: "FieldPath | None"
     step: str | int
@@ -64,7 +64,7 @@ class FieldPath(NamedTuple):
 
 
 class RepairPass:
-    """What one pass gathers."""
+    """The state of one pass."""
 
     __slots__ = ("structs_left", "unknown")
 
@@ -73,12 +73,12 @@ class RepairPass:
         self.structs_left = STRUCTS_MAX
 
 
-# From a value that is not null and the place of the object it is in, to the canonical value.
+# Converts a non-null value, given the path of the object that contains it, to its canonical form.
 Repair = Callable[[Any, "FieldPath | None", RepairPass], Any]
 
 
 class FieldLocation(NamedTuple):
-    """What a message says about a field: the struct it is in, its name, and its Go type."""
+    """The location of a field in error messages: its struct, its name, and its Go type."""
 
     struct: str
     field: str
@@ -86,7 +86,10 @@ class FieldLocation(NamedTuple):
 
 
 def repair(struct: Struct, value: object) -> tuple[dict[str, Any], list[str]]:
-    """A canonical copy, and the unknown fields that it lacks; BadRequest if a type is wrong."""
+    """Return a canonical copy, and the unknown fields that were removed.
+
+    Raises BadRequest if a type is wrong.
+    """
     run = RepairPass()
     try:
         if not isinstance(value, dict):
@@ -104,7 +107,7 @@ def repair(struct: Struct, value: object) -> tuple[dict[str, Any], list[str]]:
 
 
 def _struct_repair(struct: Struct) -> Repair:
-    """Repairs a struct that stands at the path given, not in it."""
+    """Return the repair of a struct at the given path, rather than in it."""
     compiled: Repair | None = struct.compiled.get(_COMPILED)
     if compiled is not None:
         return compiled
@@ -126,7 +129,7 @@ def _struct_repair(struct: Struct) -> Repair:
             repair_field = repairs.get(key)
             if repair_field is None:
                 if len(run.unknown) < UNKNOWN_FIELDS_MAX:
-                    run.unknown.append(_written(path, key))
+                    run.unknown.append(_with_indexes(path, key))
             elif item is not None:
                 canonical = repair_field(item, path, run)
                 if canonical is not ABSENT:
@@ -136,7 +139,7 @@ def _struct_repair(struct: Struct) -> Repair:
                 repaired[key] = fresh(zero)
         return repaired
 
-    # Before the fields are compiled: a schema has fields that are schemas.
+    # Set before the fields are compiled: schemas contain schemas.
     struct.compiled[_COMPILED] = repair_struct
     for field in struct:
         repairs[field.json] = _field_repair(struct, field)
@@ -144,112 +147,112 @@ def _struct_repair(struct: Struct) -> Repair:
 
 
 def _field_repair(struct: Struct, field: Field) -> Repair:
-    place = FieldLocation(struct.short_name, field.json, _go_type(field.type))
-    repair_value = _type_repair(struct, field.type, place)
+    location = FieldLocation(struct.short_name, field.json, _go_type(field.type))
+    repair_value = _type_repair(struct, field.type, location)
     is_kept = field.pointer or zero_of_field(struct, field) is not ABSENT
     if is_kept or (isinstance(field.type, Special) and field.type != Special.INT_OR_STRING):
         return repair_value
 
     def repair_or_drop(value: Any, path: FieldPath | None, run: RepairPass) -> Any:
-        # All that is false in Python is zero in Go: "", 0, False, [] and {}.
+        # All falsy values in Python are zero values in Go: "", 0, False, [] and {}.
         return repair_value(value, path, run) or ABSENT
 
     def repair_or_drop_number(value: Any, path: FieldPath | None, run: RepairPass) -> Any:
         repaired = repair_value(value, path, run)
         return ABSENT if repaired == 0 else repaired
 
-    # The empty string is not the zero of the union: that is the number.
+    # The zero value of the union is the number 0, not the empty string.
     return repair_or_drop_number if field.type == Special.INT_OR_STRING else repair_or_drop
 
 
-def _type_repair(struct: Struct, type_: Type, place: FieldLocation) -> Repair:
+def _type_repair(struct: Struct, type_: Type, location: FieldLocation) -> Repair:
     match type_:
         case Scalar():
-            return _leaf_repair(_SCALARS[type_], place)
+            return _leaf_repair(_SCALARS[type_], location)
         case Special.RAW_EXTENSION | Special.FIELDS_V1 | Special.JSON:
             return _keep
         case Special.SCHEMA_OR_ARRAY | Special.SCHEMA_OR_BOOL | Special.SCHEMA_OR_STRINGS:
-            return _union_repair(struct, type_, place)
+            return _union_repair(struct, type_, location)
         case Special():
-            return _leaf_repair(_SPECIALS[type_], place)
+            return _leaf_repair(_SPECIALS[type_], location)
         case StructRef(name):
-            return _ref_repair(struct.table.struct(name), place)
+            return _ref_repair(struct.table.struct(name), location)
         case ListOf(item):
-            return _list_repair(struct, item, place)
+            return _list_repair(struct, item, location)
         case MapOf(item):
-            return _map_repair(struct, item, place)
+            return _map_repair(struct, item, location)
 
 
-def _keep(value: Any, path: FieldPath | None, run: RepairPass) -> Any:  # noqa: ARG001 - the shape of a Repair
+def _keep(value: Any, path: FieldPath | None, run: RepairPass) -> Any:  # noqa: ARG001 - a Repair
     return value
 
 
-def _leaf_repair(leaf: Callable[[Any], Any], place: FieldLocation) -> Repair:
-    """A leaf gives the canonical value, raises TypeError, or ValueError with the reason."""
+def _leaf_repair(leaf: Callable[[Any], Any], location: FieldLocation) -> Repair:
+    """Wrap a leaf, which returns the canonical value, or raises TypeError or ValueError."""
 
     def repair_leaf(value: Any, path: FieldPath | None, run: RepairPass) -> Any:  # noqa: ARG001
         try:
             return leaf(value)
         except TypeError:
-            _refuse_type(value, path, place)
+            _refuse_type(value, path, location)
         except ValueError as error:
-            raise bad_request(f"{_dotted(path, place.field)}: {error}") from error
+            raise bad_request(f"{_dotted(path, location.field)}: {error}") from error
 
     return repair_leaf
 
 
-def _ref_repair(struct: Struct, place: FieldLocation) -> Repair:
+def _ref_repair(struct: Struct, location: FieldLocation) -> Repair:
     repair_struct = _struct_repair(struct)
 
     def repair_ref(value: Any, path: FieldPath | None, run: RepairPass) -> Any:
         if type(value) is not dict:
-            _refuse_type(value, path, place)
-        return repair_struct(value, FieldPath(path, place.field, _depth(path) + 1), run)
+            _refuse_type(value, path, location)
+        return repair_struct(value, FieldPath(path, location.field, _depth(path) + 1), run)
 
     return repair_ref
 
 
-def _list_repair(struct: Struct, item_type: Type, place: FieldLocation) -> Repair:
+def _list_repair(struct: Struct, item_type: Type, location: FieldLocation) -> Repair:
     item_struct = struct.table.struct(item_type.name) if isinstance(item_type, StructRef) else None
     repair_struct = _struct_repair(item_struct) if item_struct else None
-    place = place._replace(go_type=_go_type(ListOf(item_type)))
-    item_place = place._replace(go_type=_go_type(item_type))
-    repair_item = _type_repair(struct, item_type, item_place)
+    location = location._replace(go_type=_go_type(ListOf(item_type)))
+    item_location = location._replace(go_type=_go_type(item_type))
+    repair_item = _type_repair(struct, item_type, item_location)
     zero = zero_of_type(struct, item_type)
 
     def repair_list(value: Any, path: FieldPath | None, run: RepairPass) -> Any:
         if type(value) is not list:
-            _refuse_type(value, path, place)
+            _refuse_type(value, path, location)
         if repair_struct is None:
             return [
                 zero if item is None else _null_if_absent(repair_item(item, path, run))
                 for item in value
             ]
-        here = FieldPath(path, place.field, _depth(path))
+        here = FieldPath(path, location.field, _depth(path))
         repaired = []
         for index, item in enumerate(value):
             if item is None:
-                item = {}  # noqa: PLW2901 - null is the zero struct, which has its zeros
+                item = {}  # noqa: PLW2901 - null is the empty struct, with its zero values
             elif type(item) is not dict:
-                _refuse_type(item, path, item_place)
+                _refuse_type(item, path, item_location)
             repaired.append(repair_struct(item, FieldPath(here, index, here.depth + 1), run))
         return repaired
 
     return repair_list
 
 
-def _map_repair(struct: Struct, item_type: Type, place: FieldLocation) -> Repair:
+def _map_repair(struct: Struct, item_type: Type, location: FieldLocation) -> Repair:
     item_struct = struct.table.struct(item_type.name) if isinstance(item_type, StructRef) else None
     repair_struct = _struct_repair(item_struct) if item_struct else None
-    place = place._replace(go_type=_go_type(MapOf(item_type)))
-    item_place = place._replace(go_type=_go_type(item_type))
-    repair_item = _type_repair(struct, item_type, item_place)
+    location = location._replace(go_type=_go_type(MapOf(item_type)))
+    item_location = location._replace(go_type=_go_type(item_type))
+    repair_item = _type_repair(struct, item_type, item_location)
     zero = zero_of_type(struct, item_type)
     is_strings = item_type is Scalar.STRING
 
     def repair_map(value: Any, path: FieldPath | None, run: RepairPass) -> Any:
         if type(value) is not dict:
-            _refuse_type(value, path, place)
+            _refuse_type(value, path, location)
         if is_strings and set(map(type, value.values())) == {str}:
             return value
         if repair_struct is None:
@@ -257,13 +260,13 @@ def _map_repair(struct: Struct, item_type: Type, place: FieldLocation) -> Repair
                 key: fresh(zero) if item is None else _null_if_absent(repair_item(item, path, run))
                 for key, item in value.items()
             }
-        here = FieldPath(path, place.field, _depth(path))
+        here = FieldPath(path, location.field, _depth(path))
         repaired = {}
         for key, item in value.items():
             if item is None:
                 item = {}  # noqa: PLW2901 - as in a list
             elif type(item) is not dict:
-                _refuse_type(item, path, item_place)
+                _refuse_type(item, path, item_location)
             repaired[key] = repair_struct(item, FieldPath(here, key, here.depth + 1), run)
         return repaired
 
@@ -271,15 +274,15 @@ def _map_repair(struct: Struct, item_type: Type, place: FieldLocation) -> Repair
 
 
 def _null_if_absent(value: Any) -> Any:
-    """In a list or a map a place cannot be left out; Go writes null."""
+    """Return null for an absent value, as Go does in lists and maps, where none can be omitted."""
     return None if value is ABSENT else value
 
 
-def _union_repair(struct: Struct, type_: Special, place: FieldLocation) -> Repair:
-    """A schema, or what the union holds instead: schemas, a boolean, or strings."""
-    repair_schema = _ref_repair(struct.table.struct(SCHEMA_NAME), place)
-    repair_schemas = _list_repair(struct, StructRef(SCHEMA_NAME), place)
-    repair_strings = _list_repair(struct, Scalar.STRING, place)
+def _union_repair(struct: Struct, type_: Special, location: FieldLocation) -> Repair:
+    """Repair a schema, or the union's alternative: schemas, a boolean, or strings."""
+    repair_schema = _ref_repair(struct.table.struct(SCHEMA_NAME), location)
+    repair_schemas = _list_repair(struct, StructRef(SCHEMA_NAME), location)
+    repair_strings = _list_repair(struct, Scalar.STRING, location)
 
     def repair_union(value: Any, path: FieldPath | None, run: RepairPass) -> Any:
         if type(value) is dict:
@@ -290,7 +293,7 @@ def _union_repair(struct: Struct, type_: Special, place: FieldLocation) -> Repai
             return repair_strings(value, path, run) or ABSENT
         if type(value) is bool and type_ == Special.SCHEMA_OR_BOOL:
             return value
-        _refuse_type(value, path, place)
+        _refuse_type(value, path, location)
 
     return repair_union
 
@@ -329,7 +332,7 @@ def _float64(value: Any) -> Any:
             raise ValueError("the number is too large") from error
     if type(value) is not float:
         raise TypeError
-    # What is not finite is no JSON, but YAML may have brought it.
+    # Non-finite numbers are not JSON, but YAML allows them.
     if not isfinite(value):
         raise ValueError("the number is not finite")
     # Go writes 2.0 as 2.
@@ -353,7 +356,7 @@ def _duration(value: Any) -> Any:
 
 
 def _quantity(value: Any) -> Any:
-    # A bare number is read as its text. Clients compare texts: all write the same one.
+    # Clients compare strings, so all equal quantities are stored in one form, numbers included.
     if type(value) is int:
         text = str(value) if abs(value) < 2**64 else ""
     elif type(value) is float:
@@ -386,25 +389,25 @@ _SPECIALS: Final[dict[Special, Callable[[Any], Any]]] = {
 }
 
 
-_TOLD_MAX: Final = 10**30
+_SHOWN_MAX: Final = 10**30
 _NUMBERS: Final = frozenset(("int32", "int64", "float64"))
 
 
-def _refuse_type(value: Any, path: FieldPath | None, place: FieldLocation) -> NoReturn:
+def _refuse_type(value: Any, path: FieldPath | None, location: FieldLocation) -> NoReturn:
     raise bad_request(
-        f"json: cannot unmarshal {_json_name(value, place.go_type)} into Go struct field "
-        f"{place.struct}.{_dotted(path, place.field)} of type {place.go_type}"
+        f"json: cannot unmarshal {_json_name(value, location.go_type)} into Go struct field "
+        f"{location.struct}.{_dotted(path, location.field)} of type {location.go_type}"
     )
 
 
 def _json_name(value: object, go_type: str = "") -> str:
-    """What Go's decoder calls a value; a number that does not fit is told in full."""
+    """Return the name of a value's type in Go's decoder; numbers that do not fit are included."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int | float):
-        # Python refuses to write out a number of thousands of digits, and nobody would read it.
-        is_told = go_type in _NUMBERS and abs(value) < _TOLD_MAX
-        return f"number {value}" if is_told else "number"
+        # Python refuses to format integers with thousands of digits.
+        is_shown = go_type in _NUMBERS and abs(value) < _SHOWN_MAX
+        return f"number {value}" if is_shown else "number"
     if isinstance(value, str):
         return "string"
     if value is None:
@@ -431,7 +434,7 @@ def _go_type(type_: Type) -> str:
 
 
 def _go_name(name: str) -> str:
-    """The last package and the type: `v1.PodSpec`."""
+    """Return the last package and the type: `v1.PodSpec`."""
     return ".".join(name.split(".")[-2:])
 
 
@@ -440,7 +443,7 @@ def _depth(path: FieldPath | None) -> int:
 
 
 def _dotted(path: FieldPath | None, field: str) -> str:
-    """The path as Go's decoder writes it: names of fields only."""
+    """Format a path as Go's decoder does: names of fields only."""
     steps = [field]
     while path is not None:
         if isinstance(path.step, str):
@@ -449,8 +452,8 @@ def _dotted(path: FieldPath | None, field: str) -> str:
     return ".".join(reversed(steps))
 
 
-def _written(path: FieldPath | None, field: str) -> str:
-    """The path as warnings have it, with indexes: `spec.containers[0].foo`."""
+def _with_indexes(path: FieldPath | None, field: str) -> str:
+    """Format a path for warnings, with indexes: `spec.containers[0].foo`."""
     text = field
     while path is not None:
         is_index = text.startswith("[")

@@ -1,10 +1,10 @@
-"""The model of typed objects: structs, their fields, and what a field may hold.
+"""The model of typed objects: structs, their fields, and the types of fields.
 
-A `Struct` says what Kubernetes knows of one of its types: JSON names, protobuf numbers, which
-fields are pointers, how lists merge. Checking JSON, reading protobuf, strategic merge and OpenAPI
-all read the same struct, so that they cannot disagree.
+A `Struct` describes one Kubernetes type: JSON names, protobuf numbers, pointer fields, merge rules
+of lists. JSON validation, protobuf, strategic merge and OpenAPI all use the same struct, so they
+cannot disagree.
 
-Not here: a particular kind (the tables are in `restow.kinds`), and walking over values.
+Not here: particular kinds (the tables are in `restow.kinds`), and walking over values.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 
 class Scalar(Enum):
-    """A plain value; the text is the name that OpenAPI formats and error messages use."""
+    """A plain value; the string is the name in OpenAPI formats and error messages."""
 
     STRING = "string"
     BOOL = "bool"
@@ -25,7 +25,7 @@ class Scalar(Enum):
 
 
 class Special(Enum):
-    """A type whose JSON form is not that of its fields; the text is its OpenAPI definition."""
+    """A type whose JSON form differs from its fields; the string is its OpenAPI definition."""
 
     TIME = "io.k8s.apimachinery.pkg.apis.meta.v1.Time"
     MICRO_TIME = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime"
@@ -46,20 +46,20 @@ class Special(Enum):
     )
 
 
-# What the three unions of Special hold besides their own alternative.
+# The struct that the three schema unions of Special hold besides their other alternative.
 SCHEMA_NAME = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
 
 
 @dataclass(frozen=True, slots=True)
 class StructRef:
-    """A struct, by its OpenAPI name; the table of the struct that refers to it finds it."""
+    """A struct, by its OpenAPI name; resolved by the table of the referring struct."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A JSON array. `wrapped` lists stand inside a message of their own in protobuf."""
+    """A JSON array. `wrapped` lists are a message of their own in protobuf."""
 
     item: "Type"
     wrapped: bool = False
@@ -67,7 +67,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """A JSON object with any keys; keys are strings everywhere."""
+    """A JSON object with arbitrary keys, which are always strings."""
 
     value: "Type"
 
@@ -83,34 +83,34 @@ class Field:
     type: Type
     # Zero and absent differ only for pointers.
     pointer: bool = False
-    # Without it the field is written even when it is zero.
+    # Without it the field is written even if it is zero.
     omitempty: bool = False
-    # In protobuf; 0 for `kind` and `apiVersion`, which the envelope carries.
+    # The protobuf field number; 0 for `kind` and `apiVersion`, which are in the envelope.
     number: int = 0
-    # Of strategic merge: "merge", "replace", "retainKeys".
+    # For strategic merge: "merge", "replace", "retainKeys".
     patch_strategies: tuple[str, ...] = ()
     merge_key: str | None = None
-    # Of server-side apply.
+    # For server-side apply.
     list_type: str | None = None  # "atomic", "set", "map"
     list_keys: tuple[str, ...] = ()
-    map_type: str | None = None  # "atomic", "granular"; of maps and of structs
+    map_type: str | None = None  # "atomic", "granular"; for maps and structs
     # From an embedded struct: flat in JSON, a message of its own in protobuf.
     inline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A struct whose fields are flat in JSON and stand in message `number` in protobuf."""
+    """A struct whose fields are flat in JSON and in message `number` in protobuf."""
 
     number: int
     name: str
 
 
 class StructResolver(Protocol):
-    """Whoever finds the struct behind a Ref."""
+    """Resolves a StructRef."""
 
     def struct(self, name: str) -> "Struct":
-        """The struct of that name, or UnknownType."""
+        """Return the struct of that name; raises UnknownType."""
         ...
 
 
@@ -122,11 +122,11 @@ class Struct:
     fields: tuple[Field, ...]
     table: StructResolver = field(repr=False)
     embedded: tuple[Embedded, ...] = ()
-    # A kind has `kind` and `apiVersion`, and may stand at the top of a request.
+    # A kind has `kind` and `apiVersion`, and may be the top-level object of a request.
     is_kind: bool = False
     by_name: Mapping[str, Field] = field(init=False, repr=False)
     by_number: Mapping[int, Field | Embedded] = field(init=False, repr=False)
-    # What other modules compiled for this struct, under their own names.
+    # Values that other modules compile from this struct, by module-specific key.
     compiled: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -139,16 +139,18 @@ class Struct:
 
     @property
     def short_name(self) -> str:
-        """The last part of the name: `Deployment`."""
+        """The last component of the name: `Deployment`."""
         return self.name.rpartition(".")[2]
 
     @property
     def version(self) -> str:
-        """The part before it: `v1`."""
+        """The component before it: `v1`."""
         return self.name.rpartition(".")[0].rpartition(".")[2]
 
     def child(self, type_: Type) -> "Struct | None":
-        """The struct that a field's type leads to, through lists and maps, if any."""
+        """Return the struct that a field's type leads to, through lists and maps; None if there is
+        none.
+        """
         while isinstance(type_, ListOf | MapOf):
             type_ = type_.item if isinstance(type_, ListOf) else type_.value
         return self.table.struct(type_.name) if isinstance(type_, StructRef) else None
@@ -158,8 +160,8 @@ class Struct:
 
 
 class UnknownType(LookupError):
-    """No struct of this name is in the table."""
+    """The table has no struct of this name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no type is named {name!r}")
+        super().__init__(f"unknown type {name!r}")
         self.name = name

@@ -1,6 +1,6 @@
-"""The hash of a storage version: how discovery says in which version a resource is stored.
+"""The storage version hash, with which discovery identifies the storage version of a resource.
 
-Not here: which version that is, and for which resources a hash is shown.
+Not here: which version is stored, and for which resources discovery shows a hash.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Final
 
 from restow.apimachinery.names import GroupVersionKind
 
-# Enough to tell apart the versions of one resource; clients compare hashes and nothing else.
+# Enough to distinguish the versions of one resource; clients only compare hashes for equality.
 HASH_BYTES: Final = 8
 
 
 @lru_cache(maxsize=4096)
 def storage_version_hash(kind: GroupVersionKind) -> str:
-    """Twelve characters that stand for the kind in the version that is stored."""
+    """Return the twelve-character hash of a kind in its storage version."""
     text = f"{kind.group}/{kind.version}/{kind.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:HASH_BYTES]).decode("ascii")

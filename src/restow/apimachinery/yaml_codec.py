@@ -1,13 +1,14 @@
-"""YAML bodies of requests to the same values that JSON gives.
+"""Decodes YAML request bodies to JSON values.
 
-Values are built from the events of the C parser, so that limits hold while the body is read: a
-short body of YAML can mean a very large or very deep value, or take long to scan.
+Values are built from the events of the C parser, so that limits apply while the body is parsed: a
+short YAML body can expand to a very large or very deep value, or take long to scan.
 
-Only what JSON can say is read. Plain `true`, `false`, `null` and numbers are what they are in
-JSON, and `0644` is octal, as in every manifest; all other plain text, also `yes` and `on`, is text.
-Aliases, merge keys, tags beyond the core ones and further documents are refused.
+Only values that JSON can represent are accepted. Plain `true`, `false`, `null` and numbers have
+their JSON meaning, and `0644` is octal, as in manifests; all other plain scalars, including `yes`
+and `on`, are strings. Aliases, merge keys, tags beyond the core ones and further documents are
+rejected.
 
-Not here: JSON, and writing YAML (`yaml_encoder`).
+Not here: JSON, and encoding YAML (`yaml_encoder`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from restow.apimachinery import codec
 from restow.apimachinery.codec import Decoded
 from restow.apimachinery.status import BadRequest, bad_request, body_too_large, too_large
 
-# Scanning YAML is a hundred times slower than scanning JSON.
+# Parsing YAML is a hundred times slower than parsing JSON.
 YAML_SIZE_MAX: Final = 256 * 1024
 NODES_MAX: Final = 100_000
 
@@ -44,21 +45,24 @@ _DECIMAL: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _BASED: Final = re.compile(r"([-+]?)(?:0x([0-9a-fA-F]+)|0o?([0-7]+)|0b([01]+))")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-# Longer ones are no numbers that 64 bits hold, and int() of very long ones is slow.
+# Longer ones do not fit into 64 bits, and int() of very long ones is slow.
 _NUMBER_LENGTH_MAX: Final = 80
 _NUMBER_START: Final = frozenset("0123456789+-.")
 _NO_KEY: Final = object()
 
 
 def decode(body: bytes, *, size_max: int = codec.BODY_SIZE_MAX) -> Decoded:
-    """The object in a body; a 4xx if there is none. JSON is YAML too, and is read much faster."""
+    """Decode the object in a body; raises a 4xx if there is none.
+
+    JSON is also YAML, and is parsed as JSON because that is much faster.
+    """
     if len(body) > size_max:
         raise body_too_large(size_max)
     if body.startswith(b"{"):
         try:
             return codec.decode(body, size_max=size_max)
         except BadRequest:
-            pass  # it may be a mapping in braces that is YAML and not JSON
+            pass  # it may be a YAML flow mapping that is not JSON
     value, duplicates = decode_value(body)
     if type(value) is not dict:
         raise codec.not_an_object()
@@ -66,7 +70,7 @@ def decode(body: bytes, *, size_max: int = codec.BODY_SIZE_MAX) -> Decoded:
 
 
 def decode_value(body: bytes) -> tuple[Any, tuple[str, ...]]:
-    """Any value written in YAML, and the paths of duplicate keys."""
+    """Decode any YAML value; also return the paths of duplicate keys."""
     if len(body) > YAML_SIZE_MAX:
         raise body_too_large(YAML_SIZE_MAX)
     try:
@@ -75,7 +79,7 @@ def decode_value(body: bytes) -> tuple[Any, tuple[str, ...]]:
         raise bad_request("the body is not UTF-8") from None
     builder = _Builder()
     try:
-        # Of the loader, only the parser in it is used.
+        # Only the parser of the loader is used.
         _read(yaml.CSafeLoader(text), builder)
     except yaml.YAMLError as error:
         raise _not_yaml(error) from None
@@ -106,20 +110,20 @@ def _read(parser: Any, builder: _Builder) -> None:
 
 
 class _Builder:
-    """Puts values together, from events; knows the containers that are open."""
+    """Builds values from events; tracks the open containers."""
 
     def __init__(self) -> None:
         self.root: Any = None
         self.duplicates: list[str] = []
         self._nodes = 0
-        # The container that is filled now, and the key of the value that comes next, if any.
+        # The container that is being filled, and the key of the next value, if any.
         self._container: dict[str, Any] | list[Any] | None = None
         self._key: Any = _NO_KEY
         self._outer: list[tuple[dict[str, Any] | list[Any] | None, Any]] = []
 
     def open(self, container: dict[str, Any] | list[Any], event: Any, kind: str) -> None:
         if type(self._container) is dict and self._key is _NO_KEY:
-            raise _refused("a key that is no plain value", event)
+            raise _refused("a key that is not a scalar", event)
         _check_tag(event, kind)
         if len(self._outer) >= codec.DEPTH_MAX:
             raise codec.too_deep()
@@ -181,7 +185,9 @@ class _Builder:
 
 
 def _scalar(event: Any) -> Any:
-    """A value; only plain text without a tag, or with one that says so, can be other than text."""
+    """Convert a scalar; only plain scalars and scalars with a core tag can be other than
+    strings.
+    """
     text: str = event.value
     if event.implicit[0]:
         return _plain(text, event)
@@ -196,7 +202,7 @@ def _scalar(event: Any) -> Any:
     if wanted is None:
         raise _refused(f"the tag {tag[:64]}", event)
     if type(value) is not wanted:
-        raise bad_request(f"line {_line(event)}: {text[:64]!r} is no {kind}")
+        raise bad_request(f"line {_line(event)}: {text[:64]!r} is not a valid {kind}")
     return value
 
 

@@ -1,7 +1,7 @@
-"""Whole YAML documents in files of trusted users: kubeconfigs and manifests.
+"""YAML documents in files of trusted users: kubeconfigs and manifests.
 
-Not here: YAML of requests, which has limits (`yaml_codec`), of responses (`yaml_encoder`), and
-of releases, with line numbers (`yaml_nodes`).
+Not here: YAML of requests, which has limits (`yaml_codec`), of responses (`yaml_encoder`), and of
+releases, with line numbers (`yaml_nodes`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import yaml
 
 
 def load_document(data: bytes) -> Any:
-    """The value of the only document. Raises ValueError; does not limit size or depth."""
+    """Parse the only document. Raises ValueError; does not limit size or depth."""
     try:
         return yaml.safe_load(data)
     except (yaml.YAMLError, RecursionError) as error:
@@ -21,12 +21,12 @@ def load_document(data: bytes) -> Any:
 
 
 def dump_document(document: Any) -> str:
-    """One document, with keys in their order."""
+    """Encode one document; keys keep their order."""
     text: str = yaml.safe_dump(document, sort_keys=False)
     return text
 
 
 def dump_documents(documents: Iterable[Any]) -> str:
-    """Several documents, with keys in their order."""
+    """Encode several documents; keys keep their order."""
     text: str = yaml.safe_dump_all(documents, sort_keys=False)
     return text

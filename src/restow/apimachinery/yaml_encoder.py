@@ -1,9 +1,9 @@
-"""Values as YAML, encoded in small steps.
+"""Encodes values as YAML, in small steps.
 
-YAML takes about 0.3 s per MiB, so the encoder stops every few hundred events: between two pieces
-the caller can let other work run. The output is that of `yaml.dump` with sorted keys.
+YAML takes about 0.3 s per MiB, so the encoder yields every few hundred events, and the caller can
+run other work in between. The output equals `yaml.dump` with sorted keys.
 
-Not here: reading YAML (`yaml_codec`).
+Not here: decoding YAML (`yaml_codec`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import yaml
 from yaml import events
 
 STEP_COST_MAX: Final = 250
-"""Cost of one step, some 3 ms: an event is 1, and so is each `COST_CHARACTERS` of a text. A text is
-never divided: one of 1 MiB takes 16 ms."""
+"""Cost of one step, some 3 ms: 1 per event, and 1 per `COST_CHARACTERS` of a string.
+
+A string is never split: one of 1 MiB takes 16 ms.
+"""
 COST_CHARACTERS: Final = 800
 
 _MAP_TAG: Final = "tag:yaml.org,2002:map"
@@ -26,15 +28,15 @@ _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 
 
 def encode(value: Any) -> bytes:
-    """A JSON value as a YAML document."""
+    """Encode a JSON value as a YAML document."""
     dumper, output = _dumper()
     return b"".join(_emit(dumper, output, _events(dumper, value)))
 
 
 def encode_sequence(items: Iterable[Any]) -> Iterator[bytes]:
-    """A sequence of JSON values as a YAML document, in pieces of one step each; some are empty.
+    """Encode a sequence of JSON values as a YAML document, in pieces of one step; some are empty.
 
-    An item is taken from `items` when the one before it is encoded.
+    An item is taken from `items` after the previous one was encoded.
     """
     dumper, output = _dumper()
     return _emit(dumper, output, _sequence_events(dumper, items))
@@ -93,7 +95,7 @@ def _sequence_events(dumper: yaml.CSafeDumper, items: Iterable[Any]) -> Iterator
 
 def _scalar(dumper: yaml.CSafeDumper, value: Any) -> events.ScalarEvent:
     node = dumper.represent_data(value)
-    # Whether the text is read as a value of the same type if it is written plain, and if quoted.
+    # Whether the plain form, and the quoted form, would be parsed as the same type.
     found_tag = dumper.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
     implicit = (found_tag == node.tag, node.tag == _TEXT_TAG)
     return events.ScalarEvent(None, node.tag, implicit, node.value)

@@ -1,9 +1,9 @@
-"""YAML as texts, lists and mappings, each with its line; releases are read from these.
+"""YAML as strings, lists and mappings with line numbers; the release parser reads these.
 
-Built from the parser's events and not by the library's composer, which goes as deep as the text
-does and takes the process with it. It is also twice as fast.
+Built from the parser's events: the library's composer recurses as deep as the input and can crash
+the process. It is also twice as fast.
 
-Not here: what a release may say (`restow.kinds.release_reader`).
+Not here: the content of a release (`restow.kinds.release_reader`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DEPTH_MAX: Final = 8
 
 
 class YamlProblem(Exception):
-    """Text that cannot be read, and the line at which that was seen, counted from one."""
+    """A parse error, and its line, counted from one."""
 
     def __init__(self, why: str, line: int | None = None) -> None:
         super().__init__(why)
@@ -25,7 +25,7 @@ class YamlProblem(Exception):
 
 
 class Text(NamedTuple):
-    """A scalar, as it was written."""
+    """A scalar, as written."""
 
     line: int
     value: str
@@ -39,7 +39,7 @@ class Items(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """A mapping: keys and values in turn."""
+    """A mapping: alternating keys and values."""
 
     line: int
     nodes: list[Node]
@@ -49,7 +49,7 @@ Node = Text | Items | Pairs
 
 
 def compose(data: bytes) -> Node | None:
-    """The one document in the data; None if it is empty."""
+    """Parse the only document; None if it is empty."""
     try:
         return _compose(yaml.CSafeLoader(data))
     except yaml.MarkedYAMLError as error:
@@ -63,9 +63,9 @@ def compose(data: bytes) -> Node | None:
 
 def _compose(parser: yaml.CSafeLoader) -> Node | None:
     documents: list[Node] = []
-    # The list that is being filled, and those around it.
+    # The list that is being filled, and its ancestors.
     filled = documents
-    around: list[list[Node]] = []
+    ancestors: list[list[Node]] = []
     while parser.check_event():
         event = parser.get_event()
         match event:
@@ -73,7 +73,7 @@ def _compose(parser: yaml.CSafeLoader) -> Node | None:
                 filled.append(Text(_line(event), event.value))
             case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
                 line = _line(event)
-                if len(around) == DEPTH_MAX:
+                if len(ancestors) == DEPTH_MAX:
                     raise YamlProblem("is nested too deep", line)
                 node: Node
                 if isinstance(event, yaml.SequenceStartEvent):
@@ -81,14 +81,14 @@ def _compose(parser: yaml.CSafeLoader) -> Node | None:
                 else:
                     node = Pairs(line, [])
                 filled.append(node)
-                around.append(filled)
+                ancestors.append(filled)
                 filled = node.nodes
             case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
-                filled = around.pop()
+                filled = ancestors.pop()
             case yaml.AliasEvent():
-                raise YamlProblem("aliases are not read here", _line(event))
+                raise YamlProblem("aliases are not supported", _line(event))
             case yaml.DocumentStartEvent() if documents:
-                raise YamlProblem("a file is one document", _line(event))
+                raise YamlProblem("a file must contain one document", _line(event))
     return documents[0] if documents else None
 
 

@@ -90,7 +90,7 @@ def test_kept_labels_are_not_judged() -> None:
 
 
 OBJECTS: list[tuple[Any, str]] = [
-    (5, "returned invalid object at index 0: it is int64 and no object"),
+    (5, "returned invalid object at index 0: it is int64, not an object"),
     ({}, "returned invalid object at index 0: Object 'Kind' is missing"),
     (
         gear(),
@@ -148,7 +148,7 @@ def test_missing_metadata() -> None:
 
 ANSWERS: list[tuple[bytes, str]] = [
     (b"{", "failed: couldn't get version/kind; json parse error: "),
-    (b"[]", "failed: the answer is []interface {} and no ConversionReview"),
+    (b"[]", "failed: the response is []interface {}, not a ConversionReview"),
     (
         b'{"kind":"Status","apiVersion":"v1"}',
         (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from restow.apimachinery.pod_resources import amounts_in, pod_amounts, service_class
+from restow.apimachinery.pod_resources import amounts_in, pod_amounts, qos_class
 
 
 def container(*, restarted: bool = False, **requests: str) -> dict[str, Any]:
@@ -83,5 +83,5 @@ def test_classes_of_service(
     """By amounts, however they are written; what a pod says itself counts before its containers."""
     asking = [{"resources": each} for each in containers]
     own = {} if whole is None else {"resources": whole}
-    assert service_class({"containers": asking, **own}) == found
-    assert service_class({"initContainers": asking, **own}) == found
+    assert qos_class({"containers": asking, **own}) == found
+    assert qos_class({"initContainers": asking, **own}) == found

@@ -307,7 +307,7 @@ def test_answers_without_status(code: int, wanted: type[StatusError]) -> None:
     assert type(error) is wanted
     assert (error.code, error.message) == (code, "404 page not found")
     assert error.retry_after_seconds == 7
-    assert status_from_response(code, b"").message == f"the server answered {code}"
+    assert status_from_response(code, b"").message == f"the server responded with {code}"
 
 
 json_values: st.SearchStrategy[Any] = st.recursive(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from restow.apimachinery.pod_resources import HUGE_PAGES, pod_amounts, service_class
+from restow.apimachinery.pod_resources import HUGE_PAGES, pod_amounts, qos_class
 from restow.kinds.defaults.fields import Object, child, given, items, put, put_all, put_numbers
 from restow.kinds.defaults.images import pull_policy
 from restow.kinds.defaults.volumes import default_field_ref, default_pod_volume
@@ -68,7 +68,7 @@ def begin_pod(obj: Object) -> None:
     follows from the resources of its containers, and never changes."""
     spec, status = child(obj, "spec"), child(obj, "status")
     put(status, "phase", "Pending")
-    put(status, "qosClass", service_class(spec))
+    put(status, "qosClass", qos_class(spec))
     if spec.get("schedulingGates"):
         gated = {
             "type": "PodScheduled",

@@ -18,7 +18,7 @@ from typing import Any, Final
 from restow.apimachinery import field_errors as errors
 from restow.apimachinery.name_formats import dns_label_problem
 from restow.apimachinery.pod_accounts import MIRROR
-from restow.apimachinery.pod_resources import service_class
+from restow.apimachinery.pod_resources import qos_class
 from restow.kinds.validation.fields import Causes, Object, listed, part, require
 
 BINDING: Final = "binding"
@@ -127,8 +127,8 @@ def _check_ephemeral(causes: Causes, spec: Object, old: Object) -> None:
 
 def _check_resize(causes: Causes, new: Object, old: Object) -> None:
     spec, before = part(new, "spec"), part(old, "spec")
-    quality = part(old, "status").get("qosClass") or service_class(before)
-    if service_class(spec) != quality:
+    quality = part(old, "status").get("qosClass") or qos_class(before)
+    if qos_class(spec) != quality:
         causes.invalid("spec", quality, "Pod QOS Class may not change as a result of resizing")
     in_order = True
     for name in _CONTAINERS:
