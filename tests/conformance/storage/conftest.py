@@ -8,7 +8,7 @@ import pytest_asyncio
 
 pytest.register_assert_rewrite("restow.testing.storage_suite")
 
-# ruff: noqa: E402  (what is rewritten must not have been imported)
+# ruff: noqa: E402  (modules with rewritten asserts must not have been imported)
 
 from restow.storage.interface import Storage
 from restow.testing.storage_suite.harness import (
@@ -31,7 +31,7 @@ DRIVERS = ["memory", "sqlite", "etcd", "etcd3"]
 
 @pytest.fixture(scope="session")
 def etcd_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
-    """An etcd of three members, like that of one in the folder above."""
+    """An etcd cluster with three members, scoped like the single member of the parent folder."""
     with start_etcd(tmp_path_factory.mktemp("etcd3"), members=3) as cluster:
         yield cluster
 
@@ -43,7 +43,7 @@ def driver(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def address(driver: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where the store of a driver is; the etcd processes start when first asked for."""
+    """The address of a driver's store; the etcd processes start on first use."""
     match driver:
         case "sqlite":
             return f"sqlite:{tmp_path / 'store'}"

@@ -1,4 +1,4 @@
-"""A store seen with its revisions moved back, for comparison with one that has just begun."""
+"""Wraps a store and shifts its revisions, to compare it with a newly created one."""
 
 from dataclasses import dataclass
 
@@ -27,21 +27,21 @@ from restow.testing.storage_suite.steps import collect, record
 
 @dataclass(frozen=True)
 class Gone:
-    """The answer of a store that has forgotten."""
+    """Result for a compacted revision."""
 
     compacted: int
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """The answer of a store that is not there yet."""
+    """Result for a future revision."""
 
     asked: int
     current: int
 
 
 class ShiftedStorage:
-    """Takes and gives revisions that are smaller by `offset`. Its errors are values."""
+    """Accepts and returns revisions reduced by `offset`. Errors are returned as values."""
 
     def __init__(self, storage: Storage, *, offset: int) -> None:
         self.storage = storage
@@ -95,7 +95,7 @@ class ShiftedStorage:
     async def log(
         self, span: Span, after: Revision, upto: Revision
     ) -> list[RevisionEvents] | Gone | Ahead:
-        """What a new watch yields, by revision, each in order of key."""
+        """The events of a new watch, by revision, each in order of key."""
         far = self._far(after)
         try:
             seen = await record(self.storage, span, after=far, upto=self._far(upto))
@@ -107,7 +107,7 @@ class ShiftedStorage:
         return self.storage.watch(span, after=self._far(after))
 
     async def read(self, watch: Watch, upto: Revision) -> list[Batch] | Gone | Ahead:
-        """Read a watch of this store as far as `upto`."""
+        """Read a watch of this store up to `upto`."""
         try:
             return [self._batch(batch) for batch in await collect(watch, self._far(upto))]
         except (Compacted, FutureRevision) as error:

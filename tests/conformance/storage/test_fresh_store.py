@@ -1,4 +1,4 @@
-"""A store that nobody has used yet."""
+"""A newly created store."""
 
 from pathlib import Path
 

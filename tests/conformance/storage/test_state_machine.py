@@ -1,4 +1,4 @@
-"""Random programs on a driver and on the store in memory: both must always say the same."""
+"""Random programs on a driver and on the store in memory: results must always be equal."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -61,22 +61,22 @@ keys = st.sampled_from(KEYS)
 spans = st.sampled_from(SPANS)
 values = st.sampled_from([b"", b"1", b"2"])
 distances = st.integers(-1, 12)
-"""How far before now a revision is; -1 is the future."""
+"""Distance of a revision from the current one; -1 is in the future."""
 guards = st.one_of(
     st.builds(Absent, keys),
     st.builds(Present, keys),
     st.builds(ValueIs, keys, values),
     st.builds(RevisionIs, keys, st.integers(0, 4).map(Revision)),
 )
-"""The revision of a guard is how far before the key's newest one it is."""
+"""Distance of a guard's revision from the key's newest one."""
 puts, deletes = st.builds(Put, keys, values), st.builds(Delete, keys)
 writes = st.lists(puts | puts | deletes, min_size=1, max_size=3, unique_by=lambda write: write.key)
 
 
 class Comparison(RuleBasedStateMachine):
-    """Memory beside another driver. Subclassed with the address of a store.
+    """Compares memory with another driver. Subclassed with the address of a store.
 
-    That store may be further on than memory, which begins anew with each program.
+    That store may be at a higher revision than memory, which starts empty for each program.
     """
 
     address: ClassVar[str]
@@ -94,7 +94,7 @@ class Comparison(RuleBasedStateMachine):
         self.opened: list[Watch] = []
 
     def begin(self, storage: Storage) -> ShiftedStorage:
-        """The store as if it began now. Each has some past of its own, which is to be forgotten."""
+        """A view of the store that starts now. Both first get other commits, compacted."""
         self.do(wipe(storage))
         self.do(put(storage, "past"))
         self.do(wipe(storage))
@@ -114,7 +114,7 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(many=st.lists(writes, min_size=2, max_size=6))
     def commit_several(self, many: list[list[Write]]) -> None:
-        """Unguarded, so that programs get somewhere."""
+        """Unguarded commits, so that programs make progress."""
         for writes in many:
             self.commit([], writes)
 
@@ -154,21 +154,21 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(span=spans, distance=distances)
     def watch_and_read(self, span: Span, distance: int) -> None:
-        """A new watch gives the same from both, or both have forgotten."""
+        """A new watch yields the same from both, or both have compacted it."""
         after = self.before_now(distance)
         expected = self.do(self.memory.log(span, after, self.now))
         assert self.do(self.driver.log(span, after, self.now)) == expected
 
     @rule(target=watches, span=spans, distance=distances)
     def watch(self, span: Span, distance: int) -> tuple[Watch, WatchRecord]:
-        """Open a watch, to be read at some later time."""
+        """Open a watch, to be read later."""
         after = self.before_now(distance)
         self.opened.append(self.do(self.driver.watch(span, after)))
         return self.opened[-1], WatchRecord(span, after)
 
     @rule(target=watches, opened=consumes(watches))
     def read(self, opened: tuple[Watch, WatchRecord]) -> tuple[Watch, WatchRecord]:
-        """An old watch gives all that was committed since, unless some has been forgotten."""
+        """An old watch yields all commits since, unless some were compacted."""
         watch, seen = opened
         batches = self.do(self.driver.read(watch, self.now))
         if isinstance(batches, list):
@@ -192,7 +192,7 @@ class Comparison(RuleBasedStateMachine):
         return Revision(max(self.now - distance, REVISION_FIRST - 1))
 
     def made_exact(self, guard: Guard) -> Guard:
-        """A guard with the revision that it means."""
+        """The guard with an absolute revision."""
         if not isinstance(guard, RevisionIs):
             return guard
         item = self.timeline.item_at(guard.key, self.now)
@@ -202,9 +202,9 @@ class Comparison(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("driver", ["sqlite", "etcd", "etcd3"])
 def test_same_as_memory(driver: str, address: str) -> None:
-    """Whatever is asked of a driver, in whatever order, it answers as memory does."""
+    """Every call on a driver, in any order, gives the same result as in memory."""
 
-    # One loop for all programs: gRPC still talks to a loop that has just been closed.
+    # One loop for all programs: gRPC still uses a loop that has just been closed.
     with asyncio.Runner() as loop_runner:
 
         class Compared(Comparison):

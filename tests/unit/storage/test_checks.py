@@ -1,4 +1,4 @@
-"""The rules that every driver applies before it touches its store."""
+"""The validation that every driver runs before it accesses its store."""
 
 import pytest
 
@@ -46,7 +46,7 @@ RESOURCES = {
 
 @pytest.mark.parametrize(("key", "resource"), RESOURCES.items())
 def test_resource_of(key: str, resource: str | None) -> None:
-    """A key's resource is its first segment, or its first two where the first is only a part."""
+    """A key's resource is its first segment, or the first two if the first is only a part."""
     assert resource_of(key) == resource
 
 
@@ -61,7 +61,7 @@ def test_good_keys(key: str, size: int) -> None:
 
 @pytest.mark.parametrize("key", ["", "a", "a/", "\0/", "/\0", "/a\0b", "/\ud800"])
 def test_bad_keys(key: str) -> None:
-    """No slash in front, NUL, or half a character: no key."""
+    """A key without a leading slash, with NUL, or with a lone surrogate is invalid."""
     with pytest.raises(InvalidKey):
         check_key(Key(key))
 
@@ -90,7 +90,7 @@ ITEM = Item(A, b"x", Revision(7), Revision(5))
     ],
 )
 def test_holds(guard: Guard, for_item: bool, for_none: bool) -> None:
-    """Only absence holds for a key that is not there."""
+    """Only `Absent` holds for a key that does not exist."""
     assert holds(guard, ITEM) == for_item
     assert holds(guard, None) == for_none
 
@@ -114,8 +114,8 @@ def test_bytes_are_counted_together() -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_what_encryption_adds_has_room(is_first: bool) -> None:
-    """A sealed value may be larger than others, wherever it stands among the writes."""
+def test_the_limit_allows_for_encryption(is_first: bool) -> None:
+    """A transaction with an encrypted value may be larger, wherever that is among the writes."""
     sealed = SEALED_PREFIX.ljust(TRANSACTION_BYTES_MAX // 2, b"x")
     rest = b"x" * (TRANSACTION_BYTES_MAX + SEAL_BYTES_MAX - len(sealed) - 4)
 
@@ -129,7 +129,7 @@ def test_what_encryption_adds_has_room(is_first: bool) -> None:
 
 
 def test_every_key_is_checked() -> None:
-    """A bad key is found wherever it stands."""
+    """An invalid key is found at any position."""
     bad, good = Key("bad"), Delete(A)
     for transaction in (
         Transaction((Absent(A), Absent(bad)), (good,)),
@@ -141,7 +141,7 @@ def test_every_key_is_checked() -> None:
 
 
 def test_no_writes() -> None:
-    """A transaction without writes is no transaction."""
+    """A transaction without writes is invalid."""
     with pytest.raises(InvalidTransaction):
         check_transaction(Transaction((Absent(A),)))
 
@@ -167,7 +167,7 @@ def test_writes_that_exclude_each_other(keys: tuple[str, ...]) -> None:
 
 
 def test_writes_that_go_together() -> None:
-    """One object of each resource, and restow's own keys as many as wanted."""
+    """One object of each resource, and any number of restow's own keys."""
     keys = [
         "/registry/pods/a/b",
         "/registry/services/specs/a/b",

@@ -1,4 +1,4 @@
-"""The write-ahead log is deleted while a process has the store open: commands find that."""
+"""The write-ahead log is deleted while a process has the store open: commands detect that."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_a_deleted_log_is_named_until_the_store_is_closed(tmp_path: Path) 
 
 
 async def test_the_deleted_log_of_an_earlier_file_does_not_count(tmp_path: Path) -> None:
-    """A process that has a replaced file open has the log of that one."""
+    """A process that has a replaced file open has the log of that file."""
     tmp_path.chmod(0o700)
     path = tmp_path / "store.db"
     await (await open_sqlite(path, Runtime.system())).close()

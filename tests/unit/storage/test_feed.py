@@ -1,4 +1,4 @@
-"""The feed against a naive twin: a list of all changes, and how far it was forgotten."""
+"""The feed compared with a naive model: a list of all changes, and the compacted revision."""
 
 import asyncio
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ SPANS = [EVERYTHING, Span.of_prefix("/a/"), Span.of_prefix("/b/"), Span.of_key(K
 
 
 class Twin:
-    """A feed, the whole log behind it, and what each of its watches has seen."""
+    """A feed, the whole log behind it, and the events that each watch has seen."""
 
     def __init__(self, *, entries_max: int, bytes_max: int, chunk_entries: int = 2) -> None:
         self.timeline = Timeline(START, [])
@@ -69,7 +69,7 @@ class Twin:
         self.feed.forget_upto(revision)
 
     async def read(self, watch: FeedWatch, *, rounds: int) -> bool:
-        """Try to read a batch within so many rounds of the loop; whether there was one."""
+        """Try to read a batch within so many iterations of the loop; whether there was one."""
         reading = asyncio.create_task(anext(watch))
         for _ in range(rounds):
             await asyncio.sleep(0)
@@ -80,14 +80,14 @@ class Twin:
         return False
 
     async def drain(self, watch: FeedWatch) -> None:
-        """Read as far as the feed is; nothing here takes many rounds, unless it hangs."""
+        """Read up to the feed's position; this takes few iterations, unless it hangs."""
         goal = self.feed.position
         watch.expect(goal)
         while self.seen[watch].upto < goal:
             assert await self.read(watch, rounds=500), f"hangs before {goal}"
 
     async def check(self, watch: FeedWatch) -> None:
-        """Demand that a watch gives everything, or that some of it was truly forgotten."""
+        """Assert that a watch yields everything, or that missing events were compacted."""
         seen = self.seen[watch]
         try:
             await self.drain(watch)
@@ -101,7 +101,7 @@ class Twin:
 
 
 class TwinBacklog:
-    """Reads the whole log, some entries at a time, and is slow in everything."""
+    """Reads the whole log, some entries at a time, with delays everywhere."""
 
     def __init__(self, twin: Twin, span: Span, after: Revision) -> None:
         self._twin = twin
@@ -148,7 +148,7 @@ steps = st.one_of(
 def test_against_twin(
     program: list[tuple[str, object]], entries_max: int, bytes_max: int, gap: int
 ) -> None:
-    """Whatever is appended, forgotten, read and given up: each watch keeps the nine properties."""
+    """After any appends, compactions, reads and cancellations a watch has the nine properties."""
 
     async def run() -> None:
         twin = Twin(entries_max=entries_max, bytes_max=bytes_max)
@@ -197,7 +197,7 @@ async def test_backlog_is_left_when_caught_up() -> None:
 
 @pytest.mark.parametrize("rounds", range(12))
 async def test_cancelled_backlog(rounds: int) -> None:
-    """Giving up while the backlog is read, or while it is closed, loses nothing."""
+    """Cancelling a read of the backlog, or its close, loses nothing."""
     twin = Twin(entries_max=2, bytes_max=1_000_000, chunk_entries=100)
     for _ in range(8):
         twin.put(KEYS[0])
@@ -217,7 +217,7 @@ async def test_slow_reader_falls_out_of_memory() -> None:
 
 
 async def test_memory_is_bounded() -> None:
-    """The feed keeps no more entries, and about no more bytes, than it was told to."""
+    """The feed keeps at most its maximum of entries, and about that of bytes."""
     twin = Twin(entries_max=10, bytes_max=5000)
     for number in count():
         twin.put(KEYS[0], value=b"x" * (900 if number >= 50 else 0))
@@ -228,7 +228,7 @@ async def test_memory_is_bounded() -> None:
 
 
 async def test_a_full_feed_drops_little_at_a_time() -> None:
-    """It stays nearly full, and no moment is spent on freeing much of it."""
+    """It stays nearly full, and frees little memory at a time."""
     twin = Twin(entries_max=640, bytes_max=1_000_000_000)
     sizes = []
     for _ in range(2000):
@@ -241,7 +241,7 @@ async def test_a_full_feed_drops_little_at_a_time() -> None:
 
 
 async def test_batches_are_bounded() -> None:
-    """A long rest of the log comes from memory in several batches, cut between revisions."""
+    """A long remainder of the log comes from memory in several batches, split between revisions."""
     twin = Twin(entries_max=5000, bytes_max=100_000_000)
     watch = twin.watch(EVERYTHING, START)
     for _ in range(BATCH_EVENTS_MAX):
@@ -253,7 +253,7 @@ async def test_batches_are_bounded() -> None:
 
 
 async def test_one_entry_larger_than_memory() -> None:
-    """An entry beyond the limit is still given to those who wait for it."""
+    """An entry above the limit still reaches the waiting watches."""
     twin = Twin(entries_max=10, bytes_max=100)
     watch = twin.watch(EVERYTHING, START)
     reading = asyncio.create_task(anext(watch))
@@ -262,8 +262,8 @@ async def test_one_entry_larger_than_memory() -> None:
     assert (await reading).revision == revision
 
 
-async def test_forgetting_spares_those_who_wait() -> None:
-    """A waiting watch that had no use for the forgotten events goes on."""
+async def test_compaction_does_not_end_waiting_watches() -> None:
+    """A waiting watch that did not match the compacted events continues."""
     twin = Twin(entries_max=10, bytes_max=1_000_000)
     watch = twin.watch(SPANS[2], START)
     reading = asyncio.create_task(anext(watch))
@@ -274,8 +274,8 @@ async def test_forgetting_spares_those_who_wait() -> None:
     assert [event.revision for event in (await reading).events] == [revision]
 
 
-async def test_what_waited_through_counts_as_read() -> None:
-    """A watch woken too late for memory begins behind what it had no use for, though forgotten."""
+async def test_unmatched_events_count_as_read() -> None:
+    """A watch woken too late for memory resumes after events that it did not match."""
     twin = Twin(entries_max=2, bytes_max=1_000_000)
     watch = twin.watch(SPANS[2], START)
     reading = asyncio.create_task(anext(watch))
@@ -287,8 +287,8 @@ async def test_what_waited_through_counts_as_read() -> None:
     assert [event.revision for event in (await reading).events] == [wanted]
 
 
-async def test_forgetting_ends_those_who_missed_it() -> None:
-    """A watch that had not read the forgotten events says so, again and again."""
+async def test_compaction_ends_watches_that_missed_events() -> None:
+    """A watch that had not read the compacted events raises, repeatedly."""
     twin = Twin(entries_max=10, bytes_max=1_000_000)
     watch = twin.watch(EVERYTHING, START)
     revision = twin.put(KEYS[0])
@@ -300,7 +300,7 @@ async def test_forgetting_ends_those_who_missed_it() -> None:
 
 
 async def test_every_expectation_is_met() -> None:
-    """Expecting a far revision does not put off the mark for a near one."""
+    """Expecting a far revision does not delay the mark for a near one."""
     twin = Twin(entries_max=10, bytes_max=1_000_000)
     watch = twin.watch(SPANS[2], START)
     watch.expect(Revision(START + 1))
@@ -314,8 +314,8 @@ async def test_every_expectation_is_met() -> None:
     assert reading.result().revision == revision
 
 
-async def test_driver_is_told_what_is_expected() -> None:
-    """The driver hears of expectations beyond what it has appended, and only of those."""
+async def test_the_driver_is_notified_of_expected_revisions() -> None:
+    """The driver is notified of expectations beyond its last append, and only of those."""
     twin = Twin(entries_max=10, bytes_max=1_000_000)
     watch = twin.watch(EVERYTHING, START)
     watch.expect(START)
@@ -324,7 +324,7 @@ async def test_driver_is_told_what_is_expected() -> None:
 
 
 async def test_reset() -> None:
-    """When changes were missed, every watch ends with the reason, and new ones start behind."""
+    """When changes were missed, every watch ends with the reason, and new ones start after it."""
     twin = Twin(entries_max=10, bytes_max=1_000_000)
     watch = twin.watch(EVERYTHING, START)
     reading = asyncio.create_task(anext(watch))
@@ -339,7 +339,7 @@ async def test_reset() -> None:
 
 
 async def test_close() -> None:
-    """Closing ends every watch, those that wait and those that do not."""
+    """Closing ends every watch, waiting or not."""
     twin = Twin(entries_max=10, bytes_max=1_000_000)
     waiting, idle = twin.watch(EVERYTHING, START), twin.watch(EVERYTHING, START)
     reading = asyncio.create_task(anext(waiting))

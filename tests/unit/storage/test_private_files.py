@@ -1,4 +1,4 @@
-"""Files of a store are for their owner alone: made so, tightened, or refused."""
+"""Files of a store are private to their owner: created so, restricted, or refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def runtime() -> Runtime:
 
 @pytest.fixture
 async def store(tmp_path: Path, runtime: Runtime) -> Path:
-    """A store that is closed, in a directory of its own."""
+    """A closed store, in a directory of its own."""
     path = tmp_path / "data" / "store.db"
     private_files.make_data_directory(path.parent)
     storage = await open_storage(f"sqlite:{path}", runtime)
@@ -52,7 +52,7 @@ async def store(tmp_path: Path, runtime: Runtime) -> Path:
 
 @pytest.mark.usefixtures("any_umask")
 async def test_modes_do_not_depend_on_the_umask(tmp_path: Path, runtime: Runtime) -> None:
-    """Directories have 0700 and files 0600, log and backup too, whatever the umask says."""
+    """Directories have 0700 and files 0600, also log and backup, whatever the umask."""
     path = tmp_path / "deep" / "data" / "store.db"
     private_files.make_data_directory(path.parent)
     storage = await open_storage(f"sqlite:{path}", runtime)
@@ -71,7 +71,7 @@ async def test_modes_do_not_depend_on_the_umask(tmp_path: Path, runtime: Runtime
 async def test_what_others_could_only_read_is_tightened(
     store: Path, runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A directory with 0755 and files with 0644 are closed, and the log names them."""
+    """A directory with 0755 and files with 0644 are restricted, and the log names them."""
     log = store.with_name("store.db-wal")
     log.touch()
     store.parent.chmod(0o755)
@@ -90,7 +90,7 @@ async def test_what_others_could_only_read_is_tightened(
 async def test_what_others_can_write_is_refused(
     store: Path, runtime: Runtime, suffix: str, mode: int
 ) -> None:
-    """Each file beside the store and its directory; the text says path, mode and what to do."""
+    """Each file of the store and its directory; the message has path, mode and what to do."""
     place = store.parent if suffix == "/.." else store.with_name(store.name + suffix)
     place.touch()
     place.chmod((0o700 if place.is_dir() else 0o600) | mode)
@@ -104,7 +104,7 @@ async def test_what_others_can_write_is_refused(
 async def test_reading_commands_refuse_it_too(
     store: Path, runtime: Runtime, tmp_path: Path
 ) -> None:
-    """Census and backup of a store that others can write, and restoring such a backup."""
+    """Census and backup of a store that others can write, and a restore of such a backup."""
     backup = tmp_path / "a.backup"
     await write_backup(f"sqlite:{store}", backup, runtime)
     backup.chmod(0o660)
@@ -121,8 +121,8 @@ async def test_reading_commands_refuse_it_too(
     assert mode_of(store) == 0o606
 
 
-def test_files_of_somebody_else(tmp_path: Path) -> None:
-    """What another user owns is not trusted, and the text says whose it is."""
+def test_files_of_another_user(tmp_path: Path) -> None:
+    """A file of another user is not trusted, and the message names the owner."""
     file, link = tmp_path / "file", tmp_path / "link"
     file.touch()
     link.symlink_to(file)
@@ -134,7 +134,7 @@ def test_files_of_somebody_else(tmp_path: Path) -> None:
 
 
 def test_keys_must_be_secret(tmp_path: Path) -> None:
-    """A key that others can read is refused; one that a group can read may be handed out so."""
+    """A key that others can read is refused; read permission of the group is allowed."""
     key = tmp_path / "key"
     key.touch()
     for mode, is_good in ((0o600, True), (0o640, True), (0o644, False), (0o620, False)):
@@ -142,8 +142,8 @@ def test_keys_must_be_secret(tmp_path: Path) -> None:
         assert (private_files.key_problem(key) is None) == is_good
 
 
-def test_files_are_judged_as_they_were_opened(tmp_path: Path) -> None:
-    """What is read and what is judged is one file, and only what others may not change is read."""
+def test_the_opened_file_is_checked(tmp_path: Path) -> None:
+    """The check and the read use the same file, and only a file safe from others is read."""
     file = tmp_path / "file"
     file.write_bytes(b"content")
     for mode, kept, secret in (
@@ -166,7 +166,7 @@ def test_files_are_judged_as_they_were_opened(tmp_path: Path) -> None:
 
 
 def test_what_to_do_with_a_file_of_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever reads it by its group or as anybody must still be able to."""
+    """The suggested mode keeps the permission by which the group or others may read it."""
     file = tmp_path / "file"
     file.touch()
     owner = file.stat().st_uid

@@ -40,7 +40,7 @@ def census_in_another_process(path: Path) -> subprocess.CompletedProcess[str]:
 
 
 async def test_closed_file(tmp_path: Path) -> None:
-    """A file that nobody uses is read alone, and nothing appears beside it."""
+    """A file that is not in use is read alone, and no file is created beside it."""
     path = tmp_path / "store.db"
     await fill(f"sqlite:{path}", {**PODS, "/restow/own": b"1"})
     before = files_beside(path)
@@ -49,7 +49,7 @@ async def test_closed_file(tmp_path: Path) -> None:
 
 
 async def test_beside_a_writing_handle(tmp_path: Path) -> None:
-    """While servers use the file, a census in another process sees what was committed last."""
+    """While servers use the file, a census in another process sees the latest commit."""
     path = tmp_path / "store.db"
     async with opened(f"sqlite:{path}") as storage:
         await put_all(storage, PODS)
@@ -62,7 +62,7 @@ async def test_beside_a_writing_handle(tmp_path: Path) -> None:
 
 
 async def test_one_revision_while_others_write(tmp_path: Path) -> None:
-    """What is written after the file was opened is not seen by it."""
+    """Writes after the file was opened are not visible."""
     path = tmp_path / "store.db"
     async with opened(f"sqlite:{path}") as storage:
         await put_all(storage, PODS)
@@ -76,7 +76,7 @@ async def test_one_revision_while_others_write(tmp_path: Path) -> None:
 
 
 async def test_copy_with_a_log(tmp_path: Path) -> None:
-    """Of a file copied with its log, both are read, and neither changes nor gets company."""
+    """If a file was copied with its log, both are read, not changed, and no file is added."""
     path, copy = tmp_path / "store.db", tmp_path / "copy" / "store.db"
     copy.parent.mkdir()
     async with opened(f"sqlite:{path}") as storage:
@@ -90,7 +90,7 @@ async def test_copy_with_a_log(tmp_path: Path) -> None:
 
 
 async def test_what_a_crash_left(tmp_path: Path) -> None:
-    """Beside a leftover index of the log, both file and log are read, and stay as they were."""
+    """With a leftover index of the log, both file and log are read, and not changed."""
     path, copy = tmp_path / "store.db", tmp_path / "copy" / "store.db"
     copy.parent.mkdir()
     async with opened(f"sqlite:{path}") as storage:
@@ -104,7 +104,7 @@ async def test_what_a_crash_left(tmp_path: Path) -> None:
 
 
 async def test_file_that_may_not_be_written(tmp_path: Path) -> None:
-    """Rights to read are enough, for the file and its directory."""
+    """Read permission is sufficient, for the file and its directory."""
     path = tmp_path / "closed" / "store.db"
     path.parent.mkdir()
     await fill(f"sqlite:{path}", PODS)
@@ -146,7 +146,7 @@ async def test_file_that_comes_into_use(tmp_path: Path) -> None:
     ],
 )
 async def test_refusals(tmp_path: Path, address: str, text: str) -> None:
-    """What cannot be counted is refused with the reason, and nothing is made."""
+    """Invalid sources are refused with the reason, and nothing is created."""
     (tmp_path / "text").write_text("no database" * 1000)
     connection = __import__("sqlite3").connect(tmp_path / "other.db")
     connection.execute("CREATE TABLE a (b)")
@@ -158,7 +158,7 @@ async def test_refusals(tmp_path: Path, address: str, text: str) -> None:
 
 
 async def test_etcd(etcd: EtcdCluster) -> None:
-    """etcd is read in pages at the revision of the start, and gets no write."""
+    """etcd is read in pages at the initial revision, and gets no write."""
     async with opened(etcd.url) as storage:
         await put_all(storage, PODS)
         source = await open_source(etcd.url, Runtime.system())
@@ -195,7 +195,7 @@ async def test_pages_of_etcd(
     }
 
 
-async def test_etcd_that_forgets(etcd: EtcdCluster) -> None:
+async def test_etcd_that_compacts(etcd: EtcdCluster) -> None:
     """If etcd compacts the revision meanwhile, the error says so and what to do."""
     async with opened(etcd.url) as storage:
         await put_all(storage, {"/registry/pods/default/a": as_json("v1", "Pod")})
@@ -216,7 +216,7 @@ async def test_census_of_sqlite(tmp_path: Path) -> None:
 
 
 async def test_etcd_user_who_may_read_objects_only(tmp_path: Path) -> None:
-    """A user of etcd who may read the prefix and nothing else can take a census."""
+    """A user of etcd with read permission for the prefix only can take a census."""
     with start_etcd(tmp_path / "etcd") as cluster:
         await fill(cluster.url, {"/registry/pods/default/a": as_json("v1", "Pod"), "/b": b"1"})
         cluster.etcdctl("role", "add", "reader")

@@ -1,11 +1,11 @@
-"""Spans of keys, against plain `startswith`."""
+"""Spans of keys, compared with plain `startswith`."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from restow.storage.interface import EVERYTHING, Key, Span
 
-# Few characters, so that prefixes meet; with those around which the next one is not code + 1.
+# Few characters, so that prefixes overlap; with those whose successor is not code + 1.
 CHARACTERS = "/ab\x01\ud7ff\ue000\U0010fffe\U0010ffff"
 texts = st.text(st.sampled_from(CHARACTERS), max_size=4)
 any_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)
@@ -23,7 +23,7 @@ def test_prefix(prefix: str, key: str) -> None:
 
 @given(prefix=texts | any_text, key=texts | any_text)
 def test_prefix_as_bytes(prefix: str, key: str) -> None:
-    """The bounds can be written as UTF-8, and mean the same to a store that compares bytes."""
+    """The bounds can be encoded as UTF-8, and mean the same to a store that compares bytes."""
     span = Span.of_prefix(prefix)
     above = span.end is None or key.encode() < span.end.encode()
     assert (span.start.encode() <= key.encode() and above) == key.startswith(prefix)
@@ -44,14 +44,14 @@ def test_everything(key: str) -> None:
 
 @given(prefix=texts, start=texts, key=texts)
 def test_starting_at(prefix: str, start: str, key: str) -> None:
-    """The rest of a span holds what the span holds from there on, also when that is outside."""
+    """The rest of a span holds its keys from there on, also if the start is outside."""
     span = Span.of_prefix(prefix)
     assert (key in span.starting_at(start)) == (key in span and key >= start)
 
 
 @given(prefix=texts, keys=st.lists(texts, unique=True, max_size=8))
 def test_pages(prefix: str, keys: list[str]) -> None:
-    """Going on behind the last key, with NUL put after it, skips nothing and repeats nothing."""
+    """Continuing after the last key plus NUL skips nothing and repeats nothing."""
     span, seen = Span.of_prefix(prefix), list[str]()
     while found := [key for key in sorted(keys) if key in span]:
         seen.append(found[0])

@@ -59,8 +59,8 @@ TOLD: Final = [
 
 
 def test_they_end_with_their_folder(tmp_path: Path) -> None:
-    """A fixture of the scope `session` begins once for all files of its folder and those below,
-    outlives who uses it, and ends before the next folder's begins."""
+    """A fixture of the scope `session` is set up once for all files of its folder and those below,
+    outlives its users, and is torn down before the next folder's."""
     (tmp_path / "conftest.py").write_text(TOP)
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

@@ -1,4 +1,4 @@
-"""The checkers of histories: each must see what it is there to see."""
+"""The checkers of histories: each detects its violation."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def read(
 
 
 def history(*records: CommitRecord | RangeRecord) -> History:
-    """A history that starts at revision 10 with `/a` = 0, made at 5."""
+    """A history that starts at revision 10 with `/a` = 0, created at 5."""
     return History(
         START,
         [HELD],
@@ -155,33 +155,33 @@ MISREAD = {
 
 @pytest.mark.parametrize("case", LEGAL.values(), ids=LEGAL.keys())
 def test_legal(case: History) -> None:
-    """What one store could have answered is right."""
+    """Results that one store could have returned are legal."""
     assert check_history(case) == []
 
 
 @pytest.mark.parametrize("case", ILLEGAL.values(), ids=ILLEGAL.keys())
 def test_illegal(case: History) -> None:
-    """What no single store could have answered is found by replay."""
+    """Results that no single store could have returned are found by replay."""
     assert check_legal(case) != []
     assert check_history(case) != []
 
 
 @pytest.mark.parametrize("case", UNTIMELY.values(), ids=UNTIMELY.keys())
 def test_untimely(case: History) -> None:
-    """An operation that comes before one that had ended when it began is found."""
+    """An operation ordered before one that had ended when it began is found."""
     assert check_real_time(case) != []
     assert check_history(case) != []
 
 
 @pytest.mark.parametrize("case", TIMELY.values(), ids=TIMELY.keys())
 def test_timely(case: History) -> None:
-    """Operations side by side may come in either order."""
+    """Concurrent operations may be in either order."""
     assert check_history(case) == []
 
 
 @pytest.mark.parametrize("case", MISREAD.values(), ids=MISREAD.keys())
 def test_misread(case: History) -> None:
-    """A range that is not the state at its revision is found."""
+    """A range that differs from the state at its revision is found."""
     assert check_reads(case) != []
     assert check_history(case) != []
 
@@ -193,7 +193,7 @@ def test_end() -> None:
 
 
 def test_log() -> None:
-    """The log of a history has each commit's events, with what was there before."""
+    """The log of a history has each commit's events, with previous values."""
     entries = log_of(history(done(11, PUT_A, Delete(B)), done(12, Delete(A)), done(12, Delete(A))))
     first, second = entries
     assert [(e.key, e.value, e.created, e.previous) for e in first.events] == [(A, b"1", 5, HELD)]
@@ -201,7 +201,7 @@ def test_log() -> None:
 
 
 async def test_recorder() -> None:
-    """What a recorder writes down of a right store is a right history."""
+    """The recorded history of a correct store is valid."""
     storage: Storage = MemoryStorage()
     recorder = Recorder(storage, History(await storage.revision()))
     for number in range(20):
@@ -217,14 +217,14 @@ async def test_recorder() -> None:
 
 
 class LosingStorage(MemoryStorage):
-    """Forgets to look at guards."""
+    """Ignores guards."""
 
     async def commit(self, transaction: Transaction) -> Outcome:
         return await super().commit(Transaction((), transaction.writes))
 
 
 async def test_recorder_of_a_bad_store() -> None:
-    """A store that loses updates is found out by its own answers."""
+    """A store that loses updates is detected by its own results."""
     storage: Storage = LosingStorage()
     recorder = Recorder(storage, History(await storage.revision()))
     for value in (b"1", b"2"):

@@ -1,4 +1,4 @@
-"""The in-process server, as people use it who test kinds of their own."""
+"""The in-process server, as used in tests of custom kinds."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from restow.testing.in_process import running_server
 
 
 async def test_a_kind_of_ones_own_is_served_and_converted(tmp_path: Path) -> None:
-    """What is written in one version is read in the other, by a real client over TLS."""
+    """An object written in one version is read in the other, by a real client over TLS."""
     old = GroupVersionResource("example.com", "v1", "widgets")
     new = GroupVersionResource("example.com", "v2", "widgets")
     widget = {

@@ -1,4 +1,4 @@
-"""Starts that branch off a process: for whoever starts one, it is as if it had begun anew."""
+"""Processes forked from a warm parent behave like newly started ones."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def run(starter: WarmStarter, directory: Path, *words: str) -> tuple[WarmProcess
 
 
 def served(starter: WarmStarter, directory: Path) -> WarmProcess:
-    """A server that has not got far."""
+    """A server shortly after its start."""
     return run(starter, directory, "serve", "--store=memory:", f"--data-dir={directory}")[0]
 
 
-def test_it_says_what_a_new_process_says(starter: WarmStarter, tmp_path: Path) -> None:
+def test_output_of_a_new_process(starter: WarmStarter, tmp_path: Path) -> None:
     """Output, errors and exit code are those of the command."""
     for words in (["version"], ["serve", "--nonsense"]):
         warm, out, log = run(starter, tmp_path, *words)
@@ -44,15 +44,15 @@ def test_it_says_what_a_new_process_says(starter: WarmStarter, tmp_path: Path) -
             [sys.executable, "-m", "restow", *words], check=False, capture_output=True
         )
         assert warm.wait(SECONDS_MAX) == cold.returncode
-        assert warm.poll() == cold.returncode, "it is remembered"
+        assert warm.poll() == cold.returncode, "the exit code is kept"
         assert (out.read_bytes(), log.read_bytes()) == (cold.stdout, cold.stderr)
 
 
 def test_surroundings(
     starter: WarmStarter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process has the working directory and the environment of this moment, files and a session
-    of its own, and nothing of its neighbours."""
+    """A process has the current working directory and environment, files and a session of its own,
+    and nothing of other processes."""
     monkeypatch.chdir(tmp_path)
     neighbour = served(starter, tmp_path)
     process = served(starter, tmp_path)
@@ -68,7 +68,7 @@ def test_surroundings(
 
 
 def test_ends_in_any_order(starter: WarmStarter, tmp_path: Path) -> None:
-    """Whoever ends first, each process gets its own exit code; a signal after it reaches nobody."""
+    """In any order of exits, each process has its own exit code; a later signal has no effect."""
     first, second = served(starter, tmp_path), served(starter, tmp_path)
     with pytest.raises(subprocess.TimeoutExpired):
         first.wait(0)
@@ -83,7 +83,7 @@ def test_ends_in_any_order(starter: WarmStarter, tmp_path: Path) -> None:
 
 
 def test_closing_ends_all(tmp_path: Path) -> None:
-    """Nothing that was started outlives the process that forked it."""
+    """No started process outlives the process that forked it."""
     starter = WarmStarter()
     process = served(starter, tmp_path)
     starter.close()
@@ -92,7 +92,7 @@ def test_closing_ends_all(tmp_path: Path) -> None:
 
 
 def test_threads(tmp_path: Path) -> None:
-    """It refuses to begin in a thread, with which it would end."""
+    """Starting in another thread than the main one is refused: the child would end with it."""
     failures: list[str] = []
 
     def start() -> None:
@@ -108,7 +108,7 @@ def test_threads(tmp_path: Path) -> None:
 
 
 def test_a_server(starter: WarmStarter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that was started so serves, stops in good order, and starts again."""
+    """A server started in this way serves, stops gracefully, and starts again."""
     monkeypatch.setattr(ServerProcess, "starter", starter)
     with ServerProcess(tmp_path, store="memory:") as server:
         assert isinstance(server.process, WarmProcess)

@@ -1,4 +1,4 @@
-"""The checkers of watches: each must see what it is there to see."""
+"""The checkers of watches: each detects its violation."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def seen(*batches: Batch) -> WatchRecord:
 
 
 def changed(revision: int, /, **fields: object) -> tuple[Event, ...]:
-    """The first event of a revision with something wrong in it."""
+    """The first event of a revision with a wrong field."""
     first, *rest = events(revision)
     return (first._replace(**fields), *rest)  # type: ignore[arg-type]
 
@@ -130,7 +130,7 @@ BROKEN: dict[str, list[WatchRecord]] = {
 
 @pytest.mark.parametrize("name", GOOD)
 def test_good(name: str) -> None:
-    """A watch that is right, in whatever batches it comes, has no property broken."""
+    """A correct watch, in whatever batches, violates no property."""
     assert check_watch(GOOD[name], LOG) == []
 
 
@@ -144,7 +144,7 @@ def test_every_property_is_tested() -> None:
     ("name", "record"), [(name, record) for name, records in BROKEN.items() for record in records]
 )
 def test_broken(name: str, record: WatchRecord) -> None:
-    """A watch that breaks a property is found by that property's own check."""
+    """A watch that violates a property is detected by that property's own check."""
     assert WATCH_PROPERTIES[name](record, LOG) != []
     assert any(problem.startswith(name) for problem in check_watch(record, LOG))
 
@@ -161,13 +161,13 @@ ALONE = {
 
 @pytest.mark.parametrize("name", ALONE)
 def test_alone(name: str) -> None:
-    """Some faults are seen by one check alone, so none of these checks is for show."""
+    """Some violations are detected by one check only, so each check is necessary."""
     found = {problem.partition(":")[0] for problem in check_watch(ALONE[name], LOG)}
     assert found == {name}
 
 
 def test_upto() -> None:
-    """A watch has come as far as its last mark, or its start."""
+    """The position of a watch is its last mark, or its start."""
     assert seen().upto == AFTER
     assert seen(batch(11, events(11)), batch(15)).upto == 15
     assert replace(seen(), after=Revision(3)).upto == 3

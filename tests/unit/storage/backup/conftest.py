@@ -1,4 +1,4 @@
-"""For the tests of backup and restore: a runtime, and a real etcd that each test finds empty."""
+"""Fixtures for the tests of backup and restore: a runtime, and a real etcd, empty for each test."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
 
 @pytest_asyncio.fixture
 async def empty_etcd(etcd: EtcdCluster, runtime: Runtime) -> str:
-    """The address of an etcd without keys, at whatever revision."""
+    """The address of an etcd without keys, at any revision."""
     storage = await open_etcd(parse_address(etcd.url), runtime)
     await wipe(storage)
     await storage.close()

@@ -1,4 +1,4 @@
-"""Backups: one moment of a store in a file that is whole or not there."""
+"""Backups: a file with one revision of a store, which is complete or does not exist."""
 
 import asyncio
 import stat
@@ -21,7 +21,7 @@ def files_in(directory: Path) -> list[str]:
 
 
 async def test_sqlite_backup_holds_all_keys(tmp_path: Path, runtime: Runtime) -> None:
-    """A copy of SQLite has every key, the store's revision, and one owner."""
+    """A SQLite backup has every key, the store's revision, and is private to its owner."""
     address = f"sqlite:{tmp_path / 'store.db'}"
     async with opened(address) as storage:
         await put_all(storage, VALUES)
@@ -66,8 +66,8 @@ async def test_sqlite_backup_shows_one_moment(tmp_path: Path, runtime: Runtime) 
             is_over.set()
 
 
-async def test_no_server_goes_on_with_a_backup(tmp_path: Path, runtime: Runtime) -> None:
-    """A copy is refused as a store, with the command that makes one of it."""
+async def test_no_server_opens_a_backup(tmp_path: Path, runtime: Runtime) -> None:
+    """A copy is refused as a store, and the error names the restore command."""
     address = f"sqlite:{tmp_path / 'store.db'}"
     await fill(address, VALUES)
     await write_backup(address, tmp_path / "a.backup", runtime)
@@ -76,7 +76,7 @@ async def test_no_server_goes_on_with_a_backup(tmp_path: Path, runtime: Runtime)
 
 
 async def test_an_existing_file_is_kept(tmp_path: Path, runtime: Runtime) -> None:
-    """A name that is taken is refused, unless it is to be overwritten."""
+    """An existing file is refused, unless --overwrite is given."""
     address = f"sqlite:{tmp_path / 'store.db'}"
     await fill(address, VALUES)
     path = tmp_path / "a.backup"
@@ -102,7 +102,7 @@ async def test_an_existing_file_is_kept(tmp_path: Path, runtime: Runtime) -> Non
 async def test_refusals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, path: str, words: str
 ) -> None:
-    """What cannot be backed up, or not there, is said, and no file is left."""
+    """Invalid sources and targets are refused with a reason, and no file is left."""
     runtime = Runtime.system()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text("no store" * 1000)
@@ -125,7 +125,7 @@ async def test_damage_is_found(tmp_path: Path, runtime: Runtime) -> None:
 
 
 async def test_a_full_disk_leaves_nothing(tmp_path: Path, runtime: Runtime) -> None:
-    """When there is no room, that is said, and no file is left."""
+    """A full disk is reported, and no file is left."""
     address = f"sqlite:{tmp_path / 'store.db'}"
     await fill(address, VALUES)
 
@@ -137,8 +137,8 @@ async def test_a_full_disk_leaves_nothing(tmp_path: Path, runtime: Runtime) -> N
     assert files_in(tmp_path) == ["store.db"]
 
 
-async def test_a_backup_that_is_given_up_leaves_nothing(tmp_path: Path, runtime: Runtime) -> None:
-    """Whoever stops waiting leaves neither a file nor a thread that goes on."""
+async def test_a_cancelled_backup_leaves_nothing(tmp_path: Path, runtime: Runtime) -> None:
+    """Cancelling a backup leaves neither a file nor a running thread."""
     address = f"sqlite:{tmp_path / 'store.db'}"
     await fill(address, VALUES)
     loop = asyncio.get_running_loop()
@@ -161,7 +161,7 @@ async def test_a_backup_that_is_given_up_leaves_nothing(tmp_path: Path, runtime:
 async def test_etcd_backup_holds_all_keys(
     tmp_path: Path, runtime: Runtime, empty_etcd: str
 ) -> None:
-    """A snapshot of etcd has every key, and the revision of a deletion that is compacted away."""
+    """An etcd snapshot has every key, and the revision of a compacted deletion."""
     async with opened(empty_etcd) as storage:
         await put_all(storage, {**VALUES, "/registry/pods/default/gone": b"x"})
         await delete_all(storage, ["/registry/pods/default/gone"])
@@ -175,14 +175,14 @@ async def test_etcd_backup_holds_all_keys(
 
 
 async def test_etcd_that_is_down(tmp_path: Path, runtime: Runtime) -> None:
-    """An etcd that does not answer is said to be unavailable, and no file is left."""
+    """An etcd that does not reply is reported as unavailable, and no file is left."""
     with pytest.raises(Unavailable):
         await write_backup("etcd://127.0.0.1:1", tmp_path / "a.backup", runtime)
     assert files_in(tmp_path) == []
 
 
 async def test_a_backup_without_right_to_write(tmp_path: Path, runtime: Runtime) -> None:
-    """A directory that cannot be written to is named."""
+    """The error names a directory that cannot be written to."""
     address = f"sqlite:{tmp_path / 'store.db'}"
     await fill(address, VALUES)
     with pytest.raises(StorageError, match=r"/proc/a\.backup"):

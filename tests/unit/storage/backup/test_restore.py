@@ -1,4 +1,4 @@
-"""Restoring: a new store with all keys of a backup, at revisions that nobody has ever seen."""
+"""Restore: a new store with all keys of a backup, at revisions that were never used before."""
 
 import shutil
 from pathlib import Path
@@ -32,7 +32,7 @@ from tests.unit.census.stores import commit_all, fill, opened, put_all, read_all
 
 VALUES = {f"/registry/pods/default/{number:04}": b"pod" * 50 for number in range(300)}
 EXAMPLES = 10
-"""Each makes two stores and syncs them to disk."""
+"""Maximum of examples: each creates two stores and syncs them to disk."""
 OWN = {"/restow/servers/a": b"{}", "/restow/epoch/core.pods": b'{"epoch":3}'}
 
 
@@ -47,7 +47,7 @@ async def backup(tmp_path: Path, runtime: Runtime) -> Path:
 
 
 async def check(address: str, restored: Restored, wanted: dict[str, bytes]) -> None:
-    """The store holds this and nothing else, all of it above the backup's revisions."""
+    """Check that the store holds exactly these keys, all above the backup's revisions."""
     async with opened(address) as storage:
         page = await storage.range(EVERYTHING)
         found = {item.key: item.value for item in page.items}
@@ -70,7 +70,7 @@ async def check(address: str, restored: Restored, wanted: dict[str, bytes]) -> N
 
 
 async def test_sqlite_to_sqlite(backup: Path, tmp_path: Path, runtime: Runtime) -> None:
-    """All keys come back, far above, and old revisions are gone."""
+    """All keys are restored at much higher revisions, and old revisions are compacted."""
     path = tmp_path / "new" / "store.db"
     path.parent.mkdir()
     seen: list[tuple[int, int]] = []
@@ -91,7 +91,7 @@ async def test_sqlite_to_sqlite(backup: Path, tmp_path: Path, runtime: Runtime) 
 async def test_sqlite_to_etcd_and_back(
     backup: Path, tmp_path: Path, runtime: Runtime, empty_etcd: str
 ) -> None:
-    """A backup of either form goes into either driver."""
+    """A backup of either form can be restored to either driver."""
     restored = await restore_backup(backup, empty_etcd, runtime, ahead=500)
     assert restored.revision >= restored.backup_revision + 500
     await check(empty_etcd, restored, VALUES | OWN)
@@ -101,10 +101,8 @@ async def test_sqlite_to_etcd_and_back(
     await check(address, again, VALUES | OWN | {"/registry/pods/default/new": b"x"})
 
 
-async def test_keys_of_others_are_left_out(
-    tmp_path: Path, runtime: Runtime, empty_etcd: str
-) -> None:
-    """Lost sessions of our own and keys that restow cannot hold are not restored."""
+async def test_foreign_keys_are_skipped(tmp_path: Path, runtime: Runtime, empty_etcd: str) -> None:
+    """Session keys of lost commits and keys that restow cannot hold are not restored."""
     storage = await open_etcd(parse_address(empty_etcd), runtime)
     try:
         await put_all(storage, VALUES | {f"{SESSIONS_PREFIX}a": b""})
@@ -112,7 +110,7 @@ async def test_keys_of_others_are_left_out(
         request.success.add().request_put.key = b"compact_rev_key"
         await storage._connection.call(TXN, request, timeout_seconds=5, repeatable=False)
         await write_backup(empty_etcd, tmp_path / "a.backup", runtime)
-        # No key of ours, so the wipe of the next test does not see it.
+        # Not a key of restow, so the wipe of the next test does not remove it.
         request = TxnRequest()
         request.success.add().request_delete_range.key = b"compact_rev_key"
         await storage._connection.call(TXN, request, timeout_seconds=5, repeatable=False)
@@ -124,10 +122,10 @@ async def test_keys_of_others_are_left_out(
     await check(address, restored, VALUES)
 
 
-async def test_a_store_that_is_there_is_kept(
+async def test_an_existing_store_is_kept(
     backup: Path, tmp_path: Path, runtime: Runtime, empty_etcd: str
 ) -> None:
-    """Nothing is restored into a store with keys, nor over a file, nor beside an old log."""
+    """A restore is refused into a store with keys, over a file, or beside an old log."""
     address = f"sqlite:{tmp_path / 'store.db'}"
     await fill(address, {"/registry/pods/default/a": b"precious"})
     with pytest.raises(OpenRefused, match="already"):
@@ -145,7 +143,7 @@ async def test_a_store_that_is_there_is_kept(
 async def test_an_unfinished_restore_is_finished(
     backup: Path, tmp_path: Path, runtime: Runtime, empty_etcd: str
 ) -> None:
-    """Stopped in the middle, it keeps servers away, refuses another backup, and can go on."""
+    """An interrupted restore keeps servers away, refuses another backup, and can continue."""
 
     class Stopped(Exception):
         pass
@@ -169,10 +167,10 @@ async def test_an_unfinished_restore_is_finished(
 
 
 @pytest.mark.parametrize("lost", [1, ATTEMPTS_MAX])
-async def test_a_store_is_only_done_when_servers_are_let_in(
+async def test_an_unknown_outcome_of_the_last_step_is_resolved(
     backup: Path, runtime: Runtime, empty_etcd: str, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
-    """When nobody knows whether the last step has happened, it is done again, or it is said."""
+    """If the outcome of the last step is unknown, it is repeated, or an error says so."""
     commit, asked = EtcdStorage.commit, 0
 
     async def lose(self: EtcdStorage, transaction: Transaction) -> Outcome:
@@ -194,7 +192,7 @@ async def test_a_store_is_only_done_when_servers_are_let_in(
 async def test_a_stopped_restore_leaves_no_file(
     backup: Path, tmp_path: Path, runtime: Runtime
 ) -> None:
-    """A SQLite store is whole or not there."""
+    """A SQLite store is complete or does not exist."""
     directory = tmp_path / "new"
     directory.mkdir()
 
@@ -212,15 +210,15 @@ async def test_a_stopped_restore_leaves_no_file(
 async def test_etcd_is_not_raised_for_hours(
     backup: Path, runtime: Runtime, empty_etcd: str
 ) -> None:
-    """More revisions than can be written are refused, with the way that takes a moment."""
+    """Raising the revision by too much is refused, and the error names a faster way."""
     with pytest.raises(OpenRefused, match=r"etcdutl snapshot restore .* --bump-revision"):
         await restore_backup(backup, empty_etcd, runtime, ahead=10**9)
     async with opened(empty_etcd) as storage:
         assert await storage.count(EVERYTHING) == 0
 
 
-async def test_what_is_no_backup(tmp_path: Path, runtime: Runtime) -> None:
-    """Other files, and none, are named and refused before anything is made."""
+async def test_files_that_are_not_backups(tmp_path: Path, runtime: Runtime) -> None:
+    """Files that are not backups, and missing ones, are refused before anything is created."""
     target = f"sqlite:{tmp_path / 'store.db'}"
     (tmp_path / "text").write_text("no backup" * 1000)
     with pytest.raises(OpenRefused, match="is no backup"):
@@ -233,7 +231,7 @@ async def test_what_is_no_backup(tmp_path: Path, runtime: Runtime) -> None:
 
 
 async def test_a_damaged_backup(backup: Path, tmp_path: Path, runtime: Runtime) -> None:
-    """A backup that was cut off, or changed, is refused as a whole."""
+    """A truncated or changed backup is refused as a whole."""
     target = f"sqlite:{tmp_path / 'store.db'}"
     data = bytearray(backup.read_bytes())
     cut = tmp_path / "cut.backup"
@@ -249,7 +247,7 @@ async def test_a_damaged_backup(backup: Path, tmp_path: Path, runtime: Runtime) 
 
 
 async def test_a_damaged_snapshot(tmp_path: Path, runtime: Runtime, empty_etcd: str) -> None:
-    """One changed byte in a snapshot of etcd is found by its hash."""
+    """One changed byte in an etcd snapshot is detected by its hash."""
     await fill(empty_etcd, VALUES)
     path = tmp_path / "a.backup"
     await write_backup(empty_etcd, path, runtime)
@@ -276,7 +274,7 @@ async def test_a_damaged_snapshot(tmp_path: Path, runtime: Runtime, empty_etcd: 
 async def test_any_keys_and_values(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, bytes], ahead: int
 ) -> None:
-    """Whatever a store holds, it is the same after backup and restore, and newer."""
+    """Any keys and values are the same after backup and restore, at higher revisions."""
     runtime = Runtime.system()
     directory = tmp_path_factory.mktemp("any")
     try:

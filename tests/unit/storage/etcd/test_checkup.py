@@ -1,4 +1,4 @@
-"""The look at each member of an etcd, for the doctor."""
+"""The status query of each etcd member, for the doctor."""
 
 from restow.aio import Runtime
 from restow.storage.checkup import EtcdFacts, check_up
@@ -6,7 +6,7 @@ from tests.support.etcd_process import EtcdCluster
 
 
 async def test_a_member_that_is_up_and_one_that_is_not(etcd: EtcdCluster, runtime: Runtime) -> None:
-    """One says how it is; the other does not answer, and that is said of it alone."""
+    """The running member has a status; only the other one has an error."""
     facts = await check_up(f"{etcd.url},127.0.0.1:1", runtime)
     assert isinstance(facts, EtcdFacts)
     up, down = facts.members

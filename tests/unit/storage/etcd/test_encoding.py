@@ -1,4 +1,4 @@
-"""Keys, spans and events on their way to etcd and back."""
+"""Encoding of keys, spans and events for etcd, and decoding."""
 
 from typing import Any
 
@@ -24,12 +24,12 @@ from restow.storage.interface import EVERYTHING, Span
     ],
 )
 def test_spans(span: Span, expected: tuple[bytes, bytes]) -> None:
-    """No span is taken for one of etcd's special forms, above all an empty one for everything."""
+    """No span is encoded as one of etcd's special forms, above all an empty one as everything."""
     assert encode_span(span) == expected
 
 
 def test_foreign_keys_survive_the_round_trip() -> None:
-    """A key that is not UTF-8 can be listed, and asked for again."""
+    """A key that is not UTF-8 can be listed, and read again."""
     response = RANGE.response(kvs=[{"key": b"/x/\xff\xfe", "value": b"1", "mod_revision": 2}])
     (item,) = decode_items(response.kvs)
     assert encode_key(item.key) == b"/x/\xff\xfe"
@@ -46,8 +46,8 @@ def test_events_are_gathered_by_revision() -> None:
     assert [(entry.revision, len(entry.events)) for entry in entries] == [(5, 2), (6, 1)]
 
 
-def test_a_change_whose_past_is_gone_is_not_told_half() -> None:
-    """A deletion without what was deleted, which etcd sends after compacting, goes no further."""
+def test_a_change_without_its_previous_value_is_rejected() -> None:
+    """A deletion without its previous value, as etcd sends it after compaction, is rejected."""
     response = WATCH.response(events=[{"type": 1, "kv": {"key": b"/a", "mod_revision": 5}}])
     with pytest.raises(Compacted):
         decode_events(response.events)

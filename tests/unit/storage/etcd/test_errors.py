@@ -1,4 +1,4 @@
-"""The border between gRPC and storage."""
+"""Translation of gRPC errors into storage errors."""
 
 import grpc
 import pytest
@@ -27,7 +27,7 @@ from restow.storage.interface import Revision
 
 CODES = list(grpc.StatusCode)
 
-# etcd's text -> its code, and what it must become.
+# etcd's text -> its code, and the expected storage error.
 MESSAGES: dict[str, tuple[grpc.StatusCode, type[StorageError]]] = {
     "etcdserver: mvcc: required revision has been compacted": (
         grpc.StatusCode.OUT_OF_RANGE,
@@ -64,7 +64,7 @@ MESSAGES: dict[str, tuple[grpc.StatusCode, type[StorageError]]] = {
     ),
 }
 
-# After these a commit may have happened, or may still happen.
+# After these a commit may have been applied, or may still be.
 LOST = [
     (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"),
     (grpc.StatusCode.CANCELLED, "Received RST_STREAM"),
@@ -91,7 +91,7 @@ LOST = [
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("details", [None, "", "never heard of", *MESSAGES])
 def test_every_status_is_translated(code: grpc.StatusCode, details: str | None) -> None:
-    """Each code with each text becomes some error of storage, never an exception of its own."""
+    """Each code with each text becomes some storage error, never another exception."""
     failed = EtcdCallFailed(classify(code, details), details or "")
     assert isinstance(translate(failed), StorageError)
 
@@ -100,32 +100,32 @@ def test_every_status_is_translated(code: grpc.StatusCode, details: str | None) 
 def test_messages_of_etcd_keep_their_meaning(
     details: str, expected: tuple[grpc.StatusCode, type[StorageError]]
 ) -> None:
-    """What etcd says becomes exactly the error that the contract has for it."""
+    """Each message of etcd becomes exactly the error that the contract defines for it."""
     code, error = expected
     assert type(translate(EtcdCallFailed(classify(code, details), details))) is error
 
 
 @pytest.mark.parametrize(("code", "details"), LOST)
-def test_what_may_have_happened_is_never_called_harmless(
+def test_failures_that_may_have_had_an_effect_are_lost(
     code: grpc.StatusCode, details: str | None
 ) -> None:
-    """An error that leaves open whether a commit happened is always looked into."""
+    """An error that leaves the outcome of a commit open is always resolved by reading."""
     assert classify(code, details) is EtcdFailureCause.LOST
 
 
-def test_causes_are_either_settled_or_looked_into() -> None:
-    """Nothing that is sent again without a look may have had an effect."""
+def test_retried_failures_had_no_effect() -> None:
+    """No failure that is retried without reading may have had an effect."""
     assert not HARMLESS & UNSETTLED
     assert EtcdFailureCause.FULL in UNSETTLED
 
 
 def test_errors_without_a_status_count_as_lost() -> None:
-    """A gRPC error of unknown kind is treated with the same care."""
+    """A gRPC error of unknown kind counts as lost."""
     assert failure_of(grpc.RpcError("?")).cause is EtcdFailureCause.LOST
 
 
 def test_compacted_names_a_revision_beyond_the_one_asked_for() -> None:
-    """Even before the true number is known, the error never says that the asked one is readable."""
+    """Even before the true revision is known, the error never implies that `asked` is readable."""
     error = translate(EtcdCallFailed(EtcdFailureCause.COMPACTED, ""), asked=Revision(7))
     assert isinstance(error, Compacted)
     assert error.compacted == 8

@@ -1,4 +1,4 @@
-"""Commits whose request or reply is lost on the way, by a proxy between the driver and etcd."""
+"""Commits whose request or reply is lost, by a proxy between the driver and etcd."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ from tests.unit.storage.etcd.waits import until
 
 
 class Setting:
-    """A store behind a proxy, and the same store reached directly, as another client would."""
+    """A store behind a proxy, and a direct handle on the same store, like another client's."""
 
     def __init__(self, proxy: TcpProxy, behind: EtcdStorage, direct: EtcdStorage) -> None:
         self.proxy = proxy
@@ -49,7 +49,7 @@ class Setting:
         return outcome.revision
 
     async def commit_losing_reply(self, transaction: Transaction) -> asyncio.Task[Outcome]:
-        """Send, see it happen, but let no reply through."""
+        """Send it, wait until it is applied, but drop the reply."""
         before = await self.direct.revision()
         self.proxy.drops_replies = True
         task = asyncio.create_task(self.behind.commit(transaction))
@@ -61,7 +61,7 @@ class Setting:
         return task
 
     async def commit_losing_request(self, transaction: Transaction) -> asyncio.Task[Outcome]:
-        """Send, but let nothing through."""
+        """Send it, but drop the request."""
         self.proxy.drops_requests = True
         dropped = self.proxy.dropped_bytes
         task = asyncio.create_task(self.behind.commit(transaction))
@@ -97,7 +97,7 @@ async def setting(etcd: EtcdCluster, runtime: Runtime, opened: Opener) -> AsyncI
 
 
 async def test_a_create_whose_reply_is_lost_is_done(setting: Setting) -> None:
-    """The outcome is Done with the revision at which it happened, not "exists already"."""
+    """The outcome is Done with the revision at which it was applied, not "exists already"."""
     key = Key("/lost/create")
     task = await setting.commit_losing_reply(Transaction((Absent(key),), (Put(key, b"1"),)))
     setting.reconnect()
@@ -119,7 +119,7 @@ async def test_an_update_whose_reply_is_lost_is_done(setting: Setting) -> None:
 
 
 async def test_what_was_overwritten_meanwhile_is_still_found(setting: Setting) -> None:
-    """It happened, though the value is no longer there when the driver looks."""
+    """It was applied, though the value was replaced before the driver reads."""
     key = Key("/lost/overwritten")
     task = await setting.commit_losing_reply(Transaction((Absent(key),), (Put(key, b"mine"),)))
     own = (await setting.get(key)).revision
@@ -130,7 +130,7 @@ async def test_what_was_overwritten_meanwhile_is_still_found(setting: Setting) -
 
 
 async def test_what_was_deleted_meanwhile_is_not_created_again(setting: Setting) -> None:
-    """Sending a create again must not bring back what someone else has deleted since."""
+    """A retried create must not bring back an object that another client has deleted since."""
     key = Key("/lost/deleted")
     task = await setting.commit_losing_reply(Transaction((Absent(key),), (Put(key, b"mine"),)))
     own = (await setting.get(key)).revision
@@ -141,7 +141,7 @@ async def test_what_was_deleted_meanwhile_is_not_created_again(setting: Setting)
 
 
 async def test_a_lost_request_is_sent_again(setting: Setting) -> None:
-    """What never arrived is done once, and only after the driver has looked."""
+    """A lost request is applied once, and only sent again after reading."""
     key = Key("/lost/request")
     task = await setting.commit_losing_request(Transaction((Absent(key),), (Put(key, b"1"),)))
     assert await setting.direct.get(key) is None
@@ -150,8 +150,8 @@ async def test_a_lost_request_is_sent_again(setting: Setting) -> None:
     assert await setting.history(key, Revision(1)) == [b"1"]
 
 
-async def test_a_lost_request_is_refused_when_another_was_faster(setting: Setting) -> None:
-    """A guard that fails the second time is reported with the other's value, never as Done."""
+async def test_a_lost_request_is_refused_if_another_client_was_faster(setting: Setting) -> None:
+    """A guard that fails on the retry is returned with the other's value, never as Done."""
     key = Key("/lost/race")
     task = await setting.commit_losing_request(Transaction((Absent(key),), (Put(key, b"mine"),)))
     theirs = await setting.put(key, b"theirs")
@@ -162,8 +162,10 @@ async def test_a_lost_request_is_refused_when_another_was_faster(setting: Settin
     assert outcome.current == Item(key, b"theirs", theirs, theirs)
 
 
-async def test_a_lost_deletion_is_unknown_when_it_could_be_anyones(setting: Setting) -> None:
-    """A deletion carries no mark of its own, so nothing is claimed about it."""
+async def test_a_lost_deletion_is_unknown_if_another_client_may_have_deleted(
+    setting: Setting,
+) -> None:
+    """A deletion leaves no mark of its own, so its outcome is Unknown."""
     key = Key("/lost/delete")
     first = await setting.put(key, b"1")
     task = await setting.commit_losing_reply(Transaction((RevisionIs(key, first),), (Delete(key),)))
@@ -172,7 +174,7 @@ async def test_a_lost_deletion_is_unknown_when_it_could_be_anyones(setting: Sett
 
 
 async def test_a_deletion_that_never_arrived_is_sent_again(setting: Setting) -> None:
-    """If nobody deleted the key, it was not us either."""
+    """If the key was not deleted, the lost deletion was not applied."""
     key = Key("/lost/delete-request")
     first = await setting.put(key, b"1")
     transaction = Transaction((RevisionIs(key, first),), (Delete(key),))
@@ -183,7 +185,7 @@ async def test_a_deletion_that_never_arrived_is_sent_again(setting: Setting) -> 
 
 
 async def test_a_request_that_arrives_late_has_no_effect(setting: Setting) -> None:
-    """A request that the network held back for longer than the driver waited cannot act any more.
+    """A request that the network delays beyond the driver's timeout cannot be applied any more.
 
     This is the hard case: no guard of the transaction itself would stop it.
     """
@@ -206,7 +208,7 @@ async def test_a_request_that_arrives_late_has_no_effect(setting: Setting) -> No
 
 
 async def test_many_lost_replies_at_once_are_all_resolved(setting: Setting) -> None:
-    """Commits in flight together are each resolved, with one end of the session for all."""
+    """Commits in flight together are each resolved, with a single end of the session."""
     keys = [Key(f"/lost/many/{number}") for number in range(32)]
     before = await setting.direct.revision()
     setting.proxy.drops_replies = True
@@ -225,10 +227,10 @@ async def test_many_lost_replies_at_once_are_all_resolved(setting: Setting) -> N
     assert await setting.direct.revision() == before + len(keys) + 1
 
 
-async def test_without_a_way_back_the_outcome_is_unknown(
+async def test_without_a_connection_the_outcome_is_unknown(
     etcd: EtcdCluster, runtime: Runtime, opened: Opener
 ) -> None:
-    """When etcd cannot be reached to find out, the driver says so, within its time."""
+    """If etcd cannot be reached to resolve it, the outcome is Unknown within the deadline."""
     key = Key("/lost/for-good")
     async with (
         TcpProxy(etcd.members[0].client_port, runtime) as proxy,
@@ -243,7 +245,7 @@ async def test_without_a_way_back_the_outcome_is_unknown(
 
 
 async def test_a_cancelled_caller_is_just_cancelled(setting: Setting) -> None:
-    """Cancelling a commit ends it at once, and the store works on."""
+    """Cancelling a commit ends it at once, and the store stays usable."""
     setting.proxy.drops_replies = True
     task = asyncio.create_task(
         setting.behind.commit(Transaction(writes=(Put(Key("/lost/cancelled"), b"1"),)))
@@ -257,7 +259,7 @@ async def test_a_cancelled_caller_is_just_cancelled(setting: Setting) -> None:
 
 
 async def test_a_session_key_that_someone_removed_is_replaced(setting: Setting) -> None:
-    """Wiping etcd, sessions and all, does not lock the driver out."""
+    """Wiping etcd, including sessions, does not lock the driver out."""
     key = Key("/lost/wiped")
     task = await setting.commit_losing_request(Transaction(writes=(Put(key, b"1"),)))
     setting.reconnect()

@@ -1,4 +1,4 @@
-"""Several members, dead members, paused members, and a full one."""
+"""Several members: stopped, paused, and with an exceeded quota."""
 
 import asyncio
 import contextlib
@@ -39,8 +39,8 @@ def own_etcd(tmp_path: Path) -> Iterator[EtcdCluster]:
         yield cluster
 
 
-async def test_a_dead_endpoint_is_passed_over(etcd: EtcdCluster, opened: Opener) -> None:
-    """Reads, commits and watches go to the member that lives."""
+async def test_a_stopped_endpoint_is_skipped(etcd: EtcdCluster, opened: Opener) -> None:
+    """Reads, commits and watches go to the running member."""
     async with opened("127.0.0.1:1", *etcd.endpoints, "127.0.0.1:2") as storage:
         revision = await storage.revision()
         watch = storage.watch(Span.of_prefix("/dead/"), after=revision)
@@ -50,14 +50,14 @@ async def test_a_dead_endpoint_is_passed_over(etcd: EtcdCluster, opened: Opener)
 
 
 async def test_no_etcd_at_all_is_unavailable(opened: Opener) -> None:
-    """When nobody answers, opening says so within its time."""
+    """If no member replies, opening fails within its timeout."""
     with pytest.raises(Unavailable):
         async with opened("127.0.0.1:1", request_timeout_seconds=1.0):
             pass
 
 
 class Workload:
-    """Writers that each count upwards in a key of their own, guarded, and what they were told."""
+    """Writers that each increment a key of their own, guarded, and their acknowledgements."""
 
     def __init__(self, storage: EtcdStorage) -> None:
         self.storage = storage
@@ -84,7 +84,7 @@ class Workload:
                 case Unknown():
                     guard = await self.current(key)
                 case Refused():
-                    raise AssertionError(f"nobody else writes {key}: {outcome}")
+                    raise AssertionError(f"{key} has no other writer: {outcome}")
 
     async def current(self, key: Key) -> Guard:
         while True:
@@ -97,7 +97,7 @@ class Workload:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """All writers at work; they end with the block."""
+        """Run all writers; they end with the block."""
         async with asyncio.TaskGroup() as group:
             for number in range(WRITERS):
                 group.create_task(self.write(number))
@@ -107,7 +107,7 @@ class Workload:
     async def wait_for(self, more: int) -> None:
         wanted = len(self.acknowledged) + more
         async with asyncio.timeout(30):
-            while len(self.acknowledged) < wanted:  # noqa: ASYNC110  (plain is best here)
+            while len(self.acknowledged) < wanted:  # noqa: ASYNC110  (simplest here)
                 await asyncio.sleep(0.01)
 
 
@@ -123,7 +123,7 @@ async def _collect(watch: Watch, upto: Revision) -> list[Event]:
 
 
 def _check(workload: Workload, events: list[Event]) -> None:
-    """No event twice, none out of order, none lost, and each as it was acknowledged."""
+    """Check that no event is repeated, out of order or lost, and all match the acknowledgements."""
     revisions = [event.revision for event in events]
     assert revisions == sorted(set(revisions))
     seen = {event.revision: (event.key, event.value) for event in events}
@@ -136,10 +136,10 @@ def _check(workload: Workload, events: list[Event]) -> None:
 
 
 async def test_the_leader_is_killed_under_load(three_members: EtcdCluster, opened: Opener) -> None:
-    """No acknowledged write is lost and the watch misses and repeats nothing.
+    """No acknowledged write is lost and the watch neither misses nor repeats an event.
 
-    The dead member stays dead: before 3.5.3, an etcd that is killed under load may come back
-    without the last write that it applied (etcd#13766), and numbers all that follows differently.
+    The killed member is not restarted: before 3.5.3, an etcd that is killed under load may restart
+    without the last write that it applied (etcd#13766), and renumbers all that follows.
     """
     async with opened(*three_members.endpoints, request_timeout_seconds=2.0) as storage:
         workload = Workload(storage)
@@ -154,7 +154,7 @@ async def test_the_leader_is_killed_under_load(three_members: EtcdCluster, opene
 async def test_the_leader_leaves_and_returns_under_load(
     three_members: EtcdCluster, opened: Opener
 ) -> None:
-    """The same, with leaders that end in good order and come back, twice in a row."""
+    """The same, with leaders that stop gracefully and restart, twice in a row."""
     async with opened(*three_members.endpoints, request_timeout_seconds=2.0) as storage:
         workload = Workload(storage)
         watch = storage.watch(watch_span(), after=Revision(1))
@@ -183,7 +183,7 @@ def watch_span() -> Span:
 async def test_a_single_member_restarts_under_a_watch(
     own_etcd: EtcdCluster, opened: Opener
 ) -> None:
-    """The watch goes on after the restart where it was, without loss or repetition."""
+    """The watch resumes after the restart where it was, without loss or repetition."""
     (member,) = own_etcd.members
     async with opened(member.endpoint, request_timeout_seconds=2.0) as storage:
         workload = Workload(storage)
@@ -197,10 +197,10 @@ async def test_a_single_member_restarts_under_a_watch(
         _check(workload, await _collect(watch, await storage.revision()))
 
 
-async def test_a_paused_member_does_not_hold_callers(
+async def test_a_paused_member_does_not_block_callers(
     own_etcd: EtcdCluster, opened: Opener, runtime: Runtime
 ) -> None:
-    """Reads and commits end within their time while etcd stands still, and work when it goes on."""
+    """Reads and commits end within their timeout while etcd is paused, and work afterwards."""
     (member,) = own_etcd.members
     async with opened(
         member.endpoint, request_timeout_seconds=0.5, resolve_timeout_seconds=0.5
@@ -226,7 +226,7 @@ async def test_a_paused_member_does_not_hold_callers(
 async def test_a_paused_member_is_left_for_another(
     three_members: EtcdCluster, opened: Opener
 ) -> None:
-    """One member that stands still costs one read half its time, and later reads nothing."""
+    """A paused member costs one read half its timeout, and later reads nothing."""
     async with opened(*three_members.endpoints, request_timeout_seconds=2.0) as storage:
         paused = three_members.members[0]
         paused.pause()
@@ -238,10 +238,10 @@ async def test_a_paused_member_is_left_for_another(
             paused.resume()
 
 
-async def test_a_full_etcd_refuses_and_tells_no_lies(tmp_path: Path, opened: Opener) -> None:
-    """What is refused for lack of space is not there, what is done is; it works again with space.
+async def test_a_full_etcd_refuses_writes_correctly(tmp_path: Path, opened: Opener) -> None:
+    """Writes refused for lack of space do not exist, acknowledged ones do; later writes work again.
 
-    etcd itself answers "no space" to the write that crosses the line, after applying it.
+    etcd itself returns "no space" for the write that exceeds the quota, after applying it.
     """
     value = b"x" * 200_000
     with start_etcd(tmp_path, quota_bytes=2_000_000) as etcd:
@@ -262,11 +262,11 @@ async def test_a_full_etcd_refuses_and_tells_no_lies(tmp_path: Path, opened: Ope
                 results += await asyncio.gather(*(fill(number) for number in numbers))
                 if not results[-1][1]:
                     break
-                await asyncio.sleep(0.02)  # etcd looks at its size only now and then
+                await asyncio.sleep(0.02)  # etcd checks its size periodically
             assert {is_done for _, is_done in results} == {True, False}
             for key, is_done in results:
                 assert (await storage.get(key) is not None) == is_done, key
-            # What an operator does about it:
+            # The procedure for operators:
             etcd.etcdctl("del", "--prefix", "/full/")
             etcd.etcdctl("compact", str(await storage.revision()))
             etcd.etcdctl("defrag")

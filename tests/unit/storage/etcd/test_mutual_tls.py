@@ -1,4 +1,4 @@
-"""An etcd that talks only to clients with a certificate of its authority, and what is refused."""
+"""An etcd that requires client certificates, and the errors without a valid one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
 
 @pytest.fixture
 def files(etcd: EtcdCluster, tmp_path: Path) -> CertificateFiles:
-    """A client's certificate, in files of its own."""
+    """A client's certificate, in separate files."""
     assert etcd.certificates is not None
     return sign_certificate(etcd.certificates, tmp_path / "client", name="restow")
 
@@ -51,7 +51,7 @@ def options_of(etcd: EtcdCluster, files: CertificateFiles, **changes: object) ->
     return EtcdOptions(**(settings | changes))  # type: ignore[arg-type]
 
 
-async def test_every_way_to_the_store_shows_the_certificate(
+async def test_every_connection_presents_the_certificate(
     etcd: EtcdCluster, runtime: Runtime, tmp_path: Path
 ) -> None:
     """Reads, commits, watches, census, backup and doctor work by one address with three files."""
@@ -78,7 +78,7 @@ async def test_every_way_to_the_store_shows_the_certificate(
 async def test_without_a_certificate_nothing_is_opened(
     etcd: EtcdCluster, runtime: Runtime, tmp_path: Path, way: str
 ) -> None:
-    """The refusal comes at once, and says which flags are missing."""
+    """The error is immediate, and names the missing flags."""
     address = etcd.url.partition("&")[0]
 
     async def count() -> None:
@@ -97,22 +97,22 @@ async def test_without_a_certificate_nothing_is_opened(
         await ways[way]()
 
 
-async def test_a_strangers_certificate_is_refused(
+async def test_a_certificate_of_another_is_refused(
     etcd: EtcdCluster, runtime: Runtime, files: CertificateFiles, tmp_path: Path
 ) -> None:
-    """One of another authority does not open the store, nor does a server of one pass for etcd."""
-    stranger = make_certificate(tmp_path / "stranger", name="stranger")
-    wrong = options_of(etcd, files, cert_file=stranger.cert_file, key_file=stranger.key_file)
+    """A certificate of another authority is rejected, both the client's and the server's."""
+    other = make_certificate(tmp_path / "other", name="other")
+    wrong = options_of(etcd, files, cert_file=other.cert_file, key_file=other.key_file)
     with pytest.raises(OpenRefused, match="client certificate of an authority that it trusts"):
         await open_etcd(wrong, runtime)
     with pytest.raises(OpenRefused, match="not signed by the given authority"):
-        await open_etcd(options_of(etcd, files, ca_file=stranger.ca_file), runtime)
+        await open_etcd(options_of(etcd, files, ca_file=other.ca_file), runtime)
 
 
-async def test_files_are_looked_at_first(
+async def test_files_are_checked_first(
     etcd: EtcdCluster, runtime: Runtime, files: CertificateFiles, tmp_path: Path
 ) -> None:
-    """An expired certificate, another's key, an open key and nonsense are named by their file."""
+    """Expired certificates, wrong keys, readable keys and invalid PEM are named by their file."""
     assert etcd.certificates is not None
     expired = sign_certificate(
         etcd.certificates, tmp_path / "expired", name="restow", end=-timedelta(minutes=1)
@@ -139,10 +139,10 @@ async def test_files_are_looked_at_first(
         parse_address(f"etcds://h:1?user=u&password-file={tmp_path / 'password'}")
 
 
-async def test_new_files_are_used_without_a_new_start(
+async def test_new_files_are_used_without_a_restart(
     etcd: EtcdCluster, runtime: Runtime, files: CertificateFiles, tmp_path: Path
 ) -> None:
-    """A watch goes on over the change; half a pair is not taken; the next connection is new."""
+    """A watch survives the change; an incomplete pair is not loaded; the next connection is new."""
     assert etcd.certificates is not None
     storage = await open_etcd(options_of(etcd, files, request_timeout_seconds=0.2), runtime)
     connection = storage._connection

@@ -9,14 +9,14 @@ from restow.storage.etcd import EtcdOptions, parse_address
 
 
 def test_plain_address() -> None:
-    """Several members stand in one address, separated by commas."""
+    """An address may list several members, separated by commas."""
     options = parse_address("etcd://10.0.0.1:2379,[::1]:2380,etcd.example:2381")
     assert options.endpoints == ("10.0.0.1:2379", "[::1]:2380", "etcd.example:2381")
     assert not options.tls
 
 
 def test_secure_address(tmp_path: Path) -> None:
-    """Certificates and the user come as options; the password from a file, never the address."""
+    """Certificates and the user are options; the password comes from a file, not the address."""
     (tmp_path / "password").touch(mode=0o600)
     (tmp_path / "password").write_text("s3cret\n")
     options = parse_address(
@@ -47,12 +47,12 @@ def test_secure_address(tmp_path: Path) -> None:
     ],
 )
 def test_bad_addresses_are_refused(address: str) -> None:
-    """What is not an address, or only half of one, is refused with words."""
+    """An invalid or incomplete address is refused with a reason."""
     with pytest.raises(OpenRefused):
         parse_address(address)
 
 
 def test_options_without_endpoints_are_refused() -> None:
-    """There must be someone to talk to."""
+    """At least one endpoint is required."""
     with pytest.raises(OpenRefused):
         EtcdOptions(endpoints=())

@@ -1,4 +1,4 @@
-"""Ranges in pages, and the shared question for the revision."""
+"""Ranges in pages, and the batched request for the revision."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -26,7 +26,7 @@ async def _fill(storage: EtcdStorage) -> Revision:
 
 
 async def test_a_large_range_is_one_snapshot(etcd: EtcdCluster, opened: Opener) -> None:
-    """Whatever the pages, all items are of one revision, while writes and compactions go on."""
+    """All items are of one revision, whatever the page size, during writes and compactions."""
     async with opened(*etcd.endpoints) as storage:
         await _fill(storage)
 
@@ -46,8 +46,8 @@ async def test_a_large_range_is_one_snapshot(etcd: EtcdCluster, opened: Opener) 
         assert limited.more
 
 
-class _Question:
-    """Counts how often it is asked; answers when told to."""
+class _Requests:
+    """Counts the requests; replies on demand."""
 
     def __init__(self) -> None:
         self.asked: list[asyncio.Future[Revision]] = []
@@ -57,9 +57,9 @@ class _Question:
         return self.asked[-1]
 
 
-async def test_callers_join_only_a_question_that_was_not_sent(runtime: Runtime) -> None:
-    """Who asks while a question is out gets the answer to the next, however many they are."""
-    question = _Question()
+async def test_callers_join_only_a_request_that_was_not_sent(runtime: Runtime) -> None:
+    """Callers during a request in flight share the reply to the next one, however many."""
+    question = _Requests()
     async with runtime.tasks("test") as tasks:
         shared = SharedRequest(question.ask, tasks)
         early = [asyncio.create_task(shared.answer()) for _ in range(3)]
@@ -77,12 +77,12 @@ async def test_callers_join_only_a_question_that_was_not_sent(runtime: Runtime) 
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
-async def test_a_failed_question_fails_its_callers_only(
+async def test_a_failed_request_fails_its_callers_only(
     runtime: Runtime,
     cancelled: bool,
 ) -> None:
-    """An error reaches those who asked, the next question is asked anew, nobody is left waiting."""
-    question = _Question()
+    """An error fails only its callers, the next request is sent, and no caller keeps waiting."""
+    question = _Requests()
     async with runtime.tasks("test") as tasks:
         shared = SharedRequest(question.ask, tasks)
         caller = asyncio.create_task(shared.answer())

@@ -1,4 +1,4 @@
-"""Releases of etcd: which are refused, which are told of, which are well."""
+"""Releases of etcd: rejected ones, ones with known faults, and supported ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from restow.storage.etcd.releases import is_too_old, known_fault
 
 @pytest.mark.parametrize("version", ["3.3.27", "2.3.8", "", "strange"])
 def test_too_old(version: str) -> None:
-    """What is older than 3.4, or says nothing that can be read, is refused."""
+    """A release older than 3.4, or an unreadable version, is rejected."""
     assert is_too_old(version)
 
 
@@ -26,14 +26,14 @@ def test_too_old(version: str) -> None:
     ],
 )
 def test_known_faults(version: str, words: str) -> None:
-    """A release with a known fault is used, and told with the one that has it mended."""
+    """A release with a known fault is used, and the message names the one with the fix."""
     assert not is_too_old(version)
     assert words in known_fault(version)
     assert "or newer" in known_fault(version)
 
 
 @pytest.mark.parametrize("version", ["3.4.42", "3.5.28", "3.6.9", "3.6.10", "3.7.0", "4.0.0"])
-def test_nothing_is_known(version: str) -> None:
-    """Mended releases and later lines are used without a word."""
+def test_no_known_fault(version: str) -> None:
+    """Fixed releases and later minor versions have no known fault."""
     assert not is_too_old(version)
     assert known_fault(version) == ""

@@ -1,4 +1,4 @@
-"""An etcd that is another one, or went back: every answer is compared with those of before."""
+"""An etcd that was replaced or went back: every reply is compared with earlier ones."""
 
 from types import SimpleNamespace
 
@@ -34,22 +34,22 @@ async def make_connection() -> EtcdConnection:
     return EtcdConnection(parse_address("etcd://127.0.0.1:1"), Runtime.system())
 
 
-async def test_a_revision_below_one_that_was_known_when_it_was_asked_for() -> None:
-    """It blocks; one below an answer that came meanwhile does not."""
+async def test_a_revision_below_one_known_before_the_request() -> None:
+    """It blocks the handle; a revision below a reply received meanwhile does not."""
     connection = await make_connection()
     connection.note(header(10), before=Revision(1))
     connection.note(header(9), before=Revision(8))
     connection.check_usable()
     with pytest.raises(StoreReplaced, match="is at revision 9, and revision 10 was seen before"):
         connection.note(header(9), before=Revision(10))
-    with pytest.raises(StoreReplaced):  # nothing is taken from it later either
+    with pytest.raises(StoreReplaced):  # and every later reply is rejected
         connection.note(header(11), before=Revision(10))
     assert connection.newest == 10
     await connection.close()
 
 
 async def test_another_cluster_id() -> None:
-    """It blocks, be its revision as high as it may."""
+    """It blocks the handle, however high the revision is."""
     connection = await make_connection()
     connection.note(header(10), before=Revision(1))
     with pytest.raises(StoreReplaced, match="cluster id 8, and 7 was expected"):
@@ -58,15 +58,15 @@ async def test_another_cluster_id() -> None:
     await connection.close()
 
 
-async def test_a_blocked_storage_answers_nothing_and_goes_on_where_it_is_told(
+async def test_a_blocked_storage_rejects_calls_and_resumes_when_unblocked(
     etcd: EtcdCluster,
 ) -> None:
-    """No commit is acknowledged, no read answered, every watch ends; then all begin again."""
+    """No commit is acknowledged, no read succeeds, every watch ends; unblocking resumes all."""
     storage = await open_etcd(parse_address(etcd.url), Runtime.system())
     try:
         assert isinstance(await storage.commit(PUT), Done)
         watch = storage.watch(EVERYTHING, after=await storage.revision())
-        storage._connection.newest = Revision(10**9)  # as if it had been seen there
+        storage._connection.newest = Revision(10**9)  # simulate that it was seen before
         assert isinstance(await storage.commit(PUT), Unknown)
         with pytest.raises(StoreReplaced):
             await storage.commit(PUT)
@@ -89,8 +89,8 @@ async def test_a_blocked_storage_answers_nothing_and_goes_on_where_it_is_told(
         await storage.close()
 
 
-async def test_a_watch_that_was_open_is_told_to_read_again(etcd: EtcdCluster) -> None:
-    """Also where nothing had noticed that the store was another one."""
+async def test_an_open_watch_ends_with_compacted(etcd: EtcdCluster) -> None:
+    """Even if the replacement itself was not detected."""
     storage = await open_etcd(parse_address(etcd.url), Runtime.system())
     try:
         watch = storage.watch(EVERYTHING, after=await storage.revision())
@@ -101,8 +101,8 @@ async def test_a_watch_that_was_open_is_told_to_read_again(etcd: EtcdCluster) ->
         await storage.close()
 
 
-async def test_a_revision_that_only_a_watch_has_shown(etcd: EtcdCluster) -> None:
-    """A server that writes nothing knows it as well: an answer below it blocks."""
+async def test_a_revision_seen_only_by_a_watch(etcd: EtcdCluster) -> None:
+    """Revisions from a watch count as well: a reply below one blocks."""
     storage = await open_etcd(parse_address(etcd.url), Runtime.system())
     other = await open_etcd(parse_address(etcd.url), Runtime.system())
     try:
@@ -119,7 +119,7 @@ async def test_a_revision_that_only_a_watch_has_shown(etcd: EtcdCluster) -> None
 
 async def test_a_write_at_a_revision_that_was_seen_before() -> None:
     """The next write of a store has a new revision: one that repeats the newest is of a store that
-    lost it. A transaction that changed nothing has the revision of before."""
+    lost it. A transaction that changed nothing has the previous revision."""
     connection = await make_connection()
     connection.note(header(10), before=Revision(1))
     nothing = Transaction((), (Delete(Key("/restow/x")),))
@@ -135,9 +135,9 @@ async def test_a_write_at_a_revision_that_was_seen_before() -> None:
     await connection.close()
 
 
-async def test_another_identity_is_noticed_by_the_next_consistent_read(etcd: EtcdCluster) -> None:
+async def test_another_identity_is_detected_by_the_next_consistent_read(etcd: EtcdCluster) -> None:
     """Whatever the revision is: an operator may have accepted another store, and other servers may
-    have raised its revision, before this server asks anything."""
+    have raised its revision, before the next request of this server."""
     storage = await open_etcd(parse_address(etcd.url), Runtime.system())
     other = await open_etcd(parse_address(etcd.url), Runtime.system())
     try:
@@ -155,7 +155,7 @@ async def test_another_identity_is_noticed_by_the_next_consistent_read(etcd: Etc
         await other.close()
 
 
-async def test_a_watch_stream_that_is_opened_again_asks_for_the_identity(
+async def test_a_reopened_watch_stream_checks_the_identity(
     etcd: EtcdCluster,
 ) -> None:
     """Before it delivers anything: it may be a stream of another store."""

@@ -53,10 +53,8 @@ async def test_reads_writes_and_watches_over_tls_with_a_password(
         await storage.close()
 
 
-async def test_a_token_that_etcd_no_longer_knows_is_renewed(
-    secure_etcd: EtcdCluster, runtime: Runtime
-) -> None:
-    """When the token has gone stale, reads, commits and watches log in again by themselves."""
+async def test_an_expired_token_is_renewed(secure_etcd: EtcdCluster, runtime: Runtime) -> None:
+    """When the token has expired, reads, commits and watches log in again automatically."""
     storage = await open_etcd(_options(secure_etcd), runtime)
     connection = storage._connection
     stale = (("hasleader", "true"), ("token", "nonsense.1"))
@@ -76,13 +74,13 @@ async def test_a_token_that_etcd_no_longer_knows_is_renewed(
 async def test_a_wrong_password_is_refused_clearly(
     secure_etcd: EtcdCluster, runtime: Runtime
 ) -> None:
-    """The error says that it is about the user and the password."""
+    """The error names user and password as the cause."""
     with pytest.raises(OpenRefused, match="password"):
         await open_etcd(_options(secure_etcd, password="wrong"), runtime)
 
 
 async def test_no_password_is_refused_clearly(secure_etcd: EtcdCluster, runtime: Runtime) -> None:
-    """An etcd that wants a user is not opened without one."""
+    """An etcd that requires a user is not opened without one."""
     with pytest.raises(OpenRefused, match="user"):
         await open_etcd(_options(secure_etcd, username=None, password=None), runtime)
 
@@ -91,22 +89,20 @@ async def test_a_wrong_authority_is_refused_clearly(
     secure_etcd: EtcdCluster, runtime: Runtime, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A server whose certificate another authority signed is not trusted."""
-    stranger = make_certificate(tmp_path_factory.mktemp("stranger"), name="stranger")
+    other = make_certificate(tmp_path_factory.mktemp("other"), name="other")
     with pytest.raises(OpenRefused, match="authority"):
-        await open_etcd(_options(secure_etcd, ca_file=stranger.ca_file), runtime)
+        await open_etcd(_options(secure_etcd, ca_file=other.ca_file), runtime)
 
 
 async def test_plain_text_to_a_tls_port_fails(secure_etcd: EtcdCluster, runtime: Runtime) -> None:
-    """Without TLS nothing comes back, and the deadline holds."""
+    """Without TLS no reply comes, and the deadline applies."""
     endpoint = secure_etcd.endpoints[0]
     with pytest.raises(Unavailable):
         await open_etcd(EtcdOptions(endpoints=(endpoint,), request_timeout_seconds=1.0), runtime)
 
 
-async def test_a_password_for_an_etcd_that_asks_for_none(
-    etcd: EtcdCluster, runtime: Runtime
-) -> None:
-    """A password that nobody asks for does no harm, as with etcd's own client."""
+async def test_an_unnecessary_password(etcd: EtcdCluster, runtime: Runtime) -> None:
+    """An unnecessary password does no harm, as with etcd's own client."""
     options = EtcdOptions(endpoints=etcd.endpoints, username="u", password="p")
     storage = await open_etcd(options, runtime)
     assert await storage.revision() >= 1
@@ -114,5 +110,5 @@ async def test_a_password_for_an_etcd_that_asks_for_none(
 
 
 async def test_the_cluster_names_an_address_that_can_be_parsed(secure_etcd: EtcdCluster) -> None:
-    """The helper's own address is one that `open_storage` understands."""
+    """`open_storage` accepts the address of the test helper."""
     assert parse_address(secure_etcd.url).endpoints == secure_etcd.endpoints

@@ -1,4 +1,4 @@
-"""Snapshots of a real etcd, read from the file; and files that are none."""
+"""Reading snapshots of a real etcd, and files that are not snapshots."""
 
 import shutil
 from pathlib import Path
@@ -50,8 +50,8 @@ def saved(filled: EtcdCluster, tmp_path_factory: pytest.TempPathFactory) -> Path
     return path
 
 
-async def test_same_as_etcd_says(filled: EtcdCluster, saved: Path) -> None:
-    """The file yields exactly the keys and values that etcd itself has, and its revision."""
+async def test_same_keys_as_etcd(filled: EtcdCluster, saved: Path) -> None:
+    """The file yields exactly the keys, values and revision of etcd itself."""
     async with opened(filled.url) as storage:
         page = await storage.range(EVERYTHING)
     expected = {item.key: item.value for item in page.items}
@@ -63,7 +63,7 @@ async def test_same_as_etcd_says(filled: EtcdCluster, saved: Path) -> None:
 
 
 async def test_the_tree_has_levels(saved: Path) -> None:
-    """The file is large enough to prove something: its tree has branches and overflow pages."""
+    """The file is large enough for the test: its tree has branches and overflow pages."""
     with BoltFile(saved) as file:
         found = file._find_bucket(b"key")
         assert found is not None
@@ -93,7 +93,7 @@ async def test_census(filled: EtcdCluster, saved: Path) -> None:
 
 
 async def test_database_of_a_stopped_member(tmp_path: Path) -> None:
-    """The database of a member that does not run is read the same way, without a hash."""
+    """The database of a stopped member is read the same way, without a hash."""
     with start_etcd(tmp_path / "etcd") as cluster:
         async with opened(cluster.url) as storage:
             await put_all(storage, {"/registry/pods/a/b": as_json("v1", "Pod")})
@@ -104,7 +104,7 @@ async def test_database_of_a_stopped_member(tmp_path: Path) -> None:
 
 
 async def test_new_etcd(tmp_path: Path) -> None:
-    """A snapshot of an etcd that never held anything is empty, at the first revision."""
+    """A snapshot of an etcd without any writes is empty, at the first revision."""
     with start_etcd(tmp_path / "etcd") as cluster:
         cluster.etcdctl("snapshot", "save", str(tmp_path / "backup.db"))
     assert await read_all(f"snapshot:{tmp_path / 'backup.db'}", "") == {}
@@ -119,7 +119,7 @@ def read(path: Path) -> int:
 
 
 def test_cut_off_with_its_hash(saved: Path, tmp_path: Path) -> None:
-    """A copy that ended too early does not match its hash, or is found to end too early."""
+    """A truncated copy does not match its hash, or is detected as truncated."""
     data = saved.read_bytes()
     for size in (len(data) - 512, len(data) // 2 // 512 * 512, len(data) // 2 // 512 * 512 + 32):
         path = tmp_path / "cut.db"
@@ -129,7 +129,7 @@ def test_cut_off_with_its_hash(saved: Path, tmp_path: Path) -> None:
 
 
 def test_changed_byte(saved: Path, tmp_path: Path) -> None:
-    """One changed byte anywhere is found by the hash."""
+    """One changed byte anywhere is detected by the hash."""
     data = bytearray(saved.read_bytes())
     data[len(data) // 2] ^= 1
     path = tmp_path / "changed.db"
@@ -139,7 +139,7 @@ def test_changed_byte(saved: Path, tmp_path: Path) -> None:
 
 
 def test_damage_without_a_hash(saved: Path, tmp_path: Path) -> None:
-    """Wiped or shuffled pages give an error of storage or a count, never another exception."""
+    """Wiped or shuffled pages give a storage error or a count, never another exception."""
     data = saved.read_bytes()[:-HASH_BYTES]
     path = tmp_path / "damaged.db"
     refused = 0
@@ -158,14 +158,14 @@ def test_damage_without_a_hash(saved: Path, tmp_path: Path) -> None:
     assert refused > 30
 
 
-def test_circle(saved: Path, tmp_path: Path) -> None:
-    """Branch pages that lead back to themselves end with an error, not never."""
+def test_cycle(saved: Path, tmp_path: Path) -> None:
+    """Branch pages with a cycle end with an error, not with an endless loop."""
     with BoltFile(saved) as file:
         found = file._find_bucket(b"key")
         assert found is not None
         root, page_bytes = found[0], file.meta.page_bytes
     data = bytearray(saved.read_bytes()[:-HASH_BYTES])
-    # The first of the root's entries begins behind the header; its last eight bytes are a page.
+    # The first of the root's entries begins after the header; its last eight bytes are a page.
     data[root * page_bytes + 24 : root * page_bytes + 32] = root.to_bytes(8, "little")
     path = tmp_path / "circle.db"
     path.write_bytes(data)
@@ -174,7 +174,7 @@ def test_circle(saved: Path, tmp_path: Path) -> None:
 
 
 def test_the_other_meta(saved: Path, tmp_path: Path) -> None:
-    """With one of its two first pages gone a file is still read; with both it is none."""
+    """With one damaged meta page a file is still read; with both it is refused."""
     data = bytearray(saved.read_bytes()[:-HASH_BYTES])
     with BoltFile(saved) as file:
         page_bytes = file.meta.page_bytes
@@ -190,7 +190,7 @@ def test_the_other_meta(saved: Path, tmp_path: Path) -> None:
 
 
 def test_file_that_is_being_written(saved: Path, tmp_path: Path) -> None:
-    """A database that changes while it is read, as under a running etcd, is refused by name."""
+    """A database that changes while it is read, as under a running etcd, is refused."""
     path = tmp_path / "live.db"
     shutil.copy(saved, path)
     snapshot = EtcdSnapshot(path)
@@ -206,8 +206,8 @@ def test_file_that_is_being_written(saved: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"x" * 100_000, bytes(8192), b'{"kind":"Pod"}'])
-async def test_no_snapshot(tmp_path: Path, content: bytes) -> None:
-    """A file that is something else is refused in one clear sentence."""
+async def test_not_a_snapshot(tmp_path: Path, content: bytes) -> None:
+    """Another kind of file is refused with a clear message."""
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(OpenRefused, match="is not an etcd snapshot"):

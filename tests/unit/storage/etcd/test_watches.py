@@ -39,7 +39,7 @@ async def _next(watch: Watch) -> list[Event]:
 async def test_compaction_while_disconnected_ends_the_watch(
     etcd: EtcdCluster, runtime: Runtime, opened: Opener
 ) -> None:
-    """A watch that missed what etcd has forgotten says so, and a new one works."""
+    """A watch that missed compacted changes raises, and a new one works."""
     async with (
         TcpProxy(etcd.members[0].client_port, runtime) as proxy,
         opened(proxy.address) as behind,
@@ -89,7 +89,7 @@ async def test_a_broken_stream_goes_on_where_it_was(
 async def test_a_silent_connection_is_noticed_by_pings(
     etcd: EtcdCluster, runtime: Runtime, opened: Opener
 ) -> None:
-    """A connection that is dead without a word is given up, though nobody asks for anything."""
+    """A silently broken connection is closed by failed pings, even without requests."""
     async with (
         TcpProxy(etcd.members[0].client_port, runtime) as proxy,
         opened(
@@ -115,7 +115,7 @@ async def test_a_silent_connection_is_noticed_by_pings(
 async def test_a_silent_stream_is_replaced_when_a_revision_is_expected(
     etcd: EtcdCluster, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream that brings nothing although the store has moved on is opened anew."""
+    """A stream that delivers nothing although the store has advanced is reopened."""
     streams: list[EventStream] = []
     read = EventStream.read
 
@@ -123,7 +123,7 @@ async def test_a_silent_stream_is_replaced_when_a_revision_is_expected(
         if self not in streams:
             streams.append(self)
         if self is streams[0]:
-            await self.receive()  # swallows what comes
+            await self.receive()  # discards the message
             await self.receive()
         return await read(self)
 
@@ -140,7 +140,7 @@ async def test_a_silent_stream_is_replaced_when_a_revision_is_expected(
 async def test_the_backlog_is_complete_while_writes_go_on(
     etcd: EtcdCluster, opened: Opener
 ) -> None:
-    """A watch from long ago yields every change once, then goes over to the present."""
+    """A watch from an old revision yields every change once, then continues with new ones."""
     async with opened(*etcd.endpoints) as writer, opened(*etcd.endpoints) as reader:
         start = await writer.revision()
         for _ in range(20):
@@ -158,7 +158,7 @@ async def test_the_backlog_is_complete_while_writes_go_on(
 async def test_a_revision_larger_than_one_message_stays_whole(
     etcd: EtcdCluster, opened: Opener
 ) -> None:
-    """etcd sends a large revision in parts; the watch yields it as one."""
+    """etcd sends a large revision in fragments; the watch yields it as one."""
     async with opened(*etcd.endpoints) as storage:
         keys = [Key(f"/restow/large/{number}") for number in range(14)]
         watch = storage.watch(Span.of_prefix("/restow/large/"), after=await storage.revision())
@@ -171,7 +171,7 @@ async def test_a_revision_larger_than_one_message_stays_whole(
 
 
 async def test_closing_the_store_ends_all_its_watches(etcd: EtcdCluster, opened: Opener) -> None:
-    """Neither a waiting watch nor one in the backlog outlives the store, and nothing is left."""
+    """Neither a waiting watch nor one in the backlog outlives the store, and no task is left."""
     async with opened(*etcd.endpoints) as storage:
         oldest = await storage.revision()
         await _put(storage, "/closing/a")

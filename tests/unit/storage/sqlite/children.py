@@ -1,4 +1,4 @@
-"""Starting the processes that stand beside a test, and never leaving one behind."""
+"""Starts child processes of a test, and always ends them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Child:
         return self._process.stdout.readline().decode()
 
     def wait_open(self) -> int:
-        """Wait until it has opened the store; the revision it found."""
+        """Wait until it has opened the store; return its revision."""
         line = self.read_line()
         if not line.startswith("open "):
             raise AssertionError(f"no store was opened: {line!r} {self.finish()[1]}")
         return int(line.split()[1])
 
     def go(self) -> None:
-        """The line of input that it waits for."""
+        """Send the line of input that it waits for."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"go\n")
         self._process.stdin.flush()
@@ -39,7 +39,7 @@ class Child:
         self._process.kill()
 
     def finish(self) -> tuple[str, str]:
-        """Wait for its end; what it has said since, and its complaints."""
+        """Wait for its exit; return its remaining output and errors."""
         output, errors = self._process.communicate(timeout=60)
         return output.decode(), errors.decode()
 

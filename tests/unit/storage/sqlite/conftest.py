@@ -1,4 +1,4 @@
-"""For the tests of the SQLite driver: where their files are, and how a process is started."""
+"""Fixtures for the tests of the SQLite driver: directories, and how a process is started."""
 
 import shutil
 import tempfile

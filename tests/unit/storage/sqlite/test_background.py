@@ -1,4 +1,4 @@
-"""Transactions that nobody waits for: others go first, and they are done all the same."""
+"""Low-priority transactions: others go first, and they are executed all the same."""
 
 import asyncio
 from pathlib import Path
@@ -35,7 +35,7 @@ def revision(outcome: Outcome) -> Revision:
 
 
 async def test_others_go_first(fast_path: Path) -> None:
-    """What came later and is waited for is committed earlier; each lane keeps its own order."""
+    """Later normal transactions are committed earlier; each queue keeps its own order."""
     storage = await open_sqlite(fast_path / "db", Runtime.system())
     count = 3 * BATCH_TRANSACTIONS_MAX
     behind = [storage._writer.submit(put(f"b{n}", in_background=True)) for n in range(count)]
@@ -44,7 +44,7 @@ async def test_others_go_first(fast_path: Path) -> None:
     fast = [revision(each) for each in await asyncio.gather(*first)]
     assert fast == sorted(fast)
     assert slow == sorted(slow)
-    # Each batch of others takes some of them along, so that they are never left behind for good.
+    # Each batch of others includes some of them, so that they are never starved.
     batches = count // BATCH_TRANSACTIONS_MAX
     between = [each for each in slow if each < fast[-1]]
     assert len(between) == (batches - 1) * BACKGROUND_MAX
@@ -53,7 +53,7 @@ async def test_others_go_first(fast_path: Path) -> None:
 
 
 async def test_a_batch_has_few_of_them(fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even when they are alone, so that whoever comes then has not long to wait."""
+    """Even without other transactions, so that a later one does not wait for long."""
     storage = await open_sqlite(fast_path / "db", Runtime.system())
     sizes: list[int] = []
 
@@ -69,8 +69,8 @@ async def test_a_batch_has_few_of_them(fast_path: Path, monkeypatch: pytest.Monk
     await storage.close()
 
 
-async def test_a_full_batch_keeps_the_lanes(fast_path: Path) -> None:
-    """What was taken and not begun, as the rest was work enough, waits on in its own lane."""
+async def test_a_full_batch_keeps_the_queues(fast_path: Path) -> None:
+    """Transactions that were taken but not begun, because of the limit, return to their queue."""
     storage = await open_sqlite(fast_path / "db", Runtime.system())
     large = [
         storage._writer.submit(put(f"l{n}", in_background=n % 2 == 0, nbytes=LARGE_BYTES))
@@ -85,7 +85,7 @@ async def test_a_full_batch_keeps_the_lanes(fast_path: Path) -> None:
 
 
 async def test_they_are_transactions_like_any_other(fast_path: Path) -> None:
-    """Guards count, whoever gives up leaves nothing behind, and the lane has an end."""
+    """Guards count, a cancelled one leaves nothing behind, and the queue has a limit."""
     storage = await open_sqlite(fast_path / "db", Runtime.system())
     taken = put("a", in_background=True)
     await storage.commit(taken)

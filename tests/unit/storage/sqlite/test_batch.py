@@ -1,4 +1,4 @@
-"""A batch holds its rows back until its end, and nobody inside of it may notice."""
+"""A batch writes its rows at its end, which its transactions must not be able to observe."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ A, B = Key("/restow/a"), Key("/restow/b")
 
 
 async def test_one_batch_sees_its_own_writes(fast_path: Path) -> None:
-    """Guards of a batch hold or fail by what stood before them in it, and so do the tables."""
+    """Guards and tables reflect the earlier transactions of the same batch."""
     storage = await open_sqlite(fast_path / "store", Runtime.system())
     await storage.commit(Transaction((), (Put(A, b"0"),)))
     submitted = [
@@ -46,7 +46,7 @@ async def test_one_batch_sees_its_own_writes(fast_path: Path) -> None:
     assert refused.current is not None
     assert refused.current.value == b"1"
     found = await storage.range(Span.of_prefix("/restow/"))
-    assert found.items == [(A, b"3", 6, 6)], "it was made anew, which its row must say"
+    assert found.items == [(A, b"3", 6, 6)], "its row must have the new creation revision"
     await storage.close()
     again = await open_sqlite(fast_path / "store", Runtime.system())
     assert (await again.range(Span.of_prefix("/restow/"))).items == found.items
@@ -57,8 +57,8 @@ async def test_one_batch_sees_its_own_writes(fast_path: Path) -> None:
     await again.close()
 
 
-async def test_the_log_of_a_batch_is_whole(fast_path: Path) -> None:
-    """Every change is told, with what it replaced, though another of the batch wrote that."""
+async def test_the_log_of_a_batch_is_complete(fast_path: Path) -> None:
+    """Every change is in the log with the value it replaced, even one of the same batch."""
     storage = await open_sqlite(fast_path / "store", Runtime.system())
     writes = (Put(A, b"1"), Put(A, b"2"), Delete(A), Put(A, b"3"))
     await asyncio.gather(*(storage._writer.submit(Transaction((), (write,))) for write in writes))

@@ -1,4 +1,4 @@
-"""The pulse: commits are noticed by looking at shared memory, and no lock is lost by looking."""
+"""The change counter: commits are detected in shared memory, and no lock is lost by it."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from restow.storage.sqlite import change_counter, open_sqlite
 
 
 async def test_unchanged_means_nothing_was_committed(tmp_path: Path) -> None:
-    """The header changes with every commit of any handle, and stays while there is none."""
+    """The header changes with every commit of any handle, and only then."""
     first = await open_sqlite(tmp_path / "store.db", Runtime.system())
     second = await open_sqlite(tmp_path / "store.db", Runtime.system())
     for number in range(20):

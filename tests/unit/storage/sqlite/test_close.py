@@ -1,4 +1,4 @@
-"""Closing a store: what waits is answered, and nothing stays behind."""
+"""Closing a store: waiting calls get a result, and nothing stays open."""
 
 import asyncio
 import threading
@@ -30,7 +30,7 @@ def put(number: int, size: int = 100) -> Transaction:
 
 
 def open_files() -> list[str]:
-    """What this process has open, by name; the list itself is gone by the time it is read."""
+    """Names of the files that this process has open, without the listing itself."""
     links = list(Path("/proc/self/fd").iterdir())
     return sorted(str(link.readlink()) for link in links if link.is_symlink())
 
@@ -40,11 +40,11 @@ def our_threads() -> list[str]:
 
 
 @pytest.mark.parametrize("size", [100, 30_000])
-async def test_waiting_commits_are_answered(
+async def test_waiting_commits_get_an_outcome(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Commits that wait when the store is closed are done or refused as closed, never left;
-    also when a checkpoint falls due meanwhile."""
+    """Commits that wait when the store is closed are done or refused as closed, never left
+    waiting; also when a checkpoint becomes due meanwhile."""
     monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 4)
     path = tmp_path / "db"
     storage = await open_sqlite(path, Runtime.system())
@@ -68,7 +68,7 @@ async def test_waiting_commits_are_answered(
 
 
 async def test_after_the_close(tmp_path: Path) -> None:
-    """A closed store says so to everyone who asks, and may be closed again."""
+    """A closed store raises `StorageClosed` for every call, and may be closed again."""
     storage = await open_sqlite(tmp_path / "db", Runtime.system())
     assert isinstance(await storage.commit(put(1)), Done)
     watch = storage.watch(EVERYTHING, after=await storage.revision())
@@ -101,7 +101,7 @@ async def test_after_the_close(tmp_path: Path) -> None:
 async def test_nothing_stays_open(tmp_path: Path) -> None:
     """After the close there is no thread, no open file, no log, and no socket."""
     path = tmp_path / "db"
-    await (await open_sqlite(path, Runtime.system())).close()  # the loop makes its own threads
+    await (await open_sqlite(path, Runtime.system())).close()  # the loop creates its own threads
     before = open_files()
     for _ in range(3):
         storage = await open_sqlite(path, Runtime.system())
@@ -128,7 +128,7 @@ async def test_two_closes_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_close_in_the_middle_of_a_compaction(tmp_path: Path) -> None:
-    """A compaction that the close interrupts ends with a clear error, or ends well."""
+    """A compaction that the close interrupts ends with a clear error, or succeeds."""
     storage = await open_sqlite(tmp_path / "db", Runtime.system())
     for number in range(300):
         await storage.commit(put(number % 3, 3000))
@@ -154,8 +154,8 @@ async def test_a_close_while_another_process_writes(tmp_path: Path) -> None:
 
 
 async def test_a_close_during_a_range(tmp_path: Path) -> None:
-    """A range that the close interrupts has ended when the close ends. If it went on, closing the
-    pulse would drop the locks of its snapshot, and it would read what others write meanwhile."""
+    """A range that the close interrupts has ended when the close ends. Otherwise closing the
+    change counter would drop the locks of its snapshot, and it would read later writes."""
     storage = await open_sqlite(tmp_path / "db", Runtime.system())
     await asyncio.gather(*(storage.commit(put(number, 3000)) for number in range(1000)))
     ranges = [asyncio.create_task(storage.range(EVERYTHING)) for _ in range(30)]
@@ -168,9 +168,8 @@ async def test_a_close_during_a_range(tmp_path: Path) -> None:
             assert isinstance(ended, StorageClosed | RangePage)
 
 
-async def test_a_close_that_was_given_up(tmp_path: Path) -> None:
-    """Whoever closes a store and does not wait to the end may close it again, and then nothing
-    stays behind."""
+async def test_a_cancelled_close(tmp_path: Path) -> None:
+    """A close that was cancelled may be repeated, and then nothing stays open."""
     path = tmp_path / "db"
     storage = await open_sqlite(path, Runtime.system())
     with child("hold", path, 0.3) as other:
@@ -187,8 +186,8 @@ async def test_a_close_that_was_given_up(tmp_path: Path) -> None:
     assert sorted(entry.suffix for entry in (tmp_path / "db-peers").iterdir()) == [".lock"] * 3
 
 
-async def test_callers_who_give_up(tmp_path: Path) -> None:
-    """Commits whose callers were cancelled leave the writer working for the others."""
+async def test_cancelled_callers(tmp_path: Path) -> None:
+    """Commits whose callers were cancelled do not stop the writer for the others."""
     storage = await open_sqlite(tmp_path / "db", Runtime.system())
     tasks = [asyncio.create_task(storage.commit(put(number))) for number in range(100)]
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What compaction gives back, and what a crash in the middle of it leaves."""
+"""Space freed by a compaction, and the state after a crash during one."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ CHANGES = 600
 
 
 async def fill(store: SqliteStorage) -> Revision:
-    """Change ten keys many times over."""
+    """Change ten keys many times."""
     revision = Revision(1)
     for number in range(CHANGES):
         value = b"%d" % number * (VALUE_BYTES // len(str(number)))
@@ -27,7 +27,7 @@ async def fill(store: SqliteStorage) -> Revision:
     return revision
 
 
-async def test_space_is_given_back(fast_path: Path) -> None:
+async def test_space_is_freed(fast_path: Path) -> None:
     """After a compaction and a checkpoint the file itself is small again."""
     path = fast_path / "db"
     store = await open_sqlite(path, Runtime.system())
@@ -48,8 +48,8 @@ async def test_space_is_given_back(fast_path: Path) -> None:
 async def test_leftovers_are_harmless(
     steps: int, fast_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A compaction that ended in the middle has forgotten all it said, and the next one clears
-    what it left lying."""
+    """An interrupted compaction is in effect as a whole, and the next one removes its leftover
+    rows."""
     path = fast_path / "db"
     store = await open_sqlite(path, Runtime.system())
     revision = await fill(store)

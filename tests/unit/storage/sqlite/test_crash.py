@@ -1,4 +1,4 @@
-"""Processes that acknowledge writes are killed, again and again, on one file."""
+"""Processes that acknowledge writes are killed repeatedly, on one file."""
 
 import logging
 import time
@@ -32,7 +32,7 @@ def one_cycle(path: Path, names: list[str], seconds: float) -> dict[str, dict[in
                 writer.wait_open()
             time.sleep(seconds)
         else:
-            time.sleep(-seconds)  # it may be opening the store yet
+            time.sleep(-seconds)  # it may still be opening the store
         for writer in writers:
             writer.kill()
         done: dict[str, dict[int, int]] = {}
@@ -47,7 +47,7 @@ def one_cycle(path: Path, names: list[str], seconds: float) -> dict[str, dict[in
 
 
 async def check_cycle(path: Path, done: dict[str, dict[int, int]], *, clean: bool) -> None:
-    """Open it, as the next process would, and look for all that was acknowledged."""
+    """Open it, as the next process would, and check every acknowledged write."""
     storage = await open_sqlite(path, Runtime.system())
     try:
         now = await storage.revision()
@@ -58,7 +58,7 @@ async def check_cycle(path: Path, done: dict[str, dict[int, int]], *, clean: boo
                 item = found.get(key_of(name, number))
                 assert isinstance(item, Item), f"{name}/{number} was acknowledged, and is lost"
                 assert item.revision == revision <= now
-            for item in items:  # acknowledged or not, each is whole
+            for item in items:  # acknowledged or not, each is complete
                 assert item.value == value_of(name, int(item.key.rpartition("/")[2]))
         if clean:
             for item in (await storage.range(EVERYTHING)).items:
@@ -80,19 +80,19 @@ async def test_killed_writers_lose_nothing(tmp_path: Path) -> None:
         if not path.exists():
             continue
         if cycle % 2:
-            # Straight after the kill: SQLite recovers the log here, and must find it sound.
+            # Right after the kill: SQLite recovers the log here, and must find it intact.
             assert integrity(path) == "ok"
         await check_cycle(path, done, clean=cycle % CLEAN_EVERY == CLEAN_EVERY - 1)
         assert integrity(path) == "ok"
         count = sum(map(len, done.values()))
         total += count
         cycles_with_writes += count > 0
-    assert cycles_with_writes > SIZES.sqlite_kill_cycles // 2, "the load was too low to prove it"
+    assert cycles_with_writes > SIZES.sqlite_kill_cycles // 2, "the load was too low"
     logger.info("%d acknowledged writes in %d cycles", total, SIZES.sqlite_kill_cycles)
 
 
 def damage(path: Path) -> None:
-    """Overwrite the inside of most pages with rubbish, as a bad disk might."""
+    """Overwrite the inside of most pages with garbage, as a faulty disk might."""
     page_bytes = 8192
     with path.open("r+b") as file:
         size = file.seek(0, 2)
@@ -128,7 +128,7 @@ async def test_quick_check_after_an_unclean_stop(tmp_path: Path) -> None:
 
 
 async def test_a_killed_process_leaves_no_socket_for_long(tmp_path: Path) -> None:
-    """The first commit after a kill removes the dead process's socket."""
+    """The first commit after a kill removes the killed process's socket."""
     path = tmp_path / "db"
     storage = await open_sqlite(path, Runtime.system())
     with child("stay", path) as other:
@@ -145,7 +145,7 @@ async def test_a_killed_process_leaves_no_socket_for_long(tmp_path: Path) -> Non
 
 
 async def test_a_crash_while_the_store_is_made(tmp_path: Path) -> None:
-    """A process that was killed while making the file leaves something that can be opened."""
+    """A process that is killed while it creates the file leaves one that can be opened."""
     for step, statements in enumerate(
         [
             [],
@@ -163,8 +163,8 @@ async def test_a_crash_while_the_store_is_made(tmp_path: Path) -> None:
         assert integrity(path) == "ok"
 
 
-async def test_a_crash_that_left_another_one_s_tables_is_refused(tmp_path: Path) -> None:
-    """A file with tables but without our mark is never taken for a store half made."""
+async def test_a_file_with_foreign_tables_is_refused(tmp_path: Path) -> None:
+    """A file with tables but without restow's mark is never taken for an incomplete store."""
     path = tmp_path / "db"
     connection = apsw.Connection(str(path))
     connection.execute("CREATE TABLE theirs (x)")

@@ -1,4 +1,4 @@
-"""The border between apsw and storage: every foreign error has one meaning here."""
+"""Translation of apsw's errors into storage errors."""
 
 import errno
 import inspect
@@ -32,7 +32,7 @@ FOREIGN = [
 
 @pytest.mark.parametrize("foreign", FOREIGN, ids=lambda kind: kind.__name__)
 def test_every_apsw_error_is_translated(foreign: type[Exception]) -> None:
-    """Each class of apsw has the documented meaning; what has none of its own is Unavailable."""
+    """Each class of apsw has the documented meaning; those without one are Unavailable."""
     error = foreign("the text")
     translated = translate(error)
     assert type(translated) is DOCUMENTED.get(foreign, Unavailable)
@@ -50,18 +50,18 @@ def test_apsw_has_the_errors_that_we_know() -> None:
     [(errno.ENOSPC, StoreFull), (errno.EDQUOT, StoreFull), (errno.EIO, Unavailable)],
 )
 def test_the_operating_system_s_errors(number: int, meaning: type[StorageError]) -> None:
-    """A full disk is one whoever reports it; other errors of the system are Unavailable."""
+    """A full disk is StoreFull, whatever reports it; other system errors are Unavailable."""
     assert type(translate(OSError(number, "said the kernel"))) is meaning
 
 
 def test_our_own_errors_pass() -> None:
-    """What is a storage error already stays the same object."""
+    """A storage error stays the same object."""
     error = Compacted(Revision(5))
     assert translate(error) is error
 
 
-def test_what_leaves_nothing_behind() -> None:
-    """Only errors that come before the last write of a commit count as settled."""
+def test_settled_errors() -> None:
+    """Only errors before the last write of a commit count as settled."""
     assert is_settled(apsw.FullError())
     assert is_settled(apsw.BusyError())
     assert not is_settled(apsw.IOError())

@@ -1,4 +1,4 @@
-"""One call to the disk fails, for every call of a workload; and a disk that stays broken."""
+"""Each disk call of a workload fails once; and a disk that stays broken."""
 
 import itertools
 import logging
@@ -35,11 +35,11 @@ NAMES = (f"faulty-{number}" for number in itertools.count())
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The driver logs each failure, rightly; here are thousands."""
+    """Disable the driver's log: each failure is logged, and here are thousands."""
     others = sys.unraisablehook
 
     def report(unraisable: "sys.UnraisableHookArgs") -> None:
-        # What our VFS raises while SQLite closes a file, apsw can give to nobody.
+        # apsw cannot pass on exceptions of the test VFS while SQLite closes a file.
         if not isinstance(unraisable.exc_value, apsw.Error):
             others(unraisable)
 
@@ -52,7 +52,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 async def run_with(
     path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[Fault]
 ) -> tuple[FaultyVfs, Ledger, int]:
-    """The workload on a new store, with faults counted from after its opening."""
+    """Run the workload on a new store, with faults counted from after its opening."""
     vfs = FaultyVfs(next(NAMES))
     ledger = Ledger()
     storage = await open_small(path, monkeypatch, vfs=vfs)
@@ -77,7 +77,7 @@ async def run_with(
 async def check_killed(
     directory: Path, vfs: FaultyVfs, ledger: Ledger, upto: int, fate: Fate
 ) -> None:
-    """What was answered up to a point of the journal holds if the process ends there."""
+    """Check that the replies up to a point of the journal hold if the process ends there."""
     disk = Disk()
     disk.play(vfs.journal[:upto])
     write_image(disk.after_cut(fate), directory)
@@ -90,7 +90,7 @@ async def check_killed(
 
 
 def first_trouble(vfs: FaultyVfs) -> int | None:
-    """The point of the journal behind the first answer that was no outcome."""
+    """The point of the journal after the first reply that is not an outcome."""
     for index, operation in enumerate(vfs.journal):
         if isinstance(operation, Marked):
             assert isinstance(operation.note, tuple)
@@ -100,7 +100,7 @@ def first_trouble(vfs: FaultyVfs) -> int | None:
 
 
 async def check_every_way(directory: Path, vfs: FaultyVfs, ledger: Ledger, end: int) -> None:
-    """After a clean close, after a kill at the first trouble, after a power cut at the end."""
+    """After a clean close, after a kill at the first failure, after a power cut at the end."""
     await check_file(directory / "db", ledger)
     trouble = first_trouble(vfs)
     if trouble is not None:
@@ -111,9 +111,9 @@ async def check_every_way(directory: Path, vfs: FaultyVfs, ledger: Ledger, end: 
 
 
 async def count_calls(directory: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind) -> int:
-    """How many calls of a kind the workload makes when nothing fails, its close included.
+    """Number of calls of a kind that the workload makes without faults, including its close.
 
-    How commits share a batch differs from run to run, and the calls with it: the fewest of some
+    Batching differs from run to run, and the number of calls with it: the minimum of some
     runs.
     """
     counts = []
@@ -135,7 +135,7 @@ async def test_any_single_fault(
     kind: Kind, how: How, fast_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever call fails once: nothing acknowledged is lost, nothing refused appears, and the
-    handle goes on."""
+    handle stays usable."""
     calls = await count_calls(fast_path, monkeypatch, kind)
     stride = 1 if kind != "write" else SIZES.sqlite_fault_stride
     start = CASES.index((kind, how)) % stride + 1
@@ -147,7 +147,7 @@ async def test_any_single_fault(
 
 
 async def check_fault(directory: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
-    """Runs the workload until the fault has fired; a run may be over before its number comes."""
+    """Run the workload until the fault has fired; a run may end before it reaches that call."""
     for attempt in range(ATTEMPTS):
         place = directory / f"{fault.first}-{attempt}"
         place.mkdir()
@@ -161,8 +161,8 @@ async def check_fault(directory: Path, monkeypatch: pytest.MonkeyPatch, fault: F
 
 
 async def test_a_failed_sync_ends_the_handle(fast_path: Path) -> None:
-    """After a failed sync the connection is dropped, not used again; the commit was undone, is
-    answered as such, and may be sent again."""
+    """After a failed sync the connection is dropped, not used again; the commit was rolled back, is
+    reported as such, and may be sent again."""
     vfs = FaultyVfs(next(NAMES))
     path = fast_path / "db"
     storage = await open_sqlite(path, Runtime.system(), vfs=vfs.name)
@@ -183,7 +183,7 @@ async def test_a_failed_sync_ends_the_handle(fast_path: Path) -> None:
 
 
 async def test_a_commit_that_cannot_be_settled_is_unknown(fast_path: Path) -> None:
-    """When the disk fails the settling as well, nothing is claimed; and the handle recovers."""
+    """If settling fails as well, the outcome is Unknown; and the handle recovers."""
     vfs = FaultyVfs(next(NAMES))
     path = fast_path / "db"
     storage = await open_sqlite(path, Runtime.system(), vfs=vfs.name)
@@ -215,8 +215,8 @@ async def test_a_commit_that_cannot_be_settled_is_unknown(fast_path: Path) -> No
 async def test_a_disk_that_stays_broken(
     kind: Kind, how: How, fast_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From some call on all fail, settling included: what was answered still holds after the
-    process ends, and nothing that an error denied comes back."""
+    """All calls fail from some point on, including settling: earlier replies still hold after the
+    process ends, and no write that was reported as failed appears."""
     calls = await count_calls(fast_path, monkeypatch, kind)
     stride = 2 if kind == "sync" else SIZES.sqlite_fault_stride * 2
     for number in range(1, calls + 1, stride):
@@ -233,7 +233,7 @@ async def test_a_disk_that_stays_broken(
 
 @pytest.mark.parametrize(("kind", "how"), CASES, ids=lambda value: getattr(value, "name", value))
 async def test_a_fault_while_opening(kind: Kind, how: How, fast_path: Path) -> None:
-    """A store that cannot be made says so, and can be made by the next one who tries."""
+    """A failed creation is reported, and the next open can create the store."""
     for number in range(1, 100):
         vfs = FaultyVfs(next(NAMES))
         vfs.faults = [Fault(kind=kind, how=how, first=number)]
@@ -254,5 +254,5 @@ async def test_a_fault_while_opening(kind: Kind, how: How, fast_path: Path) -> N
         if not vfs.fired:
             break
     else:
-        pytest.fail("opening a store has no end of calls")
+        pytest.fail("opening a store makes an unlimited number of calls")
     assert number > 1

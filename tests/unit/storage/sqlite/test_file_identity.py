@@ -16,8 +16,8 @@ from restow.storage.sqlite.file_identity import FileIdentity
 def test_a_log_that_grows_while_it_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The size of the log is asked for on the event loop, and the writer's thread commits before
-    the answer is compared: the log is not taken for truncated."""
+    """The size of the log is read on the event loop, and the writer's thread commits before it is
+    compared: the log is not taken for truncated."""
     path, log = tmp_path / "store", tmp_path / "store-wal"
     path.write_bytes(b"file")
     log.write_bytes(b"log")
@@ -44,7 +44,7 @@ def test_a_log_that_grows_while_it_is_checked(
 async def test_a_checkpoint_while_the_file_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two comparisons at once: the one that read the file before a checkpoint is not held against
+    """Two concurrent comparisons: one that read the file before a checkpoint is not compared with
     what the other has read since."""
     storage = await open_sqlite(tmp_path / "store", Runtime.system())
     read = file_setup.read_file_revision

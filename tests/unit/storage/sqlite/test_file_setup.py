@@ -1,4 +1,4 @@
-"""Starts that are refused, each with a text that says what is wrong and what to do."""
+"""Refused starts, each with a message that states the problem and what to do."""
 
 import os
 import stat
@@ -16,7 +16,7 @@ PUT = Transaction((), (Put(Key("/restow/x"), b"1"),))
 
 
 async def refusal(path: Path) -> str:
-    """What opening this file is refused with."""
+    """The message with which this file is refused."""
     with pytest.raises(OpenRefused) as caught:
         await open_sqlite(path, Runtime.system())
     return str(caught.value)
@@ -26,7 +26,7 @@ async def refusal(path: Path) -> str:
     "version", [(3, 40, 1), (3, 44, 5), (3, 45, 0), (3, 50, 6), (3, 51, 0), (3, 51, 2), (3, 7, 0)]
 )
 def test_sqlite_with_the_wal_reset_bug(version: tuple[int, int, int]) -> None:
-    """Every SQLite that can corrupt a shared log is refused, and the text names the bug."""
+    """Every SQLite that can corrupt a shared log is refused, and the message names the bug."""
     with pytest.raises(OpenRefused) as caught:
         file_setup.check_sqlite(version)
     text = str(caught.value)
@@ -39,14 +39,14 @@ def test_sqlite_with_the_wal_reset_bug(version: tuple[int, int, int]) -> None:
     "version", [(3, 44, 6), (3, 44, 9), (3, 50, 7), (3, 51, 3), (3, 52, 0), (3, 54, 1), (4, 0, 0)]
 )
 def test_sqlite_without_the_bug(version: tuple[int, int, int]) -> None:
-    """Fixed versions, the two backports among them, are taken."""
+    """Fixed versions, including the two backports, are accepted."""
     file_setup.check_sqlite(version)
 
 
 async def test_the_sqlite_in_use_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Opening a store asks the SQLite that is really loaded, before it touches the file."""
+    """Opening a store checks the SQLite that is actually loaded, before it accesses the file."""
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.51.2")
     assert "SQLite 3.51.2 can corrupt" in await refusal(tmp_path / "db")
     assert list(tmp_path.iterdir()) == []
@@ -55,8 +55,8 @@ async def test_the_sqlite_in_use_is_checked(
 @pytest.mark.parametrize(
     "content", [b"hello", b"not a database at all\n" * 1000, b"{}" + bytes(8190)]
 )
-async def test_no_sqlite_file(content: bytes, tmp_path: Path) -> None:
-    """A file of another kind is refused and left as it was."""
+async def test_not_a_sqlite_file(content: bytes, tmp_path: Path) -> None:
+    """A file of another kind is refused and not changed."""
     path = tmp_path / "db"
     path.write_bytes(content)
     assert f"{path} is not an SQLite file, so not a restow store" in await refusal(path)
@@ -64,7 +64,7 @@ async def test_no_sqlite_file(content: bytes, tmp_path: Path) -> None:
 
 
 async def test_a_foreign_sqlite_file(tmp_path: Path) -> None:
-    """Somebody else's database is refused and left as it was."""
+    """A database of another program is refused and not changed."""
     path = tmp_path / "db"
     connection = apsw.Connection(str(path))
     connection.execute("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
@@ -105,11 +105,11 @@ MOUNTS = """\
         ("/srv/db", "nfs4 at /srv"),
         ("/srvx/db", None),
         ("/srv/local disk/db", None),
-        ("/mnt/share/db", None),  # mounted over: the last one counts
+        ("/mnt/share/db", None),  # mounted twice: the last one counts
     ],
 )
 def test_a_network_file_system(path: str, kind: str | None) -> None:
-    """The mount that a path lies on decides, and a network file system is refused by name."""
+    """The mount of a path decides, and a network file system is refused by name."""
     if kind is None:
         file_setup.check_file_system(Path(path), MOUNTS)
         return
@@ -120,7 +120,7 @@ def test_a_network_file_system(path: str, kind: str | None) -> None:
 
 
 async def test_a_read_only_file(tmp_path: Path) -> None:
-    """A file that nobody may write to is refused, even to root."""
+    """A file without write permission is refused, even to root."""
     path = tmp_path / "db"
     storage = await open_sqlite(path, Runtime.system())
     await storage.close()
@@ -130,12 +130,12 @@ async def test_a_read_only_file(tmp_path: Path) -> None:
 
 
 async def test_a_directory(tmp_path: Path) -> None:
-    """A directory is refused as what it is."""
+    """A directory is refused as such."""
     assert f"{tmp_path} is not a regular file" in await refusal(tmp_path)
 
 
 async def test_a_missing_parent(tmp_path: Path) -> None:
-    """A path into nowhere is refused, and the text says which directory is missing."""
+    """A path in a missing directory is refused, and the message names the directory."""
     text = await refusal(tmp_path / "nowhere" / "db")
     assert f"{tmp_path / 'nowhere'}" in text
     assert "make" in text
@@ -143,7 +143,7 @@ async def test_a_missing_parent(tmp_path: Path) -> None:
 
 
 async def test_a_parent_that_is_a_file(tmp_path: Path) -> None:
-    """A path through a file is refused."""
+    """A path below a regular file is refused."""
     (tmp_path / "file").write_text("")
     assert str(tmp_path / "file") in await refusal(tmp_path / "file" / "db")
 
@@ -161,7 +161,7 @@ async def test_a_broken_header_after_a_clean_stop(tmp_path: Path) -> None:
 
 
 async def test_only_the_owner_may_read(tmp_path: Path) -> None:
-    """The files are for their owner alone, whatever the umask: they hold secrets."""
+    """The files are private to their owner, whatever the umask: they hold secrets."""
     path = tmp_path / "db"
     before = os.umask(0)
     try:
@@ -179,7 +179,7 @@ async def test_only_the_owner_may_read(tmp_path: Path) -> None:
 
 
 async def test_a_refused_start_leaves_nothing_open(tmp_path: Path) -> None:
-    """Neither a file nor a lock stays with a process whose start was refused."""
+    """A process whose start was refused keeps neither a file nor a lock."""
     path = tmp_path / "db"
     path.write_bytes(b"not a database at all\n" * 1000)
     await refusal(path)
@@ -190,7 +190,7 @@ async def test_a_refused_start_leaves_nothing_open(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_mounted_by_itself() -> None:
-    """Its log would not be beside the file that was mounted; a mounted directory is taken."""
+    """Its log would not be beside the mounted file; a mounted directory is accepted."""
     line = "36 35 98:0 /store.db {} rw,noatime master:1 - ext4 /dev/root rw"
     path = Path("/data/store.db")
     with pytest.raises(OpenRefused, match="is a mount point"):

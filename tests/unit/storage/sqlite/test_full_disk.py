@@ -1,4 +1,4 @@
-"""The disk is full, and then it is not."""
+"""A full disk, and recovery when there is space again."""
 
 import logging
 import shutil
@@ -16,13 +16,13 @@ from tests.support.faulty_vfs import FaultyVfs
 from tests.support.sqlite_full_disk import FREE_BYTES, survive_full_disk
 from tests.unit.storage.sqlite.workload import integrity
 
-# A small file system of one's own: as root, or as root of a user namespace.
+# A private small file system: as root, or as root of a user namespace.
 UNSHARE = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
 MOUNT = 'mount -t tmpfs -o size=8m,mode=700 restow-test "$0" && exec "$@"'
 
 
 def own_file_system(directory: Path, *command: str) -> list[str] | None:
-    """The command, run with a small file system of its own mounted there; None if impossible."""
+    """The command, run with a small file system mounted there; None if impossible."""
     for unshare in UNSHARE:
         words = [*unshare, "sh", "-c", MOUNT, str(directory)]
         if (
@@ -41,7 +41,7 @@ def no_log() -> None:
 async def test_a_quota_that_is_lifted(
     fast_path: Path, no_log: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writes are refused as StoreFull with nothing half-written, reads go on, and writes work
+    """Writes are refused as StoreFull without partial writes, reads still work, and writes work
     again as soon as there is space."""
     vfs = FaultyVfs("quota")
     path = fast_path / "db"
@@ -65,19 +65,19 @@ async def test_a_quota_that_is_lifted(
 
 
 async def test_a_file_system_that_is_full(tmp_path: Path) -> None:
-    """The same on a real one, wherever the tests may mount one."""
+    """The same on a real one, if the tests may mount one."""
     mounted = tmp_path / "mounted"
     mounted.mkdir()
     command = [sys.executable, "-m", "tests.support.sqlite_full_disk", str(mounted)]
     words = own_file_system(mounted, *command)
     if words is None:
-        return  # no right to mount: the quota above has shown it
+        return  # no permission to mount: the quota above covers it
     ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
     assert ended.stdout == "ok\n", ended.stderr
 
 
-async def test_no_room_for_a_new_store(fast_path: Path) -> None:
-    """A store that finds no room for itself says so, and is made when there is."""
+async def test_no_space_for_a_new_store(fast_path: Path) -> None:
+    """A store without space for its creation is refused, and created when there is space."""
     vfs = FaultyVfs("no-room")
     path = fast_path / "db"
     for quota in range(0, 40_000, 2_000):

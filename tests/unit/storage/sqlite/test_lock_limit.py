@@ -1,4 +1,4 @@
-"""Waiting for the write lock has a limit, and the store works again when the lock is free."""
+"""Waiting for the write lock has a timeout, and the store works again when the lock is free."""
 
 from pathlib import Path
 
@@ -10,8 +10,10 @@ from restow.storage.interface import Done, Key, Put, Transaction
 from restow.storage.sqlite import file_setup, locks, open_sqlite
 
 
-async def test_a_lock_that_is_never_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits are answered while someone keeps the lock, and happen again afterwards."""
+async def test_a_lock_that_is_never_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits fail while another process keeps the lock, and succeed afterwards."""
     monkeypatch.setattr(locks, "WAIT_SECONDS_MAX", 0.1)
     storage = await open_sqlite(tmp_path / "store.db", Runtime.system())
     holder = locks.WriteLock(file_setup.peers_directory(tmp_path / "store.db"))

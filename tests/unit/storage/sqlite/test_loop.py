@@ -1,4 +1,4 @@
-"""The event loop is never held up: not by the disk, not by another process, not by a stranger."""
+"""The event loop is never blocked: not by the disk, another process, or a foreign writer."""
 
 import asyncio
 import gc
@@ -26,9 +26,9 @@ logger = logging.getLogger(__name__)
 
 @pytest.fixture(autouse=True)
 def frozen_heap() -> Iterator[None]:
-    """As in a server, what was made before is not looked at again by Python's collector.
+    """Freeze existing objects, as a server does, so that the garbage collector skips them.
 
-    The heap of a long test run takes it half a second, which is not the store's fault.
+    Collecting the heap of a long test run takes half a second, which is not the store's fault.
     """
     gc.collect()
     gc.freeze()
@@ -37,14 +37,14 @@ def frozen_heap() -> Iterator[None]:
 
 
 def kept_waiting_seconds() -> float:
-    """How long this thread, ready to run, has waited for a core that others had."""
+    """How long this thread was runnable without a core."""
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
 
 
 class Ticker:
-    """A task that sleeps again and again, and notes by how much the loop woke it too late.
+    """A task that sleeps repeatedly, and records by how much the loop woke it too late.
 
-    What a busy machine takes from the loop is not the store's fault, and is not counted.
+    Delays by other load on the machine are not the store's fault, and are not counted.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Ticker:
 
 @asynccontextmanager
 async def ticking() -> AsyncIterator[Ticker]:
-    """The body may not hold up the loop."""
+    """The body must not block the loop."""
     ticker = Ticker()
     task = asyncio.create_task(ticker.run())
     await asyncio.sleep(TICK_SECONDS)
@@ -84,7 +84,7 @@ async def put(storage: Storage, key: str, value: bytes = b"v") -> Revision:
 
 
 async def test_many_writers(tmp_path: Path) -> None:
-    """While 64 tasks write as fast as they can, other tasks get their turn."""
+    """While 64 tasks write as fast as they can, other tasks still run."""
     storage = await open_sqlite(tmp_path / "db", Runtime.system())
     end = time.monotonic() + 1.0
 
@@ -115,22 +115,22 @@ async def test_the_lock_of_another_process(tmp_path: Path) -> None:
 
 
 async def test_a_writer_who_ignores_our_lock(tmp_path: Path) -> None:
-    """Somebody with a tool of his own has the file: commits wait for him, the loop does not."""
+    """Another program has the file locked: commits wait for it, the loop does not."""
     path = tmp_path / "db"
     storage = await open_sqlite(path, Runtime.system())
     await put(storage, "before")
-    stranger = apsw.Connection(str(path))
-    stranger.execute("BEGIN IMMEDIATE")
+    other_program = apsw.Connection(str(path))
+    other_program.execute("BEGIN IMMEDIATE")
     async with ticking():
         began = time.monotonic()
         waiting = asyncio.gather(*(put(storage, f"{number}") for number in range(8)))
         await asyncio.sleep(HELD_SECONDS)
         assert await storage.get(Key("/restow/before")) is not None
         assert not waiting.done()
-        stranger.execute("COMMIT")
+        other_program.execute("COMMIT")
         revisions = await waiting
         assert time.monotonic() - began >= HELD_SECONDS
-    stranger.close()
+    other_program.close()
     assert sorted(revisions) == list(range(min(revisions), min(revisions) + 8))
     await storage.close()
 
@@ -139,7 +139,7 @@ async def test_a_writer_who_ignores_our_lock(tmp_path: Path) -> None:
 async def test_a_slow_disk(phase: str, fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sync takes a fifth of a second: commits, checkpoints, compaction and the close all
     wait for it, and the loop never does."""
-    if phase != "close":  # which shall find a log that no checkpoint has moved yet
+    if phase != "close":  # which must find a log without a checkpoint
         monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 8)
     vfs = FaultyVfs(f"slow-{phase}")
     storage = await open_sqlite(fast_path / "db", Runtime.system(), vfs=vfs.name)

@@ -1,4 +1,4 @@
-"""A file may be opened by any of its names; they all lead to the same store."""
+"""A file may be opened by any of its names, always with the same store."""
 
 import asyncio
 from pathlib import Path
@@ -14,8 +14,8 @@ SECONDS_MAX = 20
 
 
 async def test_a_symbolic_link(tmp_path: Path) -> None:
-    """Through a link one shares the file, its log, and the peers that notice each other."""
-    (tmp_path / "link").symlink_to("db")  # to a file that is not there yet
+    """A symbolic link gives the same file, log, and peers that notify each other."""
+    (tmp_path / "link").symlink_to("db")  # to a file that does not exist yet
     linked = await open_sqlite(tmp_path / "link", Runtime.system())
     direct = await open_sqlite(tmp_path / "db", Runtime.system())
     watch = direct.watch(EVERYTHING, after=await direct.revision())
@@ -28,7 +28,7 @@ async def test_a_symbolic_link(tmp_path: Path) -> None:
 
 
 async def test_another_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relative path means the directory of the start, also for connections made later."""
+    """A relative path is resolved at the start, also for connections opened later."""
     monkeypatch.chdir(tmp_path)
     storage = await open_sqlite("db", Runtime.system())
     monkeypatch.chdir("/")
@@ -42,7 +42,7 @@ async def test_another_working_directory(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_a_name_that_sqlite_reads_otherwise(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name is only a name, whatever SQLite would make of it."""
+    """A name is taken literally, however SQLite would interpret it."""
     monkeypatch.chdir(tmp_path)
     storage = await open_sqlite(name, Runtime.system())
     assert isinstance(await storage.commit(PUT), Done)

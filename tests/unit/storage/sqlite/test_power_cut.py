@@ -1,4 +1,4 @@
-"""The power fails at any point: what was acknowledged is there when it comes back."""
+"""The power fails at any point: acknowledged writes exist after the restart."""
 
 import shutil
 from dataclasses import dataclass
@@ -28,13 +28,13 @@ ROUNDS = 30
 
 @dataclass
 class Recording:
-    """A workload that ran to its end, and all that it did to the disk."""
+    """A workload that ran to its end, and the journal of its disk operations."""
 
     vfs: FaultyVfs
     ledger: Ledger
 
     def answered(self, upto: int) -> Ledger:
-        """What had been answered at a point of the journal."""
+        """The replies up to a point of the journal."""
         ledger = Ledger(asked=self.ledger.asked, compacted=self.ledger.compacted)
         for operation in self.vfs.journal[:upto]:
             if isinstance(operation, Marked):
@@ -62,8 +62,8 @@ def fates(seed: int) -> list[Fate]:
 async def test_nothing_acknowledged_is_lost(
     fast_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At sampled points of a workload, whatever subset of the unsynced writes survives: all that
-    was acknowledged is there, the file is sound, and the revision is not below it."""
+    """At sampled points of a workload, whatever subset of the unsynced writes survives: all
+    acknowledged writes exist, the file is intact, and the revision is not below them."""
     recording = await record(fast_path / "db", monkeypatch, FaultyVfs("power-cut"))
     journal = recording.vfs.journal
     possible = len(journal) * len(fates(0))
@@ -88,18 +88,18 @@ async def test_nothing_acknowledged_is_lost(
 async def test_a_cut_in_the_middle_of_the_next_start(
     fast_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Recovery itself may be cut off, again and again, and loses nothing."""
-    recording = await record(fast_path / "db", monkeypatch, FaultyVfs("first-life"), rounds=8)
+    """Recovery itself may be interrupted repeatedly, and loses nothing."""
+    recording = await record(fast_path / "db", monkeypatch, FaultyVfs("first-run"), rounds=8)
     point = len(recording.vfs.journal) * 3 // 4
     disk = Disk()
     disk.play(recording.vfs.journal[:point])
     answered = recording.answered(point)
     assert any(isinstance(answer, Done) for answer in answered.answers.values())
     chance = SeededRandomness(7)
-    write_image(disk.after_cut(KeepSome(chance)), fast_path / "life-0")
-    for life in range(8):
-        vfs = FaultyVfs(f"life-{life}")
-        path = fast_path / f"life-{life}"
+    write_image(disk.after_cut(KeepSome(chance)), fast_path / "restart-0")
+    for restart in range(8):
+        vfs = FaultyVfs(f"restart-{restart}")
+        path = fast_path / f"restart-{restart}"
         storage = await open_sqlite(path / "db", Runtime.system(), vfs=vfs.name)
         await storage.close()
         vfs.unregister()
@@ -110,8 +110,8 @@ async def test_a_cut_in_the_middle_of_the_next_start(
             getattr(operation, "file", "") == "db-wal" for operation in vfs.journal
         ):
             break  # clean already: nothing left to recover
-        write_image(left, fast_path / f"life-{life + 1}")
-        await _check_copy(fast_path / f"life-{life + 1}", answered)
+        write_image(left, fast_path / f"restart-{restart + 1}")
+        await _check_copy(fast_path / f"restart-{restart + 1}", answered)
 
 
 async def _check_copy(directory: Path, ledger: Ledger) -> None:
@@ -122,10 +122,10 @@ async def _check_copy(directory: Path, ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("mutant", ["the disk lies about syncs", "the driver does not sync"])
-async def test_the_check_has_teeth(
+async def test_the_check_detects_lost_writes(
     mutant: str, fast_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that lies, or a driver that does not sync, is found to lose acknowledged writes."""
+    """A disk that ignores syncs, or a driver that does not sync, is detected as losing writes."""
     vfs = FaultyVfs(f"mutant-{len(mutant)}")
     if mutant == "the disk lies about syncs":
         vfs.faults = [Fault(kind="sync", how=How.LIE, first=20, last=10_000)]

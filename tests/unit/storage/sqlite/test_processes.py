@@ -55,8 +55,8 @@ async def test_a_commit_is_seen_in_another_process(tmp_path: Path) -> None:
     assert median < 1
 
 
-async def test_a_lost_notice_is_made_up_for(tmp_path: Path) -> None:
-    """Without its socket a process still sees every commit, by looking now and then."""
+async def test_a_lost_notification_is_compensated_by_polling(tmp_path: Path) -> None:
+    """Without its socket a process still sees every commit, by polling."""
     delays = await measure_delays(tmp_path / "db", listening=False)
     median = statistics.median(delays)
     logger.info("without notices: %.1f ms at the median", median * 1e3)
@@ -91,7 +91,7 @@ def test_a_peer_is_found_even_if_the_clock_of_the_directory_stands(tmp_path: Pat
     try:
         for _ in range(200):
             first.send()
-        assert select.select([second], [], [], 0)[0], "no notice has come"
+        assert select.select([second], [], [], 0)[0], "no notification has arrived"
     finally:
         first.close()
         second.close()
@@ -100,7 +100,7 @@ def test_a_peer_is_found_even_if_the_clock_of_the_directory_stands(tmp_path: Pat
 async def test_checkpoints_at_once(
     fast_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two who make a checkpoint at the same time are no trouble, and nothing is said about it."""
+    """Concurrent checkpoints of two processes succeed, and nothing is logged."""
     monkeypatch.setattr(writer, "CHECKPOINT_PAGES", 4)
     vfs = FaultyVfs("two-checkpoints")
     path = fast_path / "db"
@@ -117,7 +117,7 @@ async def test_checkpoints_at_once(
 
 
 async def test_two_handles_in_one_process(tmp_path: Path) -> None:
-    """Two handles of one process exclude and notice each other like two processes."""
+    """Two handles of one process exclude and notify each other like two processes."""
     path = tmp_path / "db"
     one = await open_sqlite(path, Runtime.system())
     two = await open_sqlite(path, Runtime.system())

@@ -65,7 +65,7 @@ ATTACKS = (
 async def test_no_write_is_acknowledged_after_the_file_changed(
     attack: object, tmp_path: Path
 ) -> None:
-    """Without waiting for a renewal: the writer itself sees that the file was exchanged."""
+    """Without waiting for the next periodic check: the writer itself detects the replacement."""
     path = tmp_path / "store.db"
     storage = await open_sqlite(path, Runtime.system())
     assert await acknowledged(storage, count=1) == 1
@@ -75,7 +75,7 @@ async def test_no_write_is_acknowledged_after_the_file_changed(
     with pytest.raises(StoreReplaced) as caught:
         await storage.commit(put(9))
     assert str(path) in str(caught.value)
-    with pytest.raises(StoreReplaced):  # readers are told as well
+    with pytest.raises(StoreReplaced):  # reads fail as well
         await storage.revision()
     with pytest.raises(StoreReplaced):
         storage.revision_now()
@@ -83,8 +83,8 @@ async def test_no_write_is_acknowledged_after_the_file_changed(
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-async def test_a_look_finds_what_happened_to_the_file(attack: object, tmp_path: Path) -> None:
-    """At each renewal, also where nothing is written: another file, none, or one more name."""
+async def test_a_check_detects_what_happened_to_the_file(attack: object, tmp_path: Path) -> None:
+    """At each periodic check, also without writes: another file, none, or an additional link."""
     path = tmp_path / "store.db"
     storage = await open_sqlite(path, Runtime.system())
     assert await acknowledged(storage, count=1) == 1
@@ -98,8 +98,8 @@ async def test_a_look_finds_what_happened_to_the_file(attack: object, tmp_path: 
     await storage.close()
 
 
-async def test_a_removed_link_lets_writes_go_on(tmp_path: Path) -> None:
-    """The file is still the one that is open, so nothing needs a restart."""
+async def test_writes_work_again_when_the_link_is_removed(tmp_path: Path) -> None:
+    """The file is still the open one, so no restart is needed."""
     path = tmp_path / "store.db"
     storage = await open_sqlite(path, Runtime.system())
     link(path)
@@ -122,24 +122,24 @@ async def test_a_hard_linked_file_is_not_opened(tmp_path: Path) -> None:
 
 
 async def test_a_revision_that_went_back_refuses_writes(tmp_path: Path) -> None:
-    """A file that is older than what was acknowledged takes no write, whatever made it so."""
+    """A file that is older than an acknowledged write accepts no write, whatever the cause."""
     path = tmp_path / "store.db"
     storage = await open_sqlite(path, Runtime.system())
     assert await acknowledged(storage, count=3) == 3
-    await storage._writer.run(  # as if somebody had copied an older file into this one
+    await storage._writer.run(  # as if an older file had been copied into this one
         lambda connection: connection.execute(
             "UPDATE meta SET value = 2 WHERE name = 'revision'"
         ).fetchall()
     )
     assert await acknowledged(storage, count=3) == 0
     assert storage.blocked is not None
-    with pytest.raises(StoreReplaced):  # readers are told as well
+    with pytest.raises(StoreReplaced):  # reads fail as well
         await storage.revision()
     await storage.close()
 
 
 async def test_the_open_descriptor_does_not_drop_locks(tmp_path: Path) -> None:
-    """Closing one handle must not take away the locks of another handle of this process."""
+    """Closing one handle must not drop the locks of another handle of this process."""
     path = tmp_path / "store.db"
     first = await open_sqlite(path, Runtime.system())
     second = await open_sqlite(path, Runtime.system())
@@ -151,7 +151,7 @@ async def test_the_open_descriptor_does_not_drop_locks(tmp_path: Path) -> None:
     await first.close()
 
 
-async def test_looks_drop_no_lock_and_keep_no_descriptor(tmp_path: Path) -> None:
+async def test_checks_drop_no_lock_and_keep_no_descriptor(tmp_path: Path) -> None:
     """Without its lock on the file, a process that closes it last would delete the log."""
     path = tmp_path / "store.db"
     storage = await open_sqlite(path, Runtime.system())
@@ -167,8 +167,8 @@ async def test_looks_drop_no_lock_and_keep_no_descriptor(tmp_path: Path) -> None
     await storage.close()
 
 
-async def test_a_truncated_log_takes_no_write(tmp_path: Path) -> None:
-    """Its pages are gone, and what is appended to it cannot be found after a crash."""
+async def test_a_truncated_log_accepts_no_write(tmp_path: Path) -> None:
+    """Its pages are lost, and later frames cannot be recovered after a crash."""
     path = tmp_path / "store.db"
     storage = await open_sqlite(path, Runtime.system())
     assert await acknowledged(storage, count=3) == 3
@@ -180,13 +180,13 @@ async def test_a_truncated_log_takes_no_write(tmp_path: Path) -> None:
 
 
 async def checkpoint(storage: SqliteStorage) -> None:
-    """Have all pages of the log moved into the file."""
+    """Move all pages of the log to the file."""
     await storage._writer.run_locked(storage._writer._checkpointer._step)
 
 
 async def test_a_file_that_is_overwritten_by_an_older_copy(tmp_path: Path) -> None:
-    """It has the inode that it had, and the newest pages are in the log, but not all of them. The
-    next look finds it; a checkpoint of this store is not taken for it."""
+    """It has the same inode, and the newest pages are in the log, but not all of them. The next
+    check detects it; a checkpoint of this store is not mistaken for it."""
     path = tmp_path / "store.db"
     storage = await open_sqlite(path, Runtime.system())
     await checkpoint(storage)
@@ -203,8 +203,8 @@ async def test_a_file_that_is_overwritten_by_an_older_copy(tmp_path: Path) -> No
     await storage.close()
 
 
-async def test_a_damaged_file_takes_no_write(tmp_path: Path) -> None:
-    """A read that finds damage ends all reads and writes; nothing more is acknowledged."""
+async def test_a_damaged_file_accepts_no_write(tmp_path: Path) -> None:
+    """A read that detects damage ends all reads and writes; nothing more is acknowledged."""
     path = tmp_path / "store.db"
     storage = await open_sqlite(path, Runtime.system())
     assert await acknowledged(storage, count=3) == 3
@@ -222,10 +222,9 @@ async def test_a_damaged_file_takes_no_write(tmp_path: Path) -> None:
     await storage.close()
 
 
-async def test_a_file_that_is_overwritten_between_two_looks(tmp_path: Path) -> None:
-    """A checkpoint and the overwrite both fall between two looks, so that the file is not older
-    than at the last look. Pages in the cache of the handle hide that; what a new connection reads
-    shows it."""
+async def test_a_file_that_is_overwritten_between_two_checks(tmp_path: Path) -> None:
+    """A checkpoint and the overwrite both fall between two checks, so that the file is not older
+    than at the last check. Cached pages of the handle hide that; a new connection reveals it."""
     path = tmp_path / "store.db"
     storage = await open_sqlite(path, Runtime.system())
     assert await acknowledged(storage, count=3) == 3

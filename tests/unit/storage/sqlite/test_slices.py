@@ -1,4 +1,4 @@
-"""What is done on the event loop in one go is bounded by bytes, not only by rows."""
+"""The work in one event loop iteration is limited by bytes, not only by rows."""
 
 import asyncio
 from pathlib import Path
@@ -39,7 +39,7 @@ async def fill(storage: SqliteStorage) -> None:
 
 
 class Turns:
-    """Counts how often other tasks get their turn."""
+    """Counts how often other tasks run."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -60,7 +60,7 @@ class Turns:
 
 
 async def test_large_values(tmp_path: Path) -> None:
-    """Who reads large values, by a range or an old watch, gives way after every one or two."""
+    """A range or an old watch yields to the loop after every one or two large values."""
     storage = await open_sqlite(tmp_path / "db", Runtime.system())
     await fill(storage)
     other = await open_sqlite(tmp_path / "db", Runtime.system())
@@ -81,7 +81,7 @@ async def test_large_values(tmp_path: Path) -> None:
 
 
 async def test_a_log_of_others(tmp_path: Path) -> None:
-    """A part of the log ends somewhere even if nothing in it belongs to the span, and all parts
+    """A part of the log is limited even if nothing in it belongs to the span, and all parts
     together have every event once."""
     storage = await open_sqlite(tmp_path / "db", Runtime.system())
     count = LOG_REVISIONS_MAX + 500
@@ -105,8 +105,8 @@ async def test_a_log_of_others(tmp_path: Path) -> None:
     await storage.close()
 
 
-async def test_a_batch_that_is_work_enough(tmp_path: Path) -> None:
-    """A batch that would keep the loop for long is cut, and what was left comes next, in order."""
+async def test_a_batch_above_the_work_limit_is_split(tmp_path: Path) -> None:
+    """A batch that would block the loop for long is split, and the rest follows in order."""
     storage = await open_sqlite(tmp_path / "db", Runtime.system())
     await fill(storage)
     before = await storage.revision()

@@ -1,7 +1,7 @@
-"""A workload whose every answer can be held against what a store holds afterwards.
+"""A workload whose replies can be compared with the content of the store afterwards.
 
-Each transaction also creates a key of its own, its mark. So a later look at the store tells which
-transactions it holds, and in which order; replaying those must give exactly what is stored.
+Each transaction also creates a key of its own, its mark. The marks show which transactions a store
+holds, and in which order; replaying those must give exactly its content.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ Answer = Outcome | Unavailable
 
 @dataclass(slots=True)
 class Ledger:
-    """What was asked, and what was answered."""
+    """The requests and their replies."""
 
     asked: list[Transaction] = field(default_factory=list)
     answers: dict[int, Answer] = field(default_factory=dict)
     compacted: Revision = NOTHING_COMPACTED
 
     def ask(self, *writes: Write, guards: tuple[Guard, ...] = ()) -> int:
-        """Number a transaction, and give it its mark."""
+        """Number a transaction, and add its mark."""
         number = len(self.asked)
         mark = Put(mark_of(number), b"")
         self.asked.append(Transaction(guards, (*writes, mark)))
@@ -75,7 +75,7 @@ def key_of(number: int) -> Key:
 
 
 async def ask_round(storage: Storage, ledger: Ledger, number: int, vfs: FaultyVfs | None) -> None:
-    """Some transactions at once: creates, updates, deletes, one that is refused."""
+    """Several concurrent transactions: creates, updates, deletes, one that is refused."""
     value = bytes([number % 251]) * (100 + 1700 * (number % 5))
     numbers = [
         ledger.ask(Put(key_of(number), value)),
@@ -129,8 +129,8 @@ async def compact(storage: Storage, ledger: Ledger, vfs: FaultyVfs | None) -> No
 
 
 async def check(storage: Storage, ledger: Ledger) -> set[int]:
-    """The store holds what was answered as done, nothing that was refused, and all or nothing
-    of the rest. Returns the transactions that it holds.
+    """Check that the store holds all transactions that were done, none that were refused, and each
+    other one completely or not at all. Returns the transactions that it holds.
     """
     page = await storage.range(EVERYTHING)
     marked = {
@@ -145,7 +145,7 @@ async def check(storage: Storage, ledger: Ledger) -> set[int]:
             case Unknown():
                 pass
             case _:
-                assert number not in marked, f"{number} is there, though the answer was {answer!r}"
+                assert number not in marked, f"{number} exists, though the reply was {answer!r}"
     numbers = sorted(marked, key=lambda number: marked[number])
     assert page.revision == max(marked.values(), default=1)
     stored = {item.key: (item.value, item.revision) for item in page.items}
@@ -155,7 +155,7 @@ async def check(storage: Storage, ledger: Ledger) -> set[int]:
 
 
 async def _check_past(storage: Storage, ledger: Ledger, marked: dict[int, Revision]) -> None:
-    """Reads in the past, and the log, tell the same story as the present."""
+    """Check that reads in the past, and the log, are consistent with the present."""
     ordered = sorted((revision, number) for number, revision in marked.items())
     if not ordered:
         return
@@ -182,7 +182,7 @@ async def _check_past(storage: Storage, ledger: Ledger, marked: dict[int, Revisi
 def replay(
     ledger: Ledger, held: Sequence[tuple[int, Revision]]
 ) -> dict[Key, tuple[bytes, Revision]]:
-    """What these transactions, in this order, leave."""
+    """The content after these transactions, in this order."""
     content: dict[Key, tuple[bytes, Revision]] = {}
     for number, revision in held:
         for write in ledger.asked[number].writes:
@@ -194,7 +194,7 @@ def replay(
 
 
 def integrity(path: Path) -> str:
-    """SQLite's own full check of a file that nobody has open, or everybody."""
+    """SQLite's full integrity check of a file that is closed, or in normal use."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         return "; ".join(str(row[0]) for row in connection.execute("PRAGMA integrity_check"))
@@ -203,7 +203,7 @@ def integrity(path: Path) -> str:
 
 
 async def check_file(path: Path, ledger: Ledger) -> set[int]:
-    """The same for a file: it opens, keeps its promises, takes a write, and is sound."""
+    """The same for a file: it opens, holds its content, accepts a write, and is intact."""
     storage = await open_sqlite(path, Runtime.system())
     try:
         held = await check(storage, ledger)

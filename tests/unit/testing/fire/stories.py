@@ -1,4 +1,4 @@
-"""Small logs of a store, and what clients may have been told of them."""
+"""Small logs of a store, and possible replies to clients."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def told(
     counts: Spec | None = None,
     **more: Any,
 ) -> Operation:
-    """What a client was answered; as it must be, if nothing else is said."""
+    """A reply to a client, correct by default."""
     spec: Spec = {} if verb in ("delete", "get", "list") else {"token": token}
     if spec:
         spec["counts"] = counts or {}

@@ -1,4 +1,4 @@
-"""The ledger of acknowledged writes finds what is lost, old, resurrected or made up."""
+"""The ledger of acknowledged writes detects lost, stale, resurrected and invented objects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def problems(operations: list[Operation], there: Found | None) -> str:
         ([told("create", "1", 5)], found("1", 5)),
         ([told("create", "1", 5)], found("1", 9)),  # migrated since
         ([told("create", "1", 5), told("update", "2", 7)], found("2", 7)),
-        ([told("update", "2", 7), told("create", "1", 5)], found("2", 7)),  # answered in any order
+        ([told("update", "2", 7), told("create", "1", 5)], found("2", 7)),  # in any order
         ([told("create", "1", 5), told("delete", "", 0)], None),
         ([told("create", "1", status=503)], None),
         ([told("create", "1", status=0)], None),
@@ -78,7 +78,7 @@ def test_states_that_an_object_cannot_have(
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 def test_a_spec_survives_every_kind(kind: Kind) -> None:
-    """It is read from an object and from a patch as it was written, whatever field holds it."""
+    """A spec is read from an object and from a patch unchanged, whatever field holds it."""
     spec = {"token": "3.4", "counts": {"c3": 4, "c11": 0}}
     body = kind.body_of(kind.versions[0], "w-1", spec)
     assert kind.spec_of(body) == spec
@@ -89,7 +89,7 @@ def test_a_spec_survives_every_kind(kind: Kind) -> None:
 
 
 def test_keys_of_a_load() -> None:
-    """Objects that servers create, and other namespaces, are no objects of the load."""
+    """Objects that servers create, and other namespaces, are not objects of the load."""
     assert written_kind(CONFIG_MAPS.key_of("fire-1", "w-1")) is CONFIG_MAPS
     assert written_kind(GADGETS.key_of("fire-1", "end")) is GADGETS
     assert written_kind(CONFIG_MAPS.key_of("fire-1", "kube-root-ca.crt")) is None

@@ -1,4 +1,4 @@
-"""The raw audit: each promise must be seen to be broken."""
+"""The raw audit detects the violation of each invariant."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PORTS = (1001, 1002)
 
 
 def reports(story: Story, server: ServerId, port: int, version: str) -> None:
-    """A server joins, and says what it writes."""
+    """A server joins, and reports what it writes."""
     record = ServerRecord(
         incarnation="i",
         component="c",
@@ -48,7 +48,7 @@ def problems(story: Story, asked: dict[tuple[Key, int], int] | None = None) -> s
 
 
 def persists(story: Story, *hashes: str) -> None:
-    """What the state says of what is stored."""
+    """Set the persisted hashes of the state."""
     state = StoredState(PersistedVersions(persisted=hashes), {})
     story.put(state_key(WIDGETS.resource_name), encode_state(WIDGETS.resource_name, state))
 
@@ -59,7 +59,7 @@ def agrees(story: Story, version: str | None) -> None:
 
 
 def test_reported() -> None:
-    """A value in a version that somebody had reported; every one of them is counted."""
+    """A value in a reported version is valid; every value is counted."""
     story = Story()
     reports(story, ONE, 1001, V1)
     at = story.write("0.0")
@@ -68,8 +68,8 @@ def test_reported() -> None:
     assert audit(story.truth, CATALOG).revisions == 3
 
 
-def test_reported_by_nobody() -> None:
-    """Before it was reported, after it was withdrawn, and while it is held."""
+def test_not_reported() -> None:
+    """A version before its report, after its withdrawal, and while it is held."""
     story = Story()
     story.write("0.0")
     reports(story, ONE, 1001, V1)
@@ -87,7 +87,7 @@ def test_reported_by_nobody() -> None:
 
 
 def test_historic_value() -> None:
-    """A value that is long overwritten counts as much."""
+    """An overwritten value counts as well."""
     story = Story()
     reports(story, ONE, 1001, V2)
     story.write("0.0", version="v1")
@@ -96,7 +96,7 @@ def test_historic_value() -> None:
 
 
 def test_reported_by_another() -> None:
-    """A value that a client was acknowledged by a server that had reported another version."""
+    """A client's write acknowledged by a server that had reported another version."""
     story = Story()
     reports(story, ONE, 1001, V1)
     reports(story, TWO, 1002, V2)
@@ -106,7 +106,7 @@ def test_reported_by_another() -> None:
 
 
 def test_unreadable() -> None:
-    """A value that is no object."""
+    """A value that is not an object."""
     story = Story()
     reports(story, ONE, 1001, V1)
     story.put(WIDGETS.key_of(NAMESPACE, "a"), b"\x00")
@@ -114,7 +114,7 @@ def test_unreadable() -> None:
 
 
 def test_not_persisted() -> None:
-    """What is stored, and the persisted hashes do not tell of it; `Unknown` tells of everything."""
+    """Stored versions that the persisted hashes lack; `Unknown` covers all."""
     story = Story()
     reports(story, ONE, 1001, V1)
     persists(story, UNKNOWN_HASH)
@@ -128,7 +128,7 @@ def test_not_persisted() -> None:
 
 
 def test_narrowed_too_early() -> None:
-    """Hashes that become fewer while servers do not agree, or agree on another version."""
+    """Hashes removed while servers do not agree, or agree on another version."""
     both = (
         storage_version_hash(GroupVersionKind.of(V1, WIDGETS.kind)),
         storage_version_hash(GroupVersionKind.of(V2, WIDGETS.kind)),
@@ -143,7 +143,7 @@ def test_narrowed_too_early() -> None:
 
 
 def test_narrowed_over_what_is_left() -> None:
-    """Hashes that become fewer while something is stored of which they tell no more."""
+    """Hashes removed while values in that version are stored."""
     story = Story()
     reports(story, ONE, 1001, V1)
     story.write("0.0")

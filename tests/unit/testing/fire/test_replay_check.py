@@ -1,4 +1,4 @@
-"""What clients were told, held against a log: each check must see what it is there to see."""
+"""Replies to clients compared with a log: each check detects its violation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def problems(story: Story, *operations: Operation) -> str:
 
 
 def good_story() -> tuple[Story, list[Operation]]:
-    """One of every kind, all as it must be."""
+    """One operation of every kind, all correct."""
     story = Story()
     made = story.write("0.0", counts={"c0": 0})
     patched = story.write("1.0", counts={"c0": 0, "c1": 5})
@@ -35,7 +35,7 @@ def good_story() -> tuple[Story, list[Operation]]:
 
 
 def test_good() -> None:
-    """Nothing is wrong with what is right; a rewrite in another version needs nobody who asked."""
+    """A correct history has no violations; a rewrite in another version needs no client request."""
     story, operations = good_story()
     assert problems(story, *operations) == ""
 
@@ -52,7 +52,7 @@ def test_lost() -> None:
 
 
 def test_precondition() -> None:
-    """What was done although its precondition did not hold."""
+    """A write that was done although its precondition did not hold."""
     story = Story()
     story.write("0.0")
     second = story.write("0.1")
@@ -63,7 +63,7 @@ def test_precondition() -> None:
 
 
 def test_lost_update() -> None:
-    """A patch that took away what another had written."""
+    """A patch that removed what another client had written."""
     story = Story()
     story.write("0.0", counts={"c0": 0})
     at = story.write("1.0", counts={"c1": 1})
@@ -76,7 +76,7 @@ def test_lost_update() -> None:
 
 
 def test_wrong_answer() -> None:
-    """An answer that shows something else than what is stored, or a status that none may have."""
+    """A reply that differs from the stored object, or an invalid status."""
     story = Story()
     at = story.write("0.0")
     wrong = told("create", "0.0", at, content="something")
@@ -85,7 +85,7 @@ def test_wrong_answer() -> None:
 
 
 def test_twice() -> None:
-    """A write that happened twice, as one does that is sent again blindly."""
+    """A write that was applied twice, as one that is retried blindly."""
     story = Story()
     story.write("0.0")
     story.delete(KEY)
@@ -95,7 +95,7 @@ def test_twice() -> None:
 
 
 def test_put_off_and_done() -> None:
-    """A write that was put off, refused or not even sent, and has happened."""
+    """A write that was delayed, refused or not even sent, and was applied."""
     for status in (503, 409, -1):
         story = Story()
         story.write("0.0")
@@ -103,7 +103,7 @@ def test_put_off_and_done() -> None:
 
 
 def test_unknown() -> None:
-    """One of unknown outcome may have happened or not, but not before it began."""
+    """A write of unknown outcome may have been applied or not, but not before it began."""
     story = Story()
     first = story.write("0.0")
     assert problems(story, told("create", "0.0", status=0)) == ""
@@ -117,8 +117,8 @@ def test_unknown() -> None:
     assert "before it began" in found
 
 
-def test_nobody_asked() -> None:
-    """A change, and a deletion, that nobody asked for."""
+def test_not_requested() -> None:
+    """A change, and a deletion, without a client request."""
     story = Story()
     at = story.write("0.0")
     assert "nobody asked" in problems(story)
@@ -131,7 +131,7 @@ def test_nobody_asked() -> None:
 
 
 def test_real_time() -> None:
-    """What began after another had ended, and has a smaller revision."""
+    """An operation that began after another had ended, and has a smaller revision."""
     story = Story()
     first, second = story.write("0.0"), story.write("0.1", "b")
     found = problems(
@@ -143,7 +143,7 @@ def test_real_time() -> None:
 
 
 def test_deletion_in_real_time() -> None:
-    """A deletion, whose answer has no revision, that is where it cannot be."""
+    """A deletion, whose reply has no revision, at an impossible position."""
     story = Story()
     made, _, later = story.write("0.0"), story.delete(KEY), story.write("0.1", "b", uid="uid-2")
     late = told("create", "0.1", later, at=(3, 4), name="b", uid="uid-2")
@@ -154,7 +154,7 @@ def test_deletion_in_real_time() -> None:
 
 
 def test_refused_for_nothing() -> None:
-    """A conflict where there was none, and one that is told not to be there, and is."""
+    """A conflict without a reason, and a 404 for an object that exists."""
     story = Story()
     at = story.write("0.0")
     made = told("create", "0.0", at, at=(1, 2))
@@ -168,7 +168,7 @@ def test_refused_for_nothing() -> None:
 
 
 def test_stale_reads() -> None:
-    """A read that shows what is no more, a list that is old, and one that lacks something."""
+    """A stale read, a stale list, and an incomplete list."""
     story = Story()
     old, new = story.write("0.0"), story.write("0.1")
     made = told("create", "0.0", old, at=(1, 2))
@@ -186,7 +186,7 @@ def test_stale_reads() -> None:
 
 
 def test_moments() -> None:
-    """Between which revisions something was, by what others were told before and after."""
+    """Bounds of the revisions of an object, from earlier and later replies."""
     story = Story()
     first, second = story.write("0.0"), story.write("0.1", "b")
     moments = Moments(

@@ -1,4 +1,4 @@
-"""Runs that prove nothing are void, and say why."""
+"""Runs that prove nothing are void, with a reason."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_too_little_load() -> None:
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_fault_without_effect(fault: str) -> None:
-    """Each fault is missed when nobody has met it."""
+    """Each fault must affect at least one operation."""
     quiet = Window([told("update", "0.1", 2, at=(1.0, 1.001))], cuts=0)
     with pytest.raises(RunVoid, match=f"{fault} has not bitten"):
         check_bite(FAULTS[fault](), quiet)
 
 
 def test_window() -> None:
-    """What counts is what ended after the begin and began before the end."""
+    """A window has the operations that ended after its begin and began before its end."""
     load = record(0.5, 1.5, 2.5)
     load.operations[1].status = NOT_SENT
     load.watchers.append(WatcherRecord(number=0, namespace="", cuts=[0.5, 1.5]))
@@ -45,6 +45,6 @@ def test_window() -> None:
 
 
 async def test_not_there(tmp_path: Path) -> None:
-    """A file has no leader."""
+    """A SQLite file has no leader."""
     with pytest.raises(RunVoid, match="leader-killed is not for sqlite"):
         await run_fire("sqlite", "leader-killed", seed=1, seconds=1, directory=tmp_path)

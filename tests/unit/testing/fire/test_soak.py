@@ -1,4 +1,4 @@
-"""Flat, or not: by the slope over the second half."""
+"""Whether figures are constant, by the slope over the second half."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def unflat(*servers: list[Sample]) -> set[tuple[int | None, str]]:
 
 
 def test_flat() -> None:
-    """What grew before counts for nothing, nor does a little more."""
+    """Growth in the first half does not count, nor does a small one later."""
     assert unflat(samples(), samples(memory_growth=5_000, tasks_growth=4)) == set()
 
 
@@ -54,12 +54,12 @@ def test_not_flat(grown: dict[str, float], expected: tuple[int | None, str]) -> 
 
 
 def test_moved_streams() -> None:
-    """What one server has more, another has less."""
+    """Streams that move from one server to another are not growth."""
     assert unflat(samples(files_growth=40), samples(files_growth=-40)) == set()
 
 
 def test_too_short_for_memory() -> None:
-    """A short run says nothing of memory, and says that."""
+    """A short run cannot judge memory, and says so."""
     short = samples(memory_growth=90_000)[-20:]
     trends = trends_of([short])
     assert trends[0].allowed == math.inf

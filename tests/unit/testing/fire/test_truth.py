@@ -1,4 +1,4 @@
-"""The log of a store, read from it; a log that contradicts itself is seen."""
+"""Reading the log of a store; a log with contradictions is detected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def filled() -> MemoryStorage:
 
 
 async def test_read() -> None:
-    """Every revision is there, whole, and every state can be asked for."""
+    """Every revision is complete, and every state can be read."""
     storage = await filled()
     truth, problems = await read_truth(storage)
     assert problems == []
@@ -32,7 +32,7 @@ async def test_read() -> None:
 
 
 def test_contradiction() -> None:
-    """An event that says of what was before what was not."""
+    """An event with a wrong previous value."""
     first = Event(A, b"1", Revision(2), Revision(2), None)
     wrong = Event(A, b"2", Revision(3), Revision(3), None)
     ghost = Event(B, None, Revision(4), Revision(2), None)
@@ -43,7 +43,7 @@ def test_contradiction() -> None:
 
 
 async def test_range_differs() -> None:
-    """A store whose content is not what its log makes."""
+    """A store whose content differs from its log."""
 
     class Forgetful(MemoryStorage):
         async def range(self, *args: object, **more: object):  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""What watchers saw, held against a log: the nine properties, and what the API adds to them."""
+"""Watch events compared with a log: the nine properties, and those of the API."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def problems(
 
 
 def test_good() -> None:
-    """All of it, with a mark; and from a list on."""
+    """A correct watch, with a mark; and one after a list."""
     assert problems(FIRST, SECOND, GONE, MARK, AGAIN) == ""
     shown = (Shown(NAMESPACE, "a", 3, content("0.1")),)
     assert problems(GONE, AGAIN, after=3, initial=shown) == ""
@@ -64,20 +64,20 @@ def test_good() -> None:
     ],
 )
 def test_broken(seen: tuple[Seen, ...], property_name: str) -> None:
-    """Each property is seen to be broken."""
+    """Each violated property is detected."""
     assert f"{property_name}:" in problems(*seen)
 
 
 def test_deletion_shows_something_else() -> None:
-    """A deletion shows what was there last."""
+    """A deletion has the last state of the object."""
     assert "deletion:" in problems(FIRST, SECOND, saw("DELETED", 4, "0.0"))
 
 
 def test_list() -> None:
-    """The list that a watch begins with is what was there."""
+    """The initial list of a watch is the state at its revision."""
     assert "list:" in problems(GONE, AGAIN, after=3)
 
 
 def test_end() -> None:
-    """One that never comes to the end."""
+    """A watch that never reaches the end."""
     assert "never saw the last objects" in problems(FIRST, reached_end=False)

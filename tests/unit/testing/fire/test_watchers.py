@@ -1,4 +1,4 @@
-"""When a watcher has seen all there is."""
+"""When a watcher has seen all events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def end_of(namespace: str, revision: int) -> Seen:
 
 
 def test_end_of_one_namespace() -> None:
-    """Its own last object is enough, and no other."""
+    """The last object of its own namespace suffices, and no other."""
     record = WatcherRecord(number=1, namespace=NAMESPACES[1])
     note_list(record, 1, ())
     note_event(record, Seen("ADDED", 2, NAMESPACES[1], "w-1", "content"))
@@ -33,7 +33,7 @@ def test_end_of_everything() -> None:
 
 
 def test_end_in_a_list() -> None:
-    """Who lists again has only what is there now."""
+    """A new list has only the current objects."""
     record = WatcherRecord(number=1, namespace="")
     note_list(record, 1, tuple(Shown(each, END, 1, "content") for each in NAMESPACES))
     assert has_ended(record)
