@@ -43,20 +43,34 @@ def test_who_commits_is_known() -> None:
 
 
 def test_objects_are_committed_in_one_place() -> None:
-    """The committer gives the store what `_transaction` has made, with the policy's guards."""
+    """The committer commits only what `_transaction` built, with the policy's guards."""
     tree = ast.parse((SRC / "registry/committer.py").read_text())
-    places = [
-        (function.name, ast.unparse(node))
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in ast.walk(function)
+    (function,) = [
+        each
+        for each in ast.walk(tree)
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        and any(
+            isinstance(node, ast.Attribute) and node.attr == "commit" for node in ast.walk(each)
+        )
+        and each.name != "commit"
+    ]
+    commits = [
+        ast.unparse(node)
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "commit"
     ]
-    assert places == [
-        (
-            "_submit",
-            "self._storage.commit(_transaction(plan, encoding, sealed, in_background=is_rewrite))",
-        )
+    assert commits == ["self._storage.commit(transaction)"]
+    assigned = [
+        ast.unparse(node)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name)
+        and node.id == "transaction"
+        and isinstance(node.ctx, ast.Store)
     ]
+    assert assigned == ["transaction"]
+    assert (
+        "transaction = _transaction(plan, encoding, sealed, in_background=is_rewrite)"
+        in ast.unparse(function)
+    )

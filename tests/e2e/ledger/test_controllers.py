@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.ledger.stage import LedgerStage
+from tests.e2e.ledger.stage import CUSTOM, LedgerStage
 from tests.sizes import SIZES
 from tests.support.fire.objects import WIDGETS
 
@@ -20,7 +20,8 @@ def test_controllers_stopped_across_an_upgrade(store: str, tmp_path: Path) -> No
     on, all objects are migrated; no acknowledged write is lost."""
     with LedgerStage(tmp_path, store=store, per_second=SIZES.ledger_per_second) as stage:
         for _ in range(SIZES.ledger_rounds):
-            stage.wait_verified(WIDGETS)
+            for kind in (WIDGETS, *CUSTOM):  # a migration of any kind blocks the upgrade
+                stage.wait_verified(kind)
             with stage.paused("controllers"):
                 stage.upgrade("--to=x+2")
                 stage.wait_writes(SIZES.ledger_writes)

@@ -9,12 +9,14 @@ import http.client
 import json
 import os
 import signal
+import sqlite3
 import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -87,6 +89,21 @@ class Up:
     def state(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.data_dir / "state.json").read_text())
         return found
+
+    def pause(self, name: str) -> int:
+        """SIGSTOP of a server while it does not hold the write lock of the file; its pid."""
+        pid = self.pids()[name]
+        while True:
+            os.kill(pid, signal.SIGSTOP)
+            with closing(sqlite3.connect(self.data_dir / "store.db", timeout=1.0)) as store:
+                try:
+                    store.execute("BEGIN IMMEDIATE")
+                except sqlite3.OperationalError:
+                    os.kill(pid, signal.SIGCONT)
+                    time.sleep(POLL_SECONDS)
+                else:
+                    store.rollback()
+                    return pid
 
     def pids(self) -> dict[str, int]:
         """The processes by their names, as they were written down."""

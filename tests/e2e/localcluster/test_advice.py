@@ -391,7 +391,7 @@ def test_encryption_keys(person: Person, same: str, keys_file: Path) -> None:
     configure_keys(theirs, "aesgcm:k2")
     drop = ("--drop-key=aesgcm:k1", f"--data-dir={person.up.data_dir}")
     person.remove(vaults, "unknown", *drop)
-    assert "stand first" in person.find(vaults, "key-written", *drop)[0].advice
+    assert "put another key first" in person.find(vaults, "key-written", *drop)[0].advice
     configure_keys(keys_file, "aesgcm:k2", "aesgcm:k1")
     wait_for(
         lambda: not person.find(vaults, "key-written", *drop),
@@ -404,7 +404,7 @@ def test_encryption_keys(person: Person, same: str, keys_file: Path) -> None:
     assert not person.find(vaults, "key-unreadable", same, given)
 
     (unheard,) = person.find(None, "key-unknown", "--drop-key=k7", drop[1])
-    known = re.search(r"known are: ([^,]*)", unheard.advice)
+    known = re.search(r"known keys: ([^,]*)", unheard.advice)
     assert known is not None
     assert not person.find(None, "key-unknown", f"--drop-key={known[1]}", drop[1])
 
@@ -476,8 +476,7 @@ def upgrade(person: Person, *words: str) -> None:
 
 def test_a_server_that_is_not_ready(steps: Person) -> None:
     """No step is taken while it is away, unless it is named; when it is back, steps are taken."""
-    pid = steps.up.pids()["server-1"]
-    os.kill(pid, signal.SIGSTOP)
+    pid = steps.up.pause("server-1")
     try:
         wait_for(
             lambda: "server-1: not ready" in steps.up.output,
