@@ -1,13 +1,12 @@
-"""OpenAPI documents: what clients read to validate, to merge and to explain.
+"""OpenAPI documents, which clients use for validation, merging and `kubectl explain`.
 
-`v3_document` makes one document for a group version, `v3_index_of` lists them, `v2_document` makes
-the one old document, as JSON or as the protobuf that old clients insist on. The caller says what is
-served by `ServedKind` values, and keeps the `Document` values it gets: they hold only compressed
-bytes. A caller whose kinds change one by one keeps a `V2Part` for each and puts them together with
-a `V2Assembly`, which also takes what other servers' documents say (`foreign_spec`). Nothing is
-built when this package is imported.
+`v3_document` builds the document of one group version, `v3_index_of` the index, `v2_document` the
+single v2 document, as JSON or protobuf. The caller describes the served kinds as `ServedKind`
+values, and caches the returned `Document` values, which hold only compressed bytes. A caller whose
+kinds change one by one caches a `V2Part` per kind and assembles them with a `V2Assembly`, which
+also merges documents of aggregated servers (`foreign_spec`). Importing this package builds nothing.
 
-Not here: HTTP, and the catalogue that says what a server hosts.
+Not here: HTTP, and the catalogue of hosted kinds.
 """
 
 from restow.openapi.aggregated_spec import ForeignDocumentBad, ForeignSpec, foreign_spec

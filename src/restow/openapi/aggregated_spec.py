@@ -1,10 +1,10 @@
-"""The part of another server's OpenAPI v2 document that stands in ours.
+"""Extracts an aggregated server's part of the OpenAPI v2 document.
 
-One bad field must not spoil the document for all clients, so nothing is taken over as it is. Each
-piece is read by a table of the fields that we write and the types that they have; what is none of
-these is left out. Only paths of one group version are taken, and what they refer to.
+One bad field must not break the document for all clients, so nothing is copied unchecked. Each
+piece is parsed by a table of supported fields and their types; everything else is dropped. Only
+paths of one group version are taken, and the definitions and parameters that they refer to.
 
-Not here: names that mean something else in our own document (`v2_merge`), and HTTP.
+Not here: names that conflict with our own document (`v2_merge`), and HTTP.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 
 DEPTH_MAX: Final = 128
-"""Levels of JSON. What writes the pieces later goes down into them, one call for each level."""
+"""Levels of JSON. The encoders of the pieces recurse once per level."""
 
 DEFINITION_REF: Final = "#/definitions/"
 PARAMETER_REF: Final = "#/parameters/"
@@ -31,7 +31,7 @@ Item = dict[str, Any]
 
 
 class ForeignDocumentBad(ValueError):
-    """What was given is no such document; the text says why."""
+    """Not a valid document; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,26 +45,26 @@ class ForeignPieces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignSpec:
-    """The pieces of one group version, packed: they are looked at when a document is made."""
+    """The compressed pieces of one group version; decompressed when a document is built."""
 
     digest: bytes
     names: frozenset[str]
-    """Of the definitions."""
+    """The names of the definitions."""
     packed: bytes
 
     def read(self) -> ForeignPieces:
-        """The pieces. They are the caller's to change."""
+        """Return the pieces; the caller may modify them."""
         paths, definitions, parameters = orjson.loads(zlib.decompress(self.packed))
         return ForeignPieces(paths=paths, definitions=definitions, parameters=parameters)
 
 
 def foreign_spec(document: object, *, group: str, version: str) -> ForeignSpec | None:
-    """What a document says of a group version; None if that is nothing.
+    """Extract a group version from a document; None if there are no paths for it.
 
-    Raises ForeignDocumentBad for what is no v2 document.
+    Raises ForeignDocumentBad if it is not a v2 document.
     """
     if not isinstance(document, dict) or not str(document.get("swagger")).startswith("2"):
-        raise ForeignDocumentBad("it is no OpenAPI v2 document")
+        raise ForeignDocumentBad("it is not an OpenAPI v2 document")
     paths = document.get("paths")
     if not isinstance(paths, dict):
         raise ForeignDocumentBad("it has no paths")
@@ -80,7 +80,7 @@ def foreign_spec(document: object, *, group: str, version: str) -> ForeignSpec |
     _drop_dangling(taken, parameters)
     definitions = _used([taken, parameters], DEFINITION_REF, document.get("definitions"), _schema)
     pieces = [taken, definitions, parameters]
-    # In the order of their names: the same content has the same hash, whoever wrote it down.
+    # Sorted by name, so that equal content has an equal hash, whatever its original order.
     body = orjson.dumps(pieces, option=orjson.OPT_SORT_KEYS)
     return ForeignSpec(
         digest=hashlib.sha512(body).digest(),
@@ -92,7 +92,7 @@ def foreign_spec(document: object, *, group: str, version: str) -> ForeignSpec |
 def _used(
     start: object, prefix: str, known: object, read: Callable[[Item], Item | None]
 ) -> dict[str, Item]:
-    """What is referred to from somewhere, and from there, each read once."""
+    """Return everything that is referred to, transitively; each item is parsed once."""
     source = known if isinstance(known, dict) else {}
     found: dict[str, Item] = {}
     pending = [start]
@@ -106,7 +106,7 @@ def _used(
             if made is None:
                 if prefix == PARAMETER_REF:
                     continue
-                # A reference that leads nowhere would break clients.
+                # A dangling reference would break clients.
                 made = {"type": "object"}
             found[name] = made
             pending.append(made)
@@ -114,9 +114,9 @@ def _used(
 
 
 def _drop_dangling(paths: dict[str, Item], parameters: dict[str, Item]) -> None:
-    """A parameter that is not there is left out where it is named."""
+    """Remove references to parameters that do not exist."""
 
-    def there(item: Item) -> list[Item]:
+    def existing(item: Item) -> list[Item]:
         listed: list[Item] = item["parameters"]
         return [
             each
@@ -127,11 +127,11 @@ def _drop_dangling(paths: dict[str, Item], parameters: dict[str, Item]) -> None:
     for path in paths.values():
         for item in (path, *(path[method] for method in _METHODS if method in path)):
             if "parameters" in item:
-                item["parameters"] = there(item)
+                item["parameters"] = existing(item)
 
 
 def references(value: object) -> Iterator[str]:
-    """Every reference in a piece."""
+    """Iterate over all references in a piece."""
     pending = [value]
     while pending:
         each = pending.pop()
@@ -144,8 +144,8 @@ def references(value: object) -> Iterator[str]:
             pending += each
 
 
-# ---- Reading one piece. Each function gives what it can read; the depth is counted where a schema
-# stands in another, and where any JSON is allowed.
+# ---- Parsing one piece. Each function returns what it can parse; the depth is counted for nested
+# schemas and for arbitrary JSON.
 
 
 def _path_item(item: Item) -> Item:
@@ -203,14 +203,14 @@ def _parameter_or_reference(item: Item) -> Item | None:
 
 
 def _parameter(item: Item) -> Item | None:
-    """A parameter of a path, a query or a body; no API of this kind has others."""
-    place, name = item.get("in"), _text(item.get("name"))
-    if not name or place not in ("body", "path", "query"):
+    """Parse a path, query or body parameter; Kubernetes APIs have no others."""
+    location, name = item.get("in"), _text(item.get("name"))
+    if not name or location not in ("body", "path", "query"):
         return None
-    made: Item = {"name": name, "in": place}
+    made: Item = {"name": name, "in": location}
     if _text(item.get("description")):
         made["description"] = item["description"]
-    if place == "body":
+    if location == "body":
         made["required"] = item.get("required") is True
         made["schema"] = _schema(item.get("schema") or {})
         return made
@@ -234,7 +234,7 @@ def _schema(item: object, depth: int = 0) -> Item:
             found = read(value, depth + 1)
             if found is not None:
                 made[key] = found
-    # Beside a reference to elsewhere the rest would say nothing.
+    # Next to a reference to another document the other keywords would be ignored.
     if "$ref" in made and not made["$ref"].startswith(DEFINITION_REF):
         del made["$ref"]
     return made
@@ -248,7 +248,7 @@ def _extensions(item: Item, depth: int) -> Item:
 
 
 def _is_gvk(value: object) -> bool:
-    """One kind, as an operation names it, or a list of them, as a definition does."""
+    """Report whether a value is one kind, as in an operation, or a list, as in a definition."""
     listed = value if isinstance(value, list) else [value]
     return all(
         isinstance(each, dict)
@@ -258,7 +258,7 @@ def _is_gvk(value: object) -> bool:
 
 
 def _any(value: Any, depth: int) -> Any:
-    """Any JSON that is not too deep to be written."""
+    """Return any JSON that is not too deep to encode."""
     _check_depth(depth)
     if isinstance(value, dict):
         return {key: _any(each, depth + 1) for key, each in value.items()}

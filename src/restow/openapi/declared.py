@@ -1,9 +1,9 @@
-"""Schemas that users declare, made fit to be published.
+"""Prepares schemas that users declare for publication.
 
-The schema of a custom kind may be deep, may use words that OpenAPI v2 has not, and may hold texts
-that break a strict reader of the whole document. One kind must never spoil the document for all.
+The schema of a custom kind may be deep, may use keywords that OpenAPI v2 lacks, and may contain
+values that break strict parsers of the whole document. No kind may break the document for all.
 
-Not here: checking a schema when it is declared, and checking objects with it.
+Not here: validation of schemas, and of objects against them.
 """
 
 from typing import Any, Final, TypeGuard
@@ -15,9 +15,9 @@ Schema = dict[str, Any]
 # Deeper parts of a schema are published as "anything".
 DEPTH_MAX: Final = 64
 
-# References lead nowhere in the published document, and the rest is about other documents.
-_NEVER: Final = frozenset(("$ref", "$schema", "$id", "$defs", "$anchor", "definitions", "id"))
-# v2 has no unions and no null. Defaults and examples are free values that no v2 client reads.
+# References cannot be resolved in the published document; the others concern other documents.
+_UNPUBLISHED: Final = frozenset(("$ref", "$schema", "$id", "$defs", "$anchor", "definitions", "id"))
+# v2 has no unions and no null. Defaults and examples are arbitrary values that v2 clients ignore.
 _KEPT_IN_V2: Final = frozenset(
     (
         "additionalProperties",
@@ -52,9 +52,9 @@ _EXTENSION: Final = "x-kubernetes-"
 
 
 def encoded(schema: Schema | None) -> bytes | None:
-    """A declared schema as JSON; None if there is none, or if it is too deep or too odd for JSON.
+    """Encode a declared schema as JSON; None if there is none, or if it is too deep or not JSON.
 
-    What has no JSON is published as a kind that accepts anything.
+    A schema without JSON is published as a kind that accepts anything.
     """
     try:
         return None if schema is None else orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
@@ -63,14 +63,16 @@ def encoded(schema: Schema | None) -> bytes | None:
 
 
 def open_kind(head: Schema, *, v3: bool) -> Schema:
-    """A kind that accepts anything. Old clients refuse unknown fields as soon as one is known."""
+    """Return a schema that accepts anything. Old clients reject unknown fields if any is
+    declared.
+    """
     if not v3:
         return {"type": "object"}
     return {"type": "object", "properties": head, _PRESERVE: True}
 
 
 def declared_kind(schema: Schema, head: Schema, *, v3: bool) -> Schema:
-    """A kind's own schema, with the fields that all objects have."""
+    """Return a kind's own schema, with the fields that all objects have."""
     published = publish(schema, head, v3=v3)
     published["type"] = "object"
     properties = published.get("properties")
@@ -82,11 +84,11 @@ def declared_kind(schema: Schema, head: Schema, *, v3: bool) -> Schema:
 
 
 def publish(schema: object, head: Schema, *, v3: bool, depth: int = 0) -> Schema:
-    """A copy of a schema without what cannot be published, objects inside it with their head."""
+    """Return a publishable copy of a schema; embedded objects get the common fields."""
     if not isinstance(schema, dict) or depth >= DEPTH_MAX:
         return {}
     if v3:
-        kept = {key: value for key, value in schema.items() if key not in _NEVER}
+        kept = {key: value for key, value in schema.items() if key not in _UNPUBLISHED}
     else:
         kept = _for_v2(schema)
     for key in ("properties", "patternProperties"):
@@ -107,28 +109,30 @@ def publish(schema: object, head: Schema, *, v3: bool, depth: int = 0) -> Schema
 
 
 def _embed(kept: Schema, head: Schema) -> None:
-    """An object inside an object says what it is, and has the fields that all objects have."""
+    """Add the common fields to an embedded object, and require its apiVersion and kind."""
     properties, required = kept.get("properties"), kept.get("required")
     kept["properties"] = {**(properties if isinstance(properties, dict) else {}), **head}
-    said = [each for each in required if isinstance(each, str)] if _is_list(required) else []
-    kept["required"] = list(dict.fromkeys([*said, "kind", "apiVersion"]))
+    listed = [each for each in required if isinstance(each, str)] if _is_list(required) else []
+    kept["required"] = list(dict.fromkeys([*listed, "kind", "apiVersion"]))
 
 
 def _for_v2(schema: Schema) -> Schema:
-    """What v2 can say: anything, or one type. A doubt becomes "anything"."""
+    """Reduce a schema to what v2 can express: anything, or one type. In doubt it accepts
+    anything.
+    """
     about = {"description": schema["description"]} if _is_text(schema, "description") else {}
     if schema.get("nullable") is True:
         return about
     if schema.get(_INT_OR_STRING) is True:
         return {**about, _INT_OR_STRING: True}
     if schema.get(_PRESERVE) is True:
-        # With a type or with properties, clients would take it for all there is.
+        # With a type or properties, clients would treat the schema as complete.
         embedded = {_EMBEDDED: True} if schema.get(_EMBEDDED) is True else {}
         return {**about, **embedded, _PRESERVE: True}
     if not _is_text(schema, "type"):
         return about
     if schema["type"] == "array" and not isinstance(schema.get("items"), dict):
-        return about  # v2 clients want to know the type of the items
+        return about  # v2 clients require the type of the items
     return {
         key: value
         for key, value in schema.items()

@@ -1,6 +1,6 @@
-"""A finished document, small in memory, and the hash by which clients cache it.
+"""A finished, compressed document, and the hash with which clients cache it.
 
-Not here: what is in a document.
+Not here: the content of documents.
 """
 
 import hashlib
@@ -17,31 +17,33 @@ from restow.kinds.types import DATA
 from restow.openapi.declared import encoded
 from restow.openapi.served import ApiInfo, ServedKind, in_order
 
-# Counts up when the same input makes other bytes, so that clients ask again.
+# Increment it when the same input produces other bytes, so that clients fetch documents again.
 FORMAT_REVISION: Final = 4
 
-# Good enough, and a megabyte takes milliseconds.
+# Compresses well enough, at a megabyte in milliseconds.
 _COMPRESSION_LEVEL: Final = 4
-_GZIP: Final = 31  # how zlib is told to write and read that form
+_GZIP: Final = 31  # zlib's wbits value for the gzip format
 PIECE_BYTES_MAX: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The bytes of a document, kept compressed, since most clients ask for it that way."""
+    """The bytes of a document, stored compressed, since most clients request it that way."""
 
     compressed: bytes
-    """As gzip, ready to be sent with that content encoding."""
+    """Gzip bytes, ready to be sent with that content encoding."""
     etag: str
-    """A hash in upper hex; the caller adds the quotes."""
+    """A hash in upper-case hex; the caller adds the quotes."""
 
     @property
     def body(self) -> bytes:
-        """The plain bytes."""
+        """The uncompressed bytes."""
         return b"".join(self.pieces())
 
     def pieces(self) -> list[bytes]:
-        """The plain bytes in pieces: one of a large document would hold up everything else."""
+        """Return the uncompressed bytes in pieces, so that a large document does not block the
+        loop.
+        """
         unpacking = zlib.decompressobj(wbits=_GZIP)
         found = [unpacking.decompress(self.compressed, PIECE_BYTES_MAX)]
         while unpacking.unconsumed_tail:
@@ -51,7 +53,7 @@ class Document:
 
 
 def finish(pieces: Iterable[bytes], etag: str = "") -> Document:
-    """Compress a body; its hash is its own unless one was made from its inputs."""
+    """Compress a body; its ETag is the hash of the content unless one is given."""
     packing = zlib.compressobj(level=_COMPRESSION_LEVEL, wbits=_GZIP)
     digest = hashlib.sha512()
     packed = []
@@ -64,16 +66,16 @@ def finish(pieces: Iterable[bytes], etag: str = "") -> Document:
 
 
 def fingerprint(kinds: Iterable[ServedKind], info: ApiInfo) -> str:
-    """A hash of all that a document is made from.
+    """Return a hash of all inputs of a document.
 
-    The index names a hash for every document. Made from the inputs, it costs no document, and is
-    the same on all servers of one release.
+    The index contains a hash per document. Computed from the inputs, it does not require the
+    document, and is equal on all servers of one release.
     """
     return fingerprint_of([kind_digest(kind) for kind in in_order(list(kinds))], info)
 
 
 def fingerprint_of(digests: Iterable[bytes], info: ApiInfo) -> str:
-    """The same, from the digests of the kinds in their order: these can be kept."""
+    """Return the same hash, from the kinds' digests in order, which can be cached."""
     whole = hashlib.sha512(f"{FORMAT_REVISION} {__version__} {_tables_hash()}\n".encode())
     whole.update(orjson.dumps(info))
     for each in digests:
@@ -82,7 +84,7 @@ def fingerprint_of(digests: Iterable[bytes], info: ApiInfo) -> str:
 
 
 def kind_digest(kind: ServedKind) -> bytes:
-    """A hash of all that documents say of one kind."""
+    """Return a hash of everything that documents contain about one kind."""
     names = (kind.group, kind.version, kind.kind, kind.plural, kind.singular, kind.type_name)
     more = (kind.list_kind, kind.selectable, kind.returns_deleted)
     digest = hashlib.sha512()

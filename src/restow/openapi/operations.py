@@ -1,6 +1,6 @@
-"""The paths of a kind and what may be done there, in a form that both OpenAPI versions share.
+"""The paths and operations of a kind, in a form that both OpenAPI versions share.
 
-Not here: how an operation is written down; v2 and v3 differ in that.
+Not here: encoding, which differs between v2 and v3.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ DELETE_OPTIONS: Final = META + "DeleteOptions"
 STATUS: Final = META + "Status"
 RESOURCE_LIST: Final = META + "APIResourceList"
 PATCH: Final = META + "Patch"
-# In the place of a definition: an answer that is no object.
+# A response that is not an object, in place of a definition.
 TEXT: Final = "text"
 
 ANSWER_TYPES: Final = ("application/json", "application/yaml")
@@ -33,10 +33,10 @@ BODY_TYPES: Final = ("application/json", "application/yaml", "application/vnd.ku
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a path or of a query."""
+    """A path or query parameter."""
 
     name: str
-    place: str  # "path" or "query"
+    location: str  # "path" or "query"
     type: str
     about: str
 
@@ -104,7 +104,7 @@ class ApiOperation:
 
     method: str
     action: str
-    """What it is called in `x-kubernetes-action`; empty for discovery."""
+    """The value of `x-kubernetes-action`; empty for discovery."""
     id: str
     tag: str
     about: str
@@ -112,10 +112,10 @@ class ApiOperation:
     """Group, version and kind, for `x-kubernetes-group-version-kind`."""
     query: tuple[str, ...]
     body: str
-    """Definition of the request body, or nothing."""
+    """Definition of the request body; empty if there is none."""
     body_types: tuple[str, ...]
     answers: dict[str, str]
-    """Definition of the body for each status code; nothing for 401."""
+    """Definition of the response body by status code; empty for 401."""
     answer_types: tuple[str, ...]
 
 
@@ -130,7 +130,7 @@ class PathEntry:
 
 @dataclass(frozen=True, slots=True)
 class _Verb:
-    """How a verb becomes an operation."""
+    """The operation of a verb."""
 
     method: str
     action: str
@@ -174,7 +174,7 @@ _ON_OBJECT: Final[dict[str, _Verb]] = {
 
 
 def discovery_path(group: str, version: str) -> PathEntry:
-    """The path that lists the resources of a group version."""
+    """Return the path that lists the resources of a group version."""
     return PathEntry(
         path=f"/{api_prefix(group, version)}/",
         parameters=(),
@@ -197,7 +197,7 @@ def discovery_path(group: str, version: str) -> PathEntry:
 
 
 def paths_of(kind: ServedKind, info: ApiInfo) -> Iterator[PathEntry]:
-    """All paths of a kind that have an operation."""
+    """Iterate over all paths of a kind that have operations."""
     root = f"/{api_prefix(kind.group, kind.version)}"
     inside = f"{root}/namespaces/{{namespace}}" if kind.namespaced else root
     scope: tuple[str, ...] = ("namespace",) if kind.namespaced else ()
@@ -283,7 +283,7 @@ def _operation(
 
 
 def _connection(kind: ServedKind, verb: _Verb, sub: ServedSubresource) -> ApiOperation:
-    """A request that becomes a connection: no object goes either way."""
+    """Return the operation of a connection, which has no request or response object."""
     where = _title(kind.group, kind.version) + verb.method.capitalize()
     scope = "Namespaced" if kind.namespaced else ""
     return ApiOperation(
@@ -304,7 +304,7 @@ def _connection(kind: ServedKind, verb: _Verb, sub: ServedSubresource) -> ApiOpe
 def _about(verb: _Verb, kind: ServedKind, sub: ServedSubresource | None) -> str:
     if sub is None:
         return verb.about.format(kind.kind)
-    if verb.action == "post":  # nothing comes to be there
+    if verb.action == "post":  # creates no object
         return f"Ask for the {sub.name} of an object of kind {kind.kind}."
     return verb.about.format(sub.kind)
 
@@ -330,7 +330,7 @@ def _answer(verb: _Verb, kind: ServedKind, subject: str) -> str:
 
 
 def _title(group: str, version: str) -> str:
-    """`CoreV1`, `RbacAuthorizationV1`: how operations of a group version begin."""
+    """Return `CoreV1`, `RbacAuthorizationV1`: the prefix of operation IDs in a group version."""
     words = group.removesuffix(".k8s.io").replace("-", ".").split(".") if group else ["core"]
     return "".join(word[:1].upper() + word[1:] for word in (*words, version))
 

@@ -1,9 +1,9 @@
-"""Definitions: the schema of each type, and which other types it refers to.
+"""OpenAPI definitions: the schema of each type, and the types that it refers to.
 
-Built-in types come from the type tables, declared kinds bring a schema with them. Definitions are
-made one at a time and forgotten, so that a large document needs little memory.
+Built-in types come from the type tables, declared kinds have their own schema. Definitions are
+built one at a time and not kept, so that a large document needs little memory.
 
-Not here: paths, and the frame around the definitions.
+Not here: paths, and the frame of the document.
 """
 
 from collections.abc import Iterable, Iterator
@@ -64,7 +64,7 @@ _SCALARS: Final[dict[Scalar, Schema]] = {
     Scalar.FLOAT64: {"type": "number", "format": "double"},
     Scalar.BYTES: {"type": "string", "format": "byte"},
 }
-# In v2 a value has one type or any, so the unions are named by their text form.
+# v2 allows one type or any, so unions are described by their string form.
 _SPECIALS_V2: Final[dict[str, Schema]] = {
     Special.TIME.value: {"type": "string", "format": "date-time"},
     Special.MICRO_TIME.value: {"type": "string", "format": "date-time"},
@@ -77,7 +77,10 @@ _SPECIALS_V2: Final[dict[str, Schema]] = {
     Special.SCHEMA_OR_ARRAY.value: {"description": "A schema, or a list of schemas."},
     Special.SCHEMA_OR_BOOL.value: {"description": "A schema, or true or false."},
     Special.SCHEMA_OR_STRINGS.value: {"description": "A schema, or a list of strings."},
-    PATCH: {"type": "object", "description": "A patch; its content type says of which kind."},
+    PATCH: {
+        "type": "object",
+        "description": "A patch; its content type says of which kind.",
+    },
 }
 _SPECIALS_V3: Final[dict[str, Schema]] = {
     **_SPECIALS_V2,
@@ -88,7 +91,7 @@ _SPECIALS_V3: Final[dict[str, Schema]] = {
     },
 }
 
-# What stands in every kind; the rest of the fields would need the reference's own words.
+# Descriptions of fields that every kind has; others would have to be copied from Kubernetes.
 _ABOUT: Final = {
     "apiVersion": "Group and version of the kind, as in `apps/v1`.",
     "kind": "Name of the kind.",
@@ -100,10 +103,10 @@ _ABOUT: Final = {
 
 
 class Definitions:
-    """The definitions of one document: asked for by name, made one after the other.
+    """The definitions of one document: collected by name, built one after the other.
 
-    `reference` notes that a type is needed; `all` then gives each needed type once, and those that
-    they need in turn.
+    `reference` records that a type is needed; `all` then yields each needed type once, including
+    those that they need in turn.
     """
 
     def __init__(self, types: StructResolver, *, v3: bool) -> None:
@@ -112,11 +115,11 @@ class Definitions:
         self._prefix = "#/components/schemas/" if v3 else "#/definitions/"
         self._specials = _SPECIALS_V3 if v3 else _SPECIALS_V2
         self._declared: dict[str, ServedKind] = {}
-        self._kinds: dict[str, dict[Gvk, None]] = {}  # in the order of naming; each once
-        self._wanted: dict[str, None] = {}  # in the order of asking; each name once
+        self._kinds: dict[str, dict[Gvk, None]] = {}  # insertion order; each once
+        self._wanted: dict[str, None] = {}  # insertion order; each once
 
     def add_kind(self, kind: ServedKind) -> None:
-        """Put a kind, its list and the kinds of its subresources into the document."""
+        """Add a kind, its list and the kinds of its subresources to the document."""
         name = definition_name(kind)
         self.name_kind(name, (kind.group, kind.version, kind.kind))
         if not self._is_built_in(name):
@@ -139,7 +142,7 @@ class Definitions:
                 self.reference(sub.body_type_name)
 
     def add_shared(self, group: str, version: str) -> None:
-        """Put in what the operations of every group version speak of."""
+        """Add the types that operations of every group version use."""
         self.name_kind(STATUS, ("", "v1", "Status"))
         self.name_kind(RESOURCE_LIST, ("", "v1", "APIResourceList"))
         self.name_kind(DELETE_OPTIONS, ("", "v1", "DeleteOptions"))
@@ -148,16 +151,16 @@ class Definitions:
             self.reference(name)
 
     def reference(self, name: str) -> Schema:
-        """A reference to a type, which is then part of the document."""
+        """Return a reference to a type, and add the type to the document."""
         self._wanted.setdefault(name)
         return {"$ref": self._prefix + name}
 
     def answer(self, name: str) -> Schema:
-        """What an operation answers with."""
+        """Return the schema of an operation's response."""
         return {"type": "string"} if name == TEXT else self.reference(name)
 
     def all(self) -> Iterator[tuple[str, Schema]]:
-        """Every definition that is needed, each with its name."""
+        """Iterate over all needed definitions with their names."""
         done = 0
         while done < len(self._wanted):
             names = list(self._wanted)[done:]
@@ -166,30 +169,30 @@ class Definitions:
                 yield name, self._definition(name)
 
     def one(self, name: str) -> Schema:
-        """One definition alone; what it refers to is then asked for."""
+        """Return a single definition, and record the types that it refers to."""
         return self._definition(name)
 
     def declared(self) -> Iterator[tuple[str, Schema]]:
-        """The definitions of the declared kinds only, which no other kind refers to."""
+        """Iterate over the definitions of declared kinds, to which no other kind refers."""
         for name in self._declared:
             yield name, self._definition(name)
 
     def shared(self) -> list[str]:
-        """The names of all other definitions that have been asked for by now."""
+        """Return the names of all other definitions that are needed so far."""
         return [name for name in self._wanted if name not in self._declared]
 
     def shared_kinds(self) -> Iterator[tuple[str, Gvk]]:
-        """Which of these are kinds of their own, and which ones."""
+        """Iterate over those definitions that are kinds, with their kinds."""
         for name, kinds in self._kinds.items():
             if name not in self._declared:
                 yield from ((name, gvk) for gvk in kinds)
 
     def name_kind(self, name: str, gvk: Gvk) -> None:
-        """Say that a definition is that of a kind."""
+        """Record that a definition is that of a kind."""
         self._kinds.setdefault(name, {})[gvk] = None
 
     def kinds_of(self, name: str) -> tuple[Gvk, ...]:
-        """The kinds that a definition is known to be of."""
+        """Return the kinds of a definition."""
         return tuple(self._kinds.get(name, ()))
 
     def _is_built_in(self, name: str) -> bool:
@@ -217,7 +220,7 @@ class Definitions:
         try:
             struct = self._types.struct(name)
         except UnknownType:
-            # A reference that leads nowhere would break clients; a value of any shape does not.
+            # A dangling reference would break clients; an object of any shape does not.
             return {"type": "object"}
         schema: Schema = {"type": "object"}
         if struct.is_kind:
@@ -232,9 +235,9 @@ class Definitions:
             schema["x-kubernetes-map-type"] = "atomic"
         union = union_of(struct)
         if union is not None:
-            said: Schema = {"fields-to-discriminateBy": union[1]}
+            extensions: Schema = {"fields-to-discriminateBy": union[1]}
             schema["x-kubernetes-unions"] = [
-                {"discriminator": union[0], **said} if union[0] else said
+                {"discriminator": union[0], **extensions} if union[0] else extensions
             ]
         return schema
 
@@ -263,7 +266,7 @@ class Definitions:
         return self._with_reference(schema, extra, pointer=field.pointer)
 
     def _with_reference(self, schema: Schema, extra: Schema, *, pointer: bool) -> Schema:
-        """In v3 nothing may stand beside a reference, so it is put into an allOf of one."""
+        """Wrap a reference in v3, where it allows no sibling keywords, in an allOf of one."""
         if not self._v3:
             return {**schema, **extra}
         if not pointer and schema["$ref"][len(self._prefix) :] not in self._specials:
@@ -286,7 +289,9 @@ class Definitions:
                 raise TypeError(f"no schema for {expression!r}")
 
     def _inner(self, expression: object) -> Schema:
-        """What stands in a list or a map. It is never absent, so it counts as its zero."""
+        """Return the schema of list items or map values. They are never absent, so v3 has a
+        default.
+        """
         schema = self._expression(expression)
         if isinstance(expression, StructRef):
             return self._with_reference(schema, {}, pointer=False)
@@ -331,14 +336,14 @@ class Definitions:
 
 
 def _own_kind(name: str, schema: Schema) -> list[Gvk]:
-    """What a definition is the kind of although nobody has said so: a core kind in another one."""
+    """Return the kind of a core kind's definition that is only nested in others."""
     if not name.startswith(_CORE) or not schema.get("properties", {}).keys() >= _OF_KINDS:
         return []
     return [("", "v1", name.removeprefix(_CORE))]
 
 
 def known_types(kinds: Iterable[ServedKind], types: StructResolver) -> list[ServedKind]:
-    """The kinds in order; one whose type has no table counts as declared at run time."""
+    """Return the kinds in order; one whose type is not in the tables is treated as declared."""
     return [
         kind if kind.type_name is None or _has(types, kind.type_name) else _untyped(kind)
         for kind in in_order(list(kinds))
@@ -362,16 +367,16 @@ def _has(types: StructResolver, name: str) -> bool:
 
 
 def _merging(field: Field) -> Schema:
-    """How changes of a field are merged: by patches, and by server-side apply."""
-    said: Schema = {}
+    """Return the extensions that describe how a field merges, in patches and server-side apply."""
+    extensions: Schema = {}
     if field.patch_strategies:
-        said["x-kubernetes-patch-strategy"] = ",".join(field.patch_strategies)
+        extensions["x-kubernetes-patch-strategy"] = ",".join(field.patch_strategies)
     if field.merge_key is not None:
-        said["x-kubernetes-patch-merge-key"] = field.merge_key
+        extensions["x-kubernetes-patch-merge-key"] = field.merge_key
     if field.list_type is not None:
-        said["x-kubernetes-list-type"] = field.list_type
+        extensions["x-kubernetes-list-type"] = field.list_type
     if field.list_keys:
-        said["x-kubernetes-list-map-keys"] = list(field.list_keys)
+        extensions["x-kubernetes-list-map-keys"] = list(field.list_keys)
     if field.map_type is not None:
-        said["x-kubernetes-map-type"] = field.map_type
-    return said
+        extensions["x-kubernetes-map-type"] = field.map_type
+    return extensions

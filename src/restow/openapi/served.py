@@ -1,6 +1,6 @@
-"""What a server serves, as plain values: the input of every document.
+"""The served kinds as plain values: the input of every document.
 
-Not here: where these facts come from. The caller makes them from its catalogue.
+Not here: where these facts come from. The caller derives them from its catalogue.
 """
 
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ Schema = dict[str, Any]
 
 
 class SchemaSource(Protocol):
-    """A schema that is kept small, and read when somebody looks at it."""
+    """A schema that is stored compactly and parsed on demand."""
 
     def read(self) -> Schema: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedSubresource:
-    """A path below an object, and the kind that is read and written there."""
+    """A subresource, and the kind that is read and written there."""
 
     name: str
     verbs: tuple[str, ...]
@@ -27,20 +27,20 @@ class ServedSubresource:
     type_name: str | None = None
     """The OpenAPI name of that kind's type; None means the type of the object itself."""
     body_kind: str = ""
-    """The kind that is sent, if it is another than the one that is answered."""
+    """The kind of the request body, if it differs from the response."""
     body_type_name: str = ""
-    """The OpenAPI name of that one's type."""
+    """The OpenAPI name of that kind's type."""
     takes_path: bool = False
-    """Whether any path may follow."""
+    """Whether a path may follow."""
 
     @property
     def connects(self) -> bool:
-        """Whether a connection is made there. The kind then says what the query may hold."""
+        """Whether the subresource is a connection. The kind then describes the query parameters."""
         return self.kind.endswith("Options")
 
     @property
     def is_text(self) -> bool:
-        """Whether what is answered is no object."""
+        """Whether the response is not an object."""
         return self.connects or self.name == "log"
 
 
@@ -57,18 +57,18 @@ class ServedKind:
     verbs: tuple[str, ...]
     subresources: tuple[ServedSubresource, ...] = ()
     type_name: str | None = None
-    """The OpenAPI name of a built-in type; None for a kind that was declared at run time."""
+    """The OpenAPI name of a built-in type; None for a kind that was declared at runtime."""
     schema: Schema | SchemaSource | None = None
     """The schema of a declared kind; None means that anything is accepted."""
     list_kind: str = ""
-    """What its lists are called, if it is not the kind with `List` behind it."""
+    """The kind of its lists, if it is not the kind with the suffix `List`."""
     returns_deleted: bool = False
-    """Whether a deletion is answered with the object, rather than with a Status."""
+    """Whether a delete returns the object rather than a Status."""
     selectable: tuple[str, ...] = ()
-    """The fields of a declared kind that field selectors may name."""
+    """The fields of a declared kind that field selectors support."""
 
     def declared_schema(self) -> Schema | None:
-        """The schema, read."""
+        """Return the parsed schema."""
         if self.schema is None or isinstance(self.schema, dict):
             return self.schema
         return self.schema.read()
@@ -76,13 +76,13 @@ class ServedKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiInfo:
-    """What all documents of one server say about it."""
+    """Data about the server that all documents contain."""
 
     title: str = "restow"
     version: str = "unversioned"
     """The Kubernetes version that the server emulates, as in /version."""
     server_side_apply: bool = True
-    """Whether PATCH takes apply patches."""
+    """Whether PATCH supports apply patches."""
 
 
 PATCH_JSON = "application/json-patch+json"
@@ -92,7 +92,7 @@ PATCH_APPLY = "application/apply-patch+yaml"
 
 
 def patch_types(kind: ServedKind, info: ApiInfo) -> tuple[str, ...]:
-    """The patch types that a kind takes: strategic merge needs the merge keys of a built-in."""
+    """Return the patch types of a kind: strategic merge needs the merge keys of a built-in type."""
     types = [PATCH_JSON, PATCH_MERGE]
     if kind.type_name is not None:
         types.append(PATCH_STRATEGIC)
@@ -102,17 +102,19 @@ def patch_types(kind: ServedKind, info: ApiInfo) -> tuple[str, ...]:
 
 
 def group_version(group: str, version: str) -> str:
-    """The text of a group version: `v1`, `apps/v1`."""
+    """Format a group version: `v1`, `apps/v1`."""
     return f"{group}/{version}" if group else version
 
 
 def api_prefix(group: str, version: str) -> str:
-    """The path under which a group version is served, without the leading slash."""
+    """Return the path of a group version, without the leading slash."""
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
 def definition_name(kind: ServedKind) -> str:
-    """The name of a kind's definition: the built-in one, or the group read backwards."""
+    """Return the name of a kind's definition: the built-in one, or derived from the reversed
+    group.
+    """
     if kind.type_name is not None:
         return kind.type_name
     group = ".".join(reversed(kind.group.split("."))) if kind.group else "core"
@@ -120,15 +122,15 @@ def definition_name(kind: ServedKind) -> str:
 
 
 def list_kind_of(kind: ServedKind) -> str:
-    """What a kind's lists are called."""
+    """Return the kind of a kind's lists."""
     return kind.list_kind or f"{kind.kind}List"
 
 
 def list_definition_name(kind: ServedKind) -> str:
-    """The name of the definition of a kind's list."""
+    """Return the name of the definition of a kind's list."""
     return definition_name(kind).removesuffix(kind.kind) + list_kind_of(kind)
 
 
 def in_order(kinds: "tuple[ServedKind, ...] | list[ServedKind]") -> list[ServedKind]:
-    """The kinds in the one order that all servers write them in."""
+    """Return the kinds in the order that all servers use."""
     return sorted(kinds, key=lambda kind: (kind.group, kind.version, kind.kind, kind.plural))

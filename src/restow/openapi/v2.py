@@ -1,12 +1,11 @@
-"""OpenAPI v2: one document for everything a server serves, as JSON or as protobuf.
+"""OpenAPI v2: one document for all served kinds, as JSON or protobuf.
 
-Old clients validate and merge with this alone. Both forms are written from the same pieces, one
-path or definition at a time. What one kind adds is a part that can be kept: when one of a thousand
-kinds changes, the others need not be written again. Pieces of other servers' documents stand behind
-our own.
+Old clients validate and merge with this document only. Both forms are encoded from the same pieces,
+one path or definition at a time. The contribution of one kind is a part that can be cached: when
+one of a thousand kinds changes, the others are not encoded again. Pieces of aggregated servers'
+documents follow our own.
 
-Not here: the wire format of the protobuf form (`v2_protobuf`), and what other servers' pieces are
-called here (`v2_merge`).
+Not here: the protobuf wire format (`v2_protobuf`), and renaming of conflicting pieces (`v2_merge`).
 """
 
 import zlib
@@ -35,31 +34,36 @@ from restow.openapi.v2_merge import Ours, merge
 SWAGGER_VERSION: Final = "2.0"
 
 V2_PROTOBUF_ACCEPTED: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-"""What clients ask for."""
+"""The media type in requests."""
 V2_PROTOBUF_ANSWERED: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""What the answer calls itself: the @ is not allowed in a content type."""
+"""The media type in responses, where the @ is not allowed."""
 
-# Parts are many and seldom looked at; this makes them ten times smaller in little time.
+# There are many parts, rarely read; this shrinks them by ten in little time.
 _PACKING_LEVEL: Final = 1
 
-_RESPONSE_WORDS: Final = {"200": "OK", "201": "Created", "202": "Accepted", "401": "Unauthorized"}
+_RESPONSE_DESCRIPTIONS: Final = {
+    "200": "OK",
+    "201": "Created",
+    "202": "Accepted",
+    "401": "Unauthorized",
+}
 
 Item = dict[str, Any]
 
 
 _Members = dict[str, Sequence[bytes]]
-"""What the document holds under "paths", "definitions" and "parameters", in this order."""
+"""The members of "paths", "definitions" and "parameters", in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """One of the two forms in which the same things are written."""
+    """One of the two encodings of a document."""
 
     path: Callable[[str, Item], bytes]
     definition: Callable[[str, Item], bytes]
     parameter: Callable[[str, Item], bytes]
     joined: Callable[[Iterable[bytes]], bytes]
-    """Several members as one that can be joined again."""
+    """Joins several members to one that can be joined again."""
     whole: Callable[[ApiInfo, _Members], Iterator[bytes]]
 
 
@@ -109,23 +113,23 @@ _PROTOBUF: Final = _Form(
 
 @dataclass(frozen=True, slots=True)
 class V2Part:
-    """What one kind adds to the document, packed: there may be a thousand of them."""
+    """The compressed contribution of one kind: there may be a thousand of them."""
 
     group: str
     version: str
     paths: bytes
     names: tuple[str, ...]
-    """Of the definitions that are its own."""
+    """The names of its own definitions."""
     definitions: bytes
     shared: tuple[str, ...]
     """Names of definitions of built-in types that it needs."""
     kinds: tuple[tuple[str, Gvk], ...]
-    """Which of those it says to be a kind."""
+    """The kinds of those definitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """The definition of a built-in type, as it was written last time."""
+    """The cached encoding of a built-in type's definition."""
 
     kinds: tuple[Gvk, ...]
     member: bytes
@@ -134,10 +138,10 @@ class _Made:
 
 @dataclass(frozen=True, slots=True)
 class _Foreign:
-    """Other servers' pieces, as they were written last time."""
+    """The cached encoding of aggregated servers' pieces."""
 
     key: tuple[object, ...]
-    """Of all that they were made from."""
+    """Identifies all inputs."""
     paths: list[bytes]
     definitions: list[bytes]
     parameters: list[bytes]
@@ -145,7 +149,7 @@ class _Foreign:
 
 
 class V2Assembly:
-    """One form of the document. What many kinds share is made once and kept."""
+    """One form of the document. Definitions that kinds share are encoded once and cached."""
 
     def __init__(self, types: StructResolver, info: ApiInfo, *, protobuf: bool) -> None:
         self._types = types
@@ -156,7 +160,7 @@ class V2Assembly:
         self._foreign = _Foreign((), [], [], [], [])
 
     def part(self, kind: ServedKind) -> V2Part:
-        """What a kind adds. It depends on nothing else, so it can be kept as long as the kind."""
+        """Return the contribution of a kind. It depends only on the kind, so it can be cached."""
         (kind,) = known_types([kind], self._types)
         definitions = Definitions(self._types, v3=False)
         definitions.add_kind(kind)
@@ -179,7 +183,7 @@ class V2Assembly:
     def whole(
         self, parts: Iterable[V2Part], fingerprint: str, foreign: Sequence[ForeignSpec] = ()
     ) -> Document:
-        """The document of all parts, in their order, and of what other servers serve."""
+        """Build the document of all parts, in order, and of aggregated servers' pieces."""
         definitions = Definitions(self._types, v3=False)
         seen: set[tuple[str, str]] = set()
         named: set[str] = set()
@@ -200,7 +204,7 @@ class V2Assembly:
             for name, gvk in part.kinds:
                 definitions.name_kind(name, gvk)
         shared = self._needed(definitions, named)
-        others = self._of_others(foreign, shared=frozenset(shared), declared=named)
+        others = self._foreign_pieces(foreign, shared=frozenset(shared), declared=named)
         for name, gvk in others.kinds:
             definitions.name_kind(name, gvk)
         members += [self._shared(definitions, name).member for name in shared]
@@ -211,18 +215,18 @@ class V2Assembly:
             "parameters": [*own, *others.parameters],
         }
         pieces = self._form.whole(self._info, fields)
-        # Upper hex again, but another hash than that of the other form.
+        # Upper-case hex as well, but different from the ETag of the other form.
         etag = fingerprint[1:] + fingerprint[0] if self._is_protobuf else fingerprint
         return finish(pieces, etag)
 
     def _needed(self, definitions: Definitions, named: set[str]) -> list[str]:
-        """The built-in types that are needed, and those that they need."""
+        """Return the built-in types that are needed, transitively."""
         names = dict.fromkeys(definitions.shared())
         pending = list(names)
         for name in pending:
             if name in named:
                 continue
-            # What a type needs is the same whichever kinds it is of.
+            # The types that a type needs do not depend on its kinds.
             made = self._made.get(name) or self._shared(definitions, name)
             for other in made.shared:
                 if other not in names:
@@ -243,12 +247,18 @@ class V2Assembly:
             alone.name_kind(name, gvk)
         return _Made(kinds, self._form.definition(name, alone.one(name)), alone.shared())
 
-    def _of_others(
+    def _foreign_pieces(
         self, foreign: Sequence[ForeignSpec], *, shared: frozenset[str], declared: set[str]
     ) -> _Foreign:
-        """What other servers add, written anew only if it or what it meets has changed."""
-        met = frozenset[str]().union(*(spec.names for spec in foreign))
-        key = (tuple(spec.digest for spec in foreign), met & shared, met & declared)
+        """Return aggregated servers' pieces, encoded again only if they or conflicting names
+        changed.
+        """
+        foreign_names = frozenset[str]().union(*(spec.names for spec in foreign))
+        key = (
+            tuple(spec.digest for spec in foreign),
+            foreign_names & shared,
+            foreign_names & declared,
+        )
         if self._foreign.key == key:
             return self._foreign
 
@@ -274,7 +284,7 @@ class V2Assembly:
 def v2_document(
     kinds: Sequence[ServedKind], *, types: StructResolver, info: ApiInfo, protobuf: bool
 ) -> Document:
-    """The whole document. Its two forms have different hashes, since caches see one address."""
+    """Build the whole document. Its two forms have different ETags, since they share one URL."""
     assembly = V2Assembly(types, info, protobuf=protobuf)
     parts = [assembly.part(kind) for kind in in_order(list(kinds))]
     return assembly.whole(parts, fingerprint(kinds, info))
@@ -286,7 +296,7 @@ def _packed(members: bytes) -> bytes:
 
 def _shared_parameters() -> Iterator[tuple[str, Item]]:
     for name, parameter in PARAMETERS.items():
-        if parameter.place == "query":
+        if parameter.location == "query":
             yield name, _parameter(parameter)
 
 
@@ -298,8 +308,8 @@ def _path_item(entry: PathEntry, definitions: Definitions) -> Item:
 
 
 def _operation(operation: ApiOperation, definitions: Definitions) -> Item:
-    # Clients look for query parameters in PATCH, and old ones follow no references there.
-    whole = operation.method == "patch"
+    # Clients inspect the query parameters of PATCH, and old ones do not resolve references there.
+    is_inline = operation.method == "patch"
     parameters: list[Item] = []
     if operation.body:
         parameters.append(
@@ -311,7 +321,7 @@ def _operation(operation: ApiOperation, definitions: Definitions) -> Item:
             }
         )
     for name in operation.query:
-        shown = _parameter(PARAMETERS[name]) if whole else _parameter_or_reference(name)
+        shown = _parameter(PARAMETERS[name]) if is_inline else _parameter_or_reference(name)
         parameters.append(shown)
     written: Item = {
         "tags": [operation.tag],
@@ -338,7 +348,7 @@ def _operation(operation: ApiOperation, definitions: Definitions) -> Item:
 
 
 def _response(code: str, name: str, definitions: Definitions) -> Item:
-    response: Item = {"description": _RESPONSE_WORDS[code]}
+    response: Item = {"description": _RESPONSE_DESCRIPTIONS[code]}
     if name:
         response["schema"] = definitions.answer(name)
     return response
@@ -346,7 +356,7 @@ def _response(code: str, name: str, definitions: Definitions) -> Item:
 
 def _parameter_or_reference(name: str) -> Item:
     parameter = PARAMETERS[name]
-    if parameter.place == "path":
+    if parameter.location == "path":
         return _parameter(parameter)
     return {"$ref": f"#/parameters/{name}"}
 
@@ -354,11 +364,11 @@ def _parameter_or_reference(name: str) -> Item:
 def _parameter(parameter: Parameter) -> Item:
     written: Item = {
         "name": parameter.name,
-        "in": parameter.place,
+        "in": parameter.location,
         "description": parameter.about,
         "type": parameter.type,
         "uniqueItems": True,
     }
-    if parameter.place == "path":
+    if parameter.location == "path":
         written["required"] = True
     return written

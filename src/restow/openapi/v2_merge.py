@@ -1,10 +1,10 @@
-"""Other servers' pieces of the v2 document among ours: which names they get.
+"""Merges pieces of aggregated servers' v2 documents into ours, and resolves name conflicts.
 
-A definition that we have with the same content is shared. One of the same name with another content
-gets a number behind its name, as `ObjectMeta_v2`, and all references to it follow. Which kinds a
-definition is of does not count as content: they are put together.
+A definition with the content of ours is shared. One with the same name and other content gets a
+numbered name, such as `ObjectMeta_v2`, and references to it are updated. The list of kinds of a
+definition is not part of its content: lists are merged.
 
-Pure. Not here: how pieces are written down.
+Pure. Not here: encoding.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ _FIRST_NUMBER: Final = 2
 
 @dataclass(slots=True)
 class Merged:
-    """What stands in the document beside our own."""
+    """The pieces that are added to our document."""
 
     paths: dict[str, Item] = field(default_factory=dict)
     definitions: dict[str, Item] = field(default_factory=dict)
     parameters: dict[str, Item] = field(default_factory=dict)
     kinds: list[tuple[str, Gvk]] = field(default_factory=list)
-    """What definitions of ours are also said to be."""
+    """Additional kinds of our definitions."""
     originals: dict[str, Item] = field(default_factory=dict)
-    """The definitions before references in them were changed: so they are compared."""
+    """The definitions before their references were updated, for comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ours:
-    """What we have, as far as it can meet with something."""
+    """The parts of our document that other documents may conflict with."""
 
     definitions: Collection[str]
     definition: Callable[[str], Item | None]
-    """The content behind one of these names; None: it is like no other."""
+    """Returns the content of a definition; None if it cannot equal any other."""
     parameters: Mapping[str, Item]
 
 
 def merge(specs: Sequence[ForeignSpec], ours: Ours) -> Merged:
-    """Put several together, the first that has a name keeping it."""
+    """Merge several documents; the first one with a name keeps it."""
     merged = Merged()
     for spec in specs:
         pieces = spec.read()
@@ -63,19 +63,19 @@ def merge(specs: Sequence[ForeignSpec], ours: Ours) -> Merged:
             for name, new in _parameter_names(pieces.parameters, merged, ours).items()
         }
         for name, item in pieces.definitions.items():
-            place = renames[DEFINITION_REF + name].removeprefix(DEFINITION_REF)
-            _put_definition(merged, ours, place, item=item, renames=renames)
+            new_name = renames[DEFINITION_REF + name].removeprefix(DEFINITION_REF)
+            _put_definition(merged, ours, new_name, item=item, renames=renames)
         for name, item in pieces.parameters.items():
-            place = renames[PARAMETER_REF + name].removeprefix(PARAMETER_REF)
-            if place not in ours.parameters:
-                merged.parameters.setdefault(place, _rewritten(item, renames))
+            new_name = renames[PARAMETER_REF + name].removeprefix(PARAMETER_REF)
+            if new_name not in ours.parameters:
+                merged.parameters.setdefault(new_name, _rewritten(item, renames))
         for name, item in pieces.paths.items():
             merged.paths.setdefault(name, _rewritten(item, renames))
     return merged
 
 
 def _definition_names(pieces: dict[str, Item], merged: Merged, ours: Ours) -> dict[str, str]:
-    """For each definition its name in our document."""
+    """Return the name of each definition in our document."""
 
     def is_same(name: str, item: Item) -> bool:
         known = merged.originals.get(name) or ours.definition(name)
@@ -94,16 +94,16 @@ def _names(
     pieces: dict[str, Item], taken: set[str], is_same: Callable[[str, Item], bool]
 ) -> dict[str, str]:
     names: dict[str, str] = {}
-    given: set[str] = set()
+    assigned: set[str] = set()
     for name, item in pieces.items():
         new, number = name, _FIRST_NUMBER
         while (new in taken and not is_same(new, item)) or (
-            new != name and (new in pieces or new in given)
+            new != name and (new in pieces or new in assigned)
         ):
             new = f"{name}_v{number}"
             number += 1
         names[name] = new
-        given.add(new)
+        assigned.add(new)
     return names
 
 
@@ -133,7 +133,9 @@ def _kinds(item: Item) -> list[Gvk]:
 
 
 def _content(item: Item, other: Item) -> Item:
-    """What counts. The description of a kind names it, so it goes with the kinds."""
+    """Return the content for comparison. The description of a kind names it, so it is ignored as
+    well.
+    """
     is_kind = GVK in item or GVK in other
     return {
         key: value

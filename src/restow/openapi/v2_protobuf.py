@@ -1,10 +1,10 @@
-"""The protobuf form of OpenAPI v2, in the message layout of gnostic.
+"""Encodes OpenAPI v2 as protobuf, in the message layout of gnostic.
 
-Only the messages and fields that `v2` writes exist here. Input is the JSON form of a piece, output
-is its message. What has the wrong type is left out: a declared schema may hold anything, and one
-bad field must not spoil the document for all clients.
+Only the messages and fields that `v2` uses are implemented. Input is the JSON form of a piece,
+output its message. Values of a wrong type are omitted: a declared schema may contain anything, and
+one bad field must not break the document for all clients.
 
-Not here: what the document says.
+Not here: the content of the document.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 Item = dict[str, Any]
 
-# Field numbers of each message, by the JSON name of the field.
+# Field numbers of each message, by JSON name.
 _DOCUMENT: Final = {"swagger": 1, "info": 2, "paths": 8, "definitions": 9, "parameters": 10}
 _INFO: Final = {"title": 1, "version": 2}
 _PATHS_PATH: Final = 2
@@ -45,33 +45,33 @@ _WIRE_BYTES: Final = 2
 
 
 def head(swagger: str, *, title: str, version: str) -> bytes:
-    """The fields of the document before its paths."""
+    """Encode the fields of the document before its paths."""
     info = _text(_INFO["title"], title) + _text(_INFO["version"], version)
     return _text(_DOCUMENT["swagger"], swagger) + _message(_DOCUMENT["info"], info)
 
 
 def path_member(name: str, item: Item) -> bytes:
-    """One path, as a part of their field."""
+    """Encode one path."""
     return _message(_PATHS_PATH, _named(name, _path_item(item)))
 
 
 def definition_member(name: str, item: Item) -> bytes:
-    """One definition, as a part of their field."""
+    """Encode one definition."""
     return _message(1, _named(name, schema(item)))
 
 
 def parameter_member(name: str, item: Item) -> bytes:
-    """One parameter that others refer to, as a part of their field."""
+    """Encode one shared parameter."""
     return _message(1, _named(name, _parameter(item)))
 
 
 def field_start(name: str, size: int) -> bytes:
-    """What stands before the members of a field of the document, which are so many bytes."""
+    """Encode tag and length of a document field whose members have that total size."""
     return _key(_DOCUMENT[name], _WIRE_BYTES) + _varint(size)
 
 
 def schema(item: Item) -> bytes:
-    """One schema, with all schemas inside it."""
+    """Encode one schema, with its nested schemas."""
     parts = []
     for key, value in item.items():
         write = _SCHEMA.get(key)
@@ -87,7 +87,7 @@ def _additional_properties(number: int, value: object) -> bytes:
     if isinstance(value, dict):
         return _message(number, _message(1, schema(value)))
     if isinstance(value, bool):
-        # One of a choice, so false is written too.
+        # It is part of a oneof, so false is encoded as well.
         return _message(number, _key(2, _WIRE_VARINT) + bytes([value]))
     return b""
 
@@ -180,7 +180,7 @@ _SURROGATES: Final = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})"
 
 
 def yaml_of(text: str) -> str:
-    """JSON in plain ASCII, as YAML. The two differ in how they escape what is beyond 16 bits."""
+    """Convert ASCII JSON to YAML; they differ in escapes of characters beyond 16 bits."""
     return _SURROGATES.sub(_wide_escape, text) + "\n"
 
 
@@ -190,7 +190,7 @@ def _wide_escape(found: re.Match[str]) -> str:
 
 
 def _named(name: str, body: bytes) -> bytes:
-    """How a map is written: pairs of a name and a value."""
+    """Encode a map entry as a pair of name and value."""
     return _text(1, name) + _message(2, body)
 
 
@@ -219,13 +219,13 @@ def _double(number: int, value: object) -> bytes:
         return b""
     try:
         return _key(number, _WIRE_DOUBLE) + _DOUBLE.pack(value)
-    except OverflowError:  # an integer that no double holds
+    except OverflowError:  # an integer that exceeds the range of doubles
         return b""
 
 
 def _message(number: int, body: bytes) -> bytes:
     size = len(body)
-    if size < 0x80 and number < 0x10:  # both fit one byte, as they nearly always do
+    if size < 0x80 and number < 0x10:  # both fit into one byte, as nearly always
         return bytes((number << 3 | _WIRE_BYTES, size)) + body
     return _key(number, _WIRE_BYTES) + _varint(size) + body
 
@@ -246,7 +246,7 @@ def _varint(value: int) -> bytes:
     return bytes(parts)
 
 
-# For each word of a schema its field number, and how its value is written.
+# For each schema keyword its field number and encoder.
 _SCHEMA: Final[dict[str, tuple[int, Callable[[int, object], bytes]]]] = {
     "$ref": (1, _text),
     "format": (2, _text),

@@ -1,8 +1,8 @@
-"""OpenAPI v3: an index, and one document for each group version.
+"""OpenAPI v3: an index, and one document per group version.
 
-A document is written piece by piece, so that only its bytes are ever whole in memory.
+A document is encoded piece by piece, so that only its bytes are in memory as a whole.
 
-Not here: HTTP headers and caching; they belong to the caller.
+Not here: HTTP headers and caching, which are the caller's.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,21 +25,26 @@ from restow.openapi.served import ApiInfo, ServedKind, api_prefix
 
 OPENAPI_VERSION: Final = "3.0.0"
 
-_RESPONSE_WORDS: Final = {"200": "OK", "201": "Created", "202": "Accepted", "401": "Unauthorized"}
+_RESPONSE_DESCRIPTIONS: Final = {
+    "200": "OK",
+    "201": "Created",
+    "202": "Accepted",
+    "401": "Unauthorized",
+}
 
 
 def document_path(group: str, version: str) -> str:
-    """The name of a group version in the index, and the end of its path: `apis/apps/v1`."""
+    """Return the name of a group version in the index, and the end of its path: `apis/apps/v1`."""
     return api_prefix(group, version)
 
 
 def group_versions(kinds: Iterable[ServedKind]) -> list[tuple[str, str]]:
-    """The group versions that have a document, in order."""
+    """Return the group versions that have a document, sorted."""
     return sorted({(kind.group, kind.version) for kind in kinds})
 
 
 def v3_index_of(entries: Iterable[tuple[str, str, str]]) -> Document:
-    """The index, from each group version and the hash of its document."""
+    """Build the index from each group version and the hash of its document."""
     paths = {}
     for group, version, etag in sorted(entries):
         path = document_path(group, version)
@@ -50,7 +55,7 @@ def v3_index_of(entries: Iterable[tuple[str, str, str]]) -> Document:
 def v3_document(
     kinds: Sequence[ServedKind], *, group: str, version: str, types: StructResolver, info: ApiInfo
 ) -> Document:
-    """The document of one group version. Its hash is the one that the index names."""
+    """Build the document of one group version. Its ETag is the hash in the index."""
     members = [kind for kind in kinds if (kind.group, kind.version) == (group, version)]
     parts = _parts(known_types(members, types), group, version, types=types, info=info)
     return finish(parts, fingerprint(members, info))
@@ -114,7 +119,7 @@ def _operation(operation: ApiOperation, definitions: Definitions) -> dict[str, A
 def _response(
     code: str, name: str, operation: ApiOperation, definitions: Definitions
 ) -> dict[str, Any]:
-    response: dict[str, Any] = {"description": _RESPONSE_WORDS[code]}
+    response: dict[str, Any] = {"description": _RESPONSE_DESCRIPTIONS[code]}
     if name:
         schema = definitions.answer(name)
         response["content"] = {each: {"schema": schema} for each in operation.answer_types}
@@ -124,10 +129,10 @@ def _response(
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     written: dict[str, Any] = {
         "name": parameter.name,
-        "in": parameter.place,
+        "in": parameter.location,
         "description": parameter.about,
         "schema": {"type": parameter.type, "uniqueItems": True},
     }
-    if parameter.place == "path":
+    if parameter.location == "path":
         written["required"] = True
     return written

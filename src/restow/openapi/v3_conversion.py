@@ -1,7 +1,7 @@
-"""The v3 document of a server that has only the old one: the same pieces, said in the new way.
+"""Converts the v2 document of an aggregated server that has no v3 document.
 
-Clients that have once seen v3 documents look for a kind nowhere else. Input is what
-`aggregated_spec` has read, so every piece has the types that it should have.
+Clients that found v3 documents once look up kinds only there. Input comes from `aggregated_spec`,
+so every piece has valid types.
 
 Pure. Not here: when this is needed.
 """
@@ -25,14 +25,14 @@ SCHEMA_REF: Final = "#/components/schemas/"
 
 _ANYTHING: Final = ["*/*"]
 _METHODS: Final = ("get", "put", "post", "delete", "patch")
-# What of a parameter says where it stands; the rest is its schema.
-_PLACE: Final = frozenset({"name", "in", "description", "required"})
+# The members of a parameter outside of its schema.
+_PARAMETER_FIELDS: Final = frozenset({"name", "in", "description", "required"})
 
 Item = dict[str, Any]
 
 
 def converted(spec: ForeignSpec, *, title: str) -> Document:
-    """The document. Its hash is that of its content."""
+    """Convert the document. Its ETag is the hash of its content."""
     pieces = spec.read()
     document = {
         "openapi": OPENAPI_VERSION,
@@ -70,7 +70,7 @@ def _operation(item: Item, pieces: ForeignPieces) -> Item:
 
 
 def _found(parameters: list[Item], pieces: ForeignPieces) -> list[Item]:
-    """The parameters themselves, not references to them."""
+    """Resolve references to parameters."""
     return [
         pieces.parameters[each["$ref"].removeprefix(PARAMETER_REF)] if "$ref" in each else each
         for each in parameters
@@ -78,8 +78,8 @@ def _found(parameters: list[Item], pieces: ForeignPieces) -> list[Item]:
 
 
 def _parameter(item: Item) -> Item:
-    made = {key: each for key, each in item.items() if key in _PLACE}
-    schema = {key: each for key, each in item.items() if key not in _PLACE}
+    made = {key: each for key, each in item.items() if key in _PARAMETER_FIELDS}
+    schema = {key: each for key, each in item.items() if key not in _PARAMETER_FIELDS}
     return made | {"schema": schema}
 
 
@@ -110,7 +110,7 @@ def _schema(item: Item) -> Item:
             case _:
                 made[key] = value
     if "$ref" in made and len(made) > 1:
-        # Nothing may stand beside a reference any more.
+        # v3 allows no siblings of a reference.
         reference = {"$ref": made.pop("$ref")}
         made["allOf"] = [reference, *made.get("allOf", [])]
     return made

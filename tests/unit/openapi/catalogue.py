@@ -1,4 +1,4 @@
-"""Kinds for the tests of documents: built-in ones, declared ones, and an open one."""
+"""Kinds for the tests of documents: built-in ones, declared ones, and one without a schema."""
 
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ def status(group: str, version: str, kind: str) -> ServedSubresource:
 
 
 def served(group: str, version: str, kind: str, **more: Any) -> ServedKind:
-    """One kind with all verbs, unless told otherwise."""
+    """Return one kind, with all verbs by default."""
     plural = kind.lower() + "s"
     usual: dict[str, Any] = {
         "plural": plural,

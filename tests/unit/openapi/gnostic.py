@@ -1,6 +1,6 @@
-"""A decoder of the protobuf form of OpenAPI v2, written from its layout and not from our encoder.
+"""A decoder of the protobuf form of OpenAPI v2, written from its layout, not from our encoder.
 
-It turns the message back into the JSON form, so that a test can compare the two.
+It converts the message back to the JSON form, so that tests can compare both.
 """
 
 import struct
@@ -13,7 +13,7 @@ Decode = Callable[[bytes], Any]
 
 
 def fields(data: bytes) -> list[tuple[int, Any]]:
-    """The fields of one message, in order: number, and the raw value."""
+    """Return the fields of one message, in order: number and raw value."""
     found: list[tuple[int, Any]] = []
     at = 0
     while at < len(data):
@@ -46,13 +46,13 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def one(data: bytes, number: int) -> Any:
-    """The value of a field that is there once."""
+    """Return the value of a field that occurs once."""
     (value,) = [value for found, value in fields(data) if found == number]
     return value
 
 
 def pairs(data: bytes, number: int, decode: Decode) -> dict[str, Any]:
-    """A map: repeated messages of a name and a value."""
+    """Decode a map: repeated messages of a name and a value."""
     found = {}
     for key, entry in fields(data):
         if key == number:
@@ -62,7 +62,9 @@ def pairs(data: bytes, number: int, decode: Decode) -> dict[str, Any]:
 
 
 def message(layout: dict[int, tuple[str, str, Decode]]) -> Decode:
-    """A decoder for a message: for each number the JSON name, whether it repeats, and how."""
+    """Return a decoder of a message: for each number the JSON name, whether it repeats, and its
+    decoder.
+    """
 
     def decode(data: bytes) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -168,7 +170,7 @@ _PATH = message(
 def parameter(data: bytes) -> dict[str, Any]:
     ((number, raw),) = fields(data)
     if number == 1:
-        # False is not written in this format, but the JSON form says it.
+        # False is not encoded in protobuf, but the JSON form has it.
         return {"required": False, **_BODY(raw)}
     ((place, inner),) = fields(raw)
     found: dict[str, Any] = {3: _QUERY, 4: _PATH}[place](inner)
@@ -223,7 +225,7 @@ _PATH_ITEM = message(
 
 
 def document(data: bytes) -> dict[str, Any]:
-    """The whole document."""
+    """Decode the whole document."""
     decode = message(
         {
             1: ("swagger", "one", text),

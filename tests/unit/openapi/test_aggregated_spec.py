@@ -1,4 +1,4 @@
-"""Other servers' v2 documents: what is taken of them, and what it is called among ours."""
+"""Aggregated servers' v2 documents: the extracted pieces, and their names in our document."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATH = "/apis/g.example/v1/things"
 
 
 def _document(**definitions: Any) -> dict[str, Any]:
-    """A document with one path that refers to the definition `Thing`."""
+    """Return a document with one path that refers to the definition `Thing`."""
     answer = {"description": "OK", "schema": {"$ref": "#/definitions/Thing"}}
     return {
         "swagger": "2.0",
@@ -50,7 +50,7 @@ def _kind(name: str) -> dict[str, str]:
 
 
 def test_only_what_is_used_is_taken() -> None:
-    """Definitions that no path of the version leads to are left out; those at the end are not."""
+    """Definitions that no path of the version refers to are dropped, transitive ones are kept."""
     document = _document(
         Thing={"properties": {"part": {"$ref": "#/definitions/Part"}}},
         Part={"items": {"$ref": "#/definitions/Thing"}},
@@ -60,8 +60,8 @@ def test_only_what_is_used_is_taken() -> None:
     assert foreign_spec(document, group="g.example", version="v2") is None
 
 
-def test_references_that_lead_nowhere() -> None:
-    """A definition that is missing is an object of any shape; a parameter is left out."""
+def test_dangling_references() -> None:
+    """A missing definition becomes an object of any shape; a missing parameter is dropped."""
     document = _document()
     del document["definitions"]
     document["paths"][PATH]["parameters"] = [{"$ref": "#/parameters/none"}]
@@ -71,15 +71,15 @@ def test_references_that_lead_nowhere() -> None:
 
 
 @pytest.mark.parametrize("document", [None, [], {}, {"swagger": "2.0"}, {"openapi": "3.0.0"}])
-def test_what_is_no_document_is_refused(document: Any) -> None:
-    """Only a v2 document with paths is read."""
+def test_invalid_documents_are_rejected(document: Any) -> None:
+    """Only a v2 document with paths is accepted."""
     with pytest.raises(ForeignDocumentBad):
         foreign_spec(document, group="g.example", version="v1")
 
 
 @pytest.mark.parametrize("word", ["items", "x-any", "default"])
 def test_depth_is_limited(word: str) -> None:
-    """What is nested deeper than can be written is refused, wherever it is."""
+    """Pieces that are nested too deep to encode are rejected, wherever they are."""
     deep: dict[str, Any] = {}
     for _ in range(DEPTH_MAX + 1):
         deep = {word if word == "items" else "a": deep}
@@ -88,7 +88,7 @@ def test_depth_is_limited(word: str) -> None:
 
 
 def test_the_hash_is_of_the_content() -> None:
-    """The order in which a server writes things down does not count; what it says does."""
+    """The hash ignores the order of a document, but not its content."""
     one = _spec(_document(Thing={"type": "object", "description": "A"}))
     other = _spec(_document(Thing={"description": "A", "type": "object"}))
     assert one.digest == other.digest
@@ -96,7 +96,7 @@ def test_the_hash_is_of_the_content() -> None:
 
 
 def test_equal_definitions_are_shared() -> None:
-    """What we have with the same content stays ours, and is then said to be their kind too."""
+    """A definition equal to ours is shared, and its kinds are added to ours."""
     kind = {"type": "object", "description": "Theirs.", GVK: [_kind("Thing")]}
     merged = _merged(_document(Thing=kind), Thing={"type": "object", "description": "Ours."})
     assert merged.definitions == {}
@@ -104,7 +104,7 @@ def test_equal_definitions_are_shared() -> None:
 
 
 def test_other_definitions_get_another_name() -> None:
-    """The number goes up until the name is free, or means the same; references follow."""
+    """The number is incremented until the name is free, or has equal content; references follow."""
     first = _document(Thing={"type": "object"}, Thing_v2={"type": "string"})
     second = _document(Thing={"type": "integer"})
     second["paths"] = {f"{PATH}/more": second["paths"][PATH]}
@@ -117,8 +117,8 @@ def test_other_definitions_get_another_name() -> None:
     assert schemas == ["#/definitions/Thing_v2", "#/definitions/Thing_v3"]
 
 
-def test_a_new_name_meets_none_of_their_own() -> None:
-    """A name that the same document uses for something else is not given away."""
+def test_a_new_name_does_not_conflict_with_the_same_document() -> None:
+    """A name that the same document uses otherwise is not assigned."""
     document = _document(
         Thing={"properties": {"next": {"$ref": "#/definitions/Thing_v2"}}},
         Thing_v2={"type": "string"},
@@ -154,8 +154,8 @@ _JSON = st.recursive(
 
 
 @given(path=_JSON, thing=_JSON, parameter=_JSON)
-def test_no_document_spoils_ours(path: Any, thing: Any, parameter: Any) -> None:
-    """Whatever a document holds, both forms of ours can be written and read with it."""
+def test_no_document_breaks_ours(path: Any, thing: Any, parameter: Any) -> None:
+    """Both forms of our document can be encoded and decoded with any aggregated document."""
     document = _document(Thing=thing)
     document["paths"]["/apis/g.example/v1/any"] = path
     document["paths"][PATH]["parameters"] = [{"$ref": "#/parameters/a"}]
@@ -170,8 +170,8 @@ def test_no_document_spoils_ours(path: Any, thing: Any, parameter: Any) -> None:
             assert PATH in orjson.loads(body)["paths"]
 
 
-def test_what_others_say_is_kept_until_it_changes() -> None:
-    """The same pieces are not written twice, and other ones, or other kinds of ours, are."""
+def test_foreign_pieces_are_cached_until_they_change() -> None:
+    """Equal pieces are not encoded again; changed pieces, or changed kinds of ours, are."""
     assembly = V2Assembly(load_types(), INFO, protobuf=False)
     parts = [assembly.part(kind) for kind in KINDS]
     name = "io.k8s.apimachinery.pkg.apis.meta.v1.Status"

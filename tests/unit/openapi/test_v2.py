@@ -1,4 +1,4 @@
-"""OpenAPI v2: the one document, in JSON and in protobuf."""
+"""OpenAPI v2: the single document, in JSON and in protobuf."""
 
 from functools import cache
 from typing import Any
@@ -24,8 +24,8 @@ def as_json() -> dict[str, Any]:
     return loaded
 
 
-def test_both_forms_say_the_same() -> None:
-    """Decoded by its public layout, the protobuf form is the JSON form."""
+def test_both_forms_are_equal() -> None:
+    """The protobuf form, decoded by its public layout, equals the JSON form."""
     made = v2_document(KINDS, types=load_types(), info=INFO, protobuf=True)
     decoded, expected = gnostic.document(made.body), as_json()
     assert set(decoded) == set(expected)
@@ -38,7 +38,7 @@ def test_both_forms_say_the_same() -> None:
 
 
 def test_the_forms_have_different_hashes() -> None:
-    """A cache that knows one form must not answer with the other."""
+    """A cache with one form must not answer requests for the other."""
     types = load_types()
     json_form = v2_document(KINDS, types=types, info=INFO, protobuf=False)
     protobuf_form = v2_document(KINDS, types=types, info=INFO, protobuf=True)
@@ -46,7 +46,7 @@ def test_the_forms_have_different_hashes() -> None:
 
 
 def test_old_kubectl_may_create_and_apply() -> None:
-    """PATCH lists fieldValidation and dryRun in place, and what it consumes."""
+    """PATCH lists fieldValidation and dryRun inline, and its media types."""
     path = "/api/v1/namespaces/{namespace}/configmaps/{name}"
     patch = as_json()["paths"][path]["patch"]
     names = {each.get("name") for each in patch["parameters"]}
@@ -57,7 +57,7 @@ def test_old_kubectl_may_create_and_apply() -> None:
 
 
 def test_references_stand_without_allof() -> None:
-    """Old clients know no allOf, so a reference has its extensions beside it."""
+    """Old clients do not support allOf, so references have their extensions as siblings."""
     spec = as_json()["definitions"]["io.k8s.api.apps.v1.DeploymentSpec"]["properties"]
     assert spec["template"] == {"$ref": "#/definitions/io.k8s.api.core.v1.PodTemplateSpec"}
     assert spec["strategy"]["x-kubernetes-patch-strategy"] == "retainKeys"
@@ -66,7 +66,7 @@ def test_references_stand_without_allof() -> None:
 
 
 def test_what_clients_may_leave_out() -> None:
-    """A role may have no rules, though Go always writes them; a container must have a name."""
+    """A role may omit rules, although Go always writes them; a container needs a name."""
     kinds = [
         served(
             "rbac.authorization.k8s.io",
@@ -83,7 +83,7 @@ def test_what_clients_may_leave_out() -> None:
 
 
 def test_declared_schemas_become_simpler() -> None:
-    """What v2 cannot say becomes "anything", so that old clients refuse nothing good."""
+    """What v2 cannot express becomes "anything", so that old clients reject nothing valid."""
     definitions = as_json()["definitions"]
     spec = definitions["com.example.stable.v1.CronTab"]["properties"]["spec"]["properties"]
     assert spec["maybe"] == spec["choice"] == {}
@@ -101,7 +101,7 @@ def test_declared_schemas_become_simpler() -> None:
 
 
 def test_a_document_from_kept_parts() -> None:
-    """Parts that were kept make the same document as all kinds together, in both forms."""
+    """Cached parts give the same document as all kinds together, in both forms."""
     for protobuf in (False, True):
         whole = v2_document(KINDS, types=load_types(), info=INFO, protobuf=protobuf)
         assembly = V2Assembly(load_types(), INFO, protobuf=protobuf)
@@ -110,8 +110,8 @@ def test_a_document_from_kept_parts() -> None:
         assert assembly.whole(parts, fingerprint(KINDS, INFO)) == whole
 
 
-def test_kinds_of_one_name_do_not_spoil_the_document() -> None:
-    """Two kinds whose definitions have the same name leave it there once."""
+def test_kinds_with_equal_names_do_not_break_the_document() -> None:
+    """Two kinds whose definitions have the same name give it only once."""
     twice = [
         served("a.example.com", "v1", "Odd", schema={"type": "object", "description": about})
         for about in ("one", "two")
@@ -156,7 +156,7 @@ _SCHEMAS = st.recursive(
 
 @given(_SCHEMAS)
 def test_no_declared_schema_breaks_a_document(schema: dict[str, Any]) -> None:
-    """Whatever is declared, all documents can be written and the old one can be decoded."""
+    """Whatever is declared, all documents can be encoded, and the v2 one can be decoded."""
     kinds = [served("example.com", "v1", "Odd", schema=schema)]
     types = load_types()
     orjson.loads(v2_document(kinds, types=types, info=INFO, protobuf=False).body)
@@ -164,7 +164,7 @@ def test_no_declared_schema_breaks_a_document(schema: dict[str, Any]) -> None:
 
 
 def test_a_bottomless_schema_is_cut() -> None:
-    """Below a limit a schema says nothing, and one too deep for JSON counts as open."""
+    """Below the limit a schema accepts anything; one too deep for JSON counts as missing."""
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(DEPTH_MAX + 10):
         schema = {"type": "object", "properties": {"a": schema}}
@@ -181,7 +181,7 @@ def test_a_bottomless_schema_is_cut() -> None:
 
 @pytest.mark.parametrize("value", ["merge", "ä\x7f\x85😀", ["a", {"b": 1}], True, None, "\\ud83d"])
 def test_extensions_are_strict_yaml(value: object) -> None:
-    """Extensions can be read by a strict YAML reader, whatever characters they hold."""
+    """Strict YAML parsers can read extensions with any characters."""
     encoded = encode_schema({"x-a": value})
     named = dict(gnostic.fields(gnostic.one(encoded, 31)))
     raw = gnostic.one(named[2], 2).decode()

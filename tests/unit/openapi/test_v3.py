@@ -1,4 +1,4 @@
-"""OpenAPI v3: what kubectl looks for in the index and in the documents."""
+"""OpenAPI v3: the parts of the index and the documents that kubectl uses."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,7 +35,7 @@ def schemas(group: str, version: str) -> dict[str, Any]:
 
 
 def references(value: object) -> Iterator[str]:
-    """Every reference anywhere in a document."""
+    """Iterate over all references in a document."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key == "$ref" and isinstance(inner, str):
@@ -71,8 +71,8 @@ def test_the_index_names_every_document() -> None:
 
 
 @pytest.mark.parametrize(("group", "version"), GROUP_VERSIONS)
-def test_every_reference_leads_somewhere(group: str, version: str) -> None:
-    """A document is whole: it refers only to its own schemas."""
+def test_every_reference_resolves(group: str, version: str) -> None:
+    """A document is self-contained: it refers only to its own schemas."""
     prefix = "#/components/schemas/"
     known = {prefix + name for name in schemas(group, version)}
     assert set(references(document(group, version))) <= known
@@ -80,14 +80,14 @@ def test_every_reference_leads_somewhere(group: str, version: str) -> None:
 
 @pytest.mark.parametrize(("group", "version"), GROUP_VERSIONS)
 def test_operation_ids_are_unique(group: str, version: str) -> None:
-    """Generators of clients make one function of each operation."""
+    """Client generators create one function per operation."""
     ids = [operation["operationId"] for _, _, operation in operations(group, version)]
     assert len(ids) == len(set(ids))
 
 
 @pytest.mark.parametrize("kind", [each for each in KINDS if "patch" in each.verbs])
 def test_kubectl_may_create_and_apply(kind: Any) -> None:
-    """Each kind has a PATCH that names it in a map and takes fieldValidation and dryRun."""
+    """Each kind has a PATCH with its GVK as a map, and with fieldValidation and dryRun."""
     gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     found = [
         operation
@@ -105,7 +105,7 @@ def test_kubectl_may_create_and_apply(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kubectl_can_explain(kind: Any) -> None:
-    """Each kind has one schema that names it in a list and has the fields of every object."""
+    """Each kind has one schema with its GVK in a list, and with the fields of every object."""
     gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     found = [
         schema
@@ -118,7 +118,7 @@ def test_kubectl_can_explain(kind: Any) -> None:
 
 
 def test_the_paths_of_a_namespaced_kind() -> None:
-    """The paths are those of the API, and each has the operations of the kind's verbs."""
+    """The paths are those of the API, with the operations of the kind's verbs."""
     paths = document("apps", "v1")["paths"]
     shown = {
         path: [method for method in METHODS if method in item]
@@ -141,8 +141,8 @@ def test_the_paths_of_a_namespaced_kind() -> None:
     assert {"watch", "limit", "continue", "labelSelector", "sendInitialEvents"} <= listed
 
 
-def test_what_a_deletion_answers() -> None:
-    """Most deletions are answered with a Status, those of a few kinds with the object."""
+def test_responses_of_deletes() -> None:
+    """Most deletes return a Status, those of a few kinds the object."""
     answers = {}
     for plural in ("pods", "configmaps"):
         item = document("", "v1")["paths"][f"/api/v1/namespaces/{{namespace}}/{plural}/{{name}}"]
@@ -160,7 +160,7 @@ def test_a_review_can_only_be_created() -> None:
 
 
 def test_operation_ids_follow_the_usual_form() -> None:
-    """Names of operations are those that generated clients know."""
+    """Operation IDs equal those of generated Kubernetes clients."""
     ids = {operation["operationId"] for _, _, operation in operations("", "v1")}
     assert {
         "getCoreV1APIResources",
@@ -172,8 +172,8 @@ def test_operation_ids_follow_the_usual_form() -> None:
     } <= ids
 
 
-def test_fields_say_how_they_merge() -> None:
-    """Merge keys and list types stand where kubectl computes a strategic merge."""
+def test_merge_extensions_of_fields() -> None:
+    """Merge keys and list types are where kubectl looks for them."""
     ports = schemas("", "v1")["io.k8s.api.core.v1.ServiceSpec"]["properties"]["ports"]
     assert ports["x-kubernetes-patch-strategy"] == "merge"
     assert ports["x-kubernetes-patch-merge-key"] == "port"
@@ -183,8 +183,8 @@ def test_fields_say_how_they_merge() -> None:
     assert selector["x-kubernetes-map-type"] == "atomic"
 
 
-def test_fields_say_what_they_take() -> None:
-    """Words, defaults, what is required and which structs are one value: as in the reference."""
+def test_restrictions_of_fields() -> None:
+    """Enums, defaults, required fields and atomic structs equal those of Kubernetes."""
     found = schemas("", "v1")
     container = found["io.k8s.api.core.v1.Container"]
     assert container["required"] == ["name"]
@@ -205,8 +205,10 @@ def test_fields_say_what_they_take() -> None:
     assert profile == [{"discriminator": "type", "fields-to-discriminateBy": words}]
 
 
-def test_a_kind_inside_another_says_what_it_is() -> None:
-    """The claims in a StatefulSet are a kind of the core group, and the options of every group."""
+def test_nested_kinds_have_their_gvk() -> None:
+    """The claims in a StatefulSet have a GVK of the core group, and DeleteOptions those of all
+    groups.
+    """
     found = schemas("apps", "v1")
     key = "x-kubernetes-group-version-kind"
     claim = found["io.k8s.api.core.v1.PersistentVolumeClaim"][key]
@@ -216,7 +218,7 @@ def test_a_kind_inside_another_says_what_it_is() -> None:
 
 
 def test_connections_carry_no_objects() -> None:
-    """What becomes a connection, or is answered with text, has no schema of an object."""
+    """Connections and text responses have no object schema."""
     path = "/api/v1/namespaces/{namespace}/pods/{name}"
     item = document("", "v1")["paths"][f"{path}/exec"]
     assert (item["get"]["x-kubernetes-action"], item["post"]["x-kubernetes-action"]) == (
@@ -232,7 +234,7 @@ def test_connections_carry_no_objects() -> None:
 
 
 def test_types_and_formats() -> None:
-    """Scalars have their formats, special types their own schemas, structs a default."""
+    """Scalars have formats, special types their own schemas, structs a default."""
     found = schemas("apps", "v1")
     spec = found["io.k8s.api.apps.v1.DeploymentSpec"]
     assert spec["properties"]["replicas"] == {"type": "integer", "format": "int32"}
@@ -249,7 +251,9 @@ def test_types_and_formats() -> None:
 
 
 def test_declared_kinds() -> None:
-    """A declared schema is published with the common fields; an open kind accepts anything."""
+    """A declared schema is published with the common fields; a kind without one accepts
+    anything.
+    """
     cron_tab = schemas("stable.example.com", "v1")["com.example.stable.v1.CronTab"]
     assert cron_tab["properties"]["spec"]["properties"]["cron"]["pattern"] == "^x"
     assert cron_tab["properties"]["metadata"]["allOf"][0]["$ref"].endswith("meta.v1.ObjectMeta")
@@ -261,8 +265,8 @@ def test_declared_kinds() -> None:
     assert listed["x-kubernetes-group-version-kind"][0]["kind"] == "ThingList"
 
 
-def test_objects_inside_objects_have_their_head() -> None:
-    """An embedded resource is published with its type and metadata, which it must say."""
+def test_embedded_objects_have_the_common_fields() -> None:
+    """An embedded resource is published with its type and metadata, and requires the type."""
     cron_tab = schemas("stable.example.com", "v1")["com.example.stable.v1.CronTab"]
     spec = cron_tab["properties"]["spec"]["properties"]
     assert spec["template"]["required"] == ["spec", "kind", "apiVersion"]
@@ -270,14 +274,14 @@ def test_objects_inside_objects_have_their_head() -> None:
         assert {"apiVersion", "kind", "metadata"} <= set(spec[name]["properties"])
 
 
-def test_a_list_may_have_a_name_of_its_own() -> None:
-    """What the lists of a declared kind are called is its own choice."""
+def test_a_list_may_have_its_own_kind() -> None:
+    """A declared kind may set the kind of its lists."""
     listed = schemas("stable.example.com", "v1")["com.example.stable.v1.CronTabs"]
     assert listed["x-kubernetes-group-version-kind"][0]["kind"] == "CronTabs"
 
 
 def test_order_does_not_matter() -> None:
-    """Servers that list their kinds in another order make the same bytes and the same hash."""
+    """Kinds in another order give the same bytes and the same hash."""
     types = load_types()
     one = v3_document(KINDS, group="", version="v1", types=types, info=INFO)
     other = v3_document(KINDS[::-1], group="", version="v1", types=types, info=INFO)
