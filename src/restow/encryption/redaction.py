@@ -31,7 +31,7 @@ _HARMLESS: Final = re.compile(
     r"|the body is not YAML: (line \d+: )?[A-Za-z ,:;'\"%#<>-]+"
     r"|the body must hold a JSON object"
     r"|(line \d+: )?(an alias|a second document|a merge key|a key that is null"
-    r"|a key that is no plain value) is not accepted in the YAML of a request"
+    r"|a key that is not a scalar) is not accepted in the YAML of a request"
     r"|the body has more than \d+ values"
     r"|exceeded max depth: nested more than \d+ levels deep"
     r"|Request entity too large: limit is \d+"
