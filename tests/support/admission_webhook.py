@@ -1,7 +1,7 @@
-"""An admission webhook for tests: a real HTTPS server that answers as it is told, or misbehaves.
+"""An admission webhook for tests: a real HTTPS server with scripted responses, right or wrong.
 
-It keeps what it is asked. Not for production use, and no example of a good webhook: it takes any
-request for a review, whatever its path.
+It records its requests. Not for production use, and no example of a good webhook: it treats any
+request as a review, whatever its path.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from tests.support.certificates import make_certificate
 from tests.support.webhook_server import Answer, Object, Raw, WebhookServer
 
 Response = Callable[[Object], Answer]
-"""From the `request` of a review to its `response`, without the uid; or to no review at all."""
+"""From the `request` of a review to its `response`, without the uid; or to a raw response."""
 
 
 def allow(_request: Object) -> Object:
-    """Has nothing against anything."""
+    """Allow everything."""
     return {"allowed": True}
 
 
 def answer(said: Object | Raw) -> Response:
-    """Says the same to everything."""
+    """Always give the same response."""
     return lambda _request: said
 
 
 def deny(message: str, **result: Any) -> Response:
-    """Is against everything."""
+    """Deny everything."""
     return lambda _request: {"allowed": False, "status": {"message": message, **result}}
 
 
 def patch(*operations: Object) -> Response:
-    """Changes everything, always in the same way."""
+    """Patch every object in the same way."""
     encoded = base64.b64encode(orjson.dumps(list(operations))).decode()
     return lambda _request: {"allowed": True, "patch": encoded, "patchType": "JSONPatch"}
 
@@ -48,7 +48,7 @@ class AdmissionWebhook(WebhookServer):
 
     respond: Response = allow
     requests: list[Object] = field(default_factory=list)
-    """What it was asked, ever."""
+    """All reviews since the start."""
     paths: list[str] = field(default_factory=list)
 
     @classmethod
@@ -60,16 +60,16 @@ class AdmissionWebhook(WebhookServer):
         return made
 
     def forget(self) -> None:
-        """As if nothing had been asked."""
+        """Forget all recorded requests."""
         self.requests.clear()
         self.paths.clear()
 
     def client_config(self, path: str = "/review") -> Object:
-        """How a configuration names it."""
+        """The `clientConfig` of a webhook configuration."""
         return {"url": f"https://127.0.0.1:{self.port}{path}", "caBundle": self.ca_bundle}
 
     def hook(self, name: str = "rules.example.com", **changes: Any) -> Object:
-        """One webhook of a configuration: about every write of config maps, if nothing is said."""
+        """One webhook of a configuration; by default for every write of config maps."""
         rule = {
             "operations": ["*"],
             "apiGroups": [""],

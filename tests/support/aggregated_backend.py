@@ -1,7 +1,7 @@
-"""The server of an aggregated API for tests: real TLS, and it does what a script says, good or bad.
+"""A scripted server of an aggregated API for tests: real TLS, responses right or wrong.
 
-It writes down what it is asked, and by whom: the certificate that the asker shows is verified. Not
-for production use, and no example of a good API server: it answers whatever the path is.
+It records each request with its verified client certificate. Not for production use, and no example
+of a good API server: it responds to any path.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ JSON: Final = ("Content-Type", "application/json")
 
 @dataclass(slots=True)
 class Asked:
-    """One request, as it came."""
+    """One request, as received."""
 
     method: str
     target: str
     headers: list[tuple[str, str]]
-    """Names in the case they came in; values as `latin-1` reads them."""
+    """Names in their original case; values decoded as `latin-1`."""
     body: bytes
     user: str
-    """The common name of the certificate that was shown; empty without one."""
+    """The common name of the client certificate; empty without one."""
     connection: int
-    """Which connection it came on, counted from one."""
+    """The number of its connection, counted from one."""
 
     def all(self, name: str) -> list[str]:
         """All values of a header, whatever its case."""
@@ -42,7 +42,7 @@ class Asked:
 
 
 class Line:
-    """One connection, for a script that wants to answer in its own way."""
+    """One connection, for a script that writes its own response."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -51,7 +51,7 @@ class Line:
     async def answer(
         self, body: bytes = b"", *, status: str = "200 OK", headers: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """A whole answer."""
+        """A whole response."""
         lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers)]
         lines.append(f"Content-Length: {len(body)}")
         await self.write(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body)
@@ -62,17 +62,17 @@ class Line:
         await self.writer.drain()
 
     async def chunk(self, data: bytes) -> None:
-        """A chunk of a chunked answer; nothing ends it."""
+        """A chunk of a chunked response, which is never completed."""
         await self.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     async def closed(self) -> None:
-        """Wait until the asker has left."""
+        """Wait until the client has closed it."""
         with suppress(OSError):
             while await self.reader.read(1024):
                 pass
 
     def abort(self) -> None:
-        """Cut the connection."""
+        """Reset the connection."""
         self.writer.transport.abort()
 
 
@@ -80,7 +80,7 @@ Script = Callable[[Asked, Line], Awaitable[None]]
 
 
 async def echo(asked: Asked, line: Line) -> None:
-    """Tells what it was asked."""
+    """Respond with the request."""
     shown: dict[str, Any] = {
         "method": asked.method,
         "target": asked.target,
@@ -98,10 +98,10 @@ class AggregatedBackend:
     files: CertificateFiles
     client_ca_file: Path | None
     script: Script = echo
-    """What is done about each request; may be changed at any time."""
+    """The script for each request; may be changed at any time."""
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
-    """How many were opened, ever."""
+    """Connections opened since the start."""
     connections_open: int = 0
     _server: asyncio.Server | None = None
     _lines: set[Line] = field(default_factory=set)
@@ -122,7 +122,7 @@ class AggregatedBackend:
         return self.files.ca_file.read_text()
 
     async def listen(self) -> None:
-        """Begin to listen, or once more after `stop`, at the same port."""
+        """Listen; after `stop` again at the same port."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self.files.cert_file, self.files.key_file)
         if self.client_ca_file is not None:
@@ -134,7 +134,7 @@ class AggregatedBackend:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """End all connections, and listen no more."""
+        """Close all connections, and stop listening."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
@@ -147,7 +147,7 @@ class AggregatedBackend:
             await server.wait_closed()
 
     def reset(self) -> None:
-        """As at the start, but for the connections."""
+        """Restore the initial state, except for the connections."""
         self.script = echo
         self.asked.clear()
 

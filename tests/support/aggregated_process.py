@@ -3,7 +3,7 @@
     with AggregatedProcess(directory, main=server, kinds=file) as behind:
         server.get("/apis/example.com/v1/widgets")
 
-Not here: what is said to it; clients reach it through the main servers.
+Not here: requests; clients reach it through the main servers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _READY: Final = re.compile(r"^ready: (https://\S+:(\d+)) component (\S+)$", re.M
 
 
 class AggregatedProcess(ChildProcess):
-    """One aggregated server: its directory, its arguments, and its process while it has one."""
+    """One aggregated server: its directory, its arguments, and its process if it is running."""
 
     NAME = "aggregated"
 
@@ -35,7 +35,7 @@ class AggregatedProcess(ChildProcess):
         store: str = "",
         arguments: Sequence[str] = (),
     ) -> None:
-        """Nothing is started yet. Without a store it has one of its own, in its directory."""
+        """Nothing is started yet. Without `store` it has a store of its own, in its directory."""
         super().__init__(data_dir)
         self.main = main
         self.kinds = kinds
@@ -50,7 +50,7 @@ class AggregatedProcess(ChildProcess):
         return self.directory / "pki"
 
     def sibling(self, data_dir: Path, *, kinds: Path | None = None) -> AggregatedProcess:
-        """One more server of the same component: on the same store, with a copy of the keys."""
+        """Another server of the same component: on the same store, with a copy of the keys."""
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.copytree(self.pki_dir, data_dir / "pki", dirs_exist_ok=True)
         return AggregatedProcess(

@@ -1,7 +1,7 @@
-"""A small HTTP client for tests of the API: it sends what it is told, and hides nothing.
+"""A minimal HTTP client for tests of the API: no retries, no decoding into types.
 
 One connection per client, kept open between requests. A watch gets a connection of its own. Not
-here: retries, decoding into types, or anything else that a real client does for its user.
+here: anything else that a real client does for its user.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;v=v1;g=meta
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer as it came."""
+    """A response as received."""
 
     status: int
     headers: dict[str, list[str]]
@@ -45,7 +45,7 @@ class Reply:
 
     @property
     def reason(self) -> str:
-        """The reason of a Status; empty when the body is none."""
+        """The reason of a Status; empty for any other body."""
         if not self.body.startswith(b"{"):
             return ""
         return str(self.json.get("reason", ""))
@@ -69,12 +69,12 @@ class Reply:
         return self.headers.get("warning", [])
 
     def header(self, name: str) -> str:
-        """The first value of a header; empty when there is none."""
+        """The first value of a header; empty if it is missing."""
         return self.headers.get(name, [""])[0]
 
 
 class ApiClient:
-    """Requests to one server, one after another."""
+    """Sequential requests to one server."""
 
     def __init__(
         self, port: int, *, token: str | None = None, tls: ssl.SSLContext | None = None
@@ -97,7 +97,7 @@ class ApiClient:
         accept: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Send a request and read the whole answer. A body that is no bytes is sent as JSON."""
+        """Send a request and read the whole response. A body that is not bytes is sent as JSON."""
         data = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
         head = self._head(
             method, target, data, content_type=content_type, accept=accept, headers=headers
@@ -152,7 +152,7 @@ class ApiClient:
         await self._disconnect()
 
     def abort(self) -> None:
-        """Hang up at once, whatever is still to come; the next request connects anew."""
+        """Close the connection at once, with data pending; the next request reconnects."""
         for stream in self._watches:
             stream.abort()
         self._watches.clear()
@@ -218,7 +218,7 @@ class WatchStream:
         return cls(reader, writer, status, headers)
 
     async def refusal(self) -> Reply:
-        """The answer, when the watch was not begun."""
+        """The response, if the watch was refused."""
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             body = await _read_body(self._reader, self.headers)
         return Reply(self.status, self.headers, body)
@@ -264,7 +264,7 @@ class WatchStream:
         return events
 
     async def is_silent(self, *, seconds: float = 0.05) -> bool:
-        """Whether nothing comes for a while."""
+        """Whether no event arrives for a while."""
         try:
             return await self.next(seconds=seconds) is None
         except TimeoutError:
@@ -285,7 +285,7 @@ async def _connect(
 
 async def _close(writer: asyncio.StreamWriter) -> None:
     writer.close()
-    with suppress(OSError):  # the other end may have been faster
+    with suppress(OSError):  # the peer may have closed it first
         await writer.wait_closed()
 
 

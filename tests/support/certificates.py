@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority of its own, and what it signs.
+"""Certificates for tests: a certificate authority, and the certificates that it signs.
 
 Valid for a day and for the loopback address only. Not for production use.
 """
@@ -22,7 +22,7 @@ CA_KEY_NAME: Final = "ca-key.pem"
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """Where an authority's certificate, and a certificate with its key, are kept."""
+    """Paths of a CA certificate, and of a certificate with its key."""
 
     ca_file: Path
     cert_file: Path
@@ -32,7 +32,7 @@ class CertificateFiles:
 def make_certificate(
     directory: Path, *, name: str, host_names: Sequence[str] = ("localhost",)
 ) -> CertificateFiles:
-    """A new authority, and a certificate signed by it that serves both ends of a connection."""
+    """A new authority, and a certificate signed by it for both client and server use."""
     directory.mkdir(parents=True, exist_ok=True)
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca_name = _name(f"{name} authority")
@@ -55,7 +55,7 @@ def sign_certificate(
     host_names: Sequence[str] = ("localhost",),
     end: timedelta = timedelta(days=1),
 ) -> CertificateFiles:
-    """One more certificate of an authority that was made here; `end` may lie behind us."""
+    """Another certificate of an authority that was created here; `end` may be in the past."""
     directory.mkdir(parents=True, exist_ok=True)
     ca = x509.load_pem_x509_certificate(authority.ca_file.read_bytes())
     ca_key = serialization.load_pem_private_key(

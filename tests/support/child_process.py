@@ -1,10 +1,10 @@
-"""A real process of this program in a directory of its own: how it is started, awaited and ended.
+"""Starts, awaits and ends a real restow process in a directory of its own.
 
 Everything here is synchronous, so that fixtures of any scope can use it. Only processes that were
-started here are ever signalled. What a process says is in files of its directory; each start begins
-a new life there, and the log goes on.
+started here are ever signalled. The output of a process is in files of its directory; each start is
+a new incarnation there, and the log is appended to.
 
-Not here: what is run, and what is said to it (`server_process`, `controllers_process`).
+Not here: which command runs, and requests to it (`server_process`, `controllers_process`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ProcessFailed(Exception):
 
 
 class Started(Protocol):
-    """What is asked of a process; a Popen has it."""
+    """Required methods of a started process; a Popen has them."""
 
     @property
     def pid(self) -> int: ...
@@ -46,33 +46,33 @@ class Started(Protocol):
 
 
 class Starter(Protocol):
-    """Runs `restow` with some words."""
+    """Runs `restow` with arguments."""
 
     def start(self, words: Sequence[str], *, out: IO[bytes], log: IO[bytes]) -> Started: ...
 
 
 class ChildProcess(ABC):
-    """A directory, and a process while there is one."""
+    """A directory, and a process if it is running."""
 
     NAME: ClassVar[str]
-    """Of its files."""
+    """Prefix of its file names."""
 
     starter: ClassVar[Starter | None] = None
-    """Who starts `restow` in a faster way than anew (`warm_start`), if anybody."""
+    """Optional: starts `restow` faster than a new process (`warm_start`)."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.process: Started | None = None
         self._log_begin = 0
-        """Where this life's part of the log begins."""
+        """Where the log of this incarnation begins."""
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What is run."""
+        """The command line."""
 
     @abstractmethod
     def is_ready(self, printed: str) -> bool:
-        """Look for the line that says so, and take from it what clients need."""
+        """Search for the ready line, and read the values for clients from it."""
 
     def __enter__(self) -> Self:
         return self.start()
@@ -82,12 +82,12 @@ class ChildProcess(ABC):
 
     @property
     def out_file(self) -> Path:
-        """What it printed, for scripts."""
+        """Its standard output, for scripts."""
         return self.directory / f"{self.NAME}.out"
 
     @property
     def log_file(self) -> Path:
-        """What it logged, for people."""
+        """Its log."""
         return self.directory / f"{self.NAME}.log"
 
     @property
@@ -96,7 +96,7 @@ class ChildProcess(ABC):
 
     def launch(self) -> Self:
         """Start the process; it is not ready yet."""
-        assert self.process is None, f"the {self.NAME} in {self.directory} runs already"
+        assert self.process is None, f"the {self.NAME} in {self.directory} is already running"
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.out_file.open("wb") as out, self.log_file.open("ab") as log:
             self._log_begin = log.tell()
@@ -127,7 +127,7 @@ class ChildProcess(ABC):
         return self
 
     def _wait_until(self, check: Callable[[], bool], *, what: str, seconds_max: float) -> None:
-        """Raises ProcessFailed when it ends before, or takes too long, and then is ended."""
+        """Raises ProcessFailed when it ends before, or after a timeout, and then ends it."""
         deadline = time.monotonic() + seconds_max
         while not check():
             code = self._running().poll()
@@ -140,11 +140,11 @@ class ChildProcess(ABC):
             time.sleep(_POLL_SECONDS)
 
     def stop(self, *, seconds_max: float = STOP_SECONDS_MAX) -> int:
-        """Ask it to stop, wait until it has, and return its exit code."""
-        self.ask_to_stop()
+        """Send SIGTERM, wait until it has exited, and return its exit code."""
+        self.send_stop_signal()
         return self.wait_stopped(seconds_max=seconds_max)
 
-    def ask_to_stop(self) -> None:
+    def send_stop_signal(self) -> None:
         """Send the signal, and do not wait."""
         self._running().send_signal(signal.SIGTERM)
 
@@ -158,14 +158,14 @@ class ChildProcess(ABC):
         return code
 
     def kill(self) -> None:
-        """End it at once, as a power cut would; nothing happens if it has ended already."""
+        """Kill it, like a power failure; a no-op if it has exited already."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
 
     def pause(self) -> None:
-        """Let it stand still, as a stopped virtual machine does, until `resume`."""
+        """Stop its execution, like a suspended virtual machine, until `resume`."""
         self._running().send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -183,7 +183,7 @@ class ChildProcess(ABC):
 
 
 def die_with_parent() -> list[str]:
-    """A prefix that lets the kernel end a process when the thread that started it ends.
+    """A command prefix that makes the kernel kill a process when the thread that started it ends.
 
     So start processes from the main thread. Without `setpriv` a killed test run leaves them behind.
     """

@@ -1,9 +1,9 @@
-"""Real `restow controllers` processes beside real servers, for tests and demonstrations.
+"""Real `restow controllers` processes for real servers, in tests and demonstrations.
 
     with ControllersProcess(directory, kubeconfig=server.kubeconfig) as running:
         running.kill()
 
-Not here: what the controllers do, and what is said to the servers.
+Not here: the controllers' behaviour, and requests to the servers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _READY: Final = re.compile(r"^ready: .*:(\d+)/healthz$", re.MULTILINE)
 
 
 class ControllersProcess(ChildProcess):
-    """Controllers: their directory, their arguments, and their process while there is one."""
+    """Controllers: their directory, their arguments, and their process if it is running."""
 
     NAME = "controllers"
 
@@ -33,7 +33,7 @@ class ControllersProcess(ChildProcess):
         self.kubeconfig = kubeconfig
         self.arguments = tuple(arguments)
         self.port = 0
-        """Of probes and metrics, when it is ready."""
+        """Port of probes and metrics, when it is ready."""
 
     def command(self) -> list[str]:
         return [

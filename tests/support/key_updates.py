@@ -1,4 +1,4 @@
-"""A client of TLS 1.3 that changes its keys again and again, which no library offers."""
+"""A TLS 1.3 client that sends KeyUpdate messages repeatedly, which no library offers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Final
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEY_UPDATE: Final = b"\x18\x00\x00\x01\x01\x16"
-"""A key_update that asks for one in return, and the type of the record that it is in."""
+"""A key_update that requests one in return, and the type of its record."""
 
 
 def keep_secrets(context: ssl.SSLContext, path: Path) -> None:
-    """Let connections of a context be continued by `key_updates`."""
+    """Log the secrets of a context's connections, for `key_updates`."""
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.keylog_filename = str(path)
 
 
 def key_updates(path: Path, client: ssl.SSLObject, count: int) -> bytes:
-    """So many records behind the handshake of a client that has sent nothing else."""
+    """So many records after the handshake of a client that has sent nothing else."""
     assert client.cipher() == ("TLS_AES_256_GCM_SHA384", "TLSv1.3", 256)
     lines = (line.split() for line in path.read_text("ascii").splitlines())
     (secret,) = [bytes.fromhex(x[2]) for x in lines if x[0] == "CLIENT_TRAFFIC_SECRET_0"]

@@ -1,13 +1,13 @@
-"""A plug-in of KMS v2 for tests: a real gRPC server on a socket that can be told to misbehave.
+"""A KMS v2 plugin for tests: a real gRPC server on a socket, with configurable faults.
 
 It encrypts with AES-GCM under keys that are derived from one secret and the id of the key, so that
-two plug-ins with one secret open what the other has encrypted. Not for production use.
+two plugins with one secret can decrypt each other's values. Not for production use.
 
     python -m tests.support.kms_plugin SOCKET [--key-id ID] [--secret HEX]
 
-Told a line on its standard input, the process answers `ok`: `rotate ID` takes another key,
-`forget ID` decrypts no more under one, `fail`, `hang`, `garbage`, `unhealthy` and `heal` say how to
-behave. It ends with its input.
+The process reads commands from its standard input and answers `ok`: `rotate ID` uses another key,
+`forget ID` rejects decryption with one, `fail`, `hang`, `garbage`, `unhealthy` and `heal` set its
+behaviour. It ends with its input.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Mood = Literal["well", "fail", "hang", "garbage", "unhealthy"]
 
 
 class KmsPlugin:
-    """A plug-in in this process. Its mood and its key may be changed at any time."""
+    """A plugin in this process. Its mood and its key may be changed at any time."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class KmsPlugin:
         self.key_id = key_id
         self.mood: Mood = "well"
         self.decrypts_badly: Mood = "well"
-        """As the mood, but only for what is to be decrypted."""
+        """Like the mood, but only for decryption."""
         self.forgotten: set[str] = set()
         self.calls: Counter[str] = Counter()
         self.annotations: dict[str, bytes] = {ANNOTATION: b"1"}
@@ -60,7 +60,7 @@ class KmsPlugin:
 
     @property
     def endpoint(self) -> str:
-        """As it stands in an EncryptionConfiguration."""
+        """The endpoint for an EncryptionConfiguration."""
         return f"unix://{self.socket}"
 
     async def start(self) -> None:
@@ -145,7 +145,7 @@ class KmsPlugin:
 
 
 def _remove(path: str) -> None:
-    Path(path).unlink(missing_ok=True)  # left behind by one that was killed
+    Path(path).unlink(missing_ok=True)  # left over by a killed process
 
 
 def _handler(method: KmsMethod, answer: Any) -> Any:
@@ -180,13 +180,13 @@ async def _serve(options: argparse.Namespace) -> None:
         secret=bytes.fromhex(options.secret),
     )
     async with plugin:
-        print("ready", flush=True)  # noqa: T201 - whoever started it waits for this
+        print("ready", flush=True)  # noqa: T201 - the parent process waits for this
         while line := await asyncio.to_thread(sys.stdin.readline):
             print("ok" if _obey(plugin, line) else "what?", flush=True)  # noqa: T201
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="A plug-in of KMS v2 for tests.")
+    parser = argparse.ArgumentParser(description="A KMS v2 plugin for tests.")
     parser.add_argument("socket")
     parser.add_argument("--key-id", default="key-1")
     parser.add_argument("--secret", default="00")

@@ -1,8 +1,8 @@
-"""What the disk holds after a power cut, at any point of a `FaultyVfs`'s journal.
+"""The content of the disk after a power cut, at any point of a `FaultyVfs`'s journal.
 
 A write is durable once its file has been synced. Until then a cut may keep it, drop it, or keep
-the first sectors of it, whatever becomes of its neighbours. Deleting or making a file is durable
-once the directory has been synced, which SQLite does with the first sync of a file it has made.
+the first sectors of it, independently of other writes. Deleting or creating a file is durable once
+the directory has been synced, which SQLite does with the first sync of a file it has created.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SECTOR_BYTES: Final = 512
 
 
 class Fate(Protocol):
-    """Decides about one write that was not synced."""
+    """Decides the fate of one write that was not synced."""
 
     def keeps(self, size: int) -> int:
         """How many of its bytes reach the disk; a deletion or a truncation has size 1."""
@@ -43,7 +43,7 @@ class _Change:
 @dataclass(slots=True)
 class _File:
     content: bytearray
-    listed: bool  # whether the directory that names it is durable
+    listed: bool  # whether its directory entry is durable
     changes: list[_Change] = field(default_factory=list)
 
     def sync(self) -> None:
@@ -70,18 +70,18 @@ class _File:
 
 
 class Disk:
-    """The files of one directory, as far as the journal has been played."""
+    """The files of one directory, after the part of the journal that was played."""
 
     def __init__(self) -> None:
         self._files: dict[str, _File] = {}
-        self._ghosts: dict[str, _File] = {}  # deleted, but a cut could bring them back
+        self._ghosts: dict[str, _File] = {}  # deleted, but a cut could restore them
 
     def play(self, operations: Iterable[Operation]) -> None:
         for operation in operations:
             self._play(operation)
 
     def after_cut(self, fate: Fate) -> dict[str, bytes]:
-        """The files, by name, that one possible cut at this point leaves."""
+        """The files, by name, after one possible cut at this point."""
         left = {
             name: file.after_cut(fate)
             for name, file in self._files.items()
@@ -95,7 +95,7 @@ class Disk:
     def _play(self, operation: Operation) -> None:
         match operation:
             case Opened(file=name, content=content):
-                # The store's own file is made, and its directory synced, by the driver.
+                # The driver creates the store file itself, and syncs its directory.
                 listed = content is not None or not name.endswith(("-wal", "-journal"))
                 self._files[name] = _File(bytearray(content or b""), listed)
             case Written(file=name) | Truncated(file=name):
@@ -120,14 +120,14 @@ class Disk:
 
 
 class KeepAll:
-    """No cut at all: what a killed process leaves on a machine that goes on."""
+    """No cut at all: the state after a killed process on a running machine."""
 
     def keeps(self, size: int) -> int:
         return size
 
 
 class KeepNothing:
-    """The hardest cut: only what was synced is there."""
+    """The hardest cut: only synced data survive."""
 
     def keeps(self, size: int) -> int:
         return 0
@@ -157,7 +157,7 @@ class KeepSome:
 
 
 class KeepFirst:
-    """A prefix: the writes up to some point are kept, those behind it dropped."""
+    """A prefix: the writes up to some point are kept, later ones dropped."""
 
     def __init__(self, chance: Chance) -> None:
         self._chance = chance
@@ -169,7 +169,7 @@ class KeepFirst:
 
 
 def write_image(files: dict[str, bytes], directory: Path) -> None:
-    """Put the files that a cut left into an empty directory."""
+    """Write the files after a cut to an empty directory."""
     directory.mkdir(mode=0o700)
     for name, content in files.items():
         (directory / name).write_bytes(content)

@@ -3,7 +3,7 @@
     with ServerProcess(directory, store="sqlite:shared.db") as one, one.sibling(other) as two:
         subprocess.run(["kubectl", "--kubeconfig", one.kubeconfig, "get", "namespaces"])
 
-Not here: what is said to a server; every client finds its way by the kubeconfig.
+Not here: requests to a server; clients use the kubeconfig.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LISTENING: Final = re.compile(rb" listening on (\S+) port (\d+)$", re.MULTILINE
 
 
 class ServerProcess(ChildProcess):
-    """One server: its directory, its arguments, and its process while it has one."""
+    """One server: its directory, its arguments, and its process if it is running."""
 
     NAME = "server"
 
@@ -42,7 +42,7 @@ class ServerProcess(ChildProcess):
         arguments: Sequence[str] = (),
         port: int = 0,
     ) -> None:
-        """Nothing is started yet. Port 0 is any free one; a restart keeps the port it got."""
+        """Nothing is started yet. Port 0 is any free one; a restart keeps the assigned port."""
         super().__init__(data_dir)
         self.data_dir = data_dir
         self.store = store or f"sqlite:{data_dir / 'store.db'}"
@@ -50,9 +50,9 @@ class ServerProcess(ChildProcess):
         self.port = port
         self.url = ""
         self.token = ""
-        """The administrator's, when the server is ready."""
+        """The administrator's token, when the server is ready."""
         self.ca_pem = ""
-        """What a client must trust in order to reach the server."""
+        """The CA certificate for clients."""
 
     @property
     def kubeconfig(self) -> Path:
@@ -65,7 +65,7 @@ class ServerProcess(ChildProcess):
     def sibling(
         self, data_dir: Path, *, arguments: Sequence[str] = (), store: str = ""
     ) -> ServerProcess:
-        """One more server of the same cluster: on the same store, with a copy of the keys."""
+        """Another server of the same cluster: on the same store, with a copy of the keys."""
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.copytree(self.pki_dir, data_dir / "pki", dirs_exist_ok=True)
         return ServerProcess(data_dir, store=store or self.store, arguments=arguments)
@@ -87,7 +87,7 @@ class ServerProcess(ChildProcess):
         return found is not None
 
     def wait_listening(self, *, seconds_max: float = START_SECONDS_MAX) -> Self:
-        """Wait until requests are answered, be it that it is not ready."""
+        """Wait until it accepts requests, even if it is not ready."""
         self._wait_until(self._is_listening, what="listening", seconds_max=seconds_max)
         return self
 
@@ -111,7 +111,7 @@ class ServerProcess(ChildProcess):
         self._context = ssl.create_default_context(cadata=ca_pem)
 
     def restart(self) -> Self:
-        """Stop it in good order, if it runs, and start it again on the same port."""
+        """Stop it gracefully, if it is running, and start it again on the same port."""
         if self.process is not None:
             self.stop()
         return self.start()
@@ -131,7 +131,7 @@ class ServerProcess(ChildProcess):
     ) -> tuple[int, str]:
         """Status and body of one request, by default as the administrator.
 
-        A body that is no bytes is sent as JSON. A token of "" sends no credential.
+        A body that is not bytes is sent as JSON. A token of "" sends no credential.
         """
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, method=method)

@@ -1,15 +1,15 @@
-"""A process of its own that uses a store, for tests that kill it or stand beside it.
+"""A child process that uses a store, for tests that kill it or run concurrently with it.
 
     python -m tests.support.sqlite_child COMMAND PATH …
 
     write PATH NAME     commits until it is killed
     flood PATH SECONDS  commits as fast as it can, after a line of input
-    stamp PATH COUNT    commits values that say when it did, after a line of input
-    stay PATH           has the store open until a line of input, or its end
+    stamp PATH COUNT    commits values with their commit time, after a line of input
+    stay PATH           keeps the store open until a line of input, or its end
     hold PATH SECONDS   holds the write lock, without opening the store
 
-It says `open` when it has opened the store, and with `write` says `done NUMBER REVISION` after
-each commit that was acknowledged, never before.
+It prints `open` when it has opened the store, and with `write` it prints `done NUMBER REVISION`
+after each acknowledged commit, never before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STAMP_PAUSE_SECONDS: Final = 0.004
 
 
 def say(*words: object) -> None:
-    """One line, at once and whole: the process may be killed in the next instant."""
+    """Write one line at once: the process may be killed in the next instant."""
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
@@ -76,7 +76,7 @@ async def _write_one_by_one(storage: Storage, name: str, numbers: count[int]) ->
 
 
 async def flood(storage: Storage, runtime: Runtime, seconds: float) -> None:
-    """Counts its commits within some seconds from a common start."""
+    """Count the commits within some seconds from a common start."""
     await listen()
     end = runtime.clock.monotonic() + seconds
     commits = 0
@@ -95,7 +95,7 @@ async def flood(storage: Storage, runtime: Runtime, seconds: float) -> None:
 
 
 async def stamp(storage: Storage, runtime: Runtime, commits: int) -> None:
-    """Each value is the monotonic time, common to all processes, at which it was committed."""
+    """Each value is its commit time on the monotonic clock, which all processes share."""
     await listen()
     for _ in range(commits):
         value = repr(runtime.clock.monotonic()).encode()

@@ -1,8 +1,8 @@
-"""What a store must do while its disk is full, and after: one scenario for any such disk.
+"""A scenario for a store on a full disk, and for its recovery, for any such disk.
 
     python -m tests.support.sqlite_full_disk DIRECTORY
 
-runs it on a small file system that is mounted there, and says `ok`.
+runs it on a small file system that is mounted there, and prints `ok`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from restow.storage.interface import EVERYTHING, Done, Key, Put, Revision, Stora
 from restow.storage.sqlite import open_sqlite
 
 FREE_BYTES: Final = 200_000
-"""How much is free when the disk is `filled`."""
+"""Free space when the disk is `filled`."""
 ATTEMPTS_MAX: Final = 60
 SIZES: Final = (20_000, 300, 900_000, 9_000)
 
@@ -28,13 +28,13 @@ SIZES: Final = (20_000, 300, 900_000, 9_000)
 async def survive_full_disk(
     storage: Storage, *, fill: Callable[[], None], free: Callable[[], None]
 ) -> dict[Key, bytes]:
-    """Raises AssertionError unless all is as it must be. Returns what the store holds."""
+    """Raises AssertionError for any violation. Returns the content of the store."""
     held: dict[Key, bytes] = {}
     for number in range(20):
         assert await _put(storage, held, Key(f"/restow/before/{number}"), 500)
     fill()
     refused = await _write_until_full(storage, held)
-    # Nothing was half-written, and reading goes on.
+    # There are no partial writes, and reads still work.
     assert await _content(storage) == held
     watch = storage.watch(EVERYTHING, after=Revision(await storage.revision() - 1))
     batch = await anext(aiter(watch))
@@ -56,7 +56,7 @@ async def _write_until_full(storage: Storage, held: dict[Key, bytes]) -> set[Key
         size = SIZES[attempt % len(SIZES)]
         done = await asyncio.gather(*(_put(storage, held, key, size) for key in keys))
         refused |= {key for key, worked in zip(keys, done, strict=True) if not worked}
-    assert refused, f"the disk never got full: {len(held)} keys"
+    assert refused, f"the disk never became full: {len(held)} keys"
     return refused
 
 

@@ -1,27 +1,27 @@
-"""Checks a store against what coordination promises: at every commit, or afterwards.
+"""Checks a store against the invariants of coordination: at every commit, or afterwards.
 
-`AuditedStorage` is a store in memory that looks at each transaction before and after it happens,
-and raises when one breaks a promise, whoever made it. `audit_history` reads a store of any kind and
-asks of every object whether its version was reported when it was written.
+`AuditedStorage` is a store in memory that checks each transaction before and after it is applied,
+and raises when one violates an invariant. `audit_history` reads a store of any kind and checks for
+every object whether its version was reported when it was written.
 
     R1   a versioned object is written only under a fence that names the version of its bytes,
          and the encryption key that they are under
     E1   an entry exists if and only if its encoder key does, with the same version, held or not;
          one of a server with another store has none here
     G1   a common version is that of all entries
-    M4   what is stored is among the persisted hashes, unless these are unknown; so is its key
-    K1   a server that has an entry and lives can read all that is stored, whatever its key
-    L1   a server that has an entry and lives finds all that is stored: the keys have the form of
-         its location
-    EP   the epoch moves if and only if the agreement does
+    M4   stored versions are among the persisted hashes, unless these are unknown; so are keys
+    K1   a participating server that has an entry can decrypt all stored objects
+    L1   a participating server that has an entry finds all stored objects: the keys have the form
+         of its location
+    EP   the epoch changes if and only if the agreement does
 
-The store learns custom resources from the definitions that are written to it. Of these also:
+The store learns custom resources from the CRDs that are written to it. Of these also:
 
-    C1   an object is written only while its definition is stored, under a fence that names it
-    C2   an object is written only in a version that `storedVersions` of its definition lists
-    C3   a server that has an entry and lives can read all that is stored
-    C4   a server says that it will write one only as its definition is stored then: the same one,
-         in a version that `storedVersions` lists
+    C1   an object is written only while its CRD is stored, under a fence that names it
+    C2   an object is written only in a version that `storedVersions` of its CRD lists
+    C3   a participating server that has an entry can decode all stored objects
+    C4   a server reports its version for one only as its CRD is stored then: the same one, in a
+         version that `storedVersions` lists
 """
 
 from __future__ import annotations
@@ -83,19 +83,19 @@ OBJECTS_PREFIX: Final = "/registry/"
 
 
 class PromiseBroken(AssertionError):
-    """A promise of coordination does not hold."""
+    """An invariant of coordination is violated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Audited:
-    """What must be known of a resource to judge a transaction."""
+    """The facts about a resource that are needed to check a transaction."""
 
     name: str
     kind: str
     root: str
     is_pinned: bool = False
     definition_key: Key | None = None
-    """Of a custom resource."""
+    """Only for a custom resource."""
 
     @classmethod
     def of_resource(cls, resource: Resource) -> _Audited:
@@ -119,7 +119,7 @@ class _Audited:
 
 
 Opens = Callable[[bytes], Opened]
-"""The value as it was before it was sealed, and the id of the key."""
+"""Returns the decrypted value, and the id of the key."""
 
 
 def _plain(value: bytes) -> Opened:
@@ -127,17 +127,17 @@ def _plain(value: bytes) -> Opened:
 
 
 class AuditedStorage(MemoryStorage):
-    """A store in memory that refuses to go on once a promise is broken."""
+    """A store in memory that rejects further work once an invariant is violated."""
 
     def __init__(self, catalogs: Iterable[Catalog], *, opens: Opens = _plain) -> None:
         super().__init__()
         self._opens = opens
-        """How the test that uses it reads values that are encrypted."""
+        """How the test reads encrypted values."""
         self._audited: dict[str, _Audited] = {}
         """By root."""
         self._by_name: dict[str, _Audited] = {}
         self._definitions: dict[Key, CustomResourceDefinition] = {}
-        """As they are stored now."""
+        """The CRDs as they are stored now."""
         for catalog in catalogs:
             for resource in catalog.persisted():
                 self._learn(_Audited.of_resource(resource))
@@ -145,13 +145,13 @@ class AuditedStorage(MemoryStorage):
         """Objects of versioned resources that were written under the fence."""
         self.broken: list[str] = []
         self.planted: set[Key] = set()
-        """What a test has stored behind everybody's back: no server need be able to read it."""
+        """Keys that a test has stored directly: no server need be able to read them."""
         self.is_fenced = True
         """Whether writes carry a fence; those of a loose vote do not."""
 
     async def commit(self, transaction: Transaction) -> Outcome:
         written = {write.key: self._of_key(write.key) for write in transaction.writes}
-        names = {name for key in written for name in self._told_by(key)}
+        names = {name for key in written for name in self._resources_named_by(key)}
         before = {name: await self._agreement(name) for name in names}
         outcome = await super().commit(transaction)
         if isinstance(outcome, Done) and transaction.writes:
@@ -165,11 +165,11 @@ class AuditedStorage(MemoryStorage):
                     await self._check_epoch(name, old)
                 for key, found in written.items():
                     if found is not None and found.name not in names:
-                        # All else was looked at when it was written.
+                        # Everything else was checked when it was written.
                         await self._check_state(found.name, Span.of_key(key))
                         await self._check_readers(found.name, Span.of_key(key))
             except PromiseBroken as broken:
-                # Background work may swallow it; the test asks for it at its end.
+                # Background work may swallow it; the test checks it at its end.
                 self.broken.append(str(broken))
                 raise
             self._note_definitions(transaction, outcome.revision)
@@ -179,7 +179,7 @@ class AuditedStorage(MemoryStorage):
         self._audited[audited.root] = self._by_name[audited.name] = audited
 
     def _note_definitions(self, transaction: Transaction, revision: Revision) -> None:
-        """Know custom resources, and what was said of those that are defined no more."""
+        """Update the custom resources, and the entries of those without a CRD."""
         for write in transaction.writes:
             if not write.key.startswith(ROOT):
                 continue
@@ -194,8 +194,8 @@ class AuditedStorage(MemoryStorage):
                 if known is None or known.definition_key is not None:  # else a release hosts it
                     self._learn(found)
 
-    def _told_by(self, key: Key) -> list[str]:
-        """The resource that a key says something about, without being of it."""
+    def _resources_named_by(self, key: Key) -> list[str]:
+        """The resources that a key is about, without being one of their objects."""
         for prefix in (REPORTS_PREFIX, EPOCHS_PREFIX, SELECTED_PREFIX):
             if key.startswith(prefix):
                 return [key.removeprefix(prefix)]
@@ -209,7 +209,7 @@ class AuditedStorage(MemoryStorage):
         return []
 
     def check(self) -> None:
-        """Raises what was broken."""
+        """Raises the recorded violations."""
         if self.broken:
             raise PromiseBroken("; ".join(self.broken))
 
@@ -237,10 +237,10 @@ class AuditedStorage(MemoryStorage):
     def _check_defined(
         self, transaction: Transaction, key: Key, version: str | None, definition_key: Key
     ) -> None:
-        """What a definition says when one of its objects is written."""
+        """Check the CRD when one of its objects is written."""
         definition = self._definitions.get(definition_key)
         if definition is None:
-            raise PromiseBroken(f"C1: {key} is written in {version} and is not defined")
+            raise PromiseBroken(f"C1: {key} is written in {version} without a CRD")
         named = {
             orjson.loads(guard.value).get("definition")
             for guard in transaction.guards
@@ -264,10 +264,10 @@ class AuditedStorage(MemoryStorage):
                 orjson.loads(write.value),
             )
             if definition is None or said.get("definition") != definition.uid:
-                raise PromiseBroken(f"C4: {write.key} says {said}, defined is {definition}")
+                raise PromiseBroken(f"C4: {write.key} names {said}, defined is {definition}")
             version, stored = said["version"].rpartition("/")[2], definition.stored_versions
             if version not in stored:
-                raise PromiseBroken(f"C4: {write.key} says {version}, stored are {stored}")
+                raise PromiseBroken(f"C4: {write.key} names {version}, stored are {stored}")
 
     async def _check_report(self, name: str) -> None:
         item = await self.get(report_key(name))
@@ -326,7 +326,7 @@ class AuditedStorage(MemoryStorage):
                 raise PromiseBroken(f"K1: {entry.server_id} cannot read {sealed} of {name}")
 
     def _how(self, value: bytes) -> tuple[str, str]:
-        """The version of a stored value, and the key that it is under."""
+        """The version of a stored value, and its encryption key."""
         opened = self._opens(value)
         return version_of(opened.value), opened.key_id
 
@@ -344,7 +344,7 @@ class AuditedStorage(MemoryStorage):
 
 
 def _fences(guard: Guard, name: str, version: str | None) -> bool:
-    """Whether a guard keeps a resource from being written in any other version."""
+    """Whether a guard prevents writes of a resource in any other version."""
     if not isinstance(guard, ValueIs):
         return False
     if guard.key.startswith(ENCODERS_PREFIX):
@@ -356,7 +356,7 @@ def _fences(guard: Guard, name: str, version: str | None) -> bool:
 
 
 def _fences_key(guard: Guard, name: str, key_id: str | None) -> bool:
-    """Whether a guard keeps a resource from being written under any other key."""
+    """Whether a guard prevents writes of a resource under any other key."""
     if not isinstance(guard, ValueIs) or not guard.key.startswith(ENCODERS_PREFIX):
         return False
     named = parse_encoder_key(guard.key)[1] == name
@@ -364,9 +364,9 @@ def _fences_key(guard: Guard, name: str, key_id: str | None) -> bool:
 
 
 async def audit_history(storage: Storage, catalog: Catalog) -> int:
-    """See that each object's version was reported by some server when it was written.
+    """Check that each object's version was reported by some server when it was written.
 
-    Returns how many objects were looked at. The store must not have been compacted meanwhile.
+    Returns the number of checked objects. The store must not have been compacted meanwhile.
     """
     audited = 0
     encoders: dict[Revision, set[tuple[str, str]]] = {}
@@ -379,13 +379,13 @@ async def audit_history(storage: Storage, catalog: Catalog) -> int:
                 encoders[item.revision] = await _reported(storage, item)
             version = version_of(item.value)
             if (name, version) not in encoders[item.revision]:
-                raise PromiseBroken(f"R1: {item.key} was written in {version}, reported by nobody")
+                raise PromiseBroken(f"R1: {item.key} is in {version}, which no server reported")
             audited += 1
     return audited
 
 
 async def stored_versions(storage: Storage, root: str) -> Counter[str]:
-    """How many objects under a root, none of them encrypted, are stored in which `apiVersion`."""
+    """Number of objects under a root by stored `apiVersion`; none may be encrypted."""
     return (await scan(storage, root, None)).versions
 
 

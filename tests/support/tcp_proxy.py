@@ -1,6 +1,6 @@
-"""A TCP proxy that loses or delays what it is told to: for tests of connections that break.
+"""A TCP proxy that drops or delays data on request: for tests of broken connections.
 
-It knows bytes only, and no protocol.
+It only handles bytes, and no protocol.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _READ_BYTES: Final = 65_536
 
 
 class TcpProxy:
-    """Listens on a loopback port of its own and forwards to another port."""
+    """Listens on a loopback port and forwards to another port."""
 
     def __init__(self, target_port: int, runtime: Runtime) -> None:
         self._target_port = target_port
@@ -23,17 +23,17 @@ class TcpProxy:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self.drops_requests = False
-        """Whether bytes towards the target vanish."""
+        """Whether bytes towards the target are dropped."""
         self.holds_requests = False
-        """Whether bytes towards the target wait for `release`, even if their sender hangs up."""
+        """Whether bytes towards the target wait for `release`, even if their sender disconnects."""
         self.drops_replies = False
-        """Whether bytes from the target vanish."""
+        """Whether bytes from the target are dropped."""
         self.refuses = False
         """Whether new connections are closed at once."""
         self.delay_seconds = 0.0
-        """How much later bytes arrive, in each direction."""
+        """Delay of bytes, in each direction."""
         self.delayed = 0
-        """How often some were."""
+        """Number of delayed transfers."""
         self.dropped_bytes = 0
         self.held: list[tuple[asyncio.StreamWriter, bytes]] = []
 
@@ -55,17 +55,17 @@ class TcpProxy:
         await self._tasks.close()
 
     def cut(self) -> None:
-        """Break all connections, both sides, without a goodbye; held bytes keep their way."""
+        """Reset all connections, on both sides; held bytes are still delivered."""
         for writer in self._writers - {sink for sink, _ in self.held}:
             writer.transport.abort()
 
     def heal(self) -> None:
-        """Drop and delay nothing any more, and hold back nothing new."""
+        """Stop dropping, delaying and holding."""
         self.drops_requests = self.drops_replies = self.holds_requests = self.refuses = False
         self.delay_seconds = 0.0
 
     async def release(self) -> None:
-        """Let what was held back arrive after all."""
+        """Deliver the held bytes after all."""
         held, self.held = self.held, []
         for sink, data in held:
             sink.write(data)
@@ -87,7 +87,7 @@ class TcpProxy:
                 group.create_task(self._copy(reader, to_target, is_request=True))
                 group.create_task(self._copy(from_target, writer, is_request=False))
         except* OSError:
-            pass  # one side hung up: so does the other
+            pass  # one side closed the connection: close the other
         finally:
             for end in (writer, to_target):
                 if end is not None and all(end is not sink for sink, _ in self.held):
@@ -113,4 +113,4 @@ class TcpProxy:
 
 
 def _ignore(failure: TaskFailure) -> None:
-    """A connection that broke is what this proxy is for."""
+    """Broken connections are the purpose of this proxy."""

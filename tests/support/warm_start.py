@@ -1,14 +1,14 @@
-"""Starts of `restow` that need not import it first: they branch off a process that has.
+"""Starts `restow` without importing it: forks from a process that has imported it already.
 
     ChildProcess.starter = WarmStarter()
 
-Most of what a server does until it is ready is to import its own code. Tests start hundreds of
+Most of the work of a server until it is ready is to import its own code. Tests start hundreds of
 servers, so one process does that once, waits, and forks for each start; from there on a process is
-as any other, with a session, files, an environment and a working directory of its own. Ends of
-processes come back as messages, because only who forked can wait. Signals go through a handle of
-the kernel's, so they never reach a stranger that got the same number.
+like any other, with a session, files, an environment and a working directory of its own. Exits of
+processes are sent as messages, because only the parent can wait. Signals use a pidfd, so they never
+reach another process with the same number.
 
-Not here: what is started. And nothing of gRPC is imported ahead: its threads do not survive a fork.
+Not here: which command is started. gRPC is not imported ahead: its threads do not survive a fork.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ IMPORTED: Final = (
     *("restow.apiserver.server", "restow.apiserver.aggregated"),
     "restow.storage.sqlite",
 )
-"""What nearly every start needs."""
+"""Modules that nearly every start needs."""
 MESSAGE_BYTES_MAX: Final = 1 << 20
 EXITED_SECONDS_MAX: Final = 10.0
-"""From the end of a process to the message about it."""
+"""Timeout between the exit of a process and the message about it."""
 _PR_SET_PDEATHSIG: Final = 1
 _HANDLES_MAX: Final = 2
 
 
 class WarmProcess:
-    """A process that was forked; has what `ChildProcess` asks of a Popen."""
+    """A forked process; has the methods of a Popen that `ChildProcess` uses."""
 
     def __init__(self, starter: WarmStarter, pid: int, handle: int) -> None:
         self.pid = pid
@@ -86,17 +86,17 @@ class WarmProcess:
 
 
 class WarmStarter:
-    """The process that forks. It starts when first asked, and ends with the process that asks."""
+    """Controls the forking process. It starts on first use, and ends with the calling process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._codes: dict[int, int] = {}
-        """Of those that have ended and were not asked about yet."""
+        """Exit codes that were not collected yet."""
 
     def start(self, words: Sequence[str], *, out: IO[bytes], log: IO[bytes]) -> WarmProcess:
-        """Run `restow` with these words."""
+        """Run `restow` with these arguments."""
         with self._lock:
             link = self._connected()
             request = {
@@ -105,31 +105,31 @@ class WarmStarter:
                 "environment": dict(os.environ),
             }
             data = json.dumps(request).encode()
-            assert len(data) <= MESSAGE_BYTES_MAX, "an environment of that size"
+            assert len(data) <= MESSAGE_BYTES_MAX, "the environment is too large"
             socket.send_fds(link, [data], [out.fileno(), log.fileno()])
             while True:
                 message, handles = _receive(link)
                 if message is None:
-                    raise AssertionError("the process that forks has ended")
+                    raise AssertionError("the forking process has exited")
                 if "started" in message:
                     return WarmProcess(self, message["started"], handles[0])
                 self._codes[message["ended"]] = message["code"]
 
     def code_of(self, pid: int) -> int:
-        """The exit code of a process that has ended."""
+        """The exit code of a process that has exited."""
         deadline = time.monotonic() + EXITED_SECONDS_MAX
         with self._lock:
             link = self._connected()
             while pid not in self._codes:
                 link.settimeout(max(deadline - time.monotonic(), 0.001))
                 message, _ = _receive(link)
-                assert message is not None, "the process that forks has ended"
+                assert message is not None, "the forking process has exited"
                 self._codes[message["ended"]] = message["code"]
             link.settimeout(None)
             return self._codes.pop(pid)
 
     def close(self) -> None:
-        """End it, and with it whatever it started and still runs."""
+        """End it, and all processes that it has started."""
         with self._lock:
             if self._socket is not None and self._process is not None:
                 self._socket.close()
@@ -138,9 +138,9 @@ class WarmStarter:
 
     def _connected(self) -> socket.socket:
         if self._socket is None:
-            # It would end with another thread, and end all that it has started.
+            # It would end with another thread, and end all processes that it has started.
             if threading.current_thread() is not threading.main_thread():
-                raise RuntimeError("the first start is from the main thread")
+                raise RuntimeError("the first start must be in the main thread")
             self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             for each in (self._socket, other):
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES_MAX)
@@ -159,23 +159,23 @@ class WarmStarter:
 
 
 def _receive(link: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """A message and the handles with it; None when the other side has gone."""
+    """A message and its file descriptors; None when the other side has closed."""
     data, handles, _, _ = socket.recv_fds(link, MESSAGE_BYTES_MAX, _HANDLES_MAX)
     return (json.loads(data) if data else None), list(handles)
 
 
 class _Forking:
-    """The other side: forks when asked, and tells who has ended."""
+    """The other side: forks on request, and reports exits."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
         self._poll = select.poll()
         self._poll.register(link, select.POLLIN)
         self._pids: dict[int, int] = {}
-        """By handle."""
+        """By pidfd."""
 
     def next_words(self) -> list[str]:
-        """Returns only in processes that were forked, with what they are to do."""
+        """Returns only in forked processes, with their arguments."""
         while True:
             for descriptor, _ in self._poll.poll():
                 if descriptor in self._pids:
@@ -188,7 +188,7 @@ class _Forking:
                     return list(request["words"])
 
     def _forked(self, request: dict[str, Any], out: int, log: int) -> bool:
-        """True in the new process. The old one goes on when that has a life of its own."""
+        """True in the new process. The old one continues when that has its own session."""
         begun, begins = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -198,7 +198,7 @@ class _Forking:
             return True
         for descriptor in (out, log, begins):
             os.close(descriptor)
-        os.read(begun, 1)  # the end of the pipe, as nothing is written
+        os.read(begun, 1)  # returns at the end of the pipe, as nothing is written
         os.close(begun)
         self._tell_start(pid)
         return False
@@ -225,7 +225,7 @@ class _Forking:
         os._exit(0)
 
     def _become(self, request: dict[str, Any], out: int, log: int) -> None:
-        """In the new process: leave what belongs to the old one."""
+        """In the new process: drop everything that belongs to the old one."""
         os.setsid()
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.dup2(out, 1)
@@ -239,7 +239,7 @@ class _Forking:
 
 
 def run(descriptor: int) -> int:
-    """Import, then fork whenever asked; returns in each fork, with its exit code."""
+    """Import, then fork on request; returns in each fork, with its exit code."""
     for name in IMPORTED:
         importlib.import_module(name)
     assert not any(name == "grpc" for name in sys.modules), "gRPC does not survive a fork"

@@ -1,4 +1,4 @@
-"""A real HTTPS server on a loopback port that answers reviews: what the test webhooks share."""
+"""A real HTTPS server on a loopback port that answers reviews: the base of the test webhooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """An answer that is no review."""
+    """A response that is not a review."""
 
     body: bytes
     status: str = "200 OK"
@@ -34,25 +34,25 @@ Answer = Object | Raw | Awaitable[Object | Raw]
 
 @dataclass(slots=True, kw_only=True)
 class WebhookServer(ABC):
-    """Takes any request for a review, whatever its path."""
+    """Treats any request as a review, whatever its path."""
 
     files: CertificateFiles
     connections: int = 0
-    """How many were opened, ever."""
+    """Connections opened since the start."""
     port: int = 0
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     @abstractmethod
     def respond_to(self, review: Object, path: str) -> Answer:
-        """Record a review that came by a path, and answer it."""
+        """Record a review received at a path, and return the response."""
 
     def complete(self, review: Object, answer: Object) -> Object:
-        """The whole review of an answer."""
+        """The complete review of a response."""
         return answer
 
     async def listen(self, port: int = 0) -> None:
-        """Begin to listen, or once more after `stop`, at the same port."""
+        """Listen; after `stop` again at the same port."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self.files.cert_file, self.files.key_file)
         self._server = await asyncio.start_server(
@@ -61,19 +61,19 @@ class WebhookServer(ABC):
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """End all connections, and take no new one."""
+        """Close all connections, and stop listening."""
         if self._server is not None:
             self._server.close()
         self.cut()
 
     def cut(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for writer in tuple(self._writers):
             writer.transport.abort()
 
     @property
     def ca_bundle(self) -> str:
-        """The certificate authority as a client configuration carries it."""
+        """The CA bundle for a client configuration."""
         return base64.b64encode(self.files.ca_file.read_bytes()).decode()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,11 +1,11 @@
-"""Ways to a store on which things go wrong: by order, or by chance from a seed.
+"""Connections to a store with injected faults: on request, or at random from a seed.
 
-A transaction can be lost, its answer can be lost, it can land late, whoever sent it may be dead by
-then; reads can fail; watches can stand still without a word, or break. Everything takes its time,
-drawn for each message, so that messages overtake each other; those of one stream do not.
+A transaction can be lost, its reply can be lost, it can arrive late, when its sender may have
+exited; reads can fail; watches can stall silently, or break. Every message has a random delay, so
+that messages overtake each other; those of one stream do not.
 
-Not here: what time is. Simulated worlds have a loop of their own (`sim.network`), scenarios a clock
-that is moved by hand.
+Not here: time itself. Simulated worlds have a loop of their own (`sim.network`), scenarios a clock
+that is advanced explicitly.
 """
 
 from __future__ import annotations
@@ -32,61 +32,61 @@ from restow.storage.interface import (
     Unknown,
     Watch,
 )
-from tests.support.in_process import fail, tell
+from tests.support.in_process import set_failure, set_result
 
 T = TypeVar("T")
 
 SILENCE_SECONDS: Final = 2.0
-"""How long a sender waits for an answer that does not come."""
+"""Timeout of a sender without a reply."""
 LATE_SECONDS_MAX: Final = 25.0
 
 
 @dataclass(slots=True)
 class Chances:
-    """How likely each fault is for each message; times are at most so many seconds."""
+    """Probability of each fault for each message; times are maximums in seconds."""
 
     lost: float = 0.0
-    """Nothing arrives, and nobody says so."""
+    """The message is lost silently."""
     reply_lost: float = 0.0
-    """It arrives, and the answer does not."""
+    """The message arrives, and the reply is lost."""
     late: float = 0.0
-    """It arrives long after its sender has given it up."""
+    """It arrives long after its sender's timeout."""
     error: float = 0.0
-    """An honest error: nothing has happened."""
+    """An error reply without an effect."""
     duplicated: float = 0.0
-    """The answer comes twice."""
+    """The reply arrives twice."""
     delay_seconds: float = 0.0
     watch_delay_seconds: float = 0.0
 
 
 class Link(ABC):
-    """The way between two places, with the faults that are on it now."""
+    """The connection between two places, with its current faults."""
 
     def __init__(self, seed: str, hits: Counter[str], *, quick_seconds: float = 0.0) -> None:
-        """`quick_seconds`: what a message takes at most while nothing is wrong."""
+        """`quick_seconds`: maximum delay of a message without faults."""
         self.random = Random(seed)
         self._quick_seconds = quick_seconds
         self.chances = self._no_chances()
         self.is_cut = False
-        """Whether nothing gets through."""
+        """Whether all messages are lost."""
         self.is_stalled = False
-        """Whether watches bring nothing, and do not say so."""
+        """Whether watches stall silently."""
         self.blind_to = ""
-        """Keys that begin so are told of by no watch of theirs alone, and it does not say so."""
+        """Prefixes of keys whose changes their own watches silently omit."""
         self.refuses: Callable[[Transaction], bool] | None = None
-        """Transactions that do not get through, whatever else does."""
+        """Transactions that are lost, whatever else gets through."""
         self.hits = hits
-        """How often each fault has hit something."""
+        """How often each fault has affected a message."""
         self._flowing = asyncio.Event()
         self._broken = 0
 
     @abstractmethod
     def later(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
-        """Have something happen, whatever becomes of whoever has asked for it."""
+        """Schedule a callback, independent of the process that requested it."""
 
     @abstractmethod
     async def sleep(self, seconds: float) -> None:
-        """Wait, as one that may be paused or dead before it is over."""
+        """Wait, as a process that may be paused or killed meanwhile."""
 
     def _no_chances(self) -> Chances:
         quick = self._quick_seconds
@@ -98,7 +98,7 @@ class Link(ABC):
         self.look_again()
 
     def look_again(self) -> None:
-        """Watches that stand still may go on, if nothing else is in their way."""
+        """Stalled watches may continue, unless another fault blocks them."""
         self._flowing.set()
         self._flowing = asyncio.Event()
 
@@ -125,7 +125,7 @@ class Link(ABC):
         return bool(self.blind_to) and span.start.startswith(self.blind_to)
 
     async def flow(self, began: int, span: Span) -> None:
-        """Before something of a stream is there. Raises when the stream is broken."""
+        """Delay before an item of a stream. Raises when the stream is broken."""
         await self.sleep(self.random.random() * self.chances.watch_delay_seconds)
         while self.is_cut or self.is_stalled or self.is_blind_to(span):
             self.hits["cut" if self.is_cut else "stalled" if self.is_stalled else "blind"] += 1
@@ -140,18 +140,18 @@ class Link(ABC):
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:
-    """The result of something that never waits."""
+    """The result of a coroutine that never waits."""
     try:
         work.send(None)
     except StopIteration as done:
         value: T = done.value
         return value
     work.close()
-    raise AssertionError("the store in memory has waited for something")
+    raise AssertionError("the store in memory has waited")
 
 
 class StoreWire(Storage):
-    """One process's way to a store in memory."""
+    """One process's connection to a store in memory."""
 
     def __init__(self, storage: Storage, link: Link) -> None:
         self._storage = storage
@@ -176,7 +176,7 @@ class StoreWire(Storage):
     def _range(
         self, span: Span, *, limit: int, revision: Revision | None, with_total: bool
     ) -> Coroutine[Any, Any, RangePage]:
-        """What the store does with a question for many that has arrived."""
+        """The store's handling of a range request that has arrived."""
         return self._storage.range(span, limit=limit, revision=revision, with_total=with_total)
 
     async def count(self, span: Span, *, revision: Revision | None = None) -> int:
@@ -200,16 +200,16 @@ class StoreWire(Storage):
 
         def arrive() -> None:
             if link.is_cut or link.is_hit("lost", chances.lost):
-                link.later(SILENCE_SECONDS, fail, answer, Unavailable("no answer"))
+                link.later(SILENCE_SECONDS, set_failure, answer, Unavailable("no answer"))
                 return
             try:
                 found = at_once(work())
             except StorageError as error:
-                link.later(link.seconds(), fail, answer, error)
+                link.later(link.seconds(), set_failure, answer, error)
                 return
-            link.later(link.seconds(), tell, answer, found)
+            link.later(link.seconds(), set_result, answer, found)
             if link.is_hit("duplicated", chances.duplicated):
-                link.later(link.seconds(), tell, answer, found)
+                link.later(link.seconds(), set_result, answer, found)
 
         link.later(link.seconds(), arrive)
         return await answer
@@ -225,35 +225,35 @@ class StoreWire(Storage):
         if link.is_cut or refused or link.is_hit("error", chances.error):
             link.hits["refused"] += refused
             error = Unavailable("the store cannot be reached")
-            link.later(link.seconds(), fail, answer, error)
+            link.later(link.seconds(), set_failure, answer, error)
             return answer
         if link.is_hit("lost", chances.lost):
-            link.later(SILENCE_SECONDS, tell, answer, Unknown("lost on its way"))
+            link.later(SILENCE_SECONDS, set_result, answer, Unknown("lost on its way"))
             return answer
         seconds = link.seconds()
         if link.is_hit("late", chances.late):
             seconds = link.random.random() * LATE_SECONDS_MAX
-            link.later(min(seconds, SILENCE_SECONDS), tell, answer, Unknown("late"))
+            link.later(min(seconds, SILENCE_SECONDS), set_result, answer, Unknown("late"))
         link.later(seconds, self._arrive, transaction, answer)
         return answer
 
     def _arrive(self, transaction: Transaction, answer: asyncio.Future[Outcome]) -> None:
-        """At the store. Whoever sent it may not live any more."""
+        """Arrival at the store. The sender may have exited by now."""
         link = self.link
         if link.is_cut:
             link.hits["cut"] += 1
-            link.later(SILENCE_SECONDS, tell, answer, Unknown("cut off"))
+            link.later(SILENCE_SECONDS, set_result, answer, Unknown("cut off"))
             return
         outcome = at_once(self._commit(transaction))
         if link.is_hit("reply_lost", link.chances.reply_lost):
-            link.later(SILENCE_SECONDS, tell, answer, Unknown("the answer was lost"))
+            link.later(SILENCE_SECONDS, set_result, answer, Unknown("the answer was lost"))
             return
-        link.later(link.seconds(), tell, answer, outcome)
+        link.later(link.seconds(), set_result, answer, outcome)
         if link.is_hit("duplicated", link.chances.duplicated):
-            link.later(link.seconds(), tell, answer, outcome)
+            link.later(link.seconds(), set_result, answer, outcome)
 
     def _commit(self, transaction: Transaction) -> Coroutine[Any, Any, Outcome]:
-        """What the store does with a transaction that has arrived."""
+        """The store's handling of a transaction that has arrived."""
         return self._storage.commit(transaction)
 
     def watch(self, span: Span, *, after: Revision) -> Watch:

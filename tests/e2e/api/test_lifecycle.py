@@ -74,7 +74,7 @@ def stop_and_ask(server: ServerProcess) -> list[tuple[int, str]]:
     """Tell a server to stop; what it says about being ready until it hangs up."""
     probe = connection_to(server)
     said = []
-    server.ask_to_stop()
+    server.send_stop_signal()
     with suppress(OSError, http.client.HTTPException):
         while True:
             probe.request("GET", "/readyz?verbose")
@@ -98,7 +98,7 @@ def test_write_in_flight(mortal: ServerProcess, server: ServerProcess, namespace
         connection.putheader(name, value)
     connection.endheaders(body[:20])
     time.sleep(0.05)  # let it arrive
-    mortal.ask_to_stop()
+    mortal.send_stop_signal()
     time.sleep(0.4)  # it drains by now
     connection.send(body[20:])
     answer = connection.getresponse()

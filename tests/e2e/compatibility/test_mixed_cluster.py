@@ -161,7 +161,7 @@ class Cluster:
             f"{WRITES_MIN} writes are acknowledged",
             log=load.log_tail,
         )
-        load.ask_to_stop()
+        load.send_stop_signal()
         assert load.wait_stopped(seconds_max=LOAD_SECONDS_MAX) == 0, load.log_tail()
         record = LoadRecord.load(load.record_file)
         ports = tuple(each.port for each in self.servers.values())

@@ -447,7 +447,7 @@ class LedgerStage:
 
     def stop_load(self) -> LoadRecord:
         """Write the last objects, and stop; all that clients were told."""
-        self.load.ask_to_stop()
+        self.load.send_stop_signal()
         code = self.load.wait_stopped(seconds_max=LOAD_STOPPED_SECONDS_MAX)
         assert code == 0, self.load.log_tail()
         return LoadRecord.load(self.load.record_file)

@@ -1,16 +1,16 @@
-"""Real processes under fire: three servers, a load, one fault, and the judgement of what happened.
+"""Fault tests with real processes: three servers, a load, one fault, and checks of the result.
 
     result = await run_fire("sqlite", "kill-one", seed=1, seconds=30, directory=Path("fire"))
 
-| file | is about |
+| file | content |
 |---|---|
-| `objects` | the kinds that are written, and what is compared of an object |
+| `objects` | the kinds that are written, and the compared parts of an object |
 | `record` | every operation of a client, every event of a watcher |
-| `writers`, `watchers`, `load_process` | the load, in a process of its own |
-| `stores`, `stage` | the processes that are under fire |
-| `server_faults`, `store_faults`, `fault` | what is done to them |
-| `truth` | the log of the store, whole |
-| `replay_check`, `watch_view`, `raw_audit`, `ledger` | what must hold |
+| `writers`, `watchers`, `load_process` | the load, in a separate process |
+| `stores`, `stage` | the processes under test |
+| `server_faults`, `store_faults`, `fault` | the injected faults |
+| `truth` | the complete log of the store |
+| `replay_check`, `watch_view`, `raw_audit`, `ledger` | the checked invariants |
 | `run`, `soak` | one run from begin to end |
 
 Not here: faults inside one process (`faulty_vfs`, `power_cut`), and the simulator.

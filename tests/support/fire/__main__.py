@@ -1,8 +1,8 @@
-"""One run from the command line.
+"""Command line of a single run.
 
     python -m tests.support.fire --store etcd3 --fault leader-killed --seed 3 --seconds 30
 
-Exit codes: 0 nothing was wrong, 1 something was, 2 the run is void or could not be made.
+Exit codes: 0 no problems, 1 problems, 2 the run is void or could not be made.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXIT_WRONG, EXIT_VOID = 1, 2
 
 
 def line_of(result: FireResult) -> str:
-    """A result on one line, and each problem on one of its own."""
+    """A result on one line, and each problem on a line of its own."""
     words = [f"{name} {_text(getattr(result, name))}" for name in COLUMNS]
     verdict = "good" if result.is_good else f"{len(result.problems)} PROBLEMS"
     return "\n  ".join([f"{', '.join(words)}: {verdict}", *result.problems])

@@ -1,7 +1,7 @@
-"""Connections of the load to all servers, and which of them is worth asking just now.
+"""Connections of the load to all servers, and the choice of a server for each request.
 
-A server that did not answer is left alone for a moment, so that a load goes on while one is down.
-Not here: what is asked.
+A server that did not reply is avoided for a moment, so that a load continues while one is down.
+Not here: the requests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AVOIDED_SECONDS: Final = 0.4
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """How the servers of a cluster are reached."""
+    """Addresses and credentials of the servers of a cluster."""
 
     ports: tuple[int, ...]
     token: str
@@ -31,22 +31,22 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotSent(Exception):
-    """Nobody listens: nothing can have happened."""
+    """The connection was refused: the request had no effect."""
 
 
 class NoAnswer(Exception):
-    """It was sent, or may have been, and nobody knows."""
+    """The request was sent, or may have been, and its outcome is unknown."""
 
 
 class Health:
-    """Which servers have answered lately, as all clients of a load know it."""
+    """Which servers have replied recently, shared by all clients of a load."""
 
     def __init__(self, count: int, clock: SystemClock) -> None:
         self._clock = clock
         self._avoided_until = [0.0] * count
 
     def pick(self, randomness: Randomness) -> int:
-        """A server that is worth asking; any, if none is."""
+        """An available server; any, if none is."""
         now = self._clock.monotonic()
         good = [number for number, until in enumerate(self._avoided_until) if until <= now]
         return randomness.choice(good or range(len(self._avoided_until)))
@@ -56,7 +56,7 @@ class Health:
 
 
 class Connections:
-    """One client's connections, one to each server, made when needed."""
+    """One client's connections, one to each server, opened when needed."""
 
     def __init__(self, target: Target, tls: ssl.SSLContext) -> None:
         self._clients = [ApiClient(port, token=target.token, tls=tls) for port in target.ports]
@@ -70,7 +70,7 @@ class Connections:
         except ConnectionRefusedError as error:
             raise NotSent from error
         except (OSError, EOFError, ValueError, IndexError) as error:
-            # A late answer must not be taken for that of the next request.
+            # A late reply must not be taken for that of the next request.
             client.abort()
             raise NoAnswer from error
 

@@ -1,6 +1,6 @@
-"""What every fault has: a name, a begin, an end, and a way to see that it has bitten.
+"""The base class of faults: a name, a begin, an end, and a check that it had an effect.
 
-Not here: the faults (`server_faults`, `store_faults`), and what must hold whatever they do.
+Not here: the faults (`server_faults`, `store_faults`), and the invariants during a fault.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tests.support.fire.stores import STORES
 
 @dataclass(slots=True)
 class Window:
-    """What clients met from the begin of a fault until all was well again."""
+    """What clients observed from the begin of a fault until recovery."""
 
     operations: list[Operation]
     cuts: int
-    """Streams of watchers that broke off."""
+    """Streams of watchers that were interrupted."""
 
     @classmethod
     def of(cls, record: LoadRecord, *, begin: float, end: float) -> Window:
@@ -33,43 +33,43 @@ class Window:
         )
 
     def statuses(self, server: int | None = None) -> Counter[int]:
-        """How often each status was answered, by one server or all."""
+        """Number of responses by status, of one server or all."""
         chosen = (each for each in self.operations if server in (None, each.server))
         return Counter(each.status for each in chosen)
 
     def harmed(self, server: int | None = None) -> int:
-        """Requests that were not done because of something wrong."""
+        """Requests that failed because of a fault."""
         counts = self.statuses(server)
         return sum(counts[status] for status in (UNANSWERED, NOT_SENT, 504, *PUT_OFF))
 
 
 @dataclass(slots=True)
 class Fault(ABC):
-    """One thing that goes wrong."""
+    """One kind of fault."""
 
     NAME: ClassVar[str]
     STORES: ClassVar[Sequence[str]] = STORES
-    """Where there is such a thing."""
+    """The stores on which it is possible."""
     RELEASES: ClassVar[Sequence[str]] = MIXED
-    """That servers begin with."""
+    """Release with which servers begin."""
     NEEDS_SMALL_STORE: ClassVar[bool] = False
     NEEDS_SKEWS: ClassVar[bool] = False
     WRITES_MIN: ClassVar[int] = 0
-    """So many are done before it ends."""
+    """Number of writes before it ends."""
     SAYS: ClassVar[str] = ""
-    """What is done, for people."""
+    """Description, for people."""
 
     notes: list[str] = field(default_factory=list)
-    """What it has seen itself: why it cannot have bitten."""
+    """Observations of the fault itself: why it cannot have had an effect."""
 
     @abstractmethod
     async def inject(self, stage: Stage, storage: Storage) -> None:
-        """Let it begin; and wait for what must come of it, if that is part of it."""
+        """Begin; and wait for the effects that are part of it."""
 
     @abstractmethod
     async def heal(self, stage: Stage, storage: Storage) -> None:
-        """Let it end."""
+        """End the fault."""
 
     def missed(self, window: Window) -> list[str]:
-        """Why it has not bitten; nothing, if it has."""
+        """Why it had no effect; empty, if it had."""
         return [] if window.harmed(VICTIM) else ["no request to the victim was harmed"]

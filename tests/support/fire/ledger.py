@@ -1,16 +1,16 @@
-"""The ledger of acknowledged writes, and its comparison with what is there after a run.
+"""A ledger of acknowledged writes, compared with the objects after a run.
 
     ledger = Ledger.of(record.operations)
     problems = ledger.compare(read_from_a_server, where="server 0")
 
 Each acknowledged create, update, patch and delete is an entry with its resource version, uid and
-content. A write of unknown outcome (no answer, or 504) may have happened or not, at any time after
-it was sent, so it adds a state that its object may have. A write that was refused, or that no
+content. A write of unknown outcome (no reply, or 504) may have been applied or not, at any time
+after it was sent, so it adds a possible state of its object. A write that was refused, or that no
 server received, adds none.
 
-The comparison needs nothing but the answers that clients got and the objects that are there now: no
-history and no bookkeeping of the servers. Not here: the order of all changes, which is judged by
-the log of the store (`replay_check`).
+The comparison needs only the responses that clients got and the current objects: no history and no
+bookkeeping of the servers. Not here: the order of all changes, which is checked with the log of the
+store (`replay_check`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tests.support.fire.record import Operation
 
 
 class Found(NamedTuple):
-    """An object as it is there after a run."""
+    """An object as found after a run."""
 
     revision: int
     content: str
-    """Its uid, its token and a sum of the rest, as `content_of` writes them."""
+    """Its uid, its token and a checksum of the rest, as `content_of` returns them."""
 
     @property
     def token(self) -> str:
@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Entry:
-    """What the ledger says of one object."""
+    """The ledger's entry for one object."""
 
     last: Operation | None = None
     """The acknowledged write with the highest resource version."""
@@ -53,7 +53,7 @@ class Entry:
         return self.last is None or self.last.uid in self.deleted
 
     def problem(self, found: Found | None) -> str | None:
-        """Why an object cannot be as it was found; None if it can."""
+        """Why the found object is not a possible state; None if it is."""
         if found is None:
             if self.is_deleted or any(each.verb == "delete" for each in self.unknown):
                 return None
@@ -61,11 +61,11 @@ class Entry:
             return f"is missing; its last acknowledged write is {_text(self.last)}"
         uid = found.content.split("/")[0]
         if uid in self.deleted:
-            return f"is there as {found.content}; the deletion of this uid was acknowledged"
+            return f"exists as {found.content}; the deletion of this uid was acknowledged"
         if found.token in {each.token for each in self.unknown}:
             return None
         if self.is_deleted or self.last is None:
-            return f"is there as {found.content}; no acknowledged write says so"
+            return f"exists as {found.content}; no acknowledged write has this content"
         if found.content != self.last.content:
             return f"is {found.content}; its last acknowledged write is {_text(self.last)}"
         if found.revision < self.last.revision:
@@ -83,7 +83,7 @@ class Ledger:
 
     @classmethod
     def of(cls, operations: Iterable[Operation]) -> Ledger:
-        """The ledger of a load; operations other than writes have no place in it."""
+        """The ledger of a load; operations other than writes are ignored."""
         ledger = cls()
         for operation in operations:
             if operation.is_write:
@@ -91,7 +91,7 @@ class Ledger:
         return ledger
 
     def add(self, operation: Operation) -> None:
-        """Take one write."""
+        """Add one write."""
         entry = self.entries.setdefault(operation.key, Entry())
         if operation.is_unknown:
             self.unknown += 1
@@ -104,7 +104,7 @@ class Ledger:
                 entry.last = operation
 
     def compare(self, found: Mapping[Key, Found], *, where: str) -> list[str]:
-        """Every object of the ledger, and every object that was found."""
+        """Compare every object of the ledger, and every object that was found."""
         problems = []
         for key in sorted({*self.entries, *found}):
             problem = self.entries.get(key, Entry()).problem(found.get(key))

@@ -1,10 +1,10 @@
-"""The load as a process of its own, so that nothing that is done to servers delays it.
+"""The load as a separate process, so that faults of the servers do not delay it.
 
     python -m tests.support.fire.load_process PLAN RECORD
 
-It prints `ready` when all watchers watch, then its progress; when asked to stop it writes the last
-objects, waits until every watcher has seen them, and saves the record. A brief one keeps hardly
-anything, so that it can go on for hours. Not here: what is written and watched.
+It prints `ready` when all watchers watch, then its progress; on SIGTERM it writes the last objects,
+waits until every watcher has seen them, and saves the record. A brief one keeps hardly anything, so
+that it can run for hours. Not here: the objects that are written and watched.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from tests.support.fire.writers import Writers
 
 PROGRESS_SECONDS: Final = 0.1
 SEEN_SECONDS_MAX: Final = 40.0
-"""From the last write until every watcher has seen it."""
+"""Timeout from the last write until every watcher has seen it."""
 _HEAD_BYTES: Final = 65_536
 _TAIL_BYTES: Final = 400
-"""The last lines are in there."""
+"""Bytes at the end of the output that contain the last lines."""
 _PROGRESS: Final = re.compile(r"^acknowledged (\d+), open (\d+), cuts (\d+)$", re.MULTILINE)
 
 
 class Progress(NamedTuple):
-    """How far a load is."""
+    """Progress of a load."""
 
     acknowledged: int
     open: int
@@ -46,17 +46,17 @@ class Progress(NamedTuple):
 
 
 class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a load does."""
+    """Parameters of a load."""
 
     target: Target
     seed: int
     per_second: float
-    """Operations of all writers together."""
+    """Operations per second of all writers together."""
     resources: tuple[str, ...] = (WIDGETS.resource_name,)
     """The kinds that are written, by the names of their StorageVersions."""
     watchers: int = WATCHERS
     has_record: bool = True
-    """Whether all operations and events are kept; without, a load can go on for hours."""
+    """Whether all operations and events are kept; without, a load can run for hours."""
 
 
 class LoadProcess(ChildProcess):
@@ -84,7 +84,7 @@ class LoadProcess(ChildProcess):
         return "ready\n" in printed
 
     def is_up(self) -> bool:
-        """Whether all watchers watch. Raises ProcessFailed when it runs no more."""
+        """Whether all watchers watch. Raises ProcessFailed when it has exited."""
         if self.process is None or self.process.poll() is not None:
             raise ProcessFailed(f"the load has ended:\n{self.log_tail()}")
         with self.out_file.open("rb") as file:
@@ -99,7 +99,7 @@ class LoadProcess(ChildProcess):
 
 
 async def run_load(plan: LoadPlan) -> LoadRecord:
-    """Until SIGTERM."""
+    """Run until SIGTERM."""
     tls = plan.target.context()
     writers = Writers(
         plan.target,
@@ -115,7 +115,7 @@ async def run_load(plan: LoadPlan) -> LoadRecord:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, writers.stop)
     async with asyncio.TaskGroup() as group:
         watching = watchers.start(group)
-        progress = group.create_task(_tell(writers, watchers), name="progress")
+        progress = group.create_task(_print_progress(writers, watchers), name="progress")
         await writers.run(group)
         ended_well = await writers.write_ends()
         if watching:
@@ -131,7 +131,7 @@ async def run_load(plan: LoadPlan) -> LoadRecord:
     )
 
 
-async def _tell(writers: Writers, watchers: Watchers) -> None:
+async def _print_progress(writers: Writers, watchers: Watchers) -> None:
     clock, was_ready = SystemClock(), False
     while True:
         if not was_ready and watchers.begun == len(watchers.records) and writers.acknowledged:

@@ -1,9 +1,10 @@
-"""A process that takes the write lock of an SQLite store and keeps it, for ever or for moments.
+"""A process that holds the write lock of an SQLite store, permanently or for short intervals.
 
     python -m tests.support.fire.lock_holder STORE [--seconds S]
 
-It takes what a server takes: the lock beside the file, and a write transaction inside it, of which
-nothing comes. So to the servers the store is out of reach for writes, as if one of them had been
+It takes the same locks as a server: the lock beside the file, and an empty write transaction. So
+the store is unavailable for writes of the servers, as if one of them had been stopped during its
+own. Not here: when.
 stopped in the middle of its own. Not here: when.
 """
 
@@ -27,7 +28,7 @@ from tests.support.child_process import ChildProcess
 HOURS_SECONDS: Final = 3600.0
 HELD: Final = b"held\n"
 PAUSE_SECONDS: Final = 0.005
-"""Between two moments, in which others write."""
+"""Pause between two intervals, in which others write."""
 
 
 class LockHolder(ChildProcess):
@@ -54,7 +55,7 @@ class LockHolder(ChildProcess):
 
 
 async def hold(file: Path, *, seconds: float) -> None:
-    """Again and again."""
+    """Repeatedly."""
     clock, lock = SystemClock(), WriteLock(peers_directory(file))
     connection = apsw.Connection(str(file))
     connection.set_busy_timeout(10_000)

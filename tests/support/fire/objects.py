@@ -1,10 +1,10 @@
-"""The kinds that a load writes, and what of an object is compared.
+"""The kinds that a load writes, and the compared parts of an object.
 
-An object holds in its `token` which write made it what it is, and in its `counts` what each writer
-wrote into it last: an update that overwrote another one leaves an old count. Kinds that are
-defined by a release or a CRD have both in `spec`; ConfigMaps and Secrets have them in `data`.
+The `token` of an object identifies its last write, and its `counts` have the last write of each
+writer: an update that overwrote another one leaves an old count. Kinds that are defined by a
+release or a CRD have both in `spec`; ConfigMaps and Secrets have them in `data`.
 
-Not here: the operations (`writers`), and what must hold (`replay_check`, `ledger`).
+Not here: the operations (`writers`), and the invariants (`replay_check`, `ledger`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from restow.storage.interface import Key
 NAMESPACES: Final = tuple(f"fire-{number}" for number in range(8))
 NAMES: Final = tuple(f"w-{number}" for number in range(40))
 END: Final = "end"
-"""The name of what is written last, in every namespace, when all writers have stopped."""
+"""The name of the last object in every namespace, written when all writers have stopped."""
 Spec = dict[str, Any]
 _OF_SERVERS: Final = frozenset({"kube-root-ca.crt"})
 """Names of objects that servers create in every namespace."""
@@ -36,7 +36,7 @@ class Kind:
     plural: str
     kind: str
     versions: tuple[str, ...]
-    """In which it is asked for."""
+    """Versions in which it is requested."""
     content: str = "spec"
     """The field that holds the token and the counts: `spec`, `data`, or `base64` for the data of a
     Secret."""
@@ -45,17 +45,17 @@ class Kind:
 
     @property
     def name(self) -> str:
-        """As a StorageState is named: `widgets.example.com`."""
+        """The name of its StorageState: `widgets.example.com`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def resource_name(self) -> str:
-        """As a StorageVersion is named: `example.com.widgets`."""
+        """The name of its StorageVersion: `example.com.widgets`."""
         return f"{self.group or 'core'}.{self.plural}"
 
     @property
     def root(self) -> str:
-        """What all its keys begin with."""
+        """The prefix of all its keys."""
         return (
             f"/registry/{self.group}/{self.plural}/" if self.group else f"/registry/{self.plural}/"
         )
@@ -81,7 +81,7 @@ class Kind:
         return {"data": texts}
 
     def spec_of(self, shown: dict[str, Any]) -> Spec:
-        """The spec that an object holds, shown by the API or stored."""
+        """The spec in an object, as returned by the API or stored."""
         if self.content == "spec":
             found: Spec = shown.get("spec", {})
             return found
@@ -93,7 +93,7 @@ class Kind:
         return {_TOKEN: token, "counts": counts} if token is not None else {}
 
     def body_of(self, version: str, name: str, spec: Spec, revision: int = 0) -> dict[str, Any]:
-        """What is sent; with a revision, it is the one that must be replaced."""
+        """The request body; with a revision, it is the precondition."""
         metadata = {"name": name} | ({"resourceVersion": str(revision)} if revision else {})
         return {
             "apiVersion": f"{self.group}/{version}" if self.group else version,
@@ -103,7 +103,7 @@ class Kind:
         }
 
     def content_of(self, shown: dict[str, Any]) -> str:
-        """What is compared of an object as the API shows it, or as it is stored."""
+        """The compared parts of an object, as returned by the API or stored."""
         return content_of(shown["metadata"]["uid"], self.spec_of(shown))
 
 
@@ -137,12 +137,12 @@ def is_written(name: str) -> bool:
 
 
 def merged(spec: Spec, patch: Spec) -> Spec:
-    """What a merge patch of a spec makes of it."""
+    """Apply a merge patch to a spec."""
     return spec | patch | {"counts": spec.get("counts", {}) | patch.get("counts", {})}
 
 
 def content_of(uid: str, spec: Spec) -> str:
-    """What is compared of an object, in whatever version it is shown or stored."""
+    """The compared parts of an object, whatever its version."""
     whole = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
     return f"{uid}/{spec.get(_TOKEN)}/{zlib.crc32(whole):x}"
 
@@ -154,7 +154,7 @@ def stored_spec(value: bytes) -> Spec:
 
 
 def stored_content(value: bytes) -> str:
-    """What is compared of a stored value."""
+    """The compared parts of a stored value."""
     stored = orjson.loads(value)
     return _BY_KIND[stored["kind"]].content_of(stored)
 

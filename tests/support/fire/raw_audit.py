@@ -1,15 +1,15 @@
-"""The raw audit: every value that was ever stored, in the version that somebody had reported then.
+"""The raw audit: every value that was ever stored must be in a version reported at that time.
 
 The log is replayed revision by revision. At each of them:
 
     R1   an object of a versioned resource is stored in a version, and under a key, that a server
-         had reported and not withdrawn; one that a client was acknowledged, in that of the very
-         server that it had asked
-    M4   what is stored is stored in a version of which the persisted hashes tell
-    M5   persisted hashes become fewer only while servers agree on the one that is left
-    A8   it can be read at all
+         had reported and not withdrawn; one acknowledged to a client, in that of the server that
+         handled the request
+    M4   all stored versions are among the persisted hashes
+    M5   persisted hashes are removed only while servers agree on the remaining one
+    A8   it can be decoded
 
-Nothing is sampled. Not here: what clients were told (`replay_check`).
+Nothing is sampled. Not here: the replies to clients (`replay_check`).
 """
 
 from __future__ import annotations
@@ -60,27 +60,27 @@ def kept_of(catalog: Catalog) -> list[Kept]:
 
 @dataclass(slots=True)
 class RawAudit:
-    """The replay, and what it has shown."""
+    """The replay, and its results."""
 
     kept: list[Kept]
     ports: tuple[int, ...] = ()
     """Of the servers, in the order in which operations name them."""
     asked: Mapping[tuple[Key, int], int] = field(default_factory=dict)
-    """Which server was asked for a change, by key and revision, of those that are known."""
+    """Server that handled each known change, by key and revision."""
     problems: list[str] = field(default_factory=list)
     revisions: int = 0
     values: int = 0
     versions: Counter[str] = field(default_factory=Counter)
-    """How many values of the objects were written in which version."""
+    """Number of values of the objects by version written."""
     narrowed: Counter[str] = field(default_factory=Counter)
-    """How often the persisted hashes of a resource have become fewer."""
+    """How often persisted hashes of a resource were removed."""
     reports: dict[ServerId, dict[str, tuple[str, str]]] = field(default_factory=dict)
-    """By server and resource: the version and the key that it writes with."""
+    """By server and resource: its encoding version and key."""
     ports_of: dict[ServerId, int] = field(default_factory=dict)
     agreed: dict[str, str | None] = field(default_factory=dict)
     persisted: dict[str, tuple[str, ...]] = field(default_factory=dict)
     stored: dict[str, Counter[str]] = field(default_factory=dict)
-    """By resource: how many objects are stored in which version now."""
+    """By resource: number of objects by current stored version."""
     stored_as: dict[Key, str] = field(default_factory=dict)
     _by_root: dict[str, Kept] = field(default_factory=dict)
     _states: dict[Key, Kept] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class RawAudit:
         self._states = {state_key(each.name): each for each in self.kept}
 
     def take(self, revision: int, events: Iterable[Event]) -> None:
-        """All changes of one revision: first what was reported before, then what it changes."""
+        """Process all changes of one revision: previous reports first, then its changes."""
         self.revisions += 1
         touched: set[str] = set()
         narrowing: list[tuple[Kept, tuple[str, ...]]] = []
@@ -128,14 +128,14 @@ class RawAudit:
         counts[version] += 1
         self.versions[version] += 1
         if version == UNREADABLE:
-            self.problems.append(f"A8: {event.key} at {event.revision} cannot be read")
+            self.problems.append(f"A8: {event.key} at {event.revision} cannot be decoded")
             return
         writers = {
             server for server, said in self.reports.items() if said.get(kept.name) == (version, "")
         }
         where = f"{event.key} at {event.revision} is in {version}"
         if not writers:
-            self.problems.append(f"R1: {where}, which nobody had reported")
+            self.problems.append(f"R1: {where}, which no server had reported")
             return
         server = self.asked.get((event.key, event.revision))
         if server is not None and not any(
@@ -199,7 +199,7 @@ def audit(
     asked: Mapping[tuple[Key, int], int] | None = None,
     custom: Iterable[Kind] = (),
 ) -> RawAudit:
-    """The whole log; custom resources are audited as well if they are named."""
+    """Audit the whole log; custom resources are audited as well if they are named."""
     kept = kept_of(catalog)
     kept += [Kept(each.resource_name, each.kind, each.root) for each in custom]
     found = RawAudit(kept, ports, asked or {})

@@ -1,7 +1,7 @@
-"""What a load has done and seen: every operation with its answer, every event of every watcher.
+"""The record of a load: every operation with its reply, every event of every watcher.
 
-The process that makes the load writes it down and saves it as one file; who judges reads it. Times
-are those of the machine's monotonic clock, which all its processes share. Not here: judging.
+The load process saves it as one file, which the checks read. Times are from the machine's monotonic
+clock, which all its processes share. Not here: checks.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tests.support.fire.objects import KINDS, WIDGETS, Kind
 Verb = Literal["create", "update", "patch", "delete", "get", "list"]
 WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 UNANSWERED: Final = 0
-"""The status of what was sent and never answered."""
+"""Status of a request that was sent and got no reply."""
 NOT_SENT: Final = -1
-"""The status of what found nobody that listens."""
+"""Status of a request whose connection was refused."""
 NOT_SERVED: Final = -2
-"""The status of what was asked for in a version that the server does not serve now."""
+"""Status of a request in a version that the server does not serve now."""
 PUT_OFF: Final = frozenset({429, 503, 507})
-"""Statuses that say: nothing has happened, come again."""
+"""Statuses without an effect, to be retried."""
 REFUSALS: Final = frozenset({404, 409})
 OUTCOME_UNKNOWN: Final = frozenset({UNANSWERED, 504})
 
 
 class Shown(msgspec.Struct, frozen=True, array_like=True):
-    """An object as a read has shown it."""
+    """An object as returned by a read."""
 
     namespace: str
     name: str
@@ -38,35 +38,35 @@ class Shown(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Operation(msgspec.Struct, kw_only=True):
-    """One request, and what came back."""
+    """One request, and its response."""
 
     writer: int
     server: int
-    """Which one was asked."""
+    """The server that got it."""
     verb: Verb
     resource: str = WIDGETS.resource_name
     """The kind, by the name of its StorageVersion."""
     namespace: str
     name: str = ""
     token: str = ""
-    """What a write puts into the object, as nobody else does."""
+    """Content that is unique to this write."""
     spec: dict[str, object] = {}
-    """What is sent: all of it, or the patch."""
+    """The request body: the whole spec, or the patch."""
     precondition: int = 0
-    """The revision that must be replaced, or deleted; 0: any."""
+    """The revision of the precondition; 0: none."""
     began: float
     ended: float = 0.0
     status: int = UNANSWERED
     reason: str = ""
     revision: int = 0
-    """The resource version of the answer."""
+    """The resource version of the response."""
     uid: str = ""
     content: str = ""
-    """Of the object in the answer."""
+    """Content of the object in the response."""
     created_at: str = ""
-    """The creation timestamp in the answer to a create."""
+    """The creation timestamp in the response to a create."""
     shown: tuple[Shown, ...] = ()
-    """What a list has shown."""
+    """The items of a list."""
 
     @property
     def kind(self) -> Kind:
@@ -74,7 +74,7 @@ class Operation(msgspec.Struct, kw_only=True):
 
     @property
     def key(self) -> Key:
-        """Where its object is stored."""
+        """The key of its object."""
         return self.kind.key_of(self.namespace, self.name)
 
     @property
@@ -87,12 +87,12 @@ class Operation(msgspec.Struct, kw_only=True):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the client cannot know what became of it."""
+        """Whether the client cannot know its outcome."""
         return self.is_write and self.status in OUTCOME_UNKNOWN
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """One thing that a watch has said; a bookmark has no name."""
+    """One event of a watch; a bookmark has no name."""
 
     type: str
     revision: int
@@ -102,7 +102,7 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Stretch(msgspec.Struct, kw_only=True):
-    """A list, and all that watches have said since; a cut in between leaves no trace here."""
+    """A list, and all events of the watches since; interruptions in between leave no trace here."""
 
     after: int
     initial: tuple[Shown, ...]
@@ -110,23 +110,23 @@ class Stretch(msgspec.Struct, kw_only=True):
 
 
 class WatcherRecord(msgspec.Struct, kw_only=True):
-    """One watcher: a new stretch begins only when it was told that history is gone."""
+    """One watcher: a new stretch begins only after 410 (Gone)."""
 
     number: int
     namespace: str
     """Empty: all of them."""
     stretches: list[Stretch] = []
     cuts: list[float] = []
-    """When a stream broke off."""
+    """Times when a stream was interrupted."""
     refusals: int = 0
-    """How often a watch could not be begun."""
+    """How often a watch was refused."""
     ends: set[str] = set()
     """The namespaces whose last object was seen, since the last list."""
     reached_end: bool = False
 
 
 class LoadRecord(msgspec.Struct, kw_only=True):
-    """All of it."""
+    """The whole record."""
 
     seed: int
     operations: list[Operation]

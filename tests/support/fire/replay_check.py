@@ -1,17 +1,17 @@
-"""Every answer that a client got, held against the log of the store.
+"""Compares every response that a client got with the log of the store.
 
 | | |
 |---|---|
-| lost | what was acknowledged is in the log, at the revision that was said, as it was sent |
-| legal | its precondition held there, and its answer shows what is stored |
-| once | a write is there at most once; one that was refused, put off or not sent, not at all |
-| asked for | whatever changed was asked for by somebody, or changed its version only |
-| real time | what began after another had ended comes after it |
-| reads | a read shows what was there while it was made, a list all of it at one revision |
+| lost | an acknowledged write is in the log, at the returned revision, as it was sent |
+| legal | its precondition held there, and its response has the stored content |
+| once | a write is there at most once; one that was refused, delayed or not sent, not at all |
+| requested | every change was requested by a client, or changes the stored version only |
+| real time | an operation that began after another had ended comes after it |
+| reads | a read returns a state during the request, a list all of it at one revision |
 
-A write of unknown outcome may be in the log or not; if it is, it comes after what was acknowledged
-before it began. The order of the log is known, so nothing is searched for. Not here: in which
-version things are stored (`raw_audit`), and watches (`watch_view`).
+A write of unknown outcome may be in the log or not; if it is, it comes after the writes
+acknowledged before it began. The order of the log is known, so nothing is searched for. Not here:
+stored versions (`raw_audit`), and watches (`watch_view`).
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from tests.support.fire.record import NOT_SENT, NOT_SERVED, PUT_OFF, REFUSALS, O
 from tests.support.fire.truth import Truth, write_of
 
 FAIR: frozenset[int] = frozenset({200, 201, 504, 0, NOT_SENT, NOT_SERVED}) | PUT_OFF | REFUSALS
-"""What an answer may be while something is wrong."""
+"""Allowed statuses during a fault."""
 
 
 class Moments:
-    """Between which revisions a request was answered, as far as other answers tell."""
+    """Bounds of the revision of each request, derived from other responses."""
 
     def __init__(self, operations: Iterable[Operation], end: int) -> None:
         known = [each for each in operations if each.is_done and each.revision]
         by_end = sorted((each.ended, each.revision) for each in known)
         self._ends = [ended for ended, _ in by_end]
         self._newest = list(accumulate((revision for _, revision in by_end), max))
-        # Only a write shows that a revision was not there before it began.
+        # Only a write shows that a revision did not exist before it began.
         by_begin = sorted((each.began, each.revision) for each in known if each.is_write)
         self._begins = [began for began, _ in by_begin]
         oldest = accumulate((revision for _, revision in reversed(by_begin)), min)
@@ -63,12 +63,12 @@ class Moments:
         self._end = end
 
     def low(self, began: float) -> int:
-        """The newest revision that somebody knew of before."""
+        """The newest revision in a response before that time."""
         index = bisect_left(self._ends, began)
         return self._newest[index - 1] if index else 0
 
     def high(self, ended: float) -> int:
-        """The newest revision that can have been there."""
+        """The newest revision that can have existed."""
         index = bisect_left(self._begins, ended)
         return self._oldest[index] - 1 if index < len(self._begins) else self._end
 
@@ -79,14 +79,14 @@ class _Judge:
     def __init__(self, operations: Sequence[Operation], truth: Truth) -> None:
         self.problems: list[str] = []
         self.places: dict[int, Event] = {}
-        """Of the operations that happened, by their number."""
+        """Of the operations that were applied, by their number."""
         self._operations = operations
         self._truth = truth
         self._moments = Moments(operations, truth.end)
         self._explained: set[tuple[Key, int]] = set()
         self._by_token: dict[str, list[Event]] = {}
         self._deletions: dict[str, Event] = {}
-        """By the uid of what was deleted."""
+        """By the uid of the deleted object."""
         for event in _events(truth):
             if event.value is None:
                 if event.previous is not None:
@@ -101,7 +101,7 @@ class _Judge:
     def judge(self) -> None:
         for number, operation in enumerate(self._operations):
             if operation.status not in FAIR:
-                self._complain(operation, f"was answered with {operation.status}")
+                self._complain(operation, f"got status {operation.status}")
             if operation.is_write:
                 self._judge_write(number, operation)
             elif operation.is_done and operation.verb == "list":
@@ -129,7 +129,7 @@ class _Judge:
                 return
             self._judge_change(number, operation, event)
         elif found and not operation.is_unknown:
-            self._complain(operation, f"was answered {operation.status}, and has happened")
+            self._complain(operation, f"got {operation.status}, and was applied")
         elif found:
             if found[0].revision <= self._moments.low(operation.began):
                 self._complain(operation, f"happened at {found[0].revision}, before it began")
@@ -146,7 +146,7 @@ class _Judge:
         if stored_spec(event.value) != expected:
             self._complain(operation, f"made {stored_spec(event.value)}, not {expected}")
         if operation.is_done and operation.content != stored_content(event.value):
-            self._complain(operation, f"shows {operation.content}, which is not what is stored")
+            self._complain(operation, f"returned {operation.content}, which is not what is stored")
 
     def _judge_delete(self, number: int, operation: Operation) -> None:
         if operation.is_done:
@@ -158,7 +158,7 @@ class _Judge:
             if not low < event.revision <= high:
                 self._complain(operation, f"happened at {event.revision}, not in {low}..{high}")
             if (event.key, event.revision) in self._explained:
-                self._complain(operation, "was acknowledged to two")
+                self._complain(operation, "was acknowledged to two clients")
             self.places[number] = event
             self._explained.add((event.key, event.revision))
 
@@ -166,7 +166,7 @@ class _Judge:
         span = Span.of_prefix(f"{operation.kind.root}{operation.namespace}/")
         revision = Revision(operation.revision)
         if revision < self._moments.low(operation.began):
-            self._complain(operation, "is older than what was acknowledged before")
+            self._complain(operation, "is older than an earlier response")
         expected = {
             show_item(item)
             for item in self._truth.timeline.items_at(span, revision)
@@ -174,7 +174,7 @@ class _Judge:
         }
         if set(operation.shown) != expected:
             odd = sorted({each.name for each in set(operation.shown) ^ expected})
-            self._complain(operation, f"is not what was there: {odd[:5]}")
+            self._complain(operation, f"differs from the stored state: {odd[:5]}")
 
     def _judge_get(self, operation: Operation) -> None:
         key = operation.key
@@ -184,10 +184,10 @@ class _Judge:
         if shown not in [
             None if item is None else (item.revision, stored_content(item.value)) for item in states
         ]:
-            self._complain(operation, f"shows {shown}, which was not there in {low}..{high}")
+            self._complain(operation, f"returned {shown}, which did not exist in {low}..{high}")
 
     def _judge_rest(self) -> None:
-        """Refusals, and changes that nobody who was answered has made."""
+        """Refusals, and changes without an acknowledged request."""
         unsure: dict[Key, list[Operation]] = {}
         for operation in self._operations:
             if operation.is_unknown and operation.verb == "delete":
@@ -200,17 +200,17 @@ class _Judge:
             if event.value is None:
                 self._judge_deletion(event, unsure.get(event.key, []))
             elif event.previous is None or not _is_rewrite(event.previous, event.value):
-                self.problems.append(f"{event.key} changed at {event.revision}, and nobody asked")
+                self.problems.append(f"{event.key} changed at {event.revision} without a request")
 
     def _judge_deletion(self, event: Event, unsure: list[Operation]) -> None:
-        """One delete of unknown outcome must have done it; each can have done one."""
+        """Find a delete of unknown outcome for it; each can explain one deletion."""
         assert event.previous is not None
         for operation in unsure:
             wanted = operation.precondition in (0, event.previous.revision)
             if wanted and event.revision > self._moments.low(operation.began):
                 unsure.remove(operation)
                 return
-        self.problems.append(f"{event.key} is deleted at {event.revision}, and nobody asked")
+        self.problems.append(f"{event.key} is deleted at {event.revision} without a request")
 
     def _judge_refusal(self, operation: Operation) -> None:
         key = operation.key
@@ -218,12 +218,12 @@ class _Judge:
         states = self._truth.states_between(key, low, high)
         if not any(_refuses(operation, item) for item in states):
             self._complain(
-                operation, f"was refused ({operation.reason}) for nothing: {low}..{high}"
+                operation, f"was refused ({operation.reason}) without a cause: {low}..{high}"
             )
 
 
 def check_operations(operations: Sequence[Operation], truth: Truth) -> list[str]:
-    """All that is wrong with what clients were told."""
+    """All violations in the responses to clients."""
     judge = _Judge(operations, truth)
     judge.judge()
     history = as_history(operations, truth, judge.places)
@@ -231,9 +231,9 @@ def check_operations(operations: Sequence[Operation], truth: Truth) -> list[str]
 
 
 def as_history(operations: Sequence[Operation], truth: Truth, places: dict[int, Event]) -> History:
-    """The log as commits, each with the guards that its client asked for and the client's times.
+    """The log as commits, each with the preconditions and times of its client request.
 
-    What no client was told of may have been at any time.
+    A commit without a reply may have happened at any time.
     """
     asked = {event.revision: operations[number] for number, event in places.items()}
     history = History(start=REVISION_FIRST)
@@ -249,7 +249,7 @@ def as_history(operations: Sequence[Operation], truth: Truth, places: dict[int, 
 
 
 def _guard(operation: Operation) -> Guard:
-    """What must have held when it happened."""
+    """The precondition of an operation, as a guard."""
     key = operation.key
     if operation.verb == "create":
         return Absent(key)
@@ -264,12 +264,12 @@ def _refuses(operation: Operation, item: Item | None) -> bool:
         return item is None
     if operation.verb == "create":
         return item is not None
-    # A write without a precondition is tried again when it was overtaken, for a while.
+    # A write without a precondition is retried for a while after a conflict.
     return not operation.precondition or item is None or item.revision != operation.precondition
 
 
 def _is_rewrite(before: Item, value: bytes) -> bool:
-    """Whether a change is none, but for how it is stored."""
+    """Whether a change affects the stored version only."""
     old, new = (_without_version(each) for each in (before.value, value))
     return old == new
 
@@ -285,6 +285,6 @@ def _events(truth: Truth) -> Iterable[Event]:
 
 
 def show_item(item: Item) -> Shown:
-    """A stored object as a read must show it."""
+    """A stored object as a read must return it."""
     namespace, name = item.key.rsplit("/", 2)[1:]
     return Shown(namespace, name, item.revision, stored_content(item.value))

@@ -1,10 +1,9 @@
-"""One run: a store, a fault, a load, and the judgement.
+"""One run: a store, a fault, a load, and the checks.
 
-    calm → fault → healed → calm → the load ends → everything is judged
+    calm → fault → healed → calm → the load ends → everything is checked
 
-A run in which the load was too small, or which the fault has not touched, proves nothing: it is
-void, which is an error of its own. Not here: what is judged (`replay_check`, `watch_view`,
-`raw_audit`).
+A run with too small a load, or without an effect of the fault, proves nothing: it is void, which is
+a separate error. Not here: the checks (`replay_check`, `watch_view`, `raw_audit`).
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from tests.support.fire.truth import Truth, read_truth
 from tests.support.fire.watch_view import check_watcher, comparable_log
 
 WRITES_PER_SECOND_MIN: Final = 100.0
-"""Below that, outside of the fault, a run is void."""
+"""Writes per second; below that, outside of the fault, a run is void."""
 PER_SECOND: Final = 250.0
-"""Operations, reads among them, that a load tries."""
+"""Operations per second, including reads, that a load tries."""
 CALM_WRITES_MIN: Final = 50
-"""Before the fault, and after it."""
+"""Duration before the fault, and after it."""
 HEALED_WRITES_MIN: Final = 20
-"""Then all is well again."""
+"""Time for recovery."""
 SERVERS: Final = 3
 LOAD_STOPPED_SECONDS_MAX: Final = 120.0
 PROBLEMS_MAX: Final = 50
-"""So many are told."""
+"""Maximum of reported problems."""
 FAULTS: Final[dict[str, type[Fault]]] = {
     each.NAME: each
     for each in (
@@ -52,38 +51,38 @@ FAULTS: Final[dict[str, type[Fault]]] = {
 
 
 class RunVoid(Exception):
-    """The run proves nothing; the text says why."""
+    """The run proves nothing; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FireResult:
-    """What a run has shown."""
+    """The result of a run."""
 
     store: str
     fault: str
     seed: int
     seconds: float
-    """Of the load."""
+    """Seconds of the load."""
     acknowledged: int
     """Writes."""
     writes_per_second: float
     """Outside of the fault."""
     refused: int
-    """Writes, rightly: a conflict, or not there."""
+    """Writes that were correctly refused: a conflict, or not found."""
     put_off: int
-    """Requests that were told to come again, or found nobody."""
+    """Requests to be retried, or without a connection."""
     unknown: int
-    """Writes of which nobody was told what became of them."""
+    """Writes of unknown outcome."""
     watchers: int
     cuts: int
     events: int
-    """That watchers saw."""
+    """Events that watchers saw."""
     revisions: int
-    """That were audited, each of them."""
+    """Revisions audited."""
     values: int
-    """That were audited, of all kinds, historic ones among them."""
+    """Values audited, of all kinds, including overwritten ones."""
     narrowed: int
-    """Migrations that were proven, of the kind under load."""
+    """Verified migrations of the kind under load."""
     problems: tuple[str, ...]
 
     @property
@@ -93,7 +92,7 @@ class FireResult:
 
 @dataclass(slots=True)
 class Times:
-    """When what began, on the machine's clock."""
+    """Start times of the phases, on the monotonic clock."""
 
     calm: float = 0.0
     fault: float = 0.0
@@ -135,7 +134,7 @@ async def run_fire(
         storage = await stage.open_storage()
         try:
             await _play(stage, storage, load.launch(), fault=made, times=times, seconds=seconds)
-            stage.end()  # what nobody was told of can happen no more
+            stage.end()  # no pending request can be applied after this
             truth, problems = await read_truth(storage)
         finally:
             load.kill()
@@ -175,7 +174,7 @@ async def _play(
     await stage.sleep(seconds / 4)
     await _see_writes(stage, load, CALM_WRITES_MIN)
     times.end = stage.now()
-    load.ask_to_stop()
+    load.send_stop_signal()
     process = load.process
     assert process is not None
     await stage.wait(lambda: process.poll() is not None, "the load ends", LOAD_STOPPED_SECONDS_MAX)
@@ -184,7 +183,7 @@ async def _play(
 
 
 async def _see_writes(stage: Stage, load: LoadProcess, wanted: int) -> None:
-    """Until so many more were done, however slow the machine is."""
+    """Wait for so many more writes, however slow the machine is."""
     known = load.progress.acknowledged
     await stage.wait(
         lambda: load.progress.acknowledged >= known + wanted, f"{wanted} writes are done"
@@ -192,14 +191,14 @@ async def _see_writes(stage: Stage, load: LoadProcess, wanted: int) -> None:
 
 
 def check_load(record: LoadRecord, times: Times, per_second_min: float) -> None:
-    """Raises RunVoid if there was too little of it."""
+    """Raises RunVoid if the load was too small."""
     found = _per_second(record, times)
     if found < per_second_min:
         raise RunVoid(f"load: {found:.0f} writes/s outside of the fault, below {per_second_min}")
 
 
 def _per_second(record: LoadRecord, times: Times) -> float:
-    """Writes that were done outside of the fault."""
+    """Writes per second outside of the fault."""
     done = sum(
         each.is_write and each.is_done and times.is_calm(each.ended) for each in record.operations
     )
@@ -207,11 +206,11 @@ def _per_second(record: LoadRecord, times: Times) -> float:
 
 
 def check_bite(fault: Fault, window: Window) -> None:
-    """Raises RunVoid if nobody has met the fault."""
+    """Raises RunVoid if no client was affected by the fault."""
     missed = fault.notes + fault.missed(window)
     if missed:
         counts = dict(window.statuses())
-        raise RunVoid(f"{fault.NAME} has not bitten: {'; '.join(missed)} (statuses {counts})")
+        raise RunVoid(f"{fault.NAME} had no effect: {'; '.join(missed)} (statuses {counts})")
 
 
 def judge(
@@ -223,7 +222,7 @@ def judge(
     names: tuple[str, str],
     ports: tuple[int, ...],
 ) -> FireResult:
-    """Hold everything that was done and seen against the log of the store."""
+    """Check all operations and events against the log of the store."""
     operations = record.operations
     found = [*problems, *check_operations(operations, truth)]
     asked: dict[tuple[Key, int], int] = {

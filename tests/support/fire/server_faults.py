@@ -1,6 +1,6 @@
-"""Faults of servers: they die, stand still, have wrong clocks, and are replaced by other releases.
+"""Faults of servers: killed, paused, with skewed clocks, and replaced by other releases.
 
-Not here: what goes wrong with their store (`store_faults`).
+Not here: faults of their store (`store_faults`).
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ NARROWED_SECONDS_MAX: Final = 90.0
 
 @dataclass(slots=True)
 class KillOne(Fault):
-    """The server that is taken for dead is; the others agree, and migrate under the load."""
+    """A server is killed; its lease expires, and the others agree, and migrate under the load."""
 
     NAME: ClassVar = "kill-one"
-    SAYS: ClassVar = "kill -9 of one server until it is forgotten; started again"
+    SAYS: ClassVar = "kill -9 of one server until its lease has expired; started again"
 
     async def inject(self, stage: Stage, storage: Storage) -> None:
         old = (await stage.identities(storage))[VICTIM]
         stage.victim.kill()
-        await stage.wait_forgotten(storage, old)
+        await stage.wait_removed(storage, old)
 
     async def heal(self, stage: Stage, storage: Storage) -> None:
         await stage.start(stage.victim)
 
     def missed(self, window: Window) -> list[str]:
-        missed = [] if window.cuts else ["no watcher was cut off"]
+        missed = [] if window.cuts else ["no watcher was interrupted"]
         return missed + Fault.missed(self, window)
 
 
 @dataclass(slots=True)
 class KillAll(Fault):
-    """Nobody is left."""
+    """All servers are killed."""
 
     NAME: ClassVar = "kill-all"
     SAYS: ClassVar = "kill -9 of all servers at once; all started again"
@@ -68,16 +68,16 @@ class KillAll(Fault):
         missed = [
             f"no request to server {n + 1} was harmed" for n in servers if not window.harmed(n)
         ]
-        return missed + ([] if window.cuts else ["no watcher was cut off"])
+        return missed + ([] if window.cuts else ["no watcher was interrupted"])
 
 
 @dataclass(slots=True)
 class Pause(Fault):
-    """A server stands still until it is forgotten, with requests under way, and goes on."""
+    """A server is paused with requests in flight until its lease has expired, and resumed."""
 
     NAME: ClassVar = "pause"
     SAYS: ClassVar = (
-        "SIGSTOP of one server until its lease has run out and it is forgotten; SIGCONT"
+        "SIGSTOP of one server until its lease has expired and its entries are removed; SIGCONT"
     )
 
     _old: set[ServerId] = field(default_factory=set)
@@ -86,10 +86,10 @@ class Pause(Fault):
         for _ in range(PAUSES_MAX):
             self._old = (await stage.identities(storage))[VICTIM]
             stage.victim.pause()
-            # One that stands still inside a transaction of SQLite keeps everybody from writing:
-            # nobody could be forgotten, and nothing could go wrong either.
+            # A server paused inside a SQLite transaction blocks all writes: no lease could be
+            # collected, and nothing could go wrong either.
             if await _goes_on(stage, storage):
-                await stage.wait_forgotten(storage, self._old)
+                await stage.wait_removed(storage, self._old)
                 return
             stage.victim.resume()
             await stage.sleep(0.05)
@@ -103,7 +103,7 @@ class Pause(Fault):
 
 
 async def _goes_on(stage: Stage, storage: Storage) -> bool:
-    """Whether the store is still written."""
+    """Whether the store still accepts writes."""
     begin, deadline = await storage.revision(), stage.now() + PROBE_SECONDS_MAX
     while stage.now() < deadline:
         if await storage.revision() >= begin + PROBE_REVISIONS:
@@ -114,12 +114,12 @@ async def _goes_on(stage: Stage, storage: Storage) -> bool:
 
 @dataclass(slots=True)
 class ClockSkew(Fault):
-    """Two clocks jump an hour apart, one to each side, and one of them back again and again."""
+    """Two clocks jump an hour apart, in both directions, and one of them back repeatedly."""
 
     NAME: ClassVar = "clock-skew"
     NEEDS_SKEWS: ClassVar = True
     WRITES_MIN: ClassVar = 200
-    SAYS: ClassVar = "wall clocks jump: one server +1 h, one -1 h; then right again"
+    SAYS: ClassVar = "wall clocks jump: one server +1 h, one -1 h; then correct again"
 
     async def inject(self, stage: Stage, storage: Storage) -> None:
         for server, seconds in zip(stage.servers, (SKEW_SECONDS, -SKEW_SECONDS), strict=False):
@@ -148,11 +148,11 @@ def _created(window: Window, server: int) -> list[datetime]:
 
 @dataclass(slots=True)
 class RollingUpgrade(Fault):
-    """Servers are upgraded one by one; one goes back in the middle; then all are, and migrate."""
+    """Servers are upgraded one by one, with one rollback in between; then all migrate."""
 
     NAME: ClassVar = "rolling-upgrade"
     RELEASES: ClassVar = (OLD, OLD, OLD)
-    SAYS: ClassVar = "three servers to the next release one by one, one of them back, and again"
+    SAYS: ClassVar = "three servers to the next release one by one, one rolled back, and again"
 
     _lives: list[Started] = field(default_factory=list)
 
@@ -171,7 +171,7 @@ class RollingUpgrade(Fault):
             await stage.sleep(0.1)
 
     def missed(self, window: Window) -> list[str]:
-        return [] if window.cuts or window.harmed() else ["nobody was cut off, nobody put off"]
+        return [] if window.cuts or window.harmed() else ["no watcher or request was affected"]
 
 
 async def _persisted(storage: Storage) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
-"""A server whose clock is wrong: `restow` with its wall clock shifted by what a file says.
+"""A server with a skewed clock: `restow` with its wall clock shifted by the value in a file.
 
     python -m tests.support.fire.skewed_server FILE serve --data-dir ...
 
-All of restow reads the time of day through `SystemClock.wall`, which the linter holds, so shifting
-that shifts all; the file is read every time, so a clock can jump while the server runs. Nothing of
-this is in the program itself. Not shifted: the monotonic clock, as no clock of that kind can be,
-and what libraries in C read, such as the certificates' validity in TLS.
+All of restow reads the time of day through `SystemClock.wall`, which the linter enforces, so
+shifting that shifts all; the file is read every time, so a clock can jump while the server runs.
+The program itself has nothing of this. Not shifted: the monotonic clock, which no system shifts,
+and the time that C libraries read, such as for certificate validity in TLS.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class SkewedServerProcess(ServerProcess):
         return self.data_dir / "skew"
 
     def set_skew(self, seconds: float) -> None:
-        """Let its clock jump; 0 is the right time."""
+        """Make its clock jump; 0 is the correct time."""
         self._skew_file.write_text(str(seconds))
 
 
 def skewed_wall(file: Path) -> datetime:
-    """The time of day, as much too late as the file says."""
+    """The time of day, shifted by the value in the file."""
     try:
         seconds = float(file.read_text())
     except (OSError, ValueError):
-        seconds = 0.0  # not written yet, or just being written
+        seconds = 0.0  # not written yet, or being written
     return datetime.now(UTC) + timedelta(seconds=seconds)
 
 

@@ -1,14 +1,14 @@
-"""A long load on three servers: memory, open files and tasks of each must stay flat.
+"""A long load on three servers: memory, open files and tasks of each must stay constant.
 
     python -m tests.support.fire.soak --seconds 3600
 
-Each server is looked at every few seconds. Judged is the second half, when all caches are warm: the
-slope of a line through the samples, times the length of that half, is what has grown. Memory is
-judged server by server, and only if that half is long enough for caches to have filled before it;
-open files and tasks of all servers together, since streams of watchers move from one to another.
-History is compacted as in real life, only more often. Exit codes: 0 flat, 1 not, 2 not made.
+Each server is sampled every few seconds. The second half is checked, when all caches are warm: the
+slope of a line through the samples, times the length of that half, is the growth. Memory is checked
+server by server, and only if that half is long enough for caches to have filled before it; open
+files and tasks of all servers together, since streams of watchers move from one to another. History
+is compacted as in production, only more often. Exit codes: 0 flat, 1 not flat, 2 not made.
 
-Not here: whether what was answered is right (`run`).
+Not here: whether the responses are correct (`run`).
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ SAMPLES_MAX: Final = 720
 SAMPLE_SECONDS_MIN: Final = 0.5
 SECONDS_MAX: Final = 24 * 3600.0
 GROWN_PART_MAX: Final = 0.05
-"""Of the memory of a server, in the second half."""
+"""Allowed growth of the memory of a server, in the second half."""
 GROWN_KIB_MIN: Final = 8 * 1024
 """Less than this is noise, however small the server."""
 MEMORY_SECONDS_MIN: Final = 300.0
-"""A shorter half says nothing of memory: a server keeps changes for watchers, up to a limit that a
-load like this one reaches after minutes."""
+"""A shorter half is not sufficient for memory: a server keeps changes for watchers, up to a limit
+that a load like this one reaches after minutes."""
 GROWN_COUNT_MAX: Final = 10.0
-"""Of open files and of tasks: streams end and begin all the time."""
+"""Allowed growth of open files and of tasks: streams end and begin all the time."""
 _TASKS: Final = re.compile(r"^restow_tasks (\S+)$", re.MULTILINE)
 _RESIDENT: Final = re.compile(r"^VmRSS:\s+(\d+) kB$", re.MULTILINE)
 
 
 class Sample(NamedTuple):
-    """One look at one server."""
+    """One sample of one server."""
 
     at_seconds: float
     memory_kib: float
@@ -70,7 +70,7 @@ class Trend:
     mean: float
     last: float
     grown: float
-    """What the slope makes of the whole half."""
+    """Growth over the whole half, from the slope."""
     allowed: float
 
     @property
@@ -80,14 +80,14 @@ class Trend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoakResult:
-    """What a soak has shown."""
+    """The result of a soak."""
 
     store: str
     seconds: float
     acknowledged: int
     writes_per_second: float
     samples: int
-    """Of each server."""
+    """Samples of each server."""
     trends: tuple[Trend, ...]
 
     @property
@@ -95,8 +95,8 @@ class SoakResult:
         return all(trend.is_flat for trend in self.trends)
 
 
-def look_at(server: ServerProcess, at_seconds: float) -> Sample:
-    """A server now. Blocks."""
+def take_sample(server: ServerProcess, at_seconds: float) -> Sample:
+    """Sample a server. Blocks."""
     process = Path("/proc") / str(server.pid)
     memory = _RESIDENT.search((process / "status").read_text())
     tasks = _TASKS.search(server.get("/metrics")[1])
@@ -107,7 +107,7 @@ def look_at(server: ServerProcess, at_seconds: float) -> Sample:
 
 
 def trends_of(samples: Sequence[Sequence[Sample]]) -> list[Trend]:
-    """The second half of what was seen of each server, figure by figure."""
+    """The trends of the second half of each server's samples."""
     halves = [each[len(each) // 2 :] for each in samples]
     times = [sample.at_seconds for sample in halves[0]]
     trends = [
@@ -155,7 +155,7 @@ async def run_soak(store: str, *, seed: int, seconds: float, directory: Path) ->
             gap_seconds = max(seconds / SAMPLES_MAX, SAMPLE_SECONDS_MIN)
             while (now := stage.now() - begin) < seconds:
                 for server, seen in zip(stage.servers, samples, strict=True):
-                    seen.append(await asyncio.to_thread(look_at, server, now))
+                    seen.append(await asyncio.to_thread(take_sample, server, now))
                 load.is_up()
                 await stage.sleep(gap_seconds)
             done, seconds = load.progress.acknowledged - known, stage.now() - begin

@@ -1,10 +1,9 @@
-"""The processes under fire: three servers on one store, and the controllers beside them.
+"""The processes under test: three servers on one store, and the controllers.
 
-Starting a process blocks for a moment, and is done here, in the main thread; whatever takes time is
-awaited, because the ways to the store may go through this very process. One server, the victim, is
-of the older release and has a short lease: while it lives servers do not agree, when it is taken
-for dead they do, and a migration begins under the load. Not here: the load, and what is done to
-these processes.
+Starting a process blocks for a moment, and is done here, in the main thread; everything slow is
+awaited, because the proxies to the store may run in this process. One server, the victim, has the
+older release and a short lease: while it participates servers do not agree; when its lease has
+expired they do, and a migration begins under the load. Not here: the load, and the faults.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ MORTAL: Final = (
     *("--identity-lease-renew-interval-seconds", "1"),
 )
 KEPT: Final = ("--compaction-interval", "24h")
-"""All history stays, so that all of it can be judged."""
+"""Keep all history, so that all of it can be checked."""
 OFTEN: Final = ("--compaction-interval", "30s")
 STARTED_SECONDS_MAX: Final = 60.0
 STOPPED_SECONDS_MAX: Final = 30.0
 WAIT_SECONDS_MAX: Final = 60.0
-"""For whatever must happen sooner or later: a busy machine is no failure."""
+"""Timeout for eventual conditions: a busy machine is no failure."""
 POLL_SECONDS: Final = 0.05
 STATES: Final = "/apis/migration.k8s.io/v1alpha1/storagestates"
 
 
 class StageFailed(Exception):
-    """It does not come to what must come; the text says what, and what was logged."""
+    """An expected condition was not reached; the text has the condition, and the logs."""
 
 
 class Stage:
@@ -66,8 +65,8 @@ class Stage:
         has_skews: bool = False,
         has_history: bool = True,
     ) -> None:
-        """Nothing is started yet. Clocks can be set only of servers that are made for it. Without
-        history servers compact as they would, only more often."""
+        """Nothing is started yet. Clocks can only be set for servers made for it. Without history
+        servers compact as usual, only more often."""
         self._compaction = KEPT if has_history else OFTEN
         self.directory = directory
         self.store = store
@@ -83,7 +82,7 @@ class Stage:
         return self.servers[VICTIM]
 
     async def open(self) -> None:
-        """Start all, and make the namespaces."""
+        """Start all, and create the namespaces."""
         keys = self.directory / "pki"
         ensure_pki(keys, self._runtime, PkiOptions(bind="127.0.0.1"))
         await self.store.open()
@@ -110,7 +109,7 @@ class Stage:
         )
 
     def end(self) -> None:
-        """End servers and controllers, all at once; the store goes on."""
+        """End servers and controllers, all at once; the store keeps running."""
         for process in (*self.servers, *([self._controllers] if self._controllers else [])):
             process.kill()
 
@@ -120,7 +119,7 @@ class Stage:
         await self.store.close()
 
     def target(self) -> Target:
-        """How clients find the servers."""
+        """Addresses of the servers for clients."""
         return Target(
             ports=tuple(server.port for server in self.servers),
             token=self.victim.token,
@@ -128,19 +127,19 @@ class Stage:
         )
 
     async def start(self, *servers: ServerProcess) -> None:
-        """Start servers at once, and wait until all are ready."""
+        """Start servers concurrently, and wait until all are ready."""
         for server in servers:
             server.launch()
         for server in servers:
             await self.wait(
-                lambda: self._is_ready(server),  # noqa: B023  (awaited in the same turn)
+                lambda: self._is_ready(server),  # noqa: B023  (awaited in the same iteration)
                 f"{server.data_dir.name} is ready",
                 STARTED_SECONDS_MAX,
             )
 
     async def stop(self, server: ServerProcess) -> None:
-        """In good order."""
-        server.ask_to_stop()
+        """Stop gracefully."""
+        server.send_stop_signal()
         process = server.process
         assert process is not None
         await self.wait(
@@ -153,7 +152,7 @@ class Stage:
             raise StageFailed(f"{server.data_dir.name} stopped with {code}:\n{server.log_tail()}")
 
     async def change_release(self, number: int, release: str) -> None:
-        """Stop a server in good order and start another release in its place."""
+        """Stop a server gracefully and start another release in its place."""
         server = self.servers[number]
         await self.stop(server)
         arguments = list(server.arguments)
@@ -173,24 +172,24 @@ class Stage:
         what: str,
         seconds_max: float = WAIT_SECONDS_MAX,
     ) -> None:
-        """Wait until a condition holds, which must not take time; if it never does, all tell."""
+        """Wait until a condition holds, which must not block; on a timeout, raise with all logs."""
         deadline = self._clock.monotonic() + seconds_max
         while not condition():
             if self._clock.monotonic() > deadline:
-                raise StageFailed(f"it does not come that {what}\n{self.logs()}")
+                raise StageFailed(f"timeout: {what}\n{self.logs()}")
             await self._clock.sleep(POLL_SECONDS)
 
-    async def wait_asking(self, condition: Callable[[], object], what: str) -> None:
-        """The same with a condition that takes time, such as a question to a server."""
+    async def wait_blocking(self, condition: Callable[[], object], what: str) -> None:
+        """The same with a condition that blocks, such as a request to a server."""
         deadline = self._clock.monotonic() + WAIT_SECONDS_MAX
         while not await asyncio.to_thread(condition):
             if self._clock.monotonic() > deadline:
-                raise StageFailed(f"it does not come that {what}\n{self.logs()}")
+                raise StageFailed(f"timeout: {what}\n{self.logs()}")
             await self._clock.sleep(POLL_SECONDS)
 
     async def wait_all_ready(self) -> None:
-        """Until every server says that it is."""
-        await self.wait_asking(
+        """Wait until every server reports ready."""
+        await self.wait_blocking(
             lambda: all(is_serving(server) for server in self.servers), "all servers are ready"
         )
 
@@ -204,7 +203,7 @@ class Stage:
         return await open_storage(self.store.address, self._runtime)
 
     async def identities(self, storage: Storage) -> dict[int, set[ServerId]]:
-        """The ids that are in the store, by the number of the server."""
+        """The ids in the store, by the number of the server."""
         found: dict[int, set[ServerId]] = {number: set() for number in range(len(self.servers))}
         for item in (await storage.range(Span.of_prefix(SERVERS_PREFIX))).items:
             record = decode_record(item.value)
@@ -213,15 +212,15 @@ class Stage:
                     found[number].add(server_of(item.key))
         return found
 
-    async def wait_forgotten(self, storage: Storage, ids: set[ServerId]) -> None:
-        """Until none of these ids is a member."""
+    async def wait_removed(self, storage: Storage, ids: set[ServerId]) -> None:
+        """Wait until none of these ids is a member."""
         deadline = self._clock.monotonic() + WAIT_SECONDS_MAX
         while ids & set().union(*(await self.identities(storage)).values()):
             if self._clock.monotonic() > deadline:
-                raise StageFailed(f"{ids} are not forgotten\n{self.logs()}")
+                raise StageFailed(f"{ids} were not removed\n{self.logs()}")
             await self._clock.sleep(POLL_SECONDS)
 
-    # What servers say; each blocks.
+    # Requests to servers; each blocks.
 
     def ask(self, method: str, path: str, body: object = None, *, server: int = 1) -> Any:
         code, answer = self.servers[server].request(method, path, body)
@@ -232,8 +231,8 @@ class Stage:
     def _prepare(self) -> None:
         for name in NAMESPACES:
             self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-        # All other kinds are stored as they should be, as only these servers have written; to find
-        # that out would take controllers longer than most runs.
+        # All other kinds are stored in the current version, as only these servers have written; to
+        # verify that would take controllers longer than most runs.
         verify_states(self.ask, but="widgets.example.com")
 
     @staticmethod
@@ -247,7 +246,7 @@ class Stage:
 
 
 def is_serving(server: ServerProcess) -> bool:
-    """Whether a server says that it is ready. Blocks."""
+    """Whether a server reports ready. Blocks."""
     try:
         return server.process is not None and server.get("/readyz")[0] == 200
     except (OSError, HTTPException):

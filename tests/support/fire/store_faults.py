@@ -1,6 +1,6 @@
-"""Faults of the store: out of reach, slow, full, or without its leader.
+"""Faults of the store: unreachable, slow, full, or without its leader.
 
-Not here: how each store is brought to it (`stores`).
+Not here: how each store is made faulty (`stores`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PARTITION_SECONDS: Final = 4.0
 
 @dataclass(slots=True)
 class Partition(Fault):
-    """A server reaches its store no more; SQLite's is out of reach for all who would write."""
+    """A server cannot reach its store; SQLite's is unavailable for all writers."""
 
     NAME: ClassVar = "partition"
     SAYS: ClassVar = (
-        "etcd: what one server and the members say is lost; sqlite has no network: the write lock"
-        " is held by a process that stands still"
+        "etcd: the messages between one server and the members are lost; sqlite has no network: a"
+        " stopped process holds the write lock"
     )
 
     async def inject(self, stage: Stage, storage: Storage) -> None:
@@ -35,23 +35,23 @@ class Partition(Fault):
         await stage.sleep(PARTITION_SECONDS)
 
     async def heal(self, stage: Stage, storage: Storage) -> None:
-        await stage.store.mend()
+        await stage.store.heal()
         await stage.wait_all_ready()
 
 
 @dataclass(slots=True)
 class SlowStore(Fault):
-    """Everything that is asked of the store takes its time."""
+    """Every request to the store is delayed."""
 
     NAME: ClassVar = "slow-store"
     WRITES_MIN: ClassVar = 20
-    SAYS: ClassVar = "etcd: every message is late; sqlite: the write lock is taken most of the time"
+    SAYS: ClassVar = "etcd: every message is late; sqlite: the write lock is held most of the time"
 
     async def inject(self, stage: Stage, storage: Storage) -> None:
         await stage.store.slow_down(SLOW_SECONDS)
 
     async def heal(self, stage: Stage, storage: Storage) -> None:
-        await stage.store.mend()
+        await stage.store.heal()
         if not stage.store.delays:
             self.notes.append("nothing was late")
 
@@ -76,29 +76,27 @@ class FullDisk(Fault):
         await stage.wait_all_ready()
 
     def missed(self, window: Window) -> list[str]:
-        return [] if window.harmed() else ["no write found the disk full"]
+        return [] if window.harmed() else ["no write failed for lack of space"]
 
 
 @dataclass(slots=True)
 class LeaderKilled(Fault):
-    """etcd has to find another leader."""
+    """etcd must elect another leader."""
 
     NAME: ClassVar = "leader-killed"
     STORES: ClassVar = ("etcd1", "etcd3")
-    SAYS: ClassVar = (
-        "kill -9 of the member that leads (of one member: of all there is); started again"
-    )
+    SAYS: ClassVar = "kill -9 of the leader (or of the only member); started again"
 
     _killed: EtcdMember | None = None
     _begin: float = math.inf
     _end: float = math.inf
-    """When there was nobody that leads."""
+    """Interval without a leader."""
 
     async def inject(self, stage: Stage, storage: Storage) -> None:
         store = stage.store
         assert isinstance(store, EtcdStore)
         assert store.cluster is not None
-        # Not in this thread: the ways of the servers to the members lead through it.
+        # Not in this thread: the proxies between servers and members run in it.
         self._killed = await asyncio.to_thread(store.cluster.leader)
         self._begin = stage.now()
         self._killed.kill()
@@ -115,9 +113,9 @@ class LeaderKilled(Fault):
         await stage.wait_all_ready()
 
     def missed(self, window: Window) -> list[str]:
-        # Answers may only be late, as servers ask again.
+        # Replies may only be late, as servers retry.
         waited = any(
             each.is_write and each.began < self._end and each.ended > self._begin
             for each in window.operations
         )
-        return [] if waited else ["nobody wrote while nobody led"]
+        return [] if waited else ["no write was delayed by the election"]

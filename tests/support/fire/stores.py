@@ -1,15 +1,15 @@
-"""The stores under fire, and what can be done to each of them.
+"""The stores under test, and the faults that each supports.
 
 | | sqlite | etcd1, etcd3 |
 |---|---|---|
-| cut off | another process takes the write lock and keeps it | a proxy loses what is said |
-| slow | another process takes the write lock again and again | the proxy takes its time |
+| cut off | another process takes the write lock and keeps it | a proxy drops all messages |
+| slow | another process takes the write lock repeatedly | the proxy delays all messages |
 | full | a small file system, filled | the quota of the members, reached |
 
-There is no network between a server and a file, so no server can be cut off from it alone: what
-comes nearest is that nobody can write.
+There is no network between a server and a file, so no server can be cut off from it alone: the
+closest fault is that no server can write.
 
-Not here: when it is done, and what must come of it (`store_faults`).
+Not here: when a fault is injected, and its expected effects (`store_faults`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.tcp_proxy import TcpProxy
 STORES: Final = ("sqlite", "etcd1", "etcd3")
 DISK_BYTES: Final = 96 * 1024 * 1024
 BALLAST_ROOT: Final = "/ballast/"
-"""Keys that fill an etcd; nobody's objects."""
+"""Keys that fill an etcd, without objects."""
 QUOTA_BYTES: Final = 48 * 1024 * 1024
 _BALLAST_BYTES: Final = 1_000_000
 _BALLAST_MAX: Final = 200
@@ -47,53 +47,53 @@ _SECONDS_MAX: Final = 30.0
 
 
 class CannotBeMade(Exception):
-    """This machine does not let us make this fault; the text says why."""
+    """This machine does not permit this fault; the text has the reason."""
 
 
 class FireStore(ABC):
-    """A store, and ways to harm it."""
+    """A store, and methods to make it faulty."""
 
     address: str
-    """Where it is, with nothing in between."""
+    """Its direct address, without proxies."""
     delays: int = 0
-    """How often something was late, when it was slowed down."""
+    """Number of delayed messages."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Begin to be."""
+        """Start it."""
 
     @abstractmethod
     async def close(self) -> None:
-        """End all that was begun here."""
+        """End everything that was started here."""
 
     def address_for(self, server: int) -> str:
-        """How a server finds it."""
+        """Its address for a server."""
         del server
         return self.address
 
     def check(self) -> list[str]:
-        """What is wrong with it below its contents."""
+        """Problems of the store below its contents."""
         return []
 
     @abstractmethod
     async def cut_off(self, server: int) -> None:
-        """Let a server's questions, or their answers, be lost."""
+        """Drop the messages between a server and the store."""
 
     @abstractmethod
     async def slow_down(self, seconds: float) -> None:
-        """Let everything take so much longer."""
+        """Delay everything by so many seconds."""
 
     @abstractmethod
-    async def mend(self) -> None:
-        """End what the two above have begun."""
+    async def heal(self) -> None:
+        """End the two faults above."""
 
     @abstractmethod
     async def fill(self) -> None:
-        """Leave no space."""
+        """Use all space."""
 
     @abstractmethod
     async def free(self) -> None:
-        """Give space again."""
+        """Free the space."""
 
 
 class SqliteStore(FireStore):
@@ -113,11 +113,11 @@ class SqliteStore(FireStore):
         if self._is_small:
             words = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=700", "restow-fire"]
             if not await _run([*words, str(self._disk)]):
-                raise CannotBeMade("a small file system needs the right to mount one")
+                raise CannotBeMade("a small file system needs the permission to mount one")
             self._is_mounted = True
 
     async def close(self) -> None:
-        await self.mend()
+        await self.heal()
         if self._is_mounted:
             await _run(["umount", "--lazy", str(self._disk)])
 
@@ -125,7 +125,7 @@ class SqliteStore(FireStore):
         return check_file(self.file)
 
     async def cut_off(self, server: int) -> None:
-        del server  # the file has no other way to be out of reach than for all
+        del server  # the file can only be made unavailable for all servers
         await self._hold()
 
     async def slow_down(self, seconds: float) -> None:
@@ -135,7 +135,7 @@ class SqliteStore(FireStore):
         self._holder = LockHolder(self._holder_directory, self.file, arguments=arguments).launch()
         await wait_until(lambda: bool(self._holder and self._holder.times), self._clock)
 
-    async def mend(self) -> None:
+    async def heal(self) -> None:
         if self._holder is not None:
             self.delays += self._holder.times
             self._holder.kill()
@@ -161,7 +161,7 @@ class SqliteStore(FireStore):
 
 
 class EtcdStore(FireStore):
-    """Members, and for each server a way to each of them that can be broken."""
+    """Members, and for each server a breakable connection to each of them."""
 
     def __init__(
         self, directory: Path, *, members: int, servers: int, is_small: bool = False
@@ -197,7 +197,7 @@ class EtcdStore(FireStore):
         return "etcd://" + ",".join(way.address for way in self._ways[server])
 
     async def cut_off(self, server: int) -> None:
-        """First answers are lost, and soon questions too."""
+        """First replies are dropped, and soon requests too."""
         for way in self._ways[server]:
             way.drops_replies = True
         await self._clock.sleep(1.0)
@@ -208,16 +208,16 @@ class EtcdStore(FireStore):
         for way in (way for ways in self._ways for way in ways):
             way.delay_seconds = seconds
 
-    async def mend(self) -> None:
+    async def heal(self) -> None:
         for way in (way for ways in self._ways for way in ways):
             was_lossy = way.drops_replies or way.drops_requests
             self.delays += way.delayed
             way.heal()
             if was_lossy:
-                way.cut()  # what was lost is missing in the middle of a stream
+                way.cut()  # streams have gaps where messages were dropped
 
     async def fill(self) -> None:
-        """Until the members raise their alarm."""
+        """Write until the members raise their alarm."""
         assert self.cluster is not None
         if not self._is_small:
             raise CannotBeMade("only members with a quota can be filled")
@@ -230,7 +230,7 @@ class EtcdStore(FireStore):
         raise CannotBeMade("the quota is never reached")
 
     async def free(self) -> None:
-        """Give every member more, one after the other, and end the alarm."""
+        """Raise the quota of every member, one after the other, and disarm the alarm."""
         assert self.cluster is not None
         for member in self.members:
             member.arguments = [
@@ -238,12 +238,12 @@ class EtcdStore(FireStore):
                 f"--quota-backend-bytes={8 * QUOTA_BYTES}",
             ]
             member.stop()
-            # With an alarm nobody is healthy; the others may raise it again until they have more.
+            # With an alarm no member is healthy; others may raise it again until they have more.
             await self.start_member(member, until=self._is_disarmed)
         await wait_until(self._is_disarmed, self._clock)
 
     def _is_disarmed(self) -> bool:
-        """End the alarm; whether all serve then. Blocks."""
+        """Disarm the alarm; whether all members then serve. Blocks."""
         assert self.cluster is not None
         try:
             self.cluster.etcdctl("alarm", "disarm")
@@ -260,14 +260,14 @@ class EtcdStore(FireStore):
 
 
 def check_file(file: Path) -> list[str]:
-    """What is wrong with a file of SQLite."""
+    """Problems of a SQLite file."""
     with closing(apsw.Connection(str(file))) as connection:
         [(said,)] = connection.execute("PRAGMA integrity_check")
     return [] if said == "ok" else [f"sqlite: {said}"]
 
 
 def make_store(name: str, directory: Path, *, servers: int, is_small: bool) -> FireStore:
-    """By its name."""
+    """Create a store by its name."""
     if name == "sqlite":
         return SqliteStore(directory, is_small=is_small)
     members = {"etcd1": 1, "etcd3": 3}[name]
@@ -275,16 +275,16 @@ def make_store(name: str, directory: Path, *, servers: int, is_small: bool) -> F
 
 
 async def wait_until(condition: Callable[[], bool], clock: Clock) -> None:
-    """Wait for what may block and comes soon."""
+    """Wait for a condition that may block and soon holds."""
     deadline = clock.monotonic() + _SECONDS_MAX
     while not await asyncio.to_thread(condition):
         if clock.monotonic() > deadline:
-            raise CannotBeMade("the store does not become what it was to become")
+            raise CannotBeMade("timeout: the store has not reached the wanted state")
         await clock.sleep(_POLL_SECONDS)
 
 
 async def _run(words: list[str]) -> bool:
-    """Whether a command of the system went well."""
+    """Whether a system command succeeded."""
     done = await asyncio.to_thread(
         subprocess.run, words, check=False, capture_output=True, timeout=30
     )
@@ -292,7 +292,7 @@ async def _run(words: list[str]) -> bool:
 
 
 def _put_file(cluster: EtcdCluster, words: tuple[str, ...], value: Path) -> bool:
-    """Whether there was room for it. The value is in a file, since it is too long for a word."""
+    """Whether the put succeeded. The value is in a file, since it is too long for an argument."""
     command = [find_binary("etcdctl"), f"--endpoints={','.join(cluster.endpoints)}", *words]
     with value.open("rb") as file:
         done = subprocess.run(command, stdin=file, check=False, capture_output=True, timeout=30)

@@ -1,7 +1,6 @@
-"""What really happened: the whole log of the store, from its first revision to its last.
+"""The true history: the whole log of the store, from its first revision to its last.
 
-Read from the store itself when all is over, with nothing in between. Everything else is judged by
-it. Not here: judging.
+Read directly from the store after a run. All checks use it. Not here: checks.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from restow.storage.interface import (
 from restow.testing.history import Timeline
 
 SAMPLES: Final = 25
-"""Revisions at which the store is also read as a whole."""
+"""Number of revisions at which the store is also read as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The log, and what it makes of every key."""
+    """The log, and the states of every key."""
 
     log: list[RevisionEvents]
     timeline: Timeline
@@ -53,13 +52,13 @@ class Truth:
         return next((event for event in self.log[index].events if event.key == key), None)
 
     def states_between(self, key: Key, low: int, high: int) -> list[Item | None]:
-        """What a key held at any moment from one revision to another."""
+        """All states of a key from one revision to another."""
         moments = [low, *(event.revision for event in self.events_of(key, after=low, upto=high))]
         return [self.timeline.item_at(key, Revision(each)) for each in moments]
 
 
 def truth_of(log: list[RevisionEvents]) -> Truth:
-    """A log as it must be: every entry replayed."""
+    """A replay of a log."""
     timeline = Timeline(Revision(0), [])
     for entry in log:
         timeline.apply(entry.revision, [write_of(event) for event in entry.events])
@@ -67,7 +66,7 @@ def truth_of(log: list[RevisionEvents]) -> Truth:
 
 
 async def read_truth(storage: Storage) -> tuple[Truth, list[str]]:
-    """The truth, and where the store contradicts itself."""
+    """The truth, and contradictions within the store."""
     log: list[RevisionEvents] = []
     until = await storage.revision()
     watch = storage.watch(EVERYTHING, after=Revision(0))
@@ -86,19 +85,19 @@ async def read_truth(storage: Storage) -> tuple[Truth, list[str]]:
 
 
 def check_log(truth: Truth) -> list[str]:
-    """Each event says what its key held before, and which revision made it."""
+    """Check each event's previous value and creation revision."""
     problems: list[str] = []
     for entry, replayed in zip(truth.log, truth.timeline.log, strict=True):
         for event, true in zip(entry.events, replayed.events, strict=False):
             if event != true:
                 problems.append(f"log: {event} at {entry.revision}, replayed it is {true}")
         if len(entry.events) != len(replayed.events):
-            problems.append(f"log: {entry.revision} deletes what is not there")
+            problems.append(f"log: {entry.revision} deletes a key that does not exist")
     return problems
 
 
 async def _check_ranges(storage: Storage, truth: Truth) -> list[str]:
-    """At some revisions, and at the last one, the store holds what its log says."""
+    """Check that the store's content equals its log, at some revisions, and at the last one."""
     revisions = [entry.revision for entry in truth.log]
     chosen = {*revisions[:: max(len(revisions) // SAMPLES, 1)], *revisions[-1:]}
     problems: list[str] = []
@@ -107,10 +106,10 @@ async def _check_ranges(storage: Storage, truth: Truth) -> list[str]:
         expected = truth.timeline.items_at(EVERYTHING, revision)
         if found != expected:
             odd = {item.key for item in set(found) ^ set(expected)}
-            problems.append(f"store at {revision} is not what its log says: {sorted(odd)[:5]}")
+            problems.append(f"store at {revision} differs from its log: {sorted(odd)[:5]}")
     return problems
 
 
 def write_of(event: Event) -> Write:
-    """The write that an event tells of."""
+    """The write behind an event."""
     return Delete(event.key) if event.value is None else Put(event.key, event.value)

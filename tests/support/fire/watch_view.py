@@ -1,9 +1,9 @@
-"""What watchers of the API saw, in the form in which the nine properties of a watch are checked.
+"""Converts API watch events to the form in which the nine properties of a watch are checked.
 
-The API shows an object, not a stored value, and not what was there before. So the log is brought to
-what can be compared, and what was there before is what the watcher itself had seen of that object:
-its picture of the world must be the true one all the time, across cuts and servers. Not here: the
-properties themselves (`watch_checks`).
+The API returns an object, not a stored value, and no previous value. So the log is reduced to the
+compared parts, and the previous value is the last one that the watcher itself saw: its view must be
+correct all the time, across interruptions and servers. Not here: the properties themselves
+(`watch_checks`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tests.support.fire.truth import Truth
 
 
 def comparable(item: Item) -> Item:
-    """An item with what is compared of its value."""
+    """An item reduced to the compared parts of its value."""
     return item._replace(value=stored_content(item.value).encode())
 
 
 def comparable_log(truth: Truth) -> list[RevisionEvents]:
-    """The log of the objects that the load writes, with what is compared of each."""
+    """The log of the objects that the load writes, reduced to the compared parts."""
     log: list[RevisionEvents] = []
     for entry in truth.log:
         events = tuple(
@@ -40,7 +40,7 @@ def comparable_log(truth: Truth) -> list[RevisionEvents]:
 
 
 def check_watcher(record: WatcherRecord, truth: Truth, log: list[RevisionEvents]) -> list[str]:
-    """All that is wrong with what one watcher saw."""
+    """All violations in the events of one watcher."""
     problems: list[str] = []
     for stretch in record.stretches:
         watch, odd = as_watch(record, stretch, truth)
@@ -54,7 +54,7 @@ def check_watcher(record: WatcherRecord, truth: Truth, log: list[RevisionEvents]
 def as_watch(
     record: WatcherRecord, stretch: Stretch, truth: Truth
 ) -> tuple[WatchRecord, list[str]]:
-    """A stretch as a watch, and what is wrong with its beginning and its deletions."""
+    """A stretch as a watch, and violations at its beginning and in its deletions."""
     span = Span.of_prefix(
         f"{WIDGETS.root}{record.namespace}/" if record.namespace else WIDGETS.root
     )
@@ -62,7 +62,7 @@ def as_watch(
     items = truth.timeline.items_at(span, after)
     problems: list[str] = []
     if {show_item(item) for item in items} != set(stretch.initial):
-        problems.append(f"list: what was shown at {after} is not what was there")
+        problems.append(f"list: the items at {after} differ from the stored ones")
     picture = {item.key: comparable(item) for item in items}
     watch = WatchRecord(span, after)
     for seen in stretch.seen:
@@ -80,7 +80,7 @@ def as_watch(
 
 
 def _event(seen: Seen, picture: dict[Key, Item], problems: list[str]) -> Event:
-    """An event with what the watcher had seen before of that object."""
+    """An event with the previous state that the watcher had seen."""
     key, revision = WIDGETS.key_of(seen.namespace, seen.name), Revision(seen.revision)
     previous = picture.get(key)
     value: bytes | None = seen.content.encode()
@@ -90,7 +90,7 @@ def _event(seen: Seen, picture: dict[Key, Item], problems: list[str]) -> Event:
         case "DELETED":
             created = revision if previous is None else previous.created
             if previous is not None and value != previous.value:
-                problems.append(f"deletion: {key} at {revision} does not show what is gone")
+                problems.append(f"deletion: {key} at {revision} does not have the last state")
             value = None
         case _:
             created = revision if previous is None else previous.created

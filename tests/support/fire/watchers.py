@@ -1,8 +1,8 @@
-"""Watchers: each lists, watches, and goes on from its last resource version when it is cut off.
+"""Watchers: each lists, watches, and resumes from its last resource version after interruptions.
 
 Most watch one namespace, some all of them; each in one of the versions. Whenever a stream ends, the
-next one is asked for at another server, which may know less than the last one did. Not here:
-judging what they saw (`watch_view`).
+next one is opened at another server, which may be behind the last one. Not here: checks of the
+events (`watch_view`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from tests.support.fire.writers import show
 
 WATCHERS: Final = 100
 OF_EVERYTHING: Final = 12
-"""So many of them watch all namespaces."""
+"""Number of watchers of all namespaces."""
 STREAM_SECONDS: Final = (10, 30)
-"""How long a server is asked to keep a stream open, at least and at most."""
+"""Minimum and maximum of `timeoutSeconds`."""
 SILENCE_SECONDS_MAX: Final = 20.0
-"""Then a watcher hangs up and asks again."""
+"""Timeout after which a watcher reconnects."""
 AGAIN_SECONDS: Final = 0.1
 _EXPIRED_STATUS: Final = 410
 
 
 class _Expired(Exception):
-    """History is gone: list again."""
+    """410 (Gone): list again."""
 
 
 class Watchers:
@@ -51,7 +51,7 @@ class Watchers:
         self._seed = seed
         self._target, self._tls = target, tls
         self.open = 0
-        """Streams that are open now."""
+        """Currently open streams."""
         self.records = [
             WatcherRecord(
                 number=number,
@@ -62,7 +62,7 @@ class Watchers:
 
     @property
     def begun(self) -> int:
-        """How many of them have begun."""
+        """Number of watchers that have begun."""
         return sum(bool(record.stretches) for record in self.records)
 
     @property
@@ -115,7 +115,7 @@ class Watchers:
         note_list(record, reply.version, tuple(show(WIDGETS, item) for item in reply.json["items"]))
 
     async def _follow(self, stream: WatchStream, record: WatcherRecord) -> None:
-        """Until the stream ends, or is cut, or all is seen."""
+        """Read until the stream ends, or is interrupted, or all is seen."""
         self.open += 1
         try:
             self._check_status(stream.status, record)
@@ -154,14 +154,14 @@ def note_list(record: WatcherRecord, after: int, shown: tuple[Shown, ...]) -> No
 
 
 def note_event(record: WatcherRecord, seen: Seen) -> None:
-    """Go on with the last one."""
+    """Append to the current stretch."""
     record.stretches[-1].seen.append(seen)
     if seen.name == END:
         record.ends.add(seen.namespace)
 
 
 def _position(record: WatcherRecord) -> int:
-    """How far a watcher has come."""
+    """The resource version that a watcher has reached."""
     stretch = record.stretches[-1]
     return stretch.seen[-1].revision if stretch.seen else stretch.after
 

@@ -1,7 +1,7 @@
 """Writers: each creates, updates, patches, deletes and reads objects that all of them share.
 
-They keep a common pace. Each write carries a token of its own, so that it is found again in the
-log of the store whatever became of its answer. Not here: connections (`clients`), and judging.
+They share a common rate. Each write has a unique token, so that it is found in the log of the store
+whatever happened to its response. Not here: connections (`clients`), and checks.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tests.support.fire.record import NOT_SENT, NOT_SERVED, PUT_OFF, Operation, 
 
 WRITERS: Final = 16
 OPERATIONS_MAX: Final = 2_000_000
-"""Of one writer."""
+"""Maximum of operations of one writer."""
 END_ATTEMPTS_MAX: Final = 60
 END_SECONDS: Final = 0.25
 STALE: Final = 0
-"""Stands for the revision of an object that somebody else has written: whoever comes next reads."""
+"""Stands for the unknown revision of an object that another writer changed: read it first."""
 _METHODS: Final[dict[Verb, str]] = {
     "create": "POST",
     "update": "PUT",
@@ -40,19 +40,19 @@ _METHODS: Final[dict[Verb, str]] = {
     "get": "GET",
     "list": "GET",
 }
-# Out of a hundred operations on an object that is there.
+# Percentages of operations on an existing object.
 _UPDATES, _PATCHES, _GUARDED_PATCHES, _DELETES, _GUARDED_DELETES, _GETS = 40, 70, 78, 83, 90, 96
 
 
 class _Known(TypedDict):
-    """What somebody was told of an object last."""
+    """The last response about an object, shared by all writers."""
 
     revision: int
     spec: Spec
 
 
 class Pace:
-    """So many operations a second, of all writers together; who is late does not catch up."""
+    """Limits all writers together to so many operations per second; delays are not caught up."""
 
     def __init__(self, per_second: float, clock: Clock) -> None:
         self._clock = clock
@@ -66,7 +66,7 @@ class Pace:
 
 
 class Writers:
-    """All writers of a load, and what they know of the objects."""
+    """All writers of a load, and their knowledge of the objects."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Writers:
         self.operations: list[Operation] = []
         self.acknowledged = 0
         self.count = 0
-        """Operations that were begun, written down or not."""
+        """Operations that were begun, recorded or not."""
         self._has_record = has_record
         self._clock = SystemClock()
         self._health = Health(len(target.ports), self._clock)
@@ -96,7 +96,7 @@ class Writers:
         self._stopping = True
 
     async def run(self, group: asyncio.TaskGroup) -> None:
-        """Until `stop`; then what is under way is waited for."""
+        """Run until `stop`; then wait for operations in flight."""
         writers = [
             group.create_task(self._write(number), name=f"writer {number}")
             for number in range(WRITERS)
@@ -104,7 +104,7 @@ class Writers:
         await asyncio.wait(writers)
 
     async def write_ends(self) -> bool:
-        """Write the last object of every namespace and kind; whether all of them could be."""
+        """Write the last object of every namespace and kind; whether all succeeded."""
         connections = Connections(self._target, self._tls)
         chance = SeededRandomness(f"{self._seed}/ends")
         done = [
@@ -189,7 +189,7 @@ class Writers:
         return operation
 
     async def _send(self, connections: Connections, operation: Operation) -> Operation:
-        """Do it, and write it down."""
+        """Execute and record it."""
         operation.began = self._clock.monotonic()
         versions = operation.kind.versions
         self.count += 1
@@ -233,7 +233,7 @@ class Writers:
 
 
 def take_answer(operation: Operation, reply: Reply) -> None:
-    """What the answer says."""
+    """Copy the response into the operation."""
     operation.status = reply.status
     if not operation.is_done:
         operation.reason = reply.reason

@@ -14,7 +14,14 @@ from typing import Any, Protocol
 
 from restow.client import InProcessResponse
 from restow.httpserver import HttpRequest, Peer, PushStream
-from tests.support.in_process import PushedStream, answer_of, as_answer, fail, request_of, tell
+from tests.support.in_process import (
+    PushedStream,
+    answer_of,
+    as_answer,
+    request_of,
+    set_failure,
+    set_result,
+)
 from tests.support.sim.loop import Process
 from tests.support.sim.network import Link
 
@@ -104,7 +111,7 @@ class Door:
             link.later(link.seconds(), _reset, answer)
             return
         streamed = partial(_Stream, server=server, link=link, exchanges=self._exchanges)
-        link.later(link.seconds(), tell, answer, as_answer(found, streamed))
+        link.later(link.seconds(), set_result, answer, as_answer(found, streamed))
 
 
 class _Stream(PushedStream):
@@ -160,4 +167,4 @@ class _Stream(PushedStream):
 
 
 def _reset(answer: asyncio.Future[Any]) -> None:
-    fail(answer, ConnectionResetError("the connection was reset"))
+    set_failure(answer, ConnectionResetError("the connection was reset"))

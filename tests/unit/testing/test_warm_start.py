@@ -104,7 +104,7 @@ def test_threads(tmp_path: Path) -> None:
     thread = threading.Thread(target=start)
     thread.start()
     thread.join()
-    assert failures == ["the first start is from the main thread"]
+    assert failures == ["the first start must be in the main thread"]
 
 
 def test_a_server(starter: WarmStarter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

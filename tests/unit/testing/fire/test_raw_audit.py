@@ -78,12 +78,12 @@ def test_not_reported() -> None:
     reports(story, ONE, 1001, V1)
     story.delete(encoder_key(ONE, WIDGETS.resource_name))
     story.write("0.0")
-    assert "which nobody had reported" in problems(story)
+    assert "which no server had reported" in problems(story)
     story = Story()
     held = held_encoder(encode_encoder(Encoder(V1)), "nonce")
     story.put(encoder_key(ONE, WIDGETS.resource_name), held)
     story.write("0.0")
-    assert "which nobody had reported" in problems(story)
+    assert "which no server had reported" in problems(story)
 
 
 def test_historic_value() -> None:
@@ -92,7 +92,7 @@ def test_historic_value() -> None:
     reports(story, ONE, 1001, V2)
     story.write("0.0", version="v1")
     story.write("0.1", version="v2")
-    assert f"is in {V1}, which nobody had reported" in problems(story)
+    assert f"is in {V1}, which no server had reported" in problems(story)
 
 
 def test_reported_by_another() -> None:

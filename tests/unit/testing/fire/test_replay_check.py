@@ -81,7 +81,7 @@ def test_wrong_answer() -> None:
     at = story.write("0.0")
     wrong = told("create", "0.0", at, content="something")
     assert "not what is stored" in problems(story, wrong)
-    assert "was answered with 500" in problems(story, told("create", "0.0", status=500))
+    assert "got status 500" in problems(story, told("create", "0.0", status=500))
 
 
 def test_twice() -> None:
@@ -99,7 +99,7 @@ def test_put_off_and_done() -> None:
     for status in (503, 409, -1):
         story = Story()
         story.write("0.0")
-        assert "and has happened" in problems(story, told("create", "0.0", status=status))
+        assert "and was applied" in problems(story, told("create", "0.0", status=status))
 
 
 def test_unknown() -> None:
@@ -121,13 +121,13 @@ def test_not_requested() -> None:
     """A change, and a deletion, without a client request."""
     story = Story()
     at = story.write("0.0")
-    assert "nobody asked" in problems(story)
+    assert "without a request" in problems(story)
     story.delete(KEY)
     made = told("create", "0.0", at)
-    assert "is deleted at 3, and nobody asked" in problems(story, made)
+    assert "is deleted at 3 without a request" in problems(story, made)
     assert problems(story, made, told("delete", "0.1", status=504)) == ""
     guarded = told("delete", "0.1", status=504, precondition=77)
-    assert "nobody asked" in problems(story, made, guarded)
+    assert "without a request" in problems(story, made, guarded)
 
 
 def test_real_time() -> None:
@@ -162,7 +162,7 @@ def test_refused_for_nothing() -> None:
         told("update", "0.1", at=(3, 4), status=409, precondition=at),
         told("patch", "0.1", at=(3, 4), status=404),
     ):
-        assert "for nothing" in problems(story, made, refusal)
+        assert "without a cause" in problems(story, made, refusal)
     right = told("update", "0.1", at=(3, 4), status=409, precondition=at + 7)
     assert problems(story, made, right) == ""
 
@@ -175,14 +175,14 @@ def test_stale_reads() -> None:
     changed = told("update", "0.1", new, at=(3, 4), precondition=old)
     content = content_of(UID, {"token": "0.0", "counts": {}})
     stale = told("get", "", old, at=(5, 6), content=content)
-    assert "was not there" in problems(story, made, changed, stale)
+    assert "did not exist" in problems(story, made, changed, stale)
     early = told("get", "", old, at=(2.5, 6), content=content)
     assert problems(story, made, changed, early) == ""
     shown = (Shown(NAMESPACE, "a", old, content),)
     listed = told("list", "", old, at=(5, 6), name="", shown=shown)
     assert "is older than" in problems(story, made, changed, listed)
     empty = told("list", "", new, at=(5, 6), name="")
-    assert "is not what was there: ['a']" in problems(story, made, changed, empty)
+    assert "differs from the stored state: ['a']" in problems(story, made, changed, empty)
 
 
 def test_moments() -> None:

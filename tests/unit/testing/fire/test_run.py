@@ -31,7 +31,7 @@ def test_too_little_load() -> None:
 def test_fault_without_effect(fault: str) -> None:
     """Each fault must affect at least one operation."""
     quiet = Window([told("update", "0.1", 2, at=(1.0, 1.001))], cuts=0)
-    with pytest.raises(RunVoid, match=f"{fault} has not bitten"):
+    with pytest.raises(RunVoid, match=f"{fault} had no effect"):
         check_bite(FAULTS[fault](), quiet)
 
 

@@ -39,7 +39,7 @@ def test_contradiction() -> None:
     log = [RevisionEvents(event.revision, (event,)) for event in (first, wrong, ghost)]
     problems = check_log(truth_of(log))
     assert "replayed it is" in problems[0]
-    assert problems[1] == "log: 4 deletes what is not there"
+    assert problems[1] == "log: 4 deletes a key that does not exist"
 
 
 async def test_range_differs() -> None:
@@ -53,5 +53,5 @@ async def test_range_differs() -> None:
     storage = Forgetful()
     await storage.commit(Transaction(writes=(Put(A, b"1"),)))
     _, problems = await read_truth(storage)
-    assert problems == [f"store at 2 is not what its log says: [{str(A)!r}]"]
+    assert problems == [f"store at 2 differs from its log: [{str(A)!r}]"]
     await storage.close()
