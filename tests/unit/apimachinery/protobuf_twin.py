@@ -1,6 +1,6 @@
-"""A second reader and writer of protobuf, made from the same structs by the official library.
+"""A second protobuf implementation, built from the same structs with the official library.
 
-It shares only the tables with the code that it is compared to. Not here: tests.
+It shares only the type tables with the tested code. Not here: tests.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ _SCALARS = {
     Scalar.BYTES: _Proto.TYPE_BYTES,
 }
 _STRINGS = "Strings"
-# The messages behind the special types: (number, type, is repeated).
+# The messages of the special types: (number, type, is repeated).
 _SPECIALS: dict[Special, list[tuple[int, Type, bool]]] = {
     Special.TIME: [(1, Scalar.INT64, False), (2, Scalar.INT32, False)],
     Special.MICRO_TIME: [(1, Scalar.INT64, False), (2, Scalar.INT32, False)],
@@ -56,7 +56,7 @@ _SPECIALS: dict[Special, list[tuple[int, Type, bool]]] = {
 
 
 def message_class(struct: Struct) -> Any:
-    """The library's class for the message of a struct."""
+    """Return the library's class for the message of a struct."""
     file = descriptor_pb2.FileDescriptorProto(name="twin.proto", package="twin", syntax="proto2")
     structs = {each.name: each for root in _roots(struct) for each in reachable(root)}
     has_schemas = SCHEMA_NAME in structs
@@ -82,7 +82,7 @@ def message_class(struct: Struct) -> Any:
 
 
 def _roots(struct: Struct) -> list[Struct]:
-    """Embedded structs are flat in a struct, so nothing leads to them: they are roots as well."""
+    """Return the embedded structs as well: their fields are flat, so no field refers to them."""
     roots, waiting = [], [struct]
     seen: set[str] = set()
     while waiting:

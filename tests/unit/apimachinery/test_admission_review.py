@@ -1,4 +1,4 @@
-"""Answers of admission webhooks: what is taken from one, and what is none."""
+"""Responses of admission webhooks: parsing and validation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read(
 
 
 def test_a_question() -> None:
-    """It is in the first version that the webhook reads and that is known here."""
+    """The request has the first version that the webhook and this server support."""
     assert review_version(["v9", "v1beta1", "v1"]) == "v1beta1"
     assert review_version(["v9"]) == ""
     written = orjson.loads(write_review({"uid": "u"}, version="v1"))
@@ -43,8 +43,10 @@ def test_a_question() -> None:
     }
 
 
-def test_what_is_taken() -> None:
-    """Only a true `allowed` allows; what else is said is taken up to a limit, if its type fits."""
+def test_members_of_a_response() -> None:
+    """Only a true `allowed` allows; other members are taken up to limits, if their type is
+    valid.
+    """
     said = read(
         {
             "uid": "u",
@@ -63,15 +65,15 @@ def test_what_is_taken() -> None:
         assert not read({"uid": "u", "allowed": allowed}).is_allowed
 
 
-def test_the_old_version() -> None:
-    """Its answers were never checked for uid and kind; a patch needs no type."""
+def test_v1beta1() -> None:
+    """For v1beta1 uid and kind are not validated; a patch needs no type."""
     said = read({"allowed": True, "patch": PATCH}, version="v1beta1", kind="", apiVersion="")
     assert said.patch is not None
     assert read({"allowed": True, "patch": PATCH}, version="v1beta1", may_patch=False).patch is None
 
 
 @pytest.mark.parametrize(
-    ("response", "more", "told"),
+    ("response", "more", "message"),
     [
         (None, {}, "webhook response was absent"),
         ({"uid": "x"}, {}, 'expected response.uid="u", got "x"'),
@@ -80,14 +82,14 @@ def test_the_old_version() -> None:
         ({"uid": "u", "patch": 7, "patchType": "JSONPatch"}, {}, "undecodable patch"),
     ],
 )
-def test_what_is_no_answer(response: Any, more: dict[str, Any], told: str) -> None:
-    """To this question, or in this form."""
-    with pytest.raises(AnswerInvalid, match=told):
+def test_invalid_responses(response: Any, more: dict[str, Any], message: str) -> None:
+    """Responses to another request, or in another format, are rejected."""
+    with pytest.raises(AnswerInvalid, match=message):
         read(response, **more)
 
 
-def test_a_refusal_is_cut() -> None:
-    """A webhook may say anything at any length."""
+def test_a_denial_is_truncated() -> None:
+    """The message of a webhook is truncated."""
     error = refusal("a.b.c", {"message": "x" * 100_000, "code": 403, "details": {"name": "n"}})
     assert (error.code, len(error.message)) == (403, MESSAGE_CHARACTERS_MAX)
     assert error.details is not None

@@ -1,4 +1,4 @@
-"""Bodies in JSON: what is read, what is refused, and duplicate keys."""
+"""JSON bodies: decoding, rejected input, and duplicate keys."""
 
 import json
 from typing import Any
@@ -32,14 +32,14 @@ objects = st.dictionaries(texts, values, max_size=5)
 
 @given(value=objects, indent=st.sampled_from([None, 1]), ascii_only=st.booleans())
 @example(value={'"': "\\u0022"}, indent=None, ascii_only=True)
-def test_reads_what_json_reads(value: dict[str, Any], indent: int | None, ascii_only: bool) -> None:
-    """Any object comes back the same, however it is written, and without false duplicates."""
+def test_decodes_any_object(value: dict[str, Any], indent: int | None, ascii_only: bool) -> None:
+    """Any object is decoded unchanged, in any formatting, without false duplicates."""
     body = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode()
     assert codec.decode(body) == (value, ())
     assert codec.decode(codec.encode(value)) == (value, ())
 
 
-# Objects as lists of pairs, so that keys may come twice. Quotes make counting hard.
+# Objects as lists of pairs, so that keys can repeat. Quotes make counting hard.
 pair_keys = st.sampled_from(["a", "b", '"', "c\\", ""])
 pairs_of_pairs: st.SearchStrategy[Any] = st.recursive(
     st.sampled_from(["x", '"', 1, None]),
@@ -79,7 +79,7 @@ def naive_duplicates(value: Any, path: str = "") -> set[str]:
     quotes_escaped=st.booleans(),
 )
 def test_duplicates_against_naive(pairs: Any, spaced: bool, quotes_escaped: bool) -> None:
-    """All duplicate keys are found, and no others, also when escapes hide quotation marks."""
+    """All duplicate keys are found, and no others, even if escapes hide quotation marks."""
     body = written(pairs, spaced=spaced, quotes_escaped=quotes_escaped).encode()
     decoded = codec.decode(body)
     assert set(decoded.duplicates) == naive_duplicates(pairs)
@@ -88,7 +88,7 @@ def test_duplicates_against_naive(pairs: Any, spaced: bool, quotes_escaped: bool
 
 
 def test_duplicate_paths() -> None:
-    """Paths go through objects and lists, and there are not more than a limit."""
+    """Paths contain object keys and list indexes, and their number is limited."""
     body = b'{"data":{"a":1,"a":2},"x":[1,[{"b":1,"b":2}],{"c":{"d":1,"d":2}}],"data2":{}}'
     assert codec.decode(body).duplicates == ("data.a", "x[1][0].b", "x[2].c.d")
     many = b'{"x":[' + b",".join([b'{"a":1,"a":2}'] * 10_000) + b"]}"
@@ -134,13 +134,13 @@ def test_duplicate_paths() -> None:
     ids=lambda body: repr(body[:24]),
 )
 def test_refused(body: bytes) -> None:
-    """What is no JSON object, or not one that can be written again, is a 400."""
+    """Input that is not a JSON object, or cannot be encoded again, is a 400."""
     with pytest.raises(BadRequest):
         codec.decode(body)
 
 
 def test_limits_are_reached() -> None:
-    """The largest integers and the deepest objects allowed are read and can be wrapped."""
+    """The largest integers and the deepest objects allowed are decoded and can be wrapped."""
     body = b'{"a":9223372036854775807,"b":-9223372036854775808,"c":"99999999999999999999"}'
     assert codec.decode(body).value == json.loads(body)
     deep = b'{"a":' * (codec.DEPTH_MAX - 1) + b"{}" + b"}" * (codec.DEPTH_MAX - 1)
@@ -151,7 +151,7 @@ def test_limits_are_reached() -> None:
 
 
 def test_encoder_depth() -> None:
-    """The encoder's own limit is the one that the depth check is built on."""
+    """The depth check relies on the encoder's own limit."""
     value: Any = []
     for _ in range(codec.ENCODER_DEPTH_MAX - 1):
         value = [value]
@@ -175,7 +175,7 @@ def test_depth_against_naive(value: Any, depth_max: int) -> None:
 
 
 def test_size() -> None:
-    """A body above the limit is a 413, whatever is in it."""
+    """A body above the limit is a 413, whatever its content."""
     with pytest.raises(RequestEntityTooLarge, match="limit is 10"):
         codec.decode(b'{"a": "bcd"}', size_max=10)
 
@@ -190,7 +190,7 @@ def test_takes_long() -> None:
 
 @given(body=st.binary(max_size=30))
 def test_any_bytes(body: bytes) -> None:
-    """Any bytes are an object that can be written again, or a 400."""
+    """Any input is an object that can be encoded again, or a 400."""
     try:
         value, _ = codec.decode(body)
     except BadRequest:

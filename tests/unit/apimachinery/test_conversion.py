@@ -1,4 +1,4 @@
-"""Conversion through a hub: the ways between versions, and what is never touched."""
+"""Conversion through the hub between all versions."""
 
 import copy
 
@@ -21,8 +21,8 @@ CONVERTER = Converter("Thing", hub="g/v2", spokes={"g/v1": OLD, "g/v1b": OLD, "g
 THING = {"kind": "Thing", "apiVersion": "g/v1", "old": {"deep": [1]}}
 
 
-def test_every_way() -> None:
-    """Each version reaches each other through the hub, and the object itself stays as it was."""
+def test_all_pairs_of_versions() -> None:
+    """Each version converts to each other one through the hub, without modifying the object."""
     before = copy.deepcopy(THING)
     assert CONVERTER.versions == ("g/v2", "g/v1", "g/v1b", "g/v3")
     hub = CONVERTER.convert(THING, "g/v1", "g/v2")
@@ -34,12 +34,12 @@ def test_every_way() -> None:
 
 
 def test_same_version() -> None:
-    """An object that is already in the version is given back as it is."""
+    """An object that already has the version is returned itself."""
     assert CONVERTER.convert(THING, "g/v1", "g/v1") is THING
 
 
 def test_versions_of_one_shape() -> None:
-    """Versions that share their functions convert by their name alone, in the same order."""
+    """Versions with the same functions differ only in `apiVersion`; the key order is kept."""
     assert CONVERTER.keeps_shape("g/v1", "g/v1b")
     assert CONVERTER.keeps_shape("g/v2", "g/v3")
     assert not CONVERTER.keeps_shape("g/v1", "g/v2")
@@ -50,19 +50,19 @@ def test_versions_of_one_shape() -> None:
 
 @pytest.mark.parametrize(("from_version", "to_version"), [("g/v9", "g/v1"), ("g/v9", "g/v9")])
 def test_unknown_version(from_version: str, to_version: str) -> None:
-    """A version that does not exist is told, together with those that do."""
+    """The error for an unknown version lists the existing ones."""
     with pytest.raises(ConversionFailed, match="no version g/v9; it has g/v2, g/v1"):
         CONVERTER.convert(THING, from_version, to_version)
 
 
 def test_bad_data() -> None:
-    """Data that their own version does not allow are told, not passed on."""
+    """Data that are invalid in their version raise an error."""
     with pytest.raises(ConversionFailed, match="Thing cannot be converted from g/v1 to g/v2"):
         CONVERTER.convert({"kind": "Thing"}, "g/v1", "g/v2")
 
 
 def test_parts() -> None:
-    """Taking a part away leaves the object that it was taken from alone."""
+    """Removing a part does not modify the original object."""
     obj = {"a": 1, "b": 2}
     assert with_part(obj, "a", None) == {"b": 2}
     assert with_part(obj, "a", 3) == {"a": 3, "b": 2}

@@ -1,4 +1,4 @@
-"""ConversionReview: what is asked, and which answers are taken."""
+"""ConversionReview: the request, and validation of responses."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def refusal(body: bytes, *originals: Object, version: str = "v1") -> str:
 
 
 def test_question() -> None:
-    """A question is a review with its id, the version wanted, and the objects in order."""
+    """The request contains the uid, the desired version, and the objects in order."""
     objects = [gear("a"), gear("b")]
     raw = write_review([orjson.dumps(each) for each in objects], target=V2, uid="q", version="v1")
     assert orjson.loads(raw) == {
@@ -65,12 +65,12 @@ def test_question() -> None:
     [(["v1"], "v1"), (["v2", "v1beta1", "v1"], "v1beta1"), (["v7"], ""), ([], "")],
 )
 def test_review_version(offered: list[str], chosen: str) -> None:
-    """The first version that is known is taken, in the order of the definition."""
+    """The first supported version is used, in the order of the CRD."""
     assert review_version(offered) == chosen
 
 
 def test_metadata() -> None:
-    """Labels and annotations are taken over, the rest of the metadata is as it was."""
+    """Labels and annotations are taken from the response, other metadata stay unchanged."""
     original = gear(generation=3, labels={"a": "1"}, annotations={"b": "2"}, finalizers=["x/y"])
     converted = gear(version=V2, generation=9, labels={"c": "3"}, managedFields=[])
     [found] = read(answer(converted), original)
@@ -82,8 +82,8 @@ def test_metadata() -> None:
     )
 
 
-def test_kept_labels_are_not_judged() -> None:
-    """What was stored before a rule may stay; only what is new must be right."""
+def test_unchanged_labels_are_not_validated() -> None:
+    """Values that were stored before a rule existed may stay; only changes are validated."""
     odd = {"a": "no label!"}
     assert read(answer(gear(version=V2, labels=odd)), gear(labels=odd))
     assert "metadata.labels: Invalid value" in refusal(answer(gear(version=V2, labels=odd)))
@@ -125,12 +125,12 @@ OBJECTS: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("obj", "message"), OBJECTS)
 def test_wrong_object(obj: Any, message: str) -> None:
-    """Each rule about an object that comes back is told in the words of the reference."""
+    """Each rule about converted objects is reported with Kubernetes' message."""
     assert refusal(answer(obj)) == f"{WHAT} {message}"
 
 
 def test_wrong_object_among_many() -> None:
-    """Of several objects it is told which one is wrong."""
+    """For several objects the message has the index of the invalid one."""
     originals = [gear("a"), gear("b")]
     wrong = answer(gear("a", version=V2), gear("c", version=V2))
     assert refusal(wrong, *originals) == (
@@ -139,7 +139,7 @@ def test_wrong_object_among_many() -> None:
 
 
 def test_missing_metadata() -> None:
-    """An object without metadata is refused, also where it has nothing to keep."""
+    """An object without metadata is rejected, even if there is nothing to keep."""
     bare = {**gear(), "metadata": {}}
     converted = {"kind": "Gear", "apiVersion": V2}
     expected = f"{WHAT} returned invalid metadata: missing metadata in converted object"
@@ -172,12 +172,12 @@ ANSWERS: list[tuple[bytes, str]] = [
 
 @pytest.mark.parametrize(("body", "message"), ANSWERS)
 def test_wrong_answer(body: bytes, message: str) -> None:
-    """An answer that is no success, or not to this question, is refused as a whole."""
+    """An unsuccessful response, or one to another request, is rejected as a whole."""
     assert refusal(body).startswith(f"{WHAT} {message}")
 
 
 def test_older_reviews() -> None:
-    """Webhooks of v1beta1 need neither say what they send nor to which question."""
+    """Webhooks of v1beta1 need not set the type or the uid."""
     body = orjson.dumps(
         {"response": {"result": {"status": "Success"}, "convertedObjects": [gear(version=V2)]}}
     )
@@ -186,7 +186,7 @@ def test_older_reviews() -> None:
 
 
 def test_messages_are_bounded() -> None:
-    """However long a webhook's words are, what is told of them is short."""
+    """Messages of a webhook are truncated."""
     long = "x" * 1_000_000
     said = refusal(answer(result={"status": "Failed", "message": long}))
     assert len(said) == MESSAGE_CHARACTERS_MAX
@@ -214,7 +214,7 @@ _VALUES = st.recursive(
 
 @given(_VALUES, st.sampled_from(["v1", "v1beta1"]))
 def test_any_answer(value: Any, version: str) -> None:
-    """No answer whatsoever does anything but convert or be refused."""
+    """Any response is either converted or rejected."""
     bodies = [orjson.dumps(value), answer(value, version=version)]
     bodies.append(answer({**gear(version=V2), "metadata": value}, version=version))
     for body in bodies:

@@ -1,4 +1,4 @@
-"""JSON patch: the operations, what they share, and what they refuse."""
+"""JSON patch: operations, structural sharing, and rejected patches."""
 
 import copy
 import json
@@ -60,7 +60,7 @@ def patched(document: dict[str, Any], *operations: Any) -> Any:
     ],
 )
 def test_operations(document: Any, operation: Any, wanted: Any) -> None:
-    """Each operation does what it says, and the document it began with stays as it was."""
+    """Each operation has its effect, and the original document is not modified."""
     before = copy.deepcopy(document)
     if wanted is None:
         wanted = before
@@ -121,7 +121,7 @@ def test_operations(document: Any, operation: Any, wanted: Any) -> None:
     ],
 )
 def test_does_not_fit(operation: Any) -> None:
-    """A good patch that does not fit the document is a 422, and names the operation."""
+    """A valid patch that does not match the document is a 422 that names the operation."""
     document = {"number": 1, "text": "a", "null": None, "list": [1, 2, 3], "object": {}}
     before = copy.deepcopy(document)
     with pytest.raises(Invalid, match="rejected our request"):
@@ -144,20 +144,20 @@ def test_does_not_fit(operation: Any) -> None:
     ],
 )
 def test_makes_no_sense(patch: Any) -> None:
-    """What has not the form of a JSON patch is a 400, before anything is looked at."""
+    """A malformed patch is a 400, before it is applied."""
     with pytest.raises(BadRequest):
         JsonPatch.parse(patch)
 
 
 def test_no_operations() -> None:
-    """An empty list changes nothing; members that mean nothing are told by their paths."""
+    """An empty list changes nothing; unknown members are reported with their paths."""
     assert JsonPatch.parse([]).apply({"a": 1}) == {"a": 1}
     odd = [{"op": "remove", "path": "/a"}, {"op": "add", "path": "/b", "value": {"x": 1}, "y": 2}]
     assert JsonPatch.parse(odd).unknown == ("[1].y",)
 
 
 def test_too_many_operations() -> None:
-    """One operation above the limit is a 413; at the limit it works."""
+    """One operation above the limit is a 413; the limit itself is accepted."""
     operation = {"op": "test", "path": "/a", "value": 1}
     limit = json_patch.OPERATIONS_MAX
     assert patched({"a": 1}, *[operation] * limit) == {"a": 1}
@@ -166,7 +166,7 @@ def test_too_many_operations() -> None:
 
 
 def test_doubling_copies() -> None:
-    """Copies that double a list again and again end at a limit of bytes."""
+    """Copies that double a list repeatedly reach the limit of copied bytes."""
     doubling = [{"op": "copy", "from": "/a", "path": "/a/-"}] * 9_999
     with pytest.raises(StatusError) as caught:
         patched({"a": ["x" * 100]}, *doubling)
@@ -177,7 +177,7 @@ def test_doubling_copies() -> None:
 
 
 def test_nesting() -> None:
-    """A document cannot be made deeper than any other may be."""
+    """A patch cannot nest a document deeper than the limit."""
     adding = [{"op": "add", "path": "/a" * depth, "value": {}} for depth in range(1, DEPTH_MAX)]
     deep = patched({}, *adding)
     with pytest.raises(Invalid, match="deep"):
@@ -188,7 +188,7 @@ def test_nesting() -> None:
 
 
 def test_deep_test() -> None:
-    """A test in the middle of copies that go too deep fails, and does not end the process."""
+    """A test operation on a copy that is too deep fails without crashing the process."""
     steps = [{"op": "copy", "from": "/a", "path": "/a" * 200}] * 3
     document: dict[str, Any] = {"a": {}}
     for depth in range(1, 200):
@@ -198,7 +198,9 @@ def test_deep_test() -> None:
 
 
 def test_long_lists() -> None:
-    """Thousands of changes at the front of a list work; a long list ends them with a 413."""
+    """Thousands of insertions at the front of a short list succeed; a long list reaches the
+    limit.
+    """
     front = [{"op": "add", "path": "/a/0", "value": 1}] * json_patch.OPERATIONS_MAX
     document = {"a": [0] * 1_000}
     assert len(patched(document, *front[:5000])["a"]) == 6_000
@@ -211,7 +213,9 @@ def test_long_lists() -> None:
 
 
 def test_one_copy_of_a_large_object() -> None:
-    """Ten thousand operations on one large object copy it once; this would not end otherwise."""
+    """Ten thousand operations on one large object copy it once; otherwise the test would not
+    finish.
+    """
     document = {f"k{number}": number for number in range(100_000)}
     operations = [
         {"op": "replace", "path": f"/k{number}", "value": -1}
@@ -223,7 +227,7 @@ def test_one_copy_of_a_large_object() -> None:
 
 
 def test_sharing() -> None:
-    """What a patch does not touch is shared; what it brings stays as it was for the next time."""
+    """Unchanged parts are shared; values of the patch are not modified, so it can be reused."""
     document = {"a": {"b": 1}, "c": {"d": 1}}
     patch = JsonPatch.parse(
         [
@@ -240,7 +244,7 @@ def test_sharing() -> None:
 
 
 def test_json_equality() -> None:
-    """Numbers are equal by value, but never to true or false, at any depth."""
+    """Numbers are equal by value, but never equal to booleans, at any depth."""
     assert json_equal({"a": [1, 1.5, None, "x"]}, {"a": [1.0, 1.5, None, "x"]})
     assert not json_equal(1, True)
     assert not json_equal({"a": [0]}, {"a": [False]})
@@ -251,7 +255,7 @@ def test_json_equality() -> None:
 
 
 class Naive:
-    """The operations on copies of the whole document, written to be short."""
+    """A simple implementation that copies the whole document for each operation."""
 
     def __init__(self, document: Any) -> None:
         self.root = copy.deepcopy(document)
@@ -330,7 +334,7 @@ operations_strategy = st.one_of(
 
 @given(document=documents, operations=st.lists(operations_strategy, max_size=6))
 def test_against_naive(document: Any, operations: list[Any]) -> None:
-    """Copying on write gives what copying everything gives, and changes nothing it was given."""
+    """Copying on write gives the same result as full copies, and modifies no argument."""
     before = json.dumps([document, operations])
     naive: Any = Naive(document)
     try:

@@ -1,4 +1,4 @@
-"""Signed tokens: one spelling, keys that know their algorithm, and every trick refused."""
+"""Signed tokens: canonical encoding, key algorithms, and rejected tokens."""
 
 from __future__ import annotations
 
@@ -60,21 +60,21 @@ def pem_of(key: SigningKey) -> bytes:
 
 
 def shared_secret(key: SigningKey, algorithm: str = "HS256") -> str:
-    """Signed with a public key, as if it were a secret."""
+    """Return a token signed with the public key as a shared secret."""
     unsigned = token({"alg": algorithm, "kid": key.public.key_id}).rpartition(".")[0]
     mac = hmac.new(pem_of(key), unsigned.encode(), hashlib.sha256).digest()
     return f"{unsigned}.{b64(mac)}"
 
 
 def signed(payload: str, header: str = "") -> str:
-    """Signed as it should be, so that it is what it says that is refused."""
+    """Return a correctly signed token, so that its content is rejected."""
     head = b64(header) if header else HEAD
     unsigned = f"{head}.{b64(payload)}"
     return f"{unsigned}.{b64(EC_KEY._signature(unsigned.encode()))}"
 
 
 def with_last_changed(text: str) -> str:
-    """The same bytes, spelt with other bits in the last character."""
+    """Return the token with other unused bits in the last character."""
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     return text[:-1] + alphabet[alphabet.index(text[-1]) ^ 1]
 
@@ -142,7 +142,9 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_refuses(name: str) -> None:
-    """A token that is not spelt, named or signed as it must be is refused, and not repeated."""
+    """An invalid encoding, key or signature is rejected, and the message does not contain the
+    token.
+    """
     with pytest.raises(JwtInvalid) as caught:
         check(BAD[name])
     assert BODY not in str(caught.value)
@@ -160,7 +162,7 @@ def test_refuses(name: str) -> None:
     ids=lambda key: key.public.algorithm,
 )
 def test_signs_and_verifies(key: SigningKey) -> None:
-    """What a key has signed it recognizes, with and without its name, and no other key does."""
+    """A key verifies its own tokens, with and without key ID, and no other key does."""
     read = jwt.read(key.sign(CLAIMS))
     assert read.claims == CLAIMS
     assert (read.algorithm, read.key_id) == (key.public.algorithm, key.public.key_id)
@@ -171,14 +173,14 @@ def test_signs_and_verifies(key: SigningKey) -> None:
 
 
 def test_without_a_key_id_all_keys_are_tried() -> None:
-    """Tokens of signers that do not name their key are recognized by whichever key fits."""
+    """Tokens without a key ID are verified with each key."""
     unsigned = f"{b64(json.dumps({'alg': 'RS256'}))}.{BODY}"
     signature = RSA_PRIVATE.sign(unsigned.encode(), padding.PKCS1v15(), hashes.SHA256())
     assert check(f"{unsigned}.{b64(signature)}") == CLAIMS
 
 
 def test_key_id_is_that_of_the_reference() -> None:
-    """A key is named by the hash of its public half, so that other servers name it the same."""
+    """The key ID is the hash of the public key, as in Kubernetes."""
     public = RSA_PRIVATE.public_key()
     der = public.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -188,7 +190,7 @@ def test_key_id_is_that_of_the_reference() -> None:
 
 @pytest.mark.parametrize("key", [EC_KEY, RSA_KEY], ids=["EC", "RSA"])
 def test_jwk_round_trip(key: SigningKey) -> None:
-    """A key that was published and read again verifies what the first one has signed."""
+    """A key that was published and parsed again verifies tokens of the original."""
     again = read_jwk(key.public.as_jwk(), algorithms=["RS256", "ES256"])
     assert again.key_id == key.public.key_id
     assert again.has_signed(jwt.read(key.sign(CLAIMS)))
@@ -210,13 +212,13 @@ def test_jwk_round_trip(key: SigningKey) -> None:
     ],
 )
 def test_refuses_jwk(change: dict[str, Any]) -> None:
-    """A published key that is no good key for signatures is not used."""
+    """A published key that is not a valid signature key is rejected."""
     with pytest.raises(ValueError, match=r"."):
         read_jwk({**RSA_KEY.public.as_jwk(), **change}, algorithms=["RS256"])
 
 
 def test_reads_all_keys_of_a_file() -> None:
-    """A file may hold public and private keys of both kinds, one behind the other."""
+    """A file may contain public and private keys of both types."""
     private = RSA_PRIVATE.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.TraditionalOpenSSL,
@@ -249,7 +251,7 @@ def _pem(key: ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey | ec.EllipticCurvePr
     ids=["empty", "text", "damaged", "ed25519", "short", "other curve", "large"],
 )
 def test_refuses_files(pem: bytes) -> None:
-    """A file without a key that can be used is refused, for signing as for verifying."""
+    """A file without a usable key is rejected, for signing and verifying."""
     with pytest.raises(ValueError, match=r"."):
         read_keys(pem)
     with pytest.raises(ValueError, match=r"."):
@@ -257,8 +259,7 @@ def test_refuses_files(pem: bytes) -> None:
 
 
 def test_keys_that_share_a_name_are_all_tried() -> None:
-    """An issuer may publish several keys without a name: each is good, and the same one counts
-    once."""
+    """An issuer may publish several keys without a key ID; equal ones are deduplicated."""
     pair = [SigningKey(ec.generate_private_key(ec.SECP256R1())) for _ in range(2)]
     published = [{**key.public.as_jwk(), "kid": ""} for key in (*pair, *pair)]
     keys = KeySet([read_jwk(each, algorithms=["ES256"]) for each in published])
@@ -271,7 +272,7 @@ def test_keys_that_share_a_name_are_all_tried() -> None:
 
 
 def test_too_many_keys() -> None:
-    """A set of keys has a limit, since a token without a key's name is tried on all."""
+    """The number of keys is limited, since a token without a key ID is verified with each."""
     public = ec.generate_private_key(ec.SECP256R1()).public_key()
     keys = [VerifyingKey(public, key_id=str(number)) for number in range(KEYS_MAX + 1)]
     with pytest.raises(ValueError, match=str(KEYS_MAX)):
@@ -279,21 +280,21 @@ def test_too_many_keys() -> None:
 
 
 @pytest.mark.parametrize("value", [True, "5", None, -1, 1e300, 10**15, [5], {}])
-def test_no_moment(value: object) -> None:
-    """A claim of time is a number of seconds that can be, and nothing that looks like one."""
+def test_invalid_times(value: object) -> None:
+    """A time claim is a number of seconds within range."""
     with pytest.raises(JwtInvalid):
         jwt.moment({"exp": value}, "exp")
 
 
 @pytest.mark.parametrize("value", [5, None, {}, [5], ["a", None]])
-def test_no_audience(value: object) -> None:
-    """An audience is a text or a list of texts."""
+def test_invalid_audiences(value: object) -> None:
+    """An audience is a string or a list of strings."""
     with pytest.raises(JwtInvalid):
         jwt.audiences({"aud": value})
 
 
 def test_secrets_do_not_show() -> None:
-    """What is printed of a token or a key holds neither signature nor claims."""
+    """The repr of a token or key contains neither signature nor claims."""
     shown = f"{jwt.read(GOOD)!r} {EC_KEY!r} {TRUSTED!r}"
     assert "issuer" not in shown
     assert SIGNATURE not in shown

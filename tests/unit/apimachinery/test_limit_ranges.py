@@ -1,4 +1,4 @@
-"""Limit ranges: what they give to containers, and what they refuse in which words."""
+"""Limit ranges: defaults of containers, and messages of violations."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ DEFAULTS = limit_range(
 )
 
 
-def test_defaults_are_filled_in_and_told() -> None:
-    """Only what is missing is given, to each kind of container, and the pod says what was."""
+def test_defaults_are_set_and_annotated() -> None:
+    """Only missing values are set, per kind of container, and an annotation lists them."""
     obj = pod({}, {"limits": {"cpu": "3"}}, initContainers=[{"name": "i"}])
     found = with_defaults(obj, [DEFAULTS])
     assert found is not None
@@ -47,8 +47,8 @@ def test_defaults_are_filled_in_and_told() -> None:
     assert obj == pod({}, {"limits": {"cpu": "3"}}, initContainers=[{"name": "i"}])
 
 
-def test_what_lacks_nothing_stays() -> None:
-    """A pod that says all is the same, with one limit range or several."""
+def test_complete_pods_are_unchanged() -> None:
+    """A pod with all values is unchanged, with one limit range or several."""
     whole = pod({"requests": {"cpu": "1"}, "limits": {"cpu": "1", "memory": "1"}})
     assert with_defaults(whole, [DEFAULTS, limit_range()]) is None
     later = limit_range({"type": "Container", "default": {"disk": "1"}})
@@ -126,7 +126,9 @@ def test_what_lacks_nothing_stays() -> None:
     ],
 )
 def test_containers(limit: dict[str, Any], resources: dict[str, Any], problem: str) -> None:
-    """Each container is held against each limit, in the words that clients know; each once."""
+    """Each container is checked against each limit, with Kubernetes' messages; duplicates are
+    removed.
+    """
     limits = limit_range({"type": "Container", **limit})
     found = pod_problem(pod(resources, resources), limits)
     if problem == "x":
@@ -135,8 +137,8 @@ def test_containers(limit: dict[str, Any], resources: dict[str, Any], problem: s
         assert found == problem
 
 
-def test_pods_are_held_against_their_sums() -> None:
-    """Limits of pods are for all containers together; those of claims are not for pods."""
+def test_limits_of_pods_apply_to_sums() -> None:
+    """Limits of pods apply to the sum of all containers; limits of claims do not apply to pods."""
     limits = limit_range(
         {"type": "Pod", "max": {"cpu": "3"}}, {"type": "PersistentVolumeClaim", "min": {"cpu": "9"}}
     )
@@ -156,7 +158,7 @@ def test_pods_are_held_against_their_sums() -> None:
     ],
 )
 def test_claims(storage: str, problem: str) -> None:
-    """Claims have requests only, and no limit is missed."""
+    """Claims have requests only, so a missing limit is no violation."""
     limits = limit_range(
         {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}}
     )

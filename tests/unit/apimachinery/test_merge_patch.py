@@ -1,7 +1,7 @@
-"""JSON merge patch, against the few lines that define it.
+"""JSON merge patch, against its definition in a few lines.
 
-A list that takes the place of an object stays as it came; in any other, members of objects that are
-null mean nothing, as the reference has it.
+As in Kubernetes, a list that replaces an object is kept unchanged; in any other list, null members
+of objects are removed.
 """
 
 import copy
@@ -43,7 +43,7 @@ def naive(target: Any, patch: Any) -> Any:
 
 @given(document=objects, patch=objects)
 def test_against_naive(document: dict[str, Any], patch: dict[str, Any]) -> None:
-    """The result is the defined one, and neither the document nor the patch changes."""
+    """The result equals the definition, and neither document nor patch is modified."""
     before = json.dumps([document, patch])
     wanted = json.dumps(naive(document, patch), sort_keys=True)
     assert json.dumps(apply_merge_patch(document, patch), sort_keys=True) == wanted
@@ -51,7 +51,7 @@ def test_against_naive(document: dict[str, Any], patch: dict[str, Any]) -> None:
 
 
 def test_nothing_changes() -> None:
-    """A patch that says what is so already gives back the very document."""
+    """A patch without changes returns the same document."""
     document = {"a": {"b": 1, "c": [1]}, "d": "x"}
     patches: list[Any] = [{}, {"a": {}}, {"a": {"b": 1}}, {"d": "x"}, {"e": None}]
     for patch in [*patches, {"a": {"x": None}}]:
@@ -59,7 +59,7 @@ def test_nothing_changes() -> None:
 
 
 def test_sharing() -> None:
-    """What the patch does not touch is the same in the old document and in the new one."""
+    """Unchanged parts are shared between the old and the new document."""
     document = {"a": {"b": 1}, "c": {"d": {}}}
     result = apply_merge_patch(document, {"a": {"b": 2}})
     assert result == {"a": {"b": 2}, "c": {"d": {}}}
@@ -68,13 +68,13 @@ def test_sharing() -> None:
 
 @pytest.mark.parametrize("patch", [None, [], "x", 1, True])
 def test_no_object(patch: Any) -> None:
-    """A patch that would replace the whole object by something else is a 400."""
+    """A patch that would replace the whole object by another type is a 400."""
     with pytest.raises(BadRequest):
         apply_merge_patch({}, patch)
 
 
 def test_depth() -> None:
-    """A patch that is too deep is a 400, and no crash."""
+    """A patch that is too deep is a 400 and does not crash."""
     patch: dict[str, Any] = {}
     for _ in range(DEPTH_MAX - 1):
         patch = {"a": patch}

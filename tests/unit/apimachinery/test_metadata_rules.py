@@ -1,4 +1,4 @@
-"""Rules about metadata, and the forms of names they are made of."""
+"""Validation of metadata, and the formats of names."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ from restow.apimachinery import metadata_rules as rules
 from restow.apimachinery import name_formats as formats
 from restow.apimachinery.status import BadRequest, StatusCause
 
-# The patterns as Kubernetes prints them: short to read, but with many ways to match.
+# The patterns in Kubernetes' messages, which are simple but backtrack.
 LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 NAIVE: dict[formats.NameRule, tuple[int, str]] = {
     formats.subdomain_problem: (253, rf"{LABEL}(\.{LABEL})*"),
@@ -30,7 +30,7 @@ names = st.text(st.sampled_from("aZ09-._/ \n"), max_size=12)
 @example(text="a." * 126 + "a")
 @example(text="a." * 126 + "aa")
 def test_against_naive(rule: formats.NameRule, text: str) -> None:
-    """Each rule takes what the plain pattern takes, within its length."""
+    """Each rule accepts what the simple pattern accepts, within its length."""
     length_max, pattern = NAIVE[rule]
     wanted = len(text) <= length_max and re.fullmatch(pattern, text) is not None
     assert (rule(text) is None) == wanted
@@ -40,7 +40,7 @@ def test_against_naive(rule: formats.NameRule, text: str) -> None:
 @example(text="a/" + "b" * 64)
 @example(text="a" * 254 + "/b")
 def test_qualified_names(text: str) -> None:
-    """A qualified name is a name, with at most one domain and a slash before it."""
+    """A qualified name is a name, optionally with one domain and a slash before it."""
     *prefix, name = text.split("/")
     pattern = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
     wanted = len(name) <= 63 and re.fullmatch(pattern, name) is not None and len(prefix) <= 1
@@ -52,19 +52,19 @@ def test_qualified_names(text: str) -> None:
 @pytest.mark.parametrize("rule", [*NAIVE, formats.qualified_name_problem])
 @pytest.mark.parametrize("text", ["a-" * 10**6, "a." * 10**6, "-" * 10**6, "a" * 10**6 + "!"])
 def test_long_names_end_soon(rule: formats.NameRule, text: str) -> None:
-    """A name of megabytes is refused by its length; this would not end otherwise."""
+    """A name of megabytes is rejected by its length; otherwise the test would not finish."""
     assert rule(text) is not None
 
 
 @pytest.mark.parametrize("text", [".", "..", "a/b", "a%2f", "a\0", "a\r\nb", "\ud800", "a" * 1025])
 def test_bad_path_segments(text: str) -> None:
-    """What would lead to another path, break a line or not be text is no name in a path."""
+    """A name that would change the path, break a line or is not text is rejected."""
     assert formats.path_segment_problem(text) is not None
 
 
 @pytest.mark.parametrize("text", ["system:node", "...", "a b", "Ä", "a@b.c"])
 def test_good_path_segments(text: str) -> None:
-    """All else may stand in a path."""
+    """Other names are valid path segments."""
     assert formats.path_segment_problem(text) is None
 
 
@@ -76,7 +76,7 @@ def problems(metadata: dict[str, Any], **options: Any) -> list[str]:
 
 
 def test_good_metadata() -> None:
-    """Metadata as they come from real clients have no problem."""
+    """Metadata of real clients are valid."""
     metadata = {
         "generateName": "web-",
         "labels": {"app.kubernetes.io/name": "web", "tier": ""},
@@ -138,14 +138,14 @@ def test_good_metadata() -> None:
     ],
 )
 def test_single_problems(metadata: dict[str, Any], beginning: str) -> None:
-    """Each broken rule is told once, at its field, in the words of Kubernetes."""
+    """Each violation is reported once, at its field, with Kubernetes' message."""
     found = problems(metadata)
     assert len(found) == 1
     assert found[0].startswith(beginning)
 
 
 def test_owner_needs_all() -> None:
-    """A reference to an owner needs kind, name and uid, and only one owner controls."""
+    """An owner reference needs kind, name and uid, and only one owner may be the controller."""
     found = problems({"ownerReferences": [{"apiVersion": "v1"}]})
     assert [each.partition(":")[0] for each in found] == [
         f"metadata.ownerReferences.{name}" for name in ("kind", "name", "uid")
@@ -158,7 +158,7 @@ def test_owner_needs_all() -> None:
 
 
 def test_scope_and_custom_kinds() -> None:
-    """A cluster's object has no namespace; a custom resource may have bare finalizers."""
+    """Cluster-scoped objects have no namespace; custom resources may have bare finalizers."""
     assert problems({}, is_namespaced=False) == [
         "metadata.namespace: Forbidden: not allowed on this type"
     ]
@@ -191,13 +191,13 @@ def test_scope_and_custom_kinds() -> None:
     ],
 )
 def test_wrong_types(metadata: Any) -> None:
-    """Metadata of a wrong type are a 400, before anything else looks at them."""
+    """Metadata of a wrong type are a 400, before any other validation."""
     with pytest.raises(BadRequest, match="field metadata"):
         rules.check_types(metadata)
 
 
 def test_null_is_absent() -> None:
-    """Null stands for nothing in every member."""
+    """Null counts as absent in every member."""
     names = [*rules._STRINGS, *rules._INTEGERS, *rules._STRING_MAPS]
     rules.check_types(dict.fromkeys([*names, "finalizers", "ownerReferences"]))
     rules.check_types(None)
@@ -205,7 +205,7 @@ def test_null_is_absent() -> None:
 
 
 def test_generated_names() -> None:
-    """A generated name begins like its prefix and is never longer than a label."""
+    """A generated name starts with its prefix and is never longer than a label."""
     ids = RandomIds(SeededRandomness(1))
     name = rules.generated_name("web-", ids)
     assert name.startswith("web-")
@@ -217,14 +217,14 @@ def test_generated_names() -> None:
 
 
 def test_prefixes() -> None:
-    """A prefix may end in a dash, where a name may not."""
+    """A prefix may end in a dash, unlike a name."""
     assert formats.prefix_problem("web-", formats.dns_label_problem) is None
     assert formats.prefix_problem("-", formats.dns_label_problem) is not None
     assert formats.prefix_problem("web.", formats.dns_label_problem) is not None
 
 
 def test_updates() -> None:
-    """Names and birth do not change, and a dying object gets no new finalizers."""
+    """Name and creation time are immutable, and a terminating object gets no new finalizers."""
     old = {"name": "a", "namespace": "n", "uid": "u", "creationTimestamp": "t", "generation": 2}
     assert rules.metadata_update_problems({**old, "labels": {}}, old) == []
     for name in ("name", "namespace", "uid", "creationTimestamp"):
@@ -241,7 +241,7 @@ def test_updates() -> None:
 
 
 def test_missing_resource_version() -> None:
-    """The words that clients know for an update without a version."""
+    """The error for an update without a resourceVersion is that of Kubernetes."""
     assert str(rules.resource_version_missing()) == (
         "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
     )

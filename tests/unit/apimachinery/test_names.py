@@ -1,4 +1,4 @@
-"""Names of kinds and resources, and how they are written."""
+"""Names of kinds and resources, and their string forms."""
 
 import pytest
 from hypothesis import given
@@ -20,20 +20,20 @@ groups = st.lists(words, max_size=3).map(".".join)
 
 @given(group=groups, version=words)
 def test_group_version_round_trip(group: str, version: str) -> None:
-    """What a group version prints is read back as the same."""
+    """Parsing a formatted group version returns the original."""
     name = GroupVersion(group, version)
     assert GroupVersion.parse(str(name)) == name
 
 
 @given(group=groups, word=words)
 def test_dotted_round_trip(group: str, word: str) -> None:
-    """What a group resource or a group kind prints is read back as the same."""
+    """Parsing a formatted group resource or group kind returns the original."""
     assert GroupResource.parse(str(GroupResource(group, word))) == GroupResource(group, word)
     assert GroupKind.parse(str(GroupKind(group, word))) == GroupKind(group, word)
 
 
 def test_texts() -> None:
-    """Names are written as Kubernetes writes them, with nothing before the core group."""
+    """Names are formatted as in Kubernetes; the core group has no prefix."""
     assert str(GroupVersion("apps", "v1")) == "apps/v1"
     assert str(GroupVersion("", "v1")) == "v1"
     assert str(GroupResource("apps", "deployments")) == "deployments.apps"
@@ -45,7 +45,7 @@ def test_texts() -> None:
 
 
 def test_parts() -> None:
-    """A longer name gives its parts, and parts make the longer name."""
+    """Names convert to their parts and back."""
     kind = GroupVersionKind.of("apps/v1", "Deployment")
     assert kind.group_version.with_kind("Deployment") == kind
     assert kind.group_kind == GroupKind("apps", "Deployment")
@@ -58,14 +58,14 @@ def test_parts() -> None:
 
 @pytest.mark.parametrize("text", ["a/b/c", "/v1", "apps/", "/", "//"])
 def test_bad_group_versions(text: str) -> None:
-    """A text with an empty part or too many parts is no group version."""
+    """A string with an empty part or too many parts is not a group version."""
     with pytest.raises(InvalidName):
         GroupVersion.parse(text)
 
 
 @pytest.mark.parametrize("text", ["", ".", "a.", ".apps"])
 def test_bad_dotted_names(text: str) -> None:
-    """A text with an empty part is no resource and no kind."""
+    """A string with an empty part is neither a resource nor a kind."""
     with pytest.raises(InvalidName):
         GroupResource.parse(text)
     with pytest.raises(InvalidName):
@@ -73,7 +73,7 @@ def test_bad_dotted_names(text: str) -> None:
 
 
 def test_version_priority() -> None:
-    """Versions sort as Kubernetes prefers them, and what is no version comes last."""
+    """Versions sort by Kubernetes' preference, and other names come last."""
     wanted = ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2"]
     wanted += ["foo1", "foo10", "v1gamma1", "v" + "9" * 30]
     backwards = wanted[::-1]

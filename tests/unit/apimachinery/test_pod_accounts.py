@@ -1,4 +1,4 @@
-"""What pods have of their service accounts, and which secrets they may name."""
+"""Service accounts of pods, and the secrets that pods may reference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pod(**spec: Any) -> dict[str, Any]:
 
 
 def test_the_token_is_mounted_in_every_container() -> None:
-    """A volume is added once, and mounted where nothing else is."""
+    """A volume is added once, and mounted where nothing else is mounted."""
     taken = {"name": "t", "volumeMounts": [{"name": "v", "mountPath": MOUNT_PATH}]}
     obj = pod(containers=[{"name": "c"}, taken], initContainers=[{"name": "i"}])
     spec = with_account(obj, ACCOUNT, suffix="abcde")["spec"]
@@ -47,8 +47,8 @@ def test_the_token_is_mounted_in_every_container() -> None:
     assert (spec["serviceAccountName"], spec["serviceAccount"]) == ("bob", "bob")
 
 
-def test_a_volume_that_is_there_is_used() -> None:
-    """A pod that was read and is made anew has its volume already."""
+def test_an_existing_volume_is_used() -> None:
+    """A pod that is created again from a stored one already has the volume."""
     obj = pod(volumes=[{"name": "kube-api-access-there", "emptyDir": {}}])
     spec = with_account(obj, ACCOUNT, suffix="abcde")["spec"]
     assert len(spec["volumes"]) == 1
@@ -59,10 +59,10 @@ def test_a_volume_that_is_there_is_used() -> None:
     ("of_pod", "of_account", "is_mounted"),
     [(None, None, True), (None, False, False), (True, False, True), (False, True, False)],
 )
-def test_who_says_whether_it_is_mounted(
+def test_automount_setting(
     *, of_pod: bool | None, of_account: bool | None, is_mounted: bool
 ) -> None:
-    """The pod's word counts before the account's."""
+    """The pod's setting takes precedence over the account's."""
     obj, account = pod(), dict(ACCOUNT)
     if of_pod is not None:
         obj["spec"]["automountServiceAccountToken"] = of_pod
@@ -73,7 +73,7 @@ def test_who_says_whether_it_is_mounted(
 
 
 def test_secrets_for_images() -> None:
-    """They are those of the account, where a pod names none."""
+    """The account's image pull secrets are used if a pod has none."""
     found = with_account(pod(), STRICT, suffix="x")
     assert found["spec"]["imagePullSecrets"] == [{"name": "pull"}]
     own = pod(imagePullSecrets=[{"name": "own"}])
@@ -107,14 +107,14 @@ BECAUSE = "is not allowed because service account bob does not reference that"
     ],
 )
 def test_accounts_that_list_their_secrets(spec: dict[str, Any], problem: str) -> None:
-    """Pods of such an account may name no other secret."""
+    """Pods of such an account may reference no other secret."""
     assert limits_secrets(STRICT)
     assert not limits_secrets(ACCOUNT)
     assert secrets_problem(pod(**spec), STRICT) == problem
 
 
 def test_containers_that_come_later() -> None:
-    """They may name no other secret either."""
+    """Ephemeral containers may reference no other secret either."""
     obj = pod(ephemeralContainers=[{"name": "e", "env": [ENV]}])
     assert later_secrets_problem(obj, STRICT).startswith("ephemeral container e with envVar E")
     assert later_secrets_problem(pod(), STRICT) == ""
@@ -145,7 +145,7 @@ SECRETS = "a mirror pod may not reference secrets"
     ],
 )
 def test_mirror_pods(spec: dict[str, Any], problem: str) -> None:
-    """They name neither accounts nor secrets."""
+    """Mirror pods may reference neither accounts nor secrets."""
     obj = pod(**spec)
     assert not is_mirror(obj)
     assert mirror_problem(obj) == problem

@@ -1,4 +1,4 @@
-"""What pods ask for as a whole: sums, the greatest, and what runs beside what."""
+"""Total requests and limits of pods, and their QoS class."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def container(*, restarted: bool = False, **requests: str) -> dict[str, Any]:
 def test_totals(
     containers: list[dict[str, Any]], before: list[dict[str, Any]], total: str | None
 ) -> None:
-    """Containers add up; of what runs before them the greatest counts, but for what stays."""
+    """Containers are added; of init containers the largest counts, except sidecars."""
     pod = {"spec": {"containers": containers, "initContainers": before}}
     found = pod_amounts(pod, "requests").get("cpu")
     assert (None if found is None else str(found)) == total
 
 
-def test_what_a_pod_says_itself() -> None:
-    """It counts in the place of the sums, for processor and memory only."""
+def test_pod_level_resources() -> None:
+    """Pod-level resources replace the sums, for cpu and memory only."""
     own = {"requests": {"cpu": "5", "example.com/gpu": "7"}}
     spec = {"containers": [container(cpu="1", memory="1Gi")], "resources": own}
     found = {name: str(amount) for name, amount in pod_amounts({"spec": spec}, "requests").items()}
     assert found == {"cpu": "5", "memory": "1Gi"}
 
 
-def test_sums_are_shown_like_the_first_that_is_something() -> None:
-    """Nothing has no family; what is no quantity is left out."""
+def test_sums_have_the_suffix_of_the_first_nonzero_amount() -> None:
+    """A zero has no suffix family; invalid quantities are ignored."""
     values = amounts_in({"none": "0", "binary": "1Gi", "decimal": "1M", "bad": "x", "number": 2})
     assert sorted(values) == ["binary", "decimal", "none", "number"]
     assert str(values["none"] + values["binary"]) == "1Gi"
@@ -77,10 +77,10 @@ SAME = {"cpu": "1000m", "memory": "1073741824"}
         ([{"requests": BOTH, "limits": BOTH}], {}, "BestEffort"),
     ],
 )
-def test_classes_of_service(
+def test_qos_classes(
     containers: list[dict[str, Any]], whole: dict[str, Any] | None, found: str
 ) -> None:
-    """By amounts, however they are written; what a pod says itself counts before its containers."""
+    """The class depends on amounts, not their formatting; pod-level resources take precedence."""
     asking = [{"resources": each} for each in containers]
     own = {} if whole is None else {"resources": whole}
     assert qos_class({"containers": asking, **own}) == found

@@ -1,4 +1,4 @@
-"""Reading and writing protobuf bodies."""
+"""Decoding and encoding of protobuf bodies."""
 
 from functools import cache
 from typing import Any
@@ -39,7 +39,7 @@ twin_of = cache(message_class)
 
 
 def field(number: int, payload: bytes | str) -> bytes:
-    """A field with a length; all numbers and lengths in these tests are short."""
+    """Return a field with a length; all numbers and lengths in these tests are short."""
     data = payload.encode() if isinstance(payload, str) else payload
     return varint(number << 3 | 2) + varint(len(data)) + data
 
@@ -57,14 +57,14 @@ def varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def test_the_worked_frame_is_read_and_written() -> None:
-    """The envelope is, byte for byte, the one that the reference writes."""
+def test_the_envelope() -> None:
+    """The envelope equals that of Kubernetes, byte for byte."""
     assert read_envelope(WORKED_FRAME) == ("apps/v1", "Deployment", b"\x01\x02\x03")
     assert write_envelope("apps/v1", "Deployment", b"\x01\x02\x03") == WORKED_FRAME
 
 
-def test_what_go_writes_for_a_new_namespace_has_only_what_was_said() -> None:
-    """Empty strings and zero numbers of fields that are no pointers say nothing."""
+def test_zero_values_written_by_go_are_dropped() -> None:
+    """Empty strings and zero numbers of fields that are not pointers are dropped."""
     meta = (
         field(1, "foo")
         + b"".join(field(number, "") for number in (2, 3, 4, 5, 6))
@@ -80,7 +80,7 @@ def test_what_go_writes_for_a_new_namespace_has_only_what_was_said() -> None:
 
 
 def test_zeros_of_pointers_are_kept() -> None:
-    """`replicas: 0`, `leaseDurationSeconds: 0` and `optional: false` were meant."""
+    """`replicas: 0`, `leaseDurationSeconds: 0` and `optional: false` are kept."""
     deployment = decode(DEPLOYMENT, field(2, number_field(1, 0)))
     assert deployment["spec"]["replicas"] == 0
     assert decode(LEASE, field(2, number_field(2, 0)))["spec"] == {"leaseDurationSeconds": 0}
@@ -102,7 +102,7 @@ def test_zeros_of_pointers_are_kept() -> None:
 
 
 def test_an_empty_message_of_a_pointer_is_kept() -> None:
-    """A security context without settings is there; resources always are."""
+    """A security context without settings is kept; resources are always present."""
     nothing: dict[str, Any] = {}
     for written, expected in ((field(15, b""), {"securityContext": {}}), (b"", nothing)):
         pod = decode(POD, field(2, field(2, field(1, "c") + field(8, b"") + written)))
@@ -110,7 +110,7 @@ def test_an_empty_message_of_a_pointer_is_kept() -> None:
 
 
 def test_times_have_their_json_form() -> None:
-    """Seconds for Time, six digits for MicroTime, nothing for an empty message."""
+    """Seconds for Time, six digits for MicroTime, absent for an empty message."""
     lease = field(1, field(8, number_field(1, 1_700_000_000) + number_field(2, 5)))
     moment = number_field(1, 1_700_000_000) + number_field(2, 123_456_789)
     lease += field(2, field(3, moment) + field(4, b""))
@@ -126,8 +126,8 @@ def test_times_have_their_json_form() -> None:
         decode(LEASE, field(1, field(8, number_field(1, 2**62))))
 
 
-def test_bytes_become_base64_and_quantities_text() -> None:
-    """The values of a Secret are bytes on the wire; a limit is a message with a string."""
+def test_bytes_become_base64_and_quantities_strings() -> None:
+    """Values of a Secret are bytes on the wire; a limit is a message with a string."""
     entry = field(1, "k") + field(2, b"\xff\x00")
     assert decode(SECRET, field(2, entry))["data"] == {"k": "/wA="}
     limits = field(1, field(1, "cpu") + field(2, field(1, "500m")))
@@ -152,7 +152,7 @@ def test_bytes_become_base64_and_quantities_text() -> None:
     ],
 )
 def test_a_port_is_a_number_or_a_name(payload: bytes, port: Any) -> None:
-    """The type says which of the two counts."""
+    """The type field selects the number or the string."""
     get = field(1, "/") + field(2, payload)
     probe = field(1, field(2, get))
     pod = decode(POD, field(2, field(2, field(10, probe))))
@@ -161,7 +161,7 @@ def test_a_port_is_a_number_or_a_name(payload: bytes, port: Any) -> None:
 
 
 def test_embedded_json_is_json_again() -> None:
-    """Sets of fields and raw extensions are parsed; what is no JSON, or too deep, is refused."""
+    """Field sets and raw extensions are parsed; invalid or too deep JSON is rejected."""
 
     def managed(raw: bytes) -> dict[str, Any]:
         return decode(CONFIG_MAP, field(1, field(17, field(7, field(1, raw)))))
@@ -181,7 +181,7 @@ def test_embedded_json_is_json_again() -> None:
 
 
 def test_wrapped_lists_and_unions_have_their_json_form() -> None:
-    """Extra values of a user are lists, and the parts of a schema are what they hold."""
+    """Extra values of a user are lists, and schema unions have the value that they contain."""
     extra = field(1, "k") + field(2, field(1, "a") + field(1, "b"))
     review = decode(struct_of("authorization.k8s.io", "v1", "SubjectAccessReview"), b"")
     assert review == {"metadata": {}, "spec": {}, "status": {"allowed": False}}
@@ -210,7 +210,7 @@ def test_wrapped_lists_and_unions_have_their_json_form() -> None:
 
 
 def test_numbers_may_be_packed() -> None:
-    """A list of numbers comes one by one or in one field; negative ones have ten bytes."""
+    """A list of numbers may be packed or not; negative numbers have ten bytes."""
     spec_field, groups = 2, 4
     one_by_one = number_field(groups, 1) + number_field(groups, -2)
     packed = field(groups, varint(1) + varint(-2))
@@ -220,7 +220,7 @@ def test_numbers_may_be_packed() -> None:
 
 
 def test_unknown_fields_are_skipped() -> None:
-    """A newer client's fields of any form do no harm."""
+    """Unknown fields of newer clients are ignored, in any wire type."""
     unknown = (
         number_field(900, 7)
         + field(901, "x" * 200)
@@ -234,7 +234,7 @@ def test_unknown_fields_are_skipped() -> None:
 
 
 def test_map_entries_may_have_any_form() -> None:
-    """Key and value in any order, twice, or missing; the last one counts."""
+    """Key and value in any order, repeated, or missing; the last one wins."""
     entries = (
         field(2, field(2, "v") + field(1, "k"))
         + field(2, field(1, "empty"))
@@ -251,8 +251,8 @@ def test_map_entries_may_have_any_form() -> None:
     }
 
 
-def test_a_field_that_comes_twice_counts_once() -> None:
-    """Messages are merged, and of scalars the last one wins, even if it is zero."""
+def test_repeated_fields() -> None:
+    """Repeated messages are merged; of repeated scalars the last one wins, even if it is zero."""
     meta = field(1, "a") + number_field(7, 3) + field(3, "ns") + field(3, "") + number_field(7, 0)
     raw = field(1, meta) + field(1, field(1, "b") + field(2, "g-"))
     assert decode(CONFIG_MAP, raw) == {"metadata": {"name": "b", "generateName": "g-"}}
@@ -282,7 +282,7 @@ def test_a_field_that_comes_twice_counts_once() -> None:
     ],
 )
 def test_a_malformed_message_is_refused(raw: bytes, message: str) -> None:
-    """Every way to be malformed ends in a 400 that says which."""
+    """Each kind of malformed message is a 400 with its reason."""
     with pytest.raises(BadRequest, match=message):
         decode(CONFIG_MAP, raw)
 
@@ -291,13 +291,13 @@ def test_a_malformed_message_is_refused(raw: bytes, message: str) -> None:
     "body", [b"", b"k8s", b"{}", b"k8s\x00\x0a", b"k8s\x00\x08\x01", b"k8s\x00\x10\x01"]
 )
 def test_a_malformed_envelope_is_refused(body: bytes) -> None:
-    """What has no magic, or ends too early, or has numbers for messages, is a 400."""
+    """A body without magic, truncated, or with wrong wire types is a 400."""
     with pytest.raises(BadRequest):
         read_envelope(body)
 
 
 def test_endless_nesting_is_refused() -> None:
-    """A schema in a schema in a schema ends in a 400, not in Python's recursion limit."""
+    """Recursive schemas end in a 400, not in a RecursionError."""
 
     def nested(depth: int) -> bytes:
         schema = b""
@@ -312,13 +312,13 @@ def test_endless_nesting_is_refused() -> None:
 
 
 def test_a_flood_of_empty_messages_is_refused() -> None:
-    """Two bytes of a body do not become hundreds of bytes of memory without end."""
+    """Empty messages of two bytes each cannot expand to unlimited memory."""
     with pytest.raises(BadRequest, match="more than"):
         decode(POD, field(2, b"\x12\x00" * (MESSAGES_MAX + 1)))
 
 
 def test_a_body_that_is_too_large_is_refused() -> None:
-    """The limit of all bodies holds here as well."""
+    """The size limit of bodies applies."""
     body = WORKED_FRAME + bytes(3 * 1024 * 1024)
     with pytest.raises(RequestEntityTooLarge):
         read_envelope(body)
@@ -327,7 +327,7 @@ def test_a_body_that_is_too_large_is_refused() -> None:
 
 
 def test_every_type_of_the_tables_can_be_read_and_written() -> None:
-    """Fields are compiled when a type is first met, so that here none is met that cannot be."""
+    """Fields are compiled on first use, so this test compiles all types."""
     types = load_types()
     for group, version in types.group_versions():
         for struct in types.structs(group, version):
@@ -337,7 +337,7 @@ def test_every_type_of_the_tables_can_be_read_and_written() -> None:
 
 
 def test_a_kind_without_numbers_has_no_protobuf_form() -> None:
-    """Its fields would all be unknown, so the body is refused rather than read as empty."""
+    """All its fields would be unknown, so the body is rejected rather than decoded as empty."""
     name = Field(json="name", type=Scalar.STRING)
     struct = Struct(name="com.example.v1.Thing", fields=(name,), table=CONFIG_MAP.table)
     with pytest.raises(UnsupportedMediaType):
@@ -350,20 +350,20 @@ def canonical(data: st.DataObject) -> tuple[Struct, dict[str, Any]]:
 
 
 @given(st.data())
-def test_what_is_written_is_read_again(data: st.DataObject) -> None:
-    """A canonical object comes back equal, whatever its kind."""
+def test_round_trip(data: st.DataObject) -> None:
+    """Decoding an encoded canonical object returns it, for any kind."""
     struct, value = canonical(data)
     assert decode(struct, encode(struct, value)) == value
 
 
 @given(st.data())
 def test_the_official_library_reads_and_writes_the_same(data: st.DataObject) -> None:
-    """Our bytes are valid, are all known to the library, and its bytes mean the same to us."""
+    """The library decodes our bytes without unknown fields, and we decode its bytes equally."""
     struct, value = canonical(data)
     raw = encode(struct, value)
     message = twin_of(struct)()
     message.ParseFromString(raw)
-    # Maps have no order there, so the bytes may differ, but not their number.
+    # The library does not sort maps, so the bytes may differ, but not their number.
     again = message.SerializeToString(deterministic=True)
     assert len(again) == len(raw)
     assert decode(struct, again) == value
@@ -371,7 +371,7 @@ def test_the_official_library_reads_and_writes_the_same(data: st.DataObject) -> 
 
 @given(st.data())
 def test_json_and_protobuf_bodies_give_the_same_object(data: st.DataObject) -> None:
-    """What was read from protobuf has nothing left to be checked."""
+    """An object decoded from protobuf is canonical."""
     struct, value = canonical(data)
     decoded = decode(struct, encode(struct, value))
     assert check(struct, decoded) == (decoded, [])
@@ -379,7 +379,7 @@ def test_json_and_protobuf_bodies_give_the_same_object(data: st.DataObject) -> N
 
 @given(structs, st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(struct: Struct, raw: bytes) -> None:
-    """Nothing but a StatusError comes out of garbage."""
+    """Random bytes raise nothing but a StatusError."""
     for read in (lambda: decode(struct, raw), lambda: read_envelope(b"k8s\x00" + raw)):
         try:
             read()
@@ -389,7 +389,7 @@ def test_any_bytes_are_read_or_refused(struct: Struct, raw: bytes) -> None:
 
 @given(st.data())
 def test_damaged_messages_are_read_or_refused(data: st.DataObject) -> None:
-    """A changed, lost or added byte anywhere in a real message does no more than that."""
+    """Messages with a changed, removed or added byte raise nothing but a StatusError."""
     struct, value = canonical(data)
     raw = bytearray(encode(struct, value))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -403,7 +403,7 @@ def test_damaged_messages_are_read_or_refused(data: st.DataObject) -> None:
 
 
 def test_nulls_in_lists_and_maps_are_written_as_zeros() -> None:
-    """Where a value must be, null is the zero of its type, as Go reads it from JSON."""
+    """Null in lists and maps is the zero of its type, as when Go decodes it from JSON."""
     meta = {"finalizers": [None, "a"], "labels": {"l": None}, "ownerReferences": [None]}
     raw = encode(CONFIG_MAP, {"metadata": meta, "binaryData": {"b": None}})
     found = decode(CONFIG_MAP, raw)
@@ -418,8 +418,8 @@ def test_nulls_in_lists_and_maps_are_written_as_zeros() -> None:
     assert found["spec"] == {"hard": {"pods": "0"}}
 
 
-def test_go_writes_what_is_zero_too() -> None:
-    """Fields that are no pointers are written even if they are empty, in the order of numbers."""
+def test_zero_values_are_written() -> None:
+    """Fields that are not pointers are written even if they are empty, ordered by number."""
     meta = encode(CONFIG_MAP, {"metadata": {"name": "a"}})
     empties = b"".join(field(number, "") for number in (2, 3, 4, 5, 6))
     assert meta == field(1, field(1, "a") + empties + number_field(7, 0) + field(8, b""))

@@ -1,4 +1,4 @@
-"""Quantities."""
+"""Quantities: parsing and the canonical form."""
 
 from fractions import Fraction
 
@@ -46,7 +46,7 @@ from restow.apimachinery.quantity import canonical, is_quantity, parse
     ],
 )
 def test_equal_quantities_have_one_form(text: str, expected: str) -> None:
-    """The canonical form has the largest suffix that leaves a whole number."""
+    """The canonical form has the largest suffix that leaves an integer."""
     assert canonical(text) == expected
     assert canonical(expected) == expected
 
@@ -55,8 +55,8 @@ def test_equal_quantities_have_one_form(text: str, expected: str) -> None:
     "text",
     ["", "1.2.3", "x", "1x", "1 ", "1ki", "Ki", ".", "1e", "1ee3", "--1", "9" * 100, "\u0661"],
 )
-def test_what_is_no_quantity_is_refused(text: str) -> None:
-    """Malformed and overlong texts are errors, not numbers."""
+def test_invalid_quantities(text: str) -> None:
+    """Malformed and overlong strings are errors, not numbers."""
     assert not is_quantity(text)
     with pytest.raises(ValueError, match="quantities must match"):
         canonical(text)
@@ -67,7 +67,7 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
     st.sampled_from(["", "n", "u", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e3", "E-2"]),
 )
 def test_the_canonical_form_keeps_the_value(number: Fraction, suffix: str) -> None:
-    """Rounding happens once, when a text is read, and never below the wish."""
+    """Values are rounded once, when parsed, and always up."""
     text = f"{float(number):.6f}{suffix}"
     assert parse(canonical(text)) >= parse(text)
     assert canonical(canonical(text)) == canonical(text)
@@ -76,6 +76,6 @@ def test_the_canonical_form_keeps_the_value(number: Fraction, suffix: str) -> No
 
 
 def test_a_huge_exponent_costs_nothing() -> None:
-    """Nine characters cannot make a number with thousands of digits."""
+    """A short string cannot become a number with thousands of digits."""
     assert parse("1e9999") == 2**63 - 1
     assert parse("1e-9999") == Fraction(1, 10**9)

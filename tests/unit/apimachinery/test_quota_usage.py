@@ -1,4 +1,4 @@
-"""What pods and claims use of what quotas limit, and how much of it is told."""
+"""Usage of pods and claims, and formatting of amounts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def pod(*resources: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {"spec": {"containers": containers, **spec}}
 
 
-def test_a_pod_uses_what_it_asks_for_and_is_limited_to() -> None:
-    """By each name that quotas have for it; of what is extended, only what is asked for."""
+def test_usage_of_a_pod() -> None:
+    """Each name of a quota resource is counted; of extended resources only requests."""
     resources = {
         "requests": {"cpu": "500m", "memory": "1Ki", "hugepages-2Mi": "2Mi", "a.b/c": "2"},
         "limits": {"cpu": "1", "a.b/c": "2", "hugepages-2Mi": "2Mi"},
@@ -36,14 +36,16 @@ def test_a_pod_uses_what_it_asks_for_and_is_limited_to() -> None:
     }
 
 
-def test_a_pod_that_has_ended_is_only_there() -> None:
-    """It uses nothing of a node any more."""
+def test_usage_of_a_terminated_pod() -> None:
+    """A terminated pod uses no compute resources."""
     ended = {**pod({"requests": {"cpu": "1"}}), "status": {"phase": "Succeeded"}}
     assert usage_of("", "pods", ended) == {"count/pods": 1, "pods": 0}
 
 
 def test_claims() -> None:
-    """They use storage, whole bytes of it, also of their class; more if more is there already."""
+    """Claims use storage in whole bytes, also per class; allocated storage counts if it is
+    larger.
+    """
     spec = {"storageClassName": "gold", "resources": {"requests": {"storage": "1.5"}}}
     of_gold = "gold.storageclass.storage.k8s.io"
     assert usage_of("", "persistentvolumeclaims", {"spec": spec}) == {
@@ -57,8 +59,10 @@ def test_claims() -> None:
     assert usage_of("", "persistentvolumeclaims", grown)["requests.storage"] == 1024
 
 
-def test_what_containers_must_say() -> None:
-    """What a quota limits of processor and memory, each container says, or the pod for all."""
+def test_required_requests_and_limits() -> None:
+    """Containers must specify the cpu and memory that a quota limits, or the pod for all of
+    them.
+    """
     limited = frozenset({"requests.cpu", "limits.memory", "pods", "requests.storage"})
     obj = pod({"requests": {"cpu": "1"}}, {}, initContainers=[{"name": "i"}])
     expected = "must specify limits.memory for: c0,c1,i; requests.cpu for: c1,i"
@@ -80,13 +84,13 @@ def test_what_containers_must_say() -> None:
         ("memory", 0, "0"),
     ],
 )
-def test_how_much_is_told(name: str, value: Fraction, shown: str) -> None:
-    """Bytes are told in the larger units where they are whole."""
+def test_formatting_of_amounts(name: str, value: Fraction, shown: str) -> None:
+    """Bytes have binary suffixes if they are exact."""
     assert text(name, value) == shown
 
 
 def test_which_updates_may_use_more() -> None:
-    """Pods are resized by a path of their own."""
+    """Pods are resized through a subresource."""
     assert may_grow("", "pods", "resize")
     assert not may_grow("", "pods")
     assert may_grow("", "persistentvolumeclaims")
@@ -104,17 +108,17 @@ def scoped(scope: str, operator: str = "Exists", *values: str) -> dict[str, Any]
     ("term", "is_about"),
     [({"namespaces": ["x"]}, True), ({"namespaceSelector": {}}, True), ({}, False)],
 )
-def test_pods_that_reach_into_other_namespaces(*, term: dict[str, Any], is_about: bool) -> None:
-    """Whether they want to be near pods of others or far from them."""
+def test_cross_namespace_affinity(*, term: dict[str, Any], is_about: bool) -> None:
+    """Both affinity and anti-affinity count."""
     quota = read_quota(scoped("CrossNamespacePodAffinity"))
-    wished = {"preferredDuringSchedulingIgnoredDuringExecution": [{"podAffinityTerm": term}]}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"podAffinityTerm": term}]}
     needed = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-    for affinity in ({"podAffinity": needed}, {"podAntiAffinity": wished}):
+    for affinity in ({"podAffinity": needed}, {"podAntiAffinity": preferred}):
         assert quota.is_about("", "pods", pod({}, affinity=affinity)) is is_about
 
 
 def test_best_effort_is_about_processor_and_memory() -> None:
-    """Who asks for anything else only, or for nothing of them, has none promised."""
+    """Pods with other requests only, or with none, are BestEffort."""
     quota = read_quota(scoped("BestEffort"))
     assert quota.is_about("", "pods", pod({"requests": {"ephemeral-storage": "1", "cpu": "0"}}))
     assert not quota.is_about("", "pods", pod({"limits": {"memory": "1"}}))
@@ -123,7 +127,7 @@ def test_best_effort_is_about_processor_and_memory() -> None:
 
 
 def test_claims_by_the_class_of_their_attributes() -> None:
-    """The class that is wanted counts, and the one that is there; pods have none."""
+    """Both the requested and the current class count; pods have none."""
     quota = read_quota(scoped("VolumeAttributesClass", "In", "fast"))
     claims = "persistentvolumeclaims"
     assert quota.is_about("", claims, {"spec": {"volumeAttributesClassName": "fast"}})

@@ -1,4 +1,4 @@
-"""What objects use, what quotas allow, and how a refusal reads."""
+"""Usage of objects, quotas, and messages of violations."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from restow.apimachinery.quotas import (
         ("events.k8s.io", "events", set()),
     ],
 )
-def test_names_lead_there_and_back(group: str, plural: str, names: set[str]) -> None:
-    """Each name under which an object counts as one is read as its resource again."""
+def test_names_round_trip(group: str, plural: str, names: set[str]) -> None:
+    """Each name under which an object counts as one leads back to its resource."""
     assert names_of(group, plural) == names
     assert {resource_of(name) for name in names} <= {(group, plural)}
 
@@ -50,12 +50,12 @@ def test_names_lead_there_and_back(group: str, plural: str, names: set[str]) -> 
     ],
 )
 def test_names_of_what_objects_have(name: str, plural: str) -> None:
-    """What is limited besides numbers of objects leads to the resource whose objects have it."""
+    """Names other than object counts lead to the resource whose objects use them."""
     assert resource_of(name) == ("", plural)
 
 
 def test_what_is_not_counted() -> None:
-    """Events are not, nor what nobody asks for in such words."""
+    """Events and unknown names are not counted."""
     names = ("count/events", "count/events.events.k8s.io", "x/y", "requests.kubernetes.io/x")
     for name in (
         *names,
@@ -85,14 +85,14 @@ def service(kind: str, *, allocates: bool | None = None, **port: int) -> dict[st
     ],
 )
 def test_services(obj: dict[str, Any], ports: int, balancers: int) -> None:
-    """Ports of nodes are counted by what a service wants, whether it has them yet or not."""
+    """Node ports are counted as the service requests them, whether they are allocated or not."""
     used = usage_of("", "services", obj)
     assert used["services"] == used["count/services"] == 1
     assert (used["services.nodeports"], used["services.loadbalancers"]) == (ports, balancers)
 
 
-def test_pods_that_have_ended() -> None:
-    """They are still objects, and no pods any more."""
+def test_terminated_pods() -> None:
+    """Terminated pods count as objects, but not as pods."""
     for phase, pods in (("Running", 1), ("Succeeded", 0), ("Failed", 0), (None, 1)):
         used = usage_of("", "pods", {"status": {"phase": phase}})
         assert used == {"count/pods": 1, "pods": pods}
@@ -102,8 +102,8 @@ def quota(hard: dict[str, str], used: dict[str, str], **spec: Any) -> dict[str, 
     return {"metadata": {"name": "q"}, "spec": spec, "status": {"hard": hard, "used": used}}
 
 
-def test_a_refusal_names_what_is_exceeded() -> None:
-    """Only that, in order, in the words and numbers that clients know."""
+def test_messages_list_exceeded_resources() -> None:
+    """The message lists only exceeded resources, sorted, with Kubernetes' wording."""
     found = read_quota(quota({"a/b": "1", "pods": "1k", "count/pods": "2"}, {"pods": "1k"}))
     assert found.hard == {"pods": 1000, "count/pods": 2}
     assert found.problem({"pods": 1, "count/pods": 1}) == (
@@ -124,8 +124,8 @@ def test_a_refusal_names_what_is_exceeded() -> None:
     assert found.charged({"count/x.y": 9}).used["count/x.y"] == 9
 
 
-def test_what_is_not_counted_here_is_kept() -> None:
-    """A charge leaves alone what others count, and writes large numbers as they are written."""
+def test_unsupported_resources_are_kept() -> None:
+    """Charging keeps unsupported resources, and formats large amounts canonically."""
     before = quota({"pods": "5k"}, {"pods": "999", "cpu": "250m"})
     after = with_used(before, read_quota(before).charged({"pods": 1}).used)
     assert after["status"]["used"] == {"pods": "1k", "cpu": "250m"}
@@ -153,7 +153,7 @@ HIGH: dict[str, Any] = {"spec": {"priorityClassName": "high"}}
     ],
 )
 def test_scopes_select_pods(scope: str, pod: dict[str, Any], is_about: bool) -> None:
-    """A quota with a scope is about the pods that are in it, and about nothing else."""
+    """A quota with scopes applies only to pods in all of them."""
     found = read_quota(quota({"pods": "1"}, {}, scopes=[scope]))
     assert found.is_about("", "pods", pod) is is_about
     assert not found.is_about("", "configmaps", {})
@@ -169,13 +169,13 @@ def test_scopes_select_pods(scope: str, pod: dict[str, Any], is_about: bool) -> 
         ("DoesNotExist", [], False),
     ],
 )
-def test_classes_of_priority(operator: str, values: list[str], is_about: bool) -> None:
-    """They are selected by their names."""
+def test_priority_classes(operator: str, values: list[str], is_about: bool) -> None:
+    """Priority classes are selected by name."""
     selector = {"scopeName": "PriorityClass", "operator": operator, "values": values}
     found = read_quota(quota({}, {}, scopeSelector={"matchExpressions": [selector]}))
     assert found.is_about("", "pods", HIGH) is is_about
 
 
 def test_growth_is_never_negative() -> None:
-    """What is used less is not given back: that is found by counting."""
+    """Decreased usage is not given back; the controller's recalculation does that."""
     assert growth({"a": 3, "b": 1, "c": 1}, {"a": 1, "b": 2}) == {"a": 2, "c": 1}

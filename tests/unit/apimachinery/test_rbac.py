@@ -1,4 +1,4 @@
-"""What rules allow, and which rules cover others."""
+"""RBAC rules: matching, and coverage by other rules."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ RULES = st.builds(
 
 
 def allows(rule: PolicyRule, asked: tuple[str, str, str, str, str]) -> bool:
-    """The question as the index asks it."""
+    """Match a request as the authorization index does."""
     *what, name = asked
     if not rule.matches(*what):
         return False
     return not rule.resource_names or name in rule.resource_names
 
 
-def naively(rule: PolicyRule, asked: tuple[str, str, str, str, str]) -> bool:
-    """The twin: every combination of the words of a rule, one by one."""
+def allows_naively(rule: PolicyRule, asked: tuple[str, str, str, str, str]) -> bool:
+    """Reference implementation: try every combination of the rule's values."""
     verb, group, resource, part, name = asked
     whole = f"{resource}/{part}" if part else resource
     for one in product(rule.verbs, rule.api_groups, rule.resources, rule.resource_names or (None,)):
@@ -68,10 +68,10 @@ def naively(rule: PolicyRule, asked: tuple[str, str, str, str, str]) -> bool:
 
 
 @given(RULES)
-def test_a_rule_allows_what_its_words_say(rule: PolicyRule) -> None:
-    """Matching agrees with trying every combination of words."""
+def test_matching_agrees_with_the_reference(rule: PolicyRule) -> None:
+    """Matching agrees with trying every combination."""
     for asked in ASKED:
-        assert allows(rule, asked) is naively(rule, asked), asked
+        assert allows(rule, asked) is allows_naively(rule, asked), asked
     for verb, path in PATHS:
         expected = (verb in rule.verbs or "*" in rule.verbs) and any(
             each in ("*", path) or (each.endswith("*") and path.startswith(each[:-1]))
@@ -81,7 +81,7 @@ def test_a_rule_allows_what_its_words_say(rule: PolicyRule) -> None:
 
 
 @given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=2))
-def test_what_is_covered_is_allowed(owned: list[PolicyRule], wanted: list[PolicyRule]) -> None:
+def test_covered_permissions_are_allowed(owned: list[PolicyRule], wanted: list[PolicyRule]) -> None:
     """If nothing is missing, every request that the wanted rules allow is allowed already."""
     missing = rbac.missing(owned, wanted)
     if missing:
@@ -95,10 +95,10 @@ def test_what_is_covered_is_allowed(owned: list[PolicyRule], wanted: list[Policy
 
 
 @given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=2))
-def test_what_is_missing_is_what_is_lacking(
+def test_adding_missing_rules_completes_coverage(
     owned: list[PolicyRule], wanted: list[PolicyRule]
 ) -> None:
-    """With what is missing added nothing is missing, and each part of it was wanted."""
+    """Adding the missing rules leaves nothing missing, and each of them was wanted."""
     missing = rbac.missing(owned, wanted)
     assert rbac.missing([*owned, *missing], wanted) == []
     assert rbac.missing(wanted, missing) == []
@@ -107,7 +107,7 @@ def test_what_is_missing_is_what_is_lacking(
 
 
 def single(rule: PolicyRule) -> list[PolicyRule]:
-    """The twin of how a rule is taken apart."""
+    """Reference implementation of breaking down a rule."""
     names: list[tuple[str, ...]] = [(name,) for name in rule.resource_names] or [()]
     on = product(rule.api_groups, rule.resources, rule.verbs, names)
     at = product(rule.paths, rule.verbs)
@@ -117,7 +117,7 @@ def single(rule: PolicyRule) -> list[PolicyRule]:
 
 
 def covers(owner: PolicyRule, right: PolicyRule) -> bool:
-    """The twin of what covers a single right, in the reference's words."""
+    """Reference implementation of coverage of a single permission."""
     [verb] = right.verbs
     if not {verb, "*"} & set(owner.verbs):
         return False
@@ -135,10 +135,10 @@ def covers(owner: PolicyRule, right: PolicyRule) -> bool:
 
 
 @given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=2))
-def test_what_is_missing_is_found_one_by_one(
+def test_missing_permissions_are_enumerated(
     owned: list[PolicyRule], wanted: list[PolicyRule]
 ) -> None:
-    """What is missing is each single right that no one rule covers, in order."""
+    """The missing permissions are those that no single rule covers, in order."""
     expected = [
         right
         for rule in wanted
@@ -148,8 +148,8 @@ def test_what_is_missing_is_found_one_by_one(
     assert rbac.missing(owned, wanted) == expected
 
 
-def test_names_are_no_rights_on_all() -> None:
-    """Who may get one object may not give the right to get all, but to get that one."""
+def test_permission_on_one_name_is_not_permission_on_all() -> None:
+    """A subject that may get one object cannot grant access to all, but to that one."""
     one = PolicyRule(("get",), ("",), ("pods",), ("a",))
     every = PolicyRule(("get",), ("",), ("pods",))
     assert rbac.missing([one], [every]) == [every]
@@ -157,8 +157,8 @@ def test_names_are_no_rights_on_all() -> None:
     assert rbac.missing([one], [one]) == []
 
 
-def test_a_role_that_names_too_much_is_compared_whole() -> None:
-    """Millions of rights are not listed: they are held as a whole, or they are missing."""
+def test_a_role_with_too_many_permissions_is_compared_as_a_whole() -> None:
+    """Millions of permissions are not enumerated: they are covered as a whole, or missing."""
     many = tuple(f"w{number}" for number in range(1_000))
     huge = PolicyRule(many, many, many)
     assert rbac.missing([PolicyRule(("get",), ("",), ("pods",))], [huge]) == [huge]
@@ -167,7 +167,7 @@ def test_a_role_that_names_too_much_is_compared_whole() -> None:
 
 
 def test_descriptions() -> None:
-    """What is missing is shown as clients know it, and no name breaks a line."""
+    """Missing rules are formatted as in Kubernetes, and no name breaks the line."""
     rights = rbac.missing([], [PolicyRule(("get", "list"), ("apps",), ("deployments",), ("web",))])
     [rule] = rbac.compact(rights)
     assert rbac.description(rule) == (
@@ -180,7 +180,7 @@ def test_descriptions() -> None:
 
 
 def test_objects_are_read() -> None:
-    """Empty is null is absent; what is of another shape is nothing."""
+    """Empty, null and absent are equal; objects of another shape are None."""
     role = read_role({"metadata": {"name": "r", "labels": None}, "rules": None})
     assert role is not None
     assert role.rules == ()
@@ -211,7 +211,7 @@ def test_objects_are_read() -> None:
     ],
 )
 def test_subjects(subject: dict[str, str], key: tuple[bool, str] | None, shown: str) -> None:
-    """Who a subject is, for a binding in the namespace n."""
+    """The user or group of a subject, for a binding in the namespace n."""
     binding = read_binding({"metadata": {"name": "b", "namespace": "n"}, "subjects": [subject]})
     assert binding is not None
     [read] = binding.subjects

@@ -1,4 +1,4 @@
-"""Label and field selectors: reading, matching, printing, and what they refuse."""
+"""Label and field selectors: parsing, matching, formatting, and rejected input."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ LABELS = {"app": "web", "tier": "", "example.com/size": "10"}
     ],
 )
 def test_label_selectors(text: str, matches: bool) -> None:
-    """A selector of each form selects an object with given labels, or does not."""
+    """Selectors of each form match or do not match given labels."""
     assert parse_label_selector(text).matches(LABELS) is matches
 
 
@@ -114,7 +114,7 @@ def test_label_selectors(text: str, matches: bool) -> None:
     ],
 )
 def test_bad_label_selectors(text: str) -> None:
-    """A selector that makes no sense is a 400."""
+    """An invalid selector is a 400."""
     with pytest.raises(BadRequest):
         parse_label_selector(text)
 
@@ -134,7 +134,7 @@ terms: st.SearchStrategy[Term] = st.one_of(
 def written(term: Term) -> str:
     key, operator, wanted = term
     if operator in ("in", "notin"):
-        # A lone empty value needs its comma.
+        # A single empty value needs its comma.
         return f"{key} {operator} ({','.join(wanted) if any(wanted) else ','})"
     return {"exists": key, "!": f"!{key}"}.get(operator) or f"{key}{operator}{wanted[0]}"
 
@@ -158,7 +158,7 @@ def holds(term: Term, labels: dict[str, str]) -> bool:
 
 @given(conditions=st.lists(terms, max_size=4), labels=labels_strategy)
 def test_labels_against_naive(conditions: list[Term], labels: dict[str, str]) -> None:
-    """A selector matches if each of its conditions, taken alone, holds; so does its own text."""
+    """A selector matches if each of its requirements does; so does its formatted form."""
     selector = parse_label_selector(",".join(map(written, conditions)))
     wanted = all(holds(term, labels) for term in conditions)
     assert selector.matches(labels) is wanted
@@ -168,7 +168,7 @@ def test_labels_against_naive(conditions: list[Term], labels: dict[str, str]) ->
 
 
 def test_canonical_text() -> None:
-    """Two ways to write the same conditions print alike, sorted by key."""
+    """Equal requirements have one string form, sorted by key."""
     one = parse_label_selector("z in (c, a,b),!y,x = 1,w")
     assert str(one) == "w,x=1,!y,z in (a,b,c)"
     assert one == parse_label_selector(str(one))
@@ -177,7 +177,7 @@ def test_canonical_text() -> None:
 
 
 def test_requires() -> None:
-    """A selector tells the one value that a label or field must have, for an index."""
+    """A selector returns the only value that a label or field may have, for an index."""
     selector = parse_label_selector("a=1,b in (2),c in (3,4),d!=5,e")
     assert [selector.requires(key) for key in "abcdef"] == ["1", "2", None, None, None, None]
     fields = parse_field_selector("metadata.name=x,metadata.namespace!=y,metadata.name==x")
@@ -186,7 +186,7 @@ def test_requires() -> None:
 
 
 def test_limits() -> None:
-    """A selector that is too long or has too many conditions is a 400."""
+    """A selector that is too long or has too many requirements is a 400."""
     with pytest.raises(BadRequest, match="at most"):
         parse_label_selector("a" * (SELECTOR_LENGTH_MAX + 1))
     with pytest.raises(BadRequest, match="at most"):
@@ -203,7 +203,7 @@ def test_limits() -> None:
     "text", ["(" * 60_000, "a in (" + "," * 60_000, "!" * 60_000, "\\" * 60_000, "=" * 60_000]
 )
 def test_odd_long_texts(text: str) -> None:
-    """Long texts without sense end in a 400, in both kinds of selectors."""
+    """Long invalid input is a 400, in both kinds of selectors."""
     with pytest.raises(BadRequest):
         parse_label_selector(text)
     with pytest.raises(BadRequest):
@@ -228,7 +228,7 @@ def test_odd_long_texts(text: str) -> None:
     ],
 )
 def test_field_selectors(text: str, fields: dict[str, str], matches: bool) -> None:
-    """A field selector compares whole texts, and a missing field is empty."""
+    """A field selector compares whole strings, and a missing field is empty."""
     selector = parse_field_selector(text)
     assert selector.matches(fields) is matches
     assert parse_field_selector(str(selector)) == selector
@@ -237,14 +237,14 @@ def test_field_selectors(text: str, fields: dict[str, str], matches: bool) -> No
 
 @pytest.mark.parametrize("text", ["a", "a,b=c", "a>b", "a=b=c", r"a=\x", "a=b\\", "a in (b)"])
 def test_bad_field_selectors(text: str) -> None:
-    """A field selector that makes no sense is a 400."""
+    """An invalid field selector is a 400."""
     with pytest.raises(BadRequest):
         parse_field_selector(text)
 
 
 @given(value=st.text(max_size=8), field=st.sampled_from(["a", "metadata.name"]))
 def test_any_value_can_be_selected(value: str, field: str) -> None:
-    """With backslashes every text can be the value of a field selector."""
+    """With backslashes every string can be the value of a field selector."""
     escaped = value.replace("\\", r"\\").replace(",", r"\,").replace("=", r"\=")
     selector = parse_field_selector(f"{field}={escaped}")
     assert selector.matches({field: value})
@@ -252,7 +252,7 @@ def test_any_value_can_be_selected(value: str, field: str) -> None:
 
 
 def test_unsupported_fields() -> None:
-    """A field that a kind does not offer is a 400 that names it."""
+    """An unsupported field is a 400 that names it."""
     selector = parse_field_selector("metadata.name=a,spec.x=b")
     selector.refuse_others({"metadata.name", "spec.x"})
     with pytest.raises(BadRequest, match=r"field label not supported: spec\.x"):
@@ -261,7 +261,7 @@ def test_unsupported_fields() -> None:
 
 @given(text=st.text(st.sampled_from("ab=!(),<>\\ in.1/"), max_size=20))
 def test_any_text(text: str) -> None:
-    """Every text is a selector or a 400, and a selector can be printed and read again."""
+    """Every string is a selector or a 400, and formatted selectors can be parsed again."""
     for read in (parse_label_selector, parse_field_selector):
         try:
             selector: LabelSelector | FieldSelector = read(text)
@@ -271,7 +271,7 @@ def test_any_text(text: str) -> None:
 
 
 def test_selector_in_an_object() -> None:
-    """Selectors that objects hold have labels and expressions."""
+    """Selectors in objects have labels and expressions."""
     selector = label_selector_of(
         {
             "matchLabels": {"app": "web"},
@@ -309,6 +309,6 @@ def test_selector_in_an_object() -> None:
     ],
 )
 def test_bad_selector_in_an_object(value: dict[str, Any]) -> None:
-    """What cannot be a selector is a 400, whatever its types."""
+    """An invalid selector is a 400, whatever its types."""
     with pytest.raises(BadRequest):
         label_selector_of(value)

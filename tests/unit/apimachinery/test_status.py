@@ -1,4 +1,4 @@
-"""Status errors: their messages, their form on the wire, and reading them back."""
+"""Status errors: messages, wire format, and parsing."""
 
 import inspect
 from typing import Any
@@ -18,7 +18,7 @@ CONFIG_MAPS = GroupResource("", "configmaps")
 DEPLOYMENTS = GroupResource("apps", "deployments")
 CAUSE = StatusCause("FieldValueRequired", "Required value", "spec.x")
 
-# One of each, with code, reason and message.
+# Each error function, with code, reason and message.
 ERRORS: list[tuple[StatusError, int, str, str]] = [
     (status.bad_request("no"), 400, "BadRequest", "no"),
     (
@@ -212,8 +212,8 @@ ids = [f"{code}-{reason}-{index}" for index, (_, code, reason, _) in enumerate(E
 
 
 @pytest.mark.parametrize(("error", "code", "reason", "message"), ERRORS, ids=ids)
-def test_words(error: StatusError, code: int, reason: str, message: str) -> None:
-    """Each error has the code, the reason and the message that clients of Kubernetes know."""
+def test_messages(error: StatusError, code: int, reason: str, message: str) -> None:
+    """Each error has the code, reason and message of Kubernetes."""
     assert (error.code, error.reason, error.message) == (code, reason, message)
     body = orjson.loads(error.to_bytes())
     assert body["kind"] == "Status"
@@ -224,14 +224,14 @@ def test_words(error: StatusError, code: int, reason: str, message: str) -> None
 
 @pytest.mark.parametrize("error", [row[0] for row in ERRORS], ids=ids)
 def test_round_trip(error: StatusError) -> None:
-    """A client reads back the same error that the server wrote."""
+    """A client parses the same error that the server encoded."""
     read = status_from_response(error.code, error.to_bytes())
     assert type(read) is type(error)
     assert read.to_dict() == error.to_dict()
 
 
 def test_all_classes_are_listed() -> None:
-    """Every class of the tree can be read from the wire, and is drawn at the top of its module."""
+    """Every class can be parsed, and is listed in the docstring of its module."""
     classes = {
         each
         for each in vars(status).values()
@@ -243,7 +243,7 @@ def test_all_classes_are_listed() -> None:
 
 
 def test_details() -> None:
-    """Details hold the plural for lookups, the kind for validation, and nothing that is empty."""
+    """Details contain the plural for lookups, the kind for validation, and no empty members."""
     assert status.bad_request("x").to_dict().keys() == {
         *("kind", "apiVersion", "metadata", "status", "message", "reason", "code")
     }
@@ -274,7 +274,7 @@ def test_details() -> None:
 
 
 def test_many_causes() -> None:
-    """An object with endless faults gets a message that ends."""
+    """The message for an object with very many errors is limited."""
     causes = [StatusCause("r", "bad", f"spec.items[{index}]") for index in range(100_000)]
     error = status.invalid(GroupKind("", "Pod"), "a", causes)
     assert len(error.causes) == status.CAUSES_MAX
@@ -283,7 +283,7 @@ def test_many_causes() -> None:
 
 
 def test_names_cannot_break_messages() -> None:
-    """Quotes, line ends and broken text in a name stay inside the quotes."""
+    """Quotes, line breaks and invalid text in a name are escaped."""
     error = status.not_found(CONFIG_MAPS, 'a"b\n\ud800')
     assert orjson.loads(error.to_bytes())["message"] == 'configmaps "a\\"b\\n?" not found'
 
@@ -302,7 +302,9 @@ def test_names_cannot_break_messages() -> None:
     ],
 )
 def test_answers_without_status(code: int, wanted: type[StatusError]) -> None:
-    """A body that is no Status object becomes the error of its code, with the text it had."""
+    """A body that is not a Status object becomes the error of its code, with the body as
+    message.
+    """
     error = status_from_response(code, b"404 page not found\n", retry_after_seconds=7)
     assert type(error) is wanted
     assert (error.code, error.message) == (code, "404 page not found")
@@ -320,13 +322,13 @@ members = st.sampled_from(["code", "reason", "message", "details", "metadata", "
 
 @given(body=st.dictionaries(members, json_values | st.dictionaries(members, json_values)))
 def test_any_status_is_read(body: dict[str, Any]) -> None:
-    """Whatever types another server sends, an error comes out that can be written again."""
+    """Any JSON from another server becomes an error that can be encoded again."""
     error = status_from_dict({"kind": "Status", **body})
     assert orjson.loads(error.to_bytes())["code"] == error.code
 
 
 def test_machinery_errors() -> None:
-    """A wrong name is the client's fault, a failed conversion the server's."""
+    """An invalid name is a client error, a failed conversion a server error."""
     assert status.of_machinery_error(InvalidName("x")).code == 400
     assert status.of_machinery_error(UnknownKind("x")).code == 400
     assert status.of_machinery_error(ConversionFailed("x")).code == 500
@@ -378,13 +380,13 @@ def test_machinery_errors() -> None:
     ],
 )
 def test_field_errors(cause: StatusCause, reason: str, text: str) -> None:
-    """Errors of fields have the reasons and words of Kubernetes."""
+    """Field errors have the reasons and messages of Kubernetes."""
     assert cause.reason == reason
     assert str(cause) == text
 
 
 def test_large_values_are_cut() -> None:
-    """A wrong value of any size or depth makes a short message."""
+    """An invalid value of any size or depth gives a short message."""
     deep: Any = 1
     for _ in range(5000):
         deep = [deep]
@@ -393,7 +395,7 @@ def test_large_values_are_cut() -> None:
 
 
 def test_plain_error() -> None:
-    """An error of any other code can be made, and says no reason if it has none."""
+    """An error of any other code can be created, without a reason."""
     error = StatusError("teapot", code=418, details=Details(uid="u"))
     assert "reason" not in error.to_dict()
     assert error.to_dict()["details"] == {"uid": "u"}

@@ -1,4 +1,4 @@
-"""Strategic merge patch: rules of lists and maps, directives, order, and what is refused."""
+"""Strategic merge patch: rules of lists and maps, directives, order, and rejected patches."""
 
 import copy
 import json
@@ -18,7 +18,7 @@ from restow.apimachinery.types import Field, ListOf, MapOf, Scalar, Struct, Stru
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule written by hand."""
+    """A rule for tests."""
 
     strategies: tuple[str, ...] = ()
     merge_key: str | None = None
@@ -28,12 +28,12 @@ class Rule:
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema written by hand."""
+    """A schema for tests."""
 
     fields: dict[str, Rule] = field(default_factory=dict)
 
     def field(self, name: str) -> Rule | None:
-        """The rule of a member."""
+        """Return the rule of a member."""
         return self.fields.get(name)
 
 
@@ -59,7 +59,7 @@ SCHEMA = Schema(
 
 
 def merged(document: dict[str, Any], patch: Any) -> Any:
-    """The result, after a look that nothing given was changed."""
+    """Return the result, after checking that no argument was modified."""
     before = json.dumps([document, patch])
     result = apply_strategic_merge_patch(document, patch, SCHEMA)
     assert json.dumps([document, patch]) == before
@@ -92,7 +92,7 @@ def names(*texts: str) -> list[dict[str, Any]]:
     ],
 )
 def test_maps(document: Any, patch: Any, wanted: Any) -> None:
-    """Objects are merged member by member, null removes, other lists are replaced as they come."""
+    """Objects are merged by member, null removes members, other lists are replaced."""
     assert merged(document, patch) == (patch if wanted is None else wanted)
 
 
@@ -117,13 +117,15 @@ def test_maps(document: Any, patch: Any, wanted: Any) -> None:
     ],
 )
 def test_lists_by_key(old: Any, patch: Any, wanted: Any) -> None:
-    """Items are merged by key; those of the patch come in its order, the others where they were."""
+    """Items are merged by key; those of the patch come in its order, the others keep their
+    position.
+    """
     wanted = [{"name": "b", "x": 1, "y": 2}, {"name": "a", "x": 1}] if wanted is None else wanted
     assert merged({"containers": old}, {"containers": patch}) == {"containers": wanted}
 
 
 def test_nested_lists() -> None:
-    """The schema of an item holds for the lists inside it."""
+    """The schema of an item applies to lists inside it."""
     old = {"containers": [{"name": "a", "ports": [{"containerPort": 80}], "args": ["x"]}]}
     patch = {
         "containers": [
@@ -146,7 +148,7 @@ def test_nested_lists() -> None:
 
 
 def test_item_replaced_inside() -> None:
-    """A map in an item can be replaced or emptied by a directive."""
+    """A directive can replace or empty a map in an item."""
     old = {"containers": [{"name": "a", "env": {"x": 1}, "limits": {"y": 2}}]}
     patch = {
         "containers": [
@@ -161,7 +163,7 @@ def test_item_replaced_inside() -> None:
 
 
 def test_new_values() -> None:
-    """What is new is not merged: what says `$patch` goes, other directives are for the types."""
+    """New values are not merged: parts with `$patch` are dropped, other directives are kept."""
     patch: dict[str, Any] = {
         "containers": [
             {
@@ -214,7 +216,7 @@ def test_new_values() -> None:
     ],
 )
 def test_sets(old: Any, patch: Any, wanted: Any) -> None:
-    """Lists of plain values are sets, from which values can be taken, and which have an order."""
+    """Lists of plain values are sets, with removal of values and an order."""
     result = merged({"finalizers": old}, patch)["finalizers"]
     assert json.dumps(result) == json.dumps(wanted)
 
@@ -231,7 +233,7 @@ def test_sets(old: Any, patch: Any, wanted: Any) -> None:
     ],
 )
 def test_order(old: str, patch: str | None, order: str, wanted: str) -> None:
-    """The merged list has the order that the patch gives; items only the server has, their own."""
+    """The merged list has the order of the patch; items that only the server has keep theirs."""
     body: dict[str, Any] = {"$setElementOrder/containers": names(*order)}
     if patch is not None:
         body["containers"] = names(*patch)
@@ -239,7 +241,7 @@ def test_order(old: str, patch: str | None, order: str, wanted: str) -> None:
 
 
 def test_order_with_deletion() -> None:
-    """An item can be deleted in the patch that orders the rest, as a three-way apply does."""
+    """A patch can delete an item and order the rest, as a three-way apply does."""
     patch = {
         "$setElementOrder/containers": names("c", "a"),
         "containers": [{"name": "a", "x": 1}, {"name": "b", "$patch": "delete"}],
@@ -253,7 +255,7 @@ def test_order_with_deletion() -> None:
 
 
 def test_retain_keys() -> None:
-    """Only the named members stay, beside what the patch sets."""
+    """Only the named members are kept, in addition to those that the patch sets."""
     old = {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}
     patch = {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}
     assert merged(old, patch) == {"strategy": {"type": "Recreate"}}
@@ -310,7 +312,7 @@ def test_retain_keys() -> None:
     ],
 )
 def test_refused(patch: Any, error: type[StatusError]) -> None:
-    """A directive that makes no sense is a 400, a patch that cannot be merged a 422."""
+    """An invalid directive is a 400, a patch that cannot be merged a 422."""
     with pytest.raises(error):
         merged(
             {
@@ -324,7 +326,7 @@ def test_refused(patch: Any, error: type[StatusError]) -> None:
 
 
 def test_long_lists() -> None:
-    """Lists of a hundred thousand items merge in a second; if it were quadratic, in hours."""
+    """Lists of a hundred thousand items merge in a second; quadratic time would take hours."""
     old = {"containers": [{"name": f"n{index}"} for index in range(100_000)]}
     order = [{"name": f"n{index}"} for index in reversed(range(100_000))]
     items = [{"name": f"n{index}", "x": 1} for index in reversed(range(0, 100_000, 2))]
@@ -334,7 +336,7 @@ def test_long_lists() -> None:
 
 
 def test_depth() -> None:
-    """A patch that is far too deep is a 400, and no crash."""
+    """A patch that is too deep is a 400 and does not crash."""
     patch: Any = {}
     for _ in range(50_000):
         patch = {"a": patch}
@@ -357,7 +359,7 @@ objects = st.dictionaries(st.sampled_from("abc"), values, max_size=3)
 
 @given(document=objects, patch=objects)
 def test_without_schema(document: dict[str, Any], patch: dict[str, Any]) -> None:
-    """Without a schema and without directives it is a plain merge patch."""
+    """Without schema and directives it is a plain merge patch."""
     wanted = apply_merge_patch(document, patch)
     result = apply_strategic_merge_patch(document, patch, None)
     assert json.dumps(result, sort_keys=True) == json.dumps(wanted, sort_keys=True)
@@ -388,7 +390,7 @@ odd_patches = st.fixed_dictionaries(
 
 @given(document=odd_patches, patch=odd_patches)
 def test_any_patch(document: dict[str, Any], patch: dict[str, Any]) -> None:
-    """Whatever is in the object and in the patch, the end is an object or a 4xx."""
+    """Any object and patch give an object or a 4xx."""
     before = copy.deepcopy((document, patch))
     try:
         result = apply_strategic_merge_patch(document, patch, SCHEMA)
@@ -400,7 +402,7 @@ def test_any_patch(document: dict[str, Any], patch: dict[str, Any]) -> None:
 
 
 class Table:
-    """A table of two structs, one of which holds itself."""
+    """A table of two structs, one of which is recursive."""
 
     def __init__(self) -> None:
         container = Struct(
@@ -426,12 +428,12 @@ class Table:
         self.structs = {"Pod": pod, "Container": container}
 
     def struct(self, name: str) -> Struct:
-        """The struct of that name."""
+        """Return the struct of that name."""
         return self.structs[name]
 
 
 def test_typed_schema() -> None:
-    """The schema of a struct knows its lists, also inside of maps, and is made only once."""
+    """The schema of a struct has its lists, also inside maps, and is created once."""
     pod = Table().struct("Pod")
     schema = merge_schema(pod)
     assert merge_schema(pod) is schema

@@ -45,7 +45,7 @@ moments = st.integers(-62_135_510_400_000_000, 253_402_300_799_999_999).map(
     ],
 )
 def test_times_are_written_in_utc(text: str, second: str, micro: str) -> None:
-    """Any offset is read; the answer has `Z`, and nothing or six digits of a second."""
+    """Any offset is parsed; the result has `Z`, and no or six fractional digits."""
     assert write_time(parse_time(text)) == second
     assert write_micro_time(parse_time(text)) == micro
 
@@ -69,16 +69,16 @@ def test_times_are_written_in_utc(text: str, second: str, micro: str) -> None:
         "2024-01-02T03:04:05+99:00",
     ],
 )
-def test_what_is_no_time_is_refused(text: str) -> None:
-    """A ValueError, whatever Python's own reader would do with it."""
+def test_invalid_times(text: str) -> None:
+    """Invalid times raise ValueError, even if Python's parser accepts them."""
     with pytest.raises(ValueError, match="RFC 3339"):
         parse_time(text)
     assert not is_canonical_time(text)
 
 
 @given(moments)
-def test_canonical_times_are_known_as_such(moment: datetime) -> None:
-    """The quick test says yes to exactly what the writer writes."""
+def test_canonical_times(moment: datetime) -> None:
+    """The fast test accepts exactly the output of the formatter."""
     assert is_canonical_time(write_time(moment))
     assert is_canonical_micro_time(write_micro_time(moment))
     assert parse_time(write_micro_time(moment)) == moment
@@ -87,7 +87,7 @@ def test_canonical_times_are_known_as_such(moment: datetime) -> None:
 
 @pytest.mark.parametrize("seconds", [2**63 - 1, -(2**63), 10**12, -(10**12)])
 def test_times_that_python_cannot_hold_are_refused(seconds: int) -> None:
-    """A number of seconds outside of the years 1 to 9999 is a ValueError."""
+    """Seconds outside of the years 1 to 9999 raise ValueError."""
     with pytest.raises(ValueError, match="years"):
         time_from_unix(seconds, 0)
 
@@ -107,26 +107,26 @@ def test_times_that_python_cannot_hold_are_refused(seconds: int) -> None:
     ],
 )
 def test_durations_are_written_as_go_does(text: str, expected: str) -> None:
-    """Reading and writing gives the form that Go prints."""
+    """Parsing and formatting gives Go's format."""
     assert write_duration(parse_duration(text)) == expected
 
 
 @given(st.integers(-(2**63) + 1, 2**63 - 1))
 def test_every_duration_is_read_back(nanoseconds: int) -> None:
-    """No digit is lost on the way through the text."""
+    """Formatting and parsing loses no digits."""
     assert parse_duration(write_duration(nanoseconds)) == nanoseconds
 
 
 @pytest.mark.parametrize("text", ["", "1", "h", ".s", "1x", "1h ", "s1", "9" * 30 + "h", "1" * 200])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    """Units are needed, and 64 bits are the limit."""
+def test_invalid_durations(text: str) -> None:
+    """A unit is required, and values are limited to 64 bits."""
     with pytest.raises(ValueError, match="invalid duration"):
         parse_duration(text)
 
 
 @given(st.binary())
 def test_base64_is_canonical_when_written_here(data: bytes) -> None:
-    """What is encoded is canonical, and decodes to the same."""
+    """Encoded bytes are canonical, and decode to the same bytes."""
     text = encode_base64(data)
     assert is_canonical_base64(text)
     assert decode_base64(text) == data
@@ -135,7 +135,7 @@ def test_base64_is_canonical_when_written_here(data: bytes) -> None:
 
 @given(st.text("AB/+=\n-_é", max_size=9))
 def test_only_the_form_that_is_written_is_canonical(text: str) -> None:
-    """The quick test agrees with decoding and encoding again."""
+    """The fast test agrees with decoding and encoding again."""
     try:
         again = encode_base64(decode_base64(text))
     except ValueError:

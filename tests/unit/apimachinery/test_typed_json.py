@@ -1,4 +1,4 @@
-"""Checking decoded JSON: types, unknown fields, and the canonical form."""
+"""Validation of decoded JSON: types, unknown fields, and the canonical form."""
 
 import copy
 from typing import Any
@@ -29,7 +29,7 @@ def deployment(**container: Any) -> dict[str, Any]:
 
 
 def with_empties(value: dict[str, Any]) -> dict[str, Any]:
-    """A deployment with the empty parts that Go writes where nothing was said."""
+    """Return a deployment with the empty fields that Go always writes."""
     value["spec"]["strategy"] = {}
     value["spec"]["template"]["metadata"] = {}
     return value | {"status": {}}
@@ -39,8 +39,8 @@ def container_of(value: Any) -> Any:
     return check(DEPLOYMENT, value).value["spec"]["template"]["spec"]["containers"][0]
 
 
-def test_a_canonical_object_is_given_back_itself() -> None:
-    """The usual write is neither copied nor changed."""
+def test_a_canonical_object_is_returned_itself() -> None:
+    """The usual write is neither copied nor modified."""
     env, ports = [{"name": "A", "value": "b"}], [{"containerPort": 1}]
     value = with_empties(deployment(image="i", env=env, ports=ports, resources={}))
     checked = check(DEPLOYMENT, value)
@@ -49,7 +49,7 @@ def test_a_canonical_object_is_given_back_itself() -> None:
 
 
 def test_unknown_fields_are_listed_with_their_paths_and_removed() -> None:
-    """Paths have indexes, as warnings show them; the value given stays as it was."""
+    """Paths have indexes, as in warnings; the value is not modified."""
     value = deployment(foo=1, resources={"limits": {"cpu": "1"}, "bar": {}})
     value["metadata"]["baz"] = None
     value["spec"]["x"] = [1]
@@ -66,7 +66,7 @@ def test_unknown_fields_are_listed_with_their_paths_and_removed() -> None:
 
 
 def test_unknown_fields_below_a_map_have_its_key_in_their_path() -> None:
-    """Properties of a schema are found where they stand."""
+    """Unknown fields of nested schemas are reported with their path."""
     schema = {"properties": {"a.b": {"foo": 1}}, "items": {"bar": 2}}
     versions = [{"schema": {"openAPIV3Schema": schema}}]
     unknown = check(DEFINITION, {"spec": {"versions": versions}}).unknown
@@ -75,7 +75,7 @@ def test_unknown_fields_below_a_map_have_its_key_in_their_path() -> None:
 
 
 def test_the_list_of_unknown_fields_is_bounded() -> None:
-    """All are removed, and a hundred are named."""
+    """All are removed, and a hundred are listed."""
     checked = check(CONFIG_MAP, {f"x{number}": 1 for number in range(1000)})
     assert checked.value == {"metadata": {}}
     assert len(checked.unknown) == UNKNOWN_FIELDS_MAX
@@ -134,8 +134,8 @@ def test_the_list_of_unknown_fields_is_bounded() -> None:
         ({"binaryData": {"a": "%"}}, "binaryData: illegal base64 data"),
     ],
 )
-def test_a_wrong_type_is_told_with_its_field(value: Any, message: str) -> None:
-    """The message is the reference's, which people and tools know how to read."""
+def test_a_wrong_type_is_reported_with_its_field(value: Any, message: str) -> None:
+    """The message equals that of Kubernetes, which people and tools know."""
     with pytest.raises(BadRequest) as caught:
         check(CONFIG_MAP, value)
     prefix = 'ConfigMap in version "v1" cannot be handled as a ConfigMap: '
@@ -143,7 +143,7 @@ def test_a_wrong_type_is_told_with_its_field(value: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, [], "x", 1, True])
-def test_what_is_no_object_is_refused(value: object) -> None:
+def test_non_objects_are_rejected(value: object) -> None:
     """Only an object can be a ConfigMap."""
     with pytest.raises(BadRequest, match=r"into Go value of type v1\.ConfigMap"):
         check(CONFIG_MAP, value)
@@ -154,19 +154,19 @@ def test_what_is_no_object_is_refused(value: object) -> None:
     [2**31, -(2**31) - 1, pytest.param(10**5000, id="long"), 1.0, float("inf"), float("nan"), True],
 )
 def test_integers_have_their_range(number: Any) -> None:
-    """What does not fit is a 400 that names the field, however many digits it has."""
+    """A number out of range is a 400 that names the field, however many digits it has."""
     with pytest.raises(BadRequest, match=r"DeploymentSpec\.spec\.replicas of type int32"):
         check(DEPLOYMENT, {"spec": {"replicas": number}})
 
 
 def test_null_is_absent() -> None:
-    """A field that is null says nothing, for every type."""
+    """A null field counts as absent, for every type."""
     value = {field.json: None for field in DEPLOYMENT}
     assert check(DEPLOYMENT, value) == check(DEPLOYMENT, {})
 
 
-def test_zeros_vanish_where_go_leaves_them_out() -> None:
-    """What a client in Go writes for an object it has read is the object that is stored."""
+def test_zeros_are_omitted_as_in_go() -> None:
+    """The stored object equals what a Go client writes for it."""
     written = deployment(resources={}, env=[], image="", tty=False, command=None)
     written["metadata"] |= {"creationTimestamp": None, "labels": {}, "generation": 0}
     written["spec"]["strategy"] = {}
@@ -178,7 +178,7 @@ def test_zeros_vanish_where_go_leaves_them_out() -> None:
 
 
 def test_zeros_of_pointers_stay() -> None:
-    """Zero replicas are not the same as replicas that nobody has said."""
+    """Zero replicas differ from missing replicas."""
     value = {"metadata": {}, "spec": {"replicas": 0, "paused": False, "revisionHistoryLimit": 0}}
     spec = check(DEPLOYMENT, value).value["spec"]
     assert (spec["replicas"], spec["revisionHistoryLimit"]) == (0, 0)
@@ -191,7 +191,7 @@ def test_zeros_of_pointers_stay() -> None:
 
 
 def test_fields_that_go_always_writes_are_there() -> None:
-    """Clients with required fields can read an object whose writer left them out."""
+    """Clients with required fields can read objects whose writer omitted them."""
     role = check(struct_of("rbac.authorization.k8s.io", "v1", "ClusterRole"), {}).value
     assert role == {"metadata": {}, "rules": []}
     replica_set = check(struct_of("apps", "v1", "ReplicaSet"), {"spec": {}}).value
@@ -206,7 +206,7 @@ def test_fields_that_go_always_writes_are_there() -> None:
 
 
 def test_zeros_that_were_put_in_are_not_shared() -> None:
-    """One object cannot be changed through another."""
+    """Two objects never share a default value."""
     role = struct_of("rbac.authorization.k8s.io", "v1", "ClusterRole")
     first, second = check(role, {}).value, check(role, {}).value
     first["rules"].append({})
@@ -214,7 +214,7 @@ def test_zeros_that_were_put_in_are_not_shared() -> None:
     assert second == {"metadata": {}, "rules": []}
 
 
-def test_times_of_python_clients_are_brought_into_form() -> None:
+def test_times_of_python_clients_become_canonical() -> None:
     """An offset becomes Z, and a MicroTime has six digits."""
     spec = {"renewTime": "2026-11-15T19:51:08.742963+00:00", "leaseDurationSeconds": 0}
     value = {"metadata": {"creationTimestamp": "2026-11-15T20:51:08+01:00"}, "spec": spec}
@@ -224,8 +224,8 @@ def test_times_of_python_clients_are_brought_into_form() -> None:
     }
 
 
-def test_quantities_may_be_numbers_and_get_their_one_form() -> None:
-    """A number becomes its text, and equal amounts are written alike."""
+def test_quantities_may_be_numbers_and_become_canonical() -> None:
+    """A number becomes a string, and equal quantities have one form."""
     limits = {"cpu": 0.5, "memory": "1024Mi", "pods": 3, "x": None}
     container = container_of(deployment(resources={"limits": limits}))
     assert container["resources"]["limits"] == {
@@ -239,7 +239,7 @@ def test_quantities_may_be_numbers_and_get_their_one_form() -> None:
 
 
 def test_a_port_is_a_number_or_a_name() -> None:
-    """Both forms pass unchanged, others do not."""
+    """Both forms are accepted unchanged, others are rejected."""
     for port in (80, "http", 0):
         probe = {"httpGet": {"port": port}}
         assert container_of(deployment(livenessProbe=probe))["livenessProbe"] == probe
@@ -250,14 +250,14 @@ def test_a_port_is_a_number_or_a_name() -> None:
 
 
 def test_managed_fields_are_data() -> None:
-    """The sets of fields are kept as they are, empty objects and all."""
+    """Field sets are kept unchanged, including empty objects."""
     entry = {"manager": "m", "operation": "Update", "fieldsV1": {"f:data": {".": {}, "f:a": {}}}}
     value = {"metadata": {"managedFields": [entry]}}
     assert check(CONFIG_MAP, value).value is value
 
 
 def test_schemas_hold_schemas_lists_booleans_and_any_value() -> None:
-    """The unions of a schema pass in each of their forms, and `default` may be anything."""
+    """The schema unions accept each of their forms, and `default` any value."""
     schema = {
         "type": "object",
         "items": [{"type": "string"}],
@@ -293,7 +293,7 @@ def _with_schema(schema: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("depth", [DEPTH_MAX + 1, 5000])
 def test_endless_schemas_are_refused(depth: int) -> None:
-    """Nesting ends in a 400, not in Python's recursion limit."""
+    """Excessive nesting is a 400, not a RecursionError."""
     schema: dict[str, Any] = {}
     for _ in range(depth):
         schema = {"properties": {"a": schema}}
@@ -302,14 +302,14 @@ def test_endless_schemas_are_refused(depth: int) -> None:
 
 
 def test_a_flood_of_empty_objects_is_refused() -> None:
-    """Two bytes of a body do not become hundreds of bytes of zeros without end."""
+    """Empty objects of two bytes each cannot expand to unlimited memory."""
     with pytest.raises(BadRequest, match="nested objects"):
         check(DEPLOYMENT, deployment(env=[{}] * (STRUCTS_MAX + 1)))
 
 
 @given(st.data())
-def test_checking_is_idempotent_and_quick_and_thorough_agree(data: st.DataObject) -> None:
-    """What was checked once passes as it is, and the two passes never contradict each other."""
+def test_checking_is_idempotent_and_both_passes_agree(data: st.DataObject) -> None:
+    """A checked object passes unchanged, and the two passes never disagree."""
     struct = data.draw(structs)
     value = data.draw(values_of(struct))
     before = copy.deepcopy(value)
@@ -325,8 +325,8 @@ def test_checking_is_idempotent_and_quick_and_thorough_agree(data: st.DataObject
 
 
 @given(st.data())
-def test_anything_that_is_nearly_right_is_repaired_or_refused(data: st.DataObject) -> None:
-    """A 400 or an object that can be written and passes the next time: nothing else."""
+def test_nearly_valid_objects_are_repaired_or_rejected(data: st.DataObject) -> None:
+    """The result is a 400, or an object that can be encoded and passes the next check."""
     struct = data.draw(structs)
     value = data.draw(near_values_of(struct))
     try:

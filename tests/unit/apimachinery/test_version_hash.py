@@ -1,4 +1,4 @@
-"""The hash of a storage version, against hashes that real servers showed."""
+"""The storage version hash, against hashes recorded from Kubernetes."""
 
 import pytest
 
@@ -21,5 +21,5 @@ from restow.apimachinery.version_hash import storage_version_hash
     ],
 )
 def test_known_hashes(group: str, version: str, kind: str, wanted: str) -> None:
-    """Each kind has the hash that Kubernetes gives it."""
+    """Each kind has the hash that Kubernetes computes."""
     assert storage_version_hash(GroupVersionKind(group, version, kind)) == wanted

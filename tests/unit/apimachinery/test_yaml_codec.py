@@ -1,4 +1,4 @@
-"""Bodies in YAML: the values that JSON has, and limits while reading."""
+"""YAML bodies: values as in JSON, and limits while parsing."""
 
 import json
 from typing import Any
@@ -60,19 +60,19 @@ SIZE = yaml_codec.YAML_SIZE_MAX
     ],
 )
 def test_values(text: str, value: Any) -> None:
-    """Plain text is what it is in JSON, and otherwise text."""
+    """Plain scalars have their JSON meaning, and are strings otherwise."""
     body = f"a: {text}" if text != "-" else "a:\n- x"
     assert yaml_codec.decode(body.encode()) == ({"a": value}, ())
 
 
 def test_keys() -> None:
-    """Keys are text, also those that look like something else."""
+    """Keys are strings, whatever they look like."""
     body = b'1: a\ntrue: b\n1.5: c\n"x": d\n? y\n: e\n0x10: f'
     assert list(yaml_codec.decode(body).value) == ["1", "true", "1.5", "x", "y", "16"]
 
 
 def test_duplicates() -> None:
-    """Duplicate keys are found with their paths, and the last one counts."""
+    """Duplicate keys are reported with their paths, and the last one wins."""
     body = b"a: 1\nb:\n- x\n- c: 1\n  c: 2\n  d: {e: 1, e: 2, e: 3}\na: 2\n"
     value, duplicates = yaml_codec.decode(body)
     assert value == {"a": 2, "b": ["x", {"c": 2, "d": {"e": 3}}]}
@@ -80,7 +80,7 @@ def test_duplicates() -> None:
 
 
 def test_one_document() -> None:
-    """A document may begin and end as YAML says, with directives and a byte order mark."""
+    """Document markers, directives and a byte order mark are accepted."""
     assert yaml_codec.decode(b"%YAML 1.1\n---\na: 1\n...\n").value == {"a": 1}
     assert yaml_codec.decode(b"\xef\xbb\xbfa: 1").value == {"a": 1}
 
@@ -124,13 +124,13 @@ def test_one_document() -> None:
     ids=lambda body: repr(body[:30]),
 )
 def test_refused(body: bytes) -> None:
-    """What JSON could not say, or what is built to do harm, is a 400."""
+    """Values that JSON cannot represent, and malicious input, are a 400."""
     with pytest.raises(BadRequest):
         yaml_codec.decode(body)
 
 
 def test_alias_bomb() -> None:
-    """The first alias ends the reading."""
+    """Parsing stops at the first alias."""
     lines = [b"a0: &a0 [x, x]"]
     lines += [b"a%d: &a%d [%s]" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 10)]
     with pytest.raises(BadRequest, match="alias"):
@@ -159,14 +159,14 @@ def test_alias_bomb() -> None:
     ids=lambda body: repr(body[:12]),
 )
 def test_slow_bodies(body: bytes) -> None:
-    """Bodies built for slow scanning are refused; the time limit of the test guards the time."""
+    """Input built for slow scanning is rejected; the test's timeout limits the time."""
     with pytest.raises(StatusError) as caught:
         yaml_codec.decode(body[:SIZE])
     assert caught.value.code in (400, 413)
 
 
 def test_limits() -> None:
-    """A body of too many bytes or too many values is a 413."""
+    """A body with too many bytes or values is a 413."""
     with pytest.raises(RequestEntityTooLarge):
         yaml_codec.decode(b"a: " + b"x" * SIZE)
     with pytest.raises(RequestEntityTooLarge):
@@ -176,14 +176,14 @@ def test_limits() -> None:
 
 
 def test_json_is_yaml() -> None:
-    """JSON is read as JSON: above YAML's limit too, and with its duplicate keys."""
+    """JSON is decoded as JSON: above YAML's limit too, and with its duplicate keys."""
     large = {"a": "x" * SIZE}
     assert yaml_codec.decode(json.dumps(large).encode()).value == large
     assert yaml_codec.decode(b'{"a":1,"a":2}').duplicates == ("a",)
     assert yaml_codec.decode(b"{a: 1, 'b': [c]}").value == {"a": 1, "b": ["c"]}
 
 
-# The writer of PyYAML lets U+0085 stand in quotes, where every reader takes it for a line break.
+# PyYAML's emitter allows U+0085 in quotes, where every parser reads a line break.
 letters = st.characters(exclude_categories=["Cs"], exclude_characters="\x85")
 values: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -200,14 +200,14 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 @given(value=values, flow=st.booleans())
 def test_round_trip(value: Any, flow: bool) -> None:
-    """What a writer of YAML makes of any JSON value is read as that value."""
+    """Encoding and decoding any JSON value returns it unchanged."""
     body = yaml.safe_dump({"a": value}, default_flow_style=flow, allow_unicode=True)
     assert yaml_codec.decode(body.encode()).value == {"a": value}
 
 
 @given(body=st.text(st.sampled_from("ab:-[]{}'\"\n #&*!|>%1.?,"), max_size=24))
 def test_any_text(body: str) -> None:
-    """Any text is an object that JSON can say, or a 400."""
+    """Any string is an object that JSON can represent, or a 400."""
     try:
         value, _ = yaml_codec.decode(body.encode())
     except BadRequest:

@@ -1,4 +1,4 @@
-"""YAML is encoded as `yaml.dump` does it, in steps that are small."""
+"""YAML is encoded as by `yaml.dump`, in small steps."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ VALUES = st.recursive(
 
 
 def dumped(value: Any) -> bytes:
-    """The same by the library's own way."""
+    """Encode with the library."""
     text: str = yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=True, allow_unicode=True)
     return text.encode()
 
 
 @given(VALUES)
 def test_as_the_library_does_it(value: Any) -> None:
-    """The bytes are those of `yaml.dump`."""
+    """The bytes equal those of `yaml.dump`."""
     assert yaml_encoder.encode(value) == dumped(value)
 
 
 @given(st.lists(VALUES, max_size=3))
 def test_sequences(items: list[Any]) -> None:
-    """The pieces of a sequence are together the list."""
+    """The pieces of a sequence add up to the list."""
     assert b"".join(yaml_encoder.encode_sequence(iter(items))) == dumped(items)
 
 
@@ -51,7 +51,7 @@ def test_sequences(items: list[Any]) -> None:
     ],
 )
 def test_small_steps(items: list[Any]) -> None:
-    """However the values are divided into items, there is a piece for each bit of work."""
+    """However values are split into items, there is a piece per step."""
     pieces = list(yaml_encoder.encode_sequence(items))
     assert len(pieces) > 50
     assert max(map(len, pieces)) < 512 * 1024
