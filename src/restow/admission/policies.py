@@ -332,7 +332,7 @@ class Policies:
             values[cel.NAMESPACE] = None
             if attributes.namespace and not is_namespace(attributes.resource):
                 values[cel.NAMESPACE] = self._stored_namespace(reviewed)
-        if cel.ASKED in used or cel.ASKED_RESOURCE in used:
+        if cel.AUTHORIZER_VARIABLE in used or cel.REQUEST_RESOURCE_VARIABLE in used:
             values |= authorizer_values(self._authorizer, attributes)
         return values
 

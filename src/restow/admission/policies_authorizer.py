@@ -11,7 +11,10 @@ from typing import Any
 from restow.admission.offload import called_on_loop
 from restow.admission.request_values import namespace_of
 from restow.admission.review import Attributes
-from restow.apimachinery.structural.cel.admission import ASKED, ASKED_RESOURCE
+from restow.apimachinery.structural.cel.admission import (
+    AUTHORIZER_VARIABLE,
+    REQUEST_RESOURCE_VARIABLE,
+)
 from restow.apimachinery.structural.cel.library_authorizer import (
     AccessQuestion,
     Account,
@@ -33,8 +36,8 @@ def authorizer_values(authorizer: Authorizer, attributes: Attributes) -> dict[st
 
     cel_authorizer = CelAuthorizer(called_on_loop(is_allowed))
     return {
-        ASKED: cel_authorizer,
-        ASKED_RESOURCE: ResourceCheck(
+        AUTHORIZER_VARIABLE: cel_authorizer,
+        REQUEST_RESOURCE_VARIABLE: ResourceCheck(
             authorizer=cel_authorizer,
             group=attributes.resource.group,
             resource=attributes.resource.plural,

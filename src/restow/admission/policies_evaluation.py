@@ -21,8 +21,8 @@ from restow.admission.offload import COST_ON_LOOP_MAX
 from restow.admission.policies_compiled import Compiled, CompiledPolicy, Validation
 from restow.apimachinery.status_error import StatusError
 from restow.apimachinery.structural.cel.admission import (
-    ASKED,
-    ASKED_RESOURCE,
+    AUTHORIZER_VARIABLE,
+    REQUEST_RESOURCE_VARIABLE,
     VARIABLES,
     Expression,
     PolicyVariables,
@@ -205,7 +205,11 @@ def _denials(
     cost_max: int,
 ) -> Steps[list[Denial]]:
     # Message expressions have no access to the authorizer.
-    rest = {name: each for name, each in values.items() if name not in (ASKED, ASKED_RESOURCE)}
+    rest = {
+        name: each
+        for name, each in values.items()
+        if name not in (AUTHORIZER_VARIABLE, REQUEST_RESOURCE_VARIABLE)
+    }
     evaluation = _Evaluation(policy.variables, rest, cost_max)
     denials = []
     for index, validation in failed:

@@ -210,8 +210,8 @@ def cannot(
 
 def cannot_path(user: str, verb: str, *, path: str, why: str = "") -> Forbidden:
     """Denied by the authorizer, for a non-resource path."""
-    said = f"User {_quoted(user)} cannot {verb} path {_quoted(path)}"
-    return forbidden(f"{said}: {why}" if why else said)
+    message = f"User {_quoted(user)} cannot {verb} path {_quoted(path)}"
+    return forbidden(f"{message}: {why}" if why else message)
 
 
 def namespace_terminating(resource: GroupResource, name: str, *, namespace: str) -> Forbidden:
@@ -329,9 +329,9 @@ def expired(message: str, *, continue_token: str = "") -> Expired:
     return Expired(message, continue_token=continue_token)
 
 
-def resource_version_too_old(asked: int, oldest: int) -> Expired:
+def resource_version_too_old(requested: int, oldest: int) -> Expired:
     """A watch started at a compacted resource version."""
-    return Expired(f"too old resource version: {asked} ({oldest})")
+    return Expired(f"too old resource version: {requested} ({oldest})")
 
 
 def gone(message: str) -> Gone:
@@ -419,10 +419,10 @@ def timeout(message: str, *, retry_after_seconds: int = 0) -> Timeout:
     return Timeout(f"Timeout: {message}", retry_after_seconds=retry_after_seconds)
 
 
-def resource_version_too_large(asked: int, current: int) -> Timeout:
+def resource_version_too_large(requested: int, current: int) -> Timeout:
     """Storage did not reach the requested resource version in time."""
     return Timeout(
-        f"Timeout: Too large resource version: {asked}, current: {current}",
+        f"Timeout: Too large resource version: {requested}, current: {current}",
         causes=(StatusCause("ResourceVersionTooLarge", "Too large resource version"),),
         retry_after_seconds=1,
     )

@@ -46,8 +46,8 @@ OLD_OBJECT: Final = "oldObject"
 REQUEST: Final = "request"
 NAMESPACE: Final = "namespaceObject"
 PARAMS: Final = "params"
-ASKED: Final = "authorizer"
-ASKED_RESOURCE: Final = "authorizer.requestResource"
+AUTHORIZER_VARIABLE: Final = "authorizer"
+REQUEST_RESOURCE_VARIABLE: Final = "authorizer.requestResource"
 VARIABLES: Final = "variables"
 
 ENVIRONMENT: Final = RULES.extended(AUTHORIZATION)
@@ -129,7 +129,10 @@ _ALWAYS: Final = {
     REQUEST: Variable(_REQUEST.type, _REQUEST),
     NAMESPACE: Variable(_NAMESPACE.type, _NAMESPACE),
 }
-_OF_AUTHORIZER: Final = {ASKED: Variable(AUTHORIZER), ASKED_RESOURCE: Variable(RESOURCE_CHECK)}
+_OF_AUTHORIZER: Final = {
+    AUTHORIZER_VARIABLE: Variable(AUTHORIZER),
+    REQUEST_RESOURCE_VARIABLE: Variable(RESOURCE_CHECK),
+}
 
 
 @dataclass(frozen=True, slots=True)
