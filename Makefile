@@ -124,8 +124,9 @@ format: environment ## Format the code with ruff
 	@$(BIN)/ruff format
 
 .PHONY: reference
-reference: environment ## Regenerate the generated pages of docs/reference
+reference: environment ## Regenerate the pages of docs/reference, and docs/kep-map.md
 	@$(BIN)/python -m tools.build_reference
+	@$(BIN)/python -m tools.kep_map
 
 .PHONY: wheel
 wheel: environment-run ## Build the wheel and the source archive into dist/

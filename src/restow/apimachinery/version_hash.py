@@ -19,5 +19,7 @@ HASH_BYTES: Final = 8
 @lru_cache(maxsize=4096)
 def storage_version_hash(kind: GroupVersionKind) -> str:
     """Return the twelve-character hash of a kind in its storage version."""
+    # KEP-35 1.3: a hash of group, version and kind differs when the version does
     text = f"{kind.group}/{kind.version}/{kind.kind}"
+    # KEP-35 1.2: an opaque value, not the version itself
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:HASH_BYTES]).decode("ascii")

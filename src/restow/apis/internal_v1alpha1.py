@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 GROUP: Final = "internal.apiserver.k8s.io"
+# KEP-2339 3.4: the API of StorageVersions
 API_VERSION: Final = f"{GROUP}/v1alpha1"
 KIND: Final = "StorageVersion"
 
@@ -30,6 +31,7 @@ _CORE: Final = "core"
 
 def name_of(resource: GroupResource) -> str:
     """How the StorageVersion of a resource is called: `<group>.<resource>`."""
+    # KEP-2339 3.5: named <group>.<resource>, one for each resource
     return f"{resource.group or _CORE}.{resource.resource}"
 
 
@@ -50,6 +52,7 @@ class ServerStorageVersion(msgspec.Struct, kw_only=True, omit_defaults=True):
 class StorageVersionCondition(msgspec.Struct, kw_only=True):
     type: str
     status: str
+    # KEP-2339 3.15: time, reason and message
     last_transition_time: str | None = msgspec.field(name="lastTransitionTime", default=None)
     reason: str = ""
     message: str = ""
@@ -59,14 +62,17 @@ class StorageVersionCondition(msgspec.Struct, kw_only=True):
 
 
 class StorageVersionStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
+    # KEP-2339 3.7: the entries, one per server
     storage_versions: list[ServerStorageVersion] = msgspec.field(
         name="storageVersions", default_factory=list
     )
     common_encoding_version: str | None = msgspec.field(name="commonEncodingVersion", default=None)
+    # KEP-2339 3.10: the conditions, one per type
     conditions: list[StorageVersionCondition] = msgspec.field(default_factory=list)
 
 
 class StorageVersion(msgspec.Struct, kw_only=True):
     metadata: dict[str, Any]
+    # KEP-2339 3.6: an empty spec
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: StorageVersionStatus = msgspec.field(default_factory=StorageVersionStatus)

@@ -22,6 +22,7 @@ __all__ = [
 GROUP: Final = "migration.k8s.io"
 API_VERSION: Final = f"{GROUP}/v1alpha1"
 STORAGE_STATE: Final = "StorageState"
+# KEP-2343 4.6: a value of the list
 UNKNOWN_HASH: Final = "Unknown"
 """In the persisted hashes: objects may be stored in any version (KEP-2343)."""
 
@@ -34,6 +35,7 @@ def persisted_hashes(found: object) -> tuple[str, ...]:
     """
     listed = found if isinstance(found, list) else []
     hashes = [each if isinstance(each, str) and each else UNKNOWN_HASH for each in listed]
+    # KEP-2343 4.8: an empty or missing list means Unknown
     return tuple(dict.fromkeys(hashes)) or (UNKNOWN_HASH,)
 
 
@@ -43,6 +45,7 @@ class GroupResourceRef(msgspec.Struct, kw_only=True):
 
 
 class StorageStateSpec(msgspec.Struct, kw_only=True):
+    # KEP-2343 4.3: the resource
     resource: GroupResourceRef = msgspec.field(default_factory=GroupResourceRef)
 
 
@@ -50,11 +53,13 @@ class StorageVersionHash(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one of several controllers has last seen of the server beside it."""
 
     reporter_id: str = msgspec.field(name="reporterID", default="")
+    # KEP-2343 4.29: what one reporter has seen, and when
     current_storage_version_hash: str = msgspec.field(name="currentStorageVersionHash", default="")
     last_heartbeat_time: str | None = msgspec.field(name="lastHeartbeatTime", default=None)
 
 
 class StorageStateStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
+    # KEP-2343 4.4: the hashes of versions that may be stored
     persisted_storage_version_hashes: list[str] = msgspec.field(
         name="persistedStorageVersionHashes", default_factory=list
     )
@@ -62,8 +67,10 @@ class StorageStateStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
         name="persistedEncryptionKeys", default_factory=list
     )
     """Not in Kubernetes. Empty: nothing is encrypted."""
+    # KEP-2343 4.5: the hash that is written now, and when it was last checked
     current_storage_version_hash: str = msgspec.field(name="currentStorageVersionHash", default="")
     last_heartbeat_time: str | None = msgspec.field(name="lastHeartbeatTime", default=None)
+    # KEP-2343 4.26: the hash of each server
     current_storage_version_hashes: list[StorageVersionHash] = msgspec.field(
         name="currentStorageVersionHashes", default_factory=list
     )

@@ -239,6 +239,7 @@ class _Start:
         foundation = store.foundation(self._catalog, self._runtime)
         kind = CoordinatorKind(component=self.component, remote=self._remote, serves_crds=False)
         self._coordinator = coordinator = build_coordinator(serve, store, foundation, kind)
+        # KEP-35 1.8: aggregated servers show hashes through the same code
         self.assembly = build(
             foundation,
             AccessOptions(
@@ -287,6 +288,7 @@ class _Start:
             address=f"{address}:{self.listener.port}" if address else "",
             livez_grace_seconds=self._options.serve.livez_grace_seconds,
         )
+        # KEP-2339 3.40: aggregated servers report, are fenced and collected by the same code
         await run_steps(PARTICIPATION, participation)
 
     async def start_background(self) -> None:

@@ -143,6 +143,7 @@ def _hash_of_version(resource: Resource, *, version_of: VersionOf) -> str:
 
 def _shown_hash(agreement: StorageAgreement, options: EndpointOptions) -> VersionHash:
     """What discovery shows of how resources are stored."""
+    # KEP-35 1.4: show hashes only with the feature gate on
     if options.gates.storage_version_hash:
         return partial(_hash_of_version, version_of=agreement.version_of)
     return no_version_hash

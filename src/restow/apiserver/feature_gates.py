@@ -54,12 +54,15 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
 class FeatureGates:
     """Which parts are on. Raises ValueError for parts that need one that is off."""
 
+    # KEP-2339 3.48, 3.51: the feature gate
     storage_version_api: bool = True
     api_server_identity: bool = True
+    # KEP-35 1.10: the feature gate of the hash; on, as in later releases of Kubernetes
     storage_version_hash: bool = True
 
     def __post_init__(self) -> None:
         if self.storage_version_api and not self.api_server_identity:
+            # KEP-2339 3.51: it depends on APIServerIdentity
             raise ValueError(
                 "feature gate StorageVersionAPI needs APIServerIdentity: a report belongs to a"
                 " server that is known to live; switch both on, or both off"

@@ -106,9 +106,12 @@ def _with_served(resource: Resource, config: RuntimeConfig, gates: FeatureGates)
     served = tuple(
         version
         for version in resource.served
+        # KEP-2339 3.52: --runtime-config switches the API off
         if config.serves(resource.group, version, resource.plural)
+        # KEP-2339 3.53, 3.56: the API is served only while its feature gate is on
         and (gates.storage_version_api or resource.group != internal_v1alpha1.GROUP)
     )
+    # KEP-2339 3.54: an API that is not served stays in the store
     return resource if served == resource.served else replace(resource, served=served)
 
 

@@ -76,10 +76,12 @@ class Participation:
         health, clock = assembly.health, assembly.server.runtime.clock
         hooks = PostStartHooks(health, clock, livez_grace_seconds=livez_grace_seconds)
         self._identity = hooks.add(IDENTITY_LEASE_CONTROLLER)
+        # KEP-2339 3.32: this post-start hook keeps the server from being ready
         self._updater = hooks.add(STORAGE_VERSION_UPDATER)
         self._collector = hooks.add(IDENTITY_LEASE_COLLECTOR)
         # A server that has lost its identity is not ready until it has registered again.
         health.add(
+            # KEP-2339 3.3, 3.68: not ready until all is registered, and again after a lost lease
             "storage-version-registration",
             lambda: None if coordinator.completed else "not everything is registered",
             "readyz",
@@ -112,6 +114,7 @@ class Participation:
             self._encryption.follow(self._coordinator)
 
     async def become_ready(self) -> None:
+        # KEP-2339 3.32: ready when all storage versions are reported
         self._updater.finish()
         self._collector.finish()
 
@@ -119,12 +122,14 @@ class Participation:
 PARTICIPATION: Final[tuple[StartStep[Participation], ...]] = (
     StartStep(
         "membership",
+        # KEP-2339 3.38: membership comes before any StorageVersion
         Participation.join,
         "no StorageVersion is written before the identity of the server is established",
     ),
     StartStep("events", Participation.announce, "people read how agreements change from here on"),
     StartStep(
         "custom resources",
+        # KEP-2339 3.30: custom resources do not wait for built-in ones
         Participation.serve_custom_resources,
         "each passes the barrier by its own registration, and waits for no built-in resource",
     ),

@@ -21,6 +21,7 @@ def publish_coordination(coordinator: Coordinator, metrics: Metrics) -> None:
         _values(lambda: membership.age_seconds if membership.is_member else None),
     )
     metrics.gauge(
+        # KEP-2339 3.65: how long the registration took
         "restow_storage_version_registration_seconds",
         "Duration of the last registration of all resources.",
         (),
@@ -57,6 +58,7 @@ def publish_coordination(coordinator: Coordinator, metrics: Metrics) -> None:
         lambda: [((name,), float(agreed)) for name, agreed in agreements.agreed.items()],
     )
     metrics.gauge(
+        # KEP-2339 3.65: how long the servers took to agree
         "restow_storage_version_agreement_seconds",
         "How long the last disagreement about a resource has lasted, as seen by this server.",
         ("resource",),

@@ -73,6 +73,7 @@ def agreement_subscriptions(
 ) -> Iterator[Subscription]:
     """Between a server and what it agrees on with others."""
     yield Subscription(
+        # KEP-1201 0.23: discovery changes with the selected version
         coordinator.table.switched.subscribe,
         assembly.discovery.forget,
         "discovery shows the hash of the version that is written, from the same step on",

@@ -365,7 +365,7 @@ def _part_options(arguments: argparse.Namespace, identity: str) -> PartOptions:
             source=TriggerSource(arguments.source),
             rules=rules,
             is_local=arguments.local_server,
-            # KEP-2343: the same id that is used to contend for the lease.
+            # KEP-2343 4.28: the id with which the process contends for its Lease
             reporter_id=identity if arguments.local_server else "",
         ),
         migrator=MigratorOptions(

@@ -94,6 +94,7 @@ class LeaseLock:
 
 def unique_identity(name: str, ids: Ids) -> str:
     """The identity of one process, `<name>_<uid>`: no other process has it, before or after."""
+    # KEP-2343 4.33: a process that starts again has another id
     return f"{name}_{ids.uid()}"
 
 

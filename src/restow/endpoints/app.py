@@ -240,6 +240,7 @@ class App:
         info = context.info
         self._admit(context)
         if self._audit is not None:
+            # KEP-2339 3.60: the audit log has clients' requests for StorageVersions
             self._audit.begin(context)
         self.in_flight.check(context)
         if not info.is_resource:
@@ -249,6 +250,7 @@ class App:
         if resource is None:
             # Before the catalogue and the barrier: who serves it has both of its own.
             if self._aggregation is not None:
+                # KEP-2339 3.29: requests for aggregated APIs do not reach the filter
                 passed_on = await self._aggregation.answer(context)
                 if passed_on is not None:
                     return passed_on
@@ -264,6 +266,7 @@ class App:
         if deprecation := deprecation_of(resource, info.version):
             context.warn(deprecation)
         check_form(context)
+        # KEP-2339 3.25: the filter, for every write
         if info.verb in _WRITES:
             self._check_barrier(context, resource)
         if not resource.kind.persisted:

@@ -30,7 +30,9 @@ _READS: Final = frozenset({"get", "list", "watch"})
 
 # By verb, not by method: a method does not tell a list from a watch. What is in no row is refused.
 _EXCEPTIONS: Final[tuple[Callable[[str, Resource], bool], ...]] = (
+    # KEP-2339 3.27: reads pass
     lambda verb, _resource: verb in _READS,
+    # KEP-2339 3.28: resources that are not persisted pass
     lambda _verb, resource: not resource.kind.persisted,
 )
 
@@ -57,13 +59,16 @@ class WriteBarrier:
 
     def __call__(self, context: Context, resource: Resource) -> None:
         """Let the request pass, or raise a 503."""
+        # KEP-2339 3.57: once all is registered the filter changes nothing
         if self._registration.completed:
             return
         verb = context.info.verb
         if any(passes(verb, resource) for passes in _EXCEPTIONS):
             return
+        # KEP-2339 3.1: no write before this server has reported the resource
         error = self._registration.pending(resource)
         if error is not None:
+            # KEP-2339 3.31, 3.69: reject with 503 and the resource, in the words of Kubernetes
             raise status.unavailable(
                 "wait for storage version registration to complete for resource: "
                 f"{resource.kind.group_resource}, last seen error: {_shortened(error)}",

@@ -261,6 +261,7 @@ class Discovery:
     def _plain_entries(self, entries: _Entries, version: str) -> bytes:
         """A resource and its subresources, as long as its hash is the same."""
         resource = entries.resource
+        # KEP-35 1.9: resources that are not persisted have no hash
         version_hash = self._version_hash(resource) if resource.kind.persisted else ""
         known = entries.plain.get(version)
         if known is None or known[0] != version_hash:
@@ -318,12 +319,15 @@ def _plain_resource(resource: Resource, version_hash: str) -> dict[str, Any]:
         entry["shortNames"] = list(kind.short_names)
     if kind.categories:
         entry["categories"] = list(kind.categories)
+    # KEP-35 1.5: leave the field out when there is no hash
     if version_hash:
+        # KEP-35 1.1: discovery has the hash of each resource
         entry["storageVersionHash"] = version_hash
     return entry
 
 
 def _subresource(resource: Resource, subresource: Subresource) -> dict[str, Any]:
+    # KEP-35 1.9: a subresource has no hash
     entry: dict[str, Any] = {
         "name": f"{resource.plural}/{subresource.name}",
         "singularName": "",

@@ -37,6 +37,7 @@ class HealthChecks:
         """Each check's name and probe, and 1 if it passes now, else 0."""
         for probe, checks in self.checks.items():
             for name, check in checks.items():
+                # KEP-2339 3.58: the value of the metric
                 yield (name, probe), float(check() is None)
 
     def counts(self) -> Iterator[Sample]:

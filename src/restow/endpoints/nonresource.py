@@ -106,6 +106,7 @@ class NonResources:
     def _remote(self, rest: str) -> RemoteApi | None:
         """The remote API whose own document is at `/apis/` and this."""
         group, _, version = rest.partition("/")
+        # KEP-35 1.8: documents of remote APIs pass through with their own hashes
         if self._directory is None or not version or "/" in version:
             return None
         return self._directory.find(group, version)

@@ -66,6 +66,7 @@ class PostStartHooks:
     def add(self, name: str) -> PostStartHook:
         """A new hook, unfinished, in all three probes."""
         hook = PostStartHook(name)
+        # KEP-2339 3.32: an unfinished hook fails the readiness check
         self._health.add(hook.check_name, hook.check, "healthz", "readyz")
         self._health.add(hook.check_name, self._patient(hook), "livez")
         return hook

@@ -67,6 +67,7 @@ def parse_release(data: bytes, source: str) -> Release:
 
 def shipped_releases() -> tuple[str, ...]:
     """Return the names of the shipped releases, in order."""
+    # KEP-1201 0.16: releases x to x+3 support the versions of the KEP's table
     folder = resources.files("restow.kinds") / "releases"
     return tuple(
         sorted(

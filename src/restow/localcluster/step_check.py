@@ -53,6 +53,7 @@ async def check_step(
     # All servers are started with the same options, so the target has the keys of the others.
     wanted = replace(target_of_release(target), keeps_keys=True)
     view = await read_cluster(client, wanted)
+    # KEP-2343 4.18: checked before each step of an upgrade
     return judge(
         with_situation(view, situation),
         wanted,

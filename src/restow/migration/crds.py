@@ -19,6 +19,7 @@ from restow.apis.migration_v1alpha1 import GROUP, STORAGE_STATE
 from restow.client.objects import Object, metadata_of
 
 VERSION: Final = "v1alpha1"
+# KEP-2343 4.1: elsewhere they are CRDs
 KINDS: Final = {
     "storagestates": STORAGE_STATE,
     "storageversionmigrations": "StorageVersionMigration",
@@ -71,6 +72,7 @@ _AGE: Final = _column("Age", ".metadata.creationTimestamp", kind="date")
 
 # Rules test optional fields with has(), so that a rule never fails with "no such key".
 _HAS_GROUP: Final = "has(self.spec.resource.group) && self.spec.resource.group != ''"
+# KEP-2343 4.2: the rule of the CRD
 _NAME_RULE: Final = {
     "rule": (
         f"self.metadata.name == ({_HAS_GROUP}"
@@ -95,6 +97,7 @@ _STATE_STATUS: Final = _object(
             maxItems=HASHES_MAX,
         ),
         "currentStorageVersionHash": _text("Hash of the version in which objects are written."),
+        # KEP-2343 4.26: the same field of the CRD
         "currentStorageVersionHashes": _list(
             "The version that each observer has seen its server write, if there are several.",
             _object(

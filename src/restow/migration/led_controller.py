@@ -77,6 +77,7 @@ class LedController:
 
     @property
     def is_leading(self) -> bool:
+        # KEP-2343 4.34: leader election by a Lease
         return self._elector is None or self._elector.is_leading
 
     @property

@@ -225,6 +225,7 @@ class ManualMigration:
             outcome = await self._run(Job(resource=resource), listener)
             await self._note(name, outcome)
             return _result_of(name, outcome)
+        # KEP-2343 4.24: start a migration by hand
         api, request = await self._find_or_create(resource)
         is_remote = bool(await find_remote(self._client, resource.resource.group_version))
         job = Job(resource=resource, request=request, request_api=api, is_remote=is_remote)
@@ -296,6 +297,7 @@ class ManualMigration:
         for proof in proofs:
             if proof is None or proof.by == BY_LOOSE:
                 continue
+            # KEP-35 1.13: skip what has not changed since its last migration
             if (proof.target, proof.mark) == (agreed.target, agreed.mark):
                 return f"its storage version has not changed since it was migrated ({proof.time})"
         return ""

@@ -85,6 +85,8 @@ def make_parts(
             problem_of=_problem_of_migrator,
         ),
     }
+    # KEP-35 1.12: the trigger can be left out, so that migrations are started by hand
+    # KEP-2343 4.24: the migrator runs without the trigger
     return [known[name] for name in options.names]
 
 

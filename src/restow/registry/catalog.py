@@ -87,6 +87,7 @@ class Catalog:
         """Return the resources whose objects are stored; resources that share a store once."""
         found: dict[str, Resource] = {}
         for resource in self._resources.values():
+            # KEP-2339 3.5, 3.66: one StorageVersion for resources that share a store
             if resource.kind.persisted and resource.kind.cohabits_with is None:
                 found[resource.root] = resource
         return list(found.values())

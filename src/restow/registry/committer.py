@@ -133,6 +133,7 @@ class ObjectCommitter:
         """Encode the object and commit it. Return the encoding, what was written, and the outcome;
         the last two are None if the object is stored like that already."""
         resource = plan.resource
+        # KEP-1201 0.25: built-in and custom resources are written under one fence
         encoding = self._encoding(resource)
         if resource.remote is not None and plan.must_prepare(encoding):
             # The webhook may take a while. If the policy changes meanwhile, the fence rejects it.
@@ -187,6 +188,7 @@ class ObjectCommitter:
                 # The size limit must not depend on encryption: an object that is too large
                 # without it is rejected with it as well, or it could never be stored in plain form.
                 check_transaction(_transaction(plan, encoding, write))
+            # KEP-2339 3.71: a write uses the key of its fence
             value = self._sealed.keys.seal(encoding.key_id, write.key, write.value)
         except StorageError as error:
             raise translate(error) from error
@@ -211,6 +213,8 @@ def _transaction(
     plan: WritePlan, encoding: Encoding, write: Write, *, in_background: bool = False
 ) -> Transaction:
     """Return the transaction of a write with the guards of object, namespace and fence."""
+    # KEP-1201 0.19: the condition is in the write's own transaction
+    # KEP-2339 3.24: a write that was sent before a pause fails this fence
     if plan.place is None:
         return Transaction((plan.guard, *encoding.guards), (write,), in_background)
     return Transaction((plan.guard, plan.place, *encoding.guards), (write,), in_background)

@@ -178,6 +178,7 @@ class ObjectReader:
         foreign = [why.revision for why in found.values() if isinstance(why, Foreign)]
         if len(foreign) + sum(isinstance(why, ForNow) for why in found.values()) < len(found):
             return status.internal(text)
+        # KEP-2339 3.27: a read of what this server cannot decode yet is a 503
         if foreign:
             reason = self._reason_to_wait(resource, max(foreign))
             if not reason:

@@ -141,6 +141,7 @@ def _is_identity(lease: Object) -> bool:
 
 def _report_update(new: Object, old: Object) -> str:
     if _without_empty(new.get("status")) != _without_empty(old.get("status")):
+        # KEP-2339 3.26: no client writes entries, so the filter needs no exception for them
         return _STATUS
     after, before = _object_field(new, "metadata"), _object_field(old, "metadata")
     added = set(after.get("finalizers") or ()) - set(before.get("finalizers") or ())
@@ -213,6 +214,7 @@ _RULES: Final = {
     f"{OBJECTS_PREFIX}kube-apiserver.internal.k8s.io/storageversions/": _Rules(
         _vote_update, _vote_delete
     ),
+    # KEP-2343 4.19: anyone with the right may delete a state to reset it
     _STATES_ROOT: _Rules(_annotation_update, _always),
 }
 

@@ -250,6 +250,7 @@ class ResourceStore(ObjectReader):
                     moved, is_planned = error, False
                 except FenceMoved as error:  # the same plan, in another version
                     moved = error
+                    # KEP-1201 0.20: read the selection, encode again, and retry
                     await self._policy.refresh(resource)
                 if not options.retries.take():
                     raise overtaken(resource, verb, moved, made)

@@ -215,6 +215,7 @@ class HealthMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """All of it, as Prometheus' library wants it."""
         states = GaugeMetricFamily(
+            # KEP-2339 3.58: the metric of each health check
             "kubernetes_healthcheck",
             "Whether a health check passes now: 1 or 0.",
             labels=("name", "type"),

@@ -93,6 +93,7 @@ class MirrorView:
 
     @classmethod
     def of(cls, mirror: Mirror, name: str) -> MirrorView:
+        # KEP-2339 3.17: get the StorageVersion
         report_item = mirror.get(report_key(name))
         epoch_item = mirror.get(epoch_key(name))
         state_item = mirror.get(state_key(name))
@@ -135,6 +136,7 @@ class MirrorView:
 
     def guards(self) -> list[Guard]:
         """Guards that fail if any of these keys has changed."""
+        # KEP-2339 3.22: update only the revision that was read
         return [
             unchanged(report_key(self.name), self.report_item),
             unchanged(epoch_key(self.name), self.epoch_item),
@@ -189,6 +191,7 @@ def change(
     after = report_after(before, entries, obstacle=obstacle, now=timestamp(now))
     own_guards, own_writes = _encoder_changes(view.name, before.entries, entries, own=own)
     found: list[Write] = [*writes, *own_writes]
+    # KEP-2339 3.64: common version and entry change in one transaction
     found += _report_writes(view, after, now=now, new_uid=new_uid)
     record = _epoch_after(view, after, kind=kind, location=location)
     if record != view.epoch and (view.epoch is not None or after.entries):
@@ -199,6 +202,7 @@ def change(
     is_moved = after.epoch != before.epoch or selection_moves
     is_unknown = obstacle is not None and obstacle.reason == UNFENCED
     # While a server that writes without reporting runs, its mark stays open.
+    # KEP-2339 3.62: the next server that reports accounts for the mark
     unreported = "" if is_unknown or are_remote(entries) else view.unreported
     state = _state_after(
         view,
@@ -211,6 +215,7 @@ def change(
     )
     found += _state_writes(view, state, is_moved=is_moved, now=now, new_uid=new_uid)
     marks = _closed_marks(view, state)
+    # KEP-2339 3.37: update and delete require the revision that was read
     transaction = Transaction((*guards, *own_guards, *marks, *view.guards()), tuple(found))
     return StorageVersionChange(view.name, transaction, before, after)
 
@@ -263,6 +268,7 @@ def _encoder_changes(
     writes: list[Write] = []
     for server_id in old.keys() - new.keys():
         if server_id != own:
+            # KEP-2339 3.20: guard that such a server has no membership key
             guards.append(Absent(server_key(server_id)))
         writes.append(Delete(encoder_key(server_id, name)))
     for server_id, entry in new.items():
@@ -277,7 +283,9 @@ def _report_writes(
 ) -> list[Write]:
     key = report_key(view.name)
     if not after.entries:
+        # KEP-2339 3.37: delete a StorageVersion without entries
         return [] if view.report_item is None else [Delete(key)]
+    # KEP-2339 3.17: create it when there is none
     if view.stored is None:
         metadata = new_metadata(view.name, uid=new_uid(), now=now)
         return [Put(key, encode_report(after, metadata))]

@@ -171,6 +171,7 @@ class Coordinator:
                 return selected
         last = self.table.last(resource)
         known = (*resource.decodable, resource.storage_api_version)
+        # KEP-35 1.6: the hash of a built-in resource is known from the start
         return last if last is not None and last in known else resource.storage_api_version
 
     async def check_keys(self, keys: Keys) -> None:
@@ -229,6 +230,7 @@ class Coordinator:
         Failed registrations are retried without limit. Raises `OpenRefused` when a value is
         encrypted with a key that this server does not have, because a retry cannot change that.
         """
+        # KEP-2339 3.54, 3.55: with the gate off the collector still removes stale StorageVersions
         self._loops.append(self._tasks.spawn_loop("collector", self._collect()))
         if self._is_off:
             await self._join_unreported()
@@ -364,6 +366,7 @@ class Coordinator:
                 try:
                     if not self.membership.is_member:
                         await self._join()
+                    # KEP-2339 3.62: no agreement while a server writes without reporting
                     await self._wait_for_no_agreement()
                     await mark_states(self._storage, self.mirror, self.membership, self._clock)
                 except MembershipLost as error:
@@ -415,6 +418,7 @@ class Coordinator:
             for resource in waiting:
                 await self._try_to_register(resource)
 
+        # KEP-2339 3.63: register resources concurrently, so that all are reported within seconds
         async with asyncio.TaskGroup() as group:
             for _ in range(min(AT_ONCE_MAX, len(resources))):
                 group.create_task(take(), name="registration")

@@ -71,6 +71,7 @@ class CustomRegistration:
             await self.withdraw(resource)
         self._hosted.add(name_of(resource.kind.group_resource))
         try:
+            # KEP-2339 3.39: one registration for built-in and custom resources
             await self._registrar.register(resource, opened=opened)
         except MembershipLost:
             with suppress(StorageError):

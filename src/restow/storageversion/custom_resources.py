@@ -155,6 +155,7 @@ class CustomResources:
         """
         clock = self._runtime.clock
         self._tasks = tasks = self._runtime.tasks("custom-resources", on_failure=lambda _: None)
+        # KEP-2339 3.30: custom resources do not wait for built-in ones
         await self._mirror.start(tasks)
         self._confirmed_at = clock.monotonic()
         self._note_begun()
@@ -334,8 +335,11 @@ class CustomResources:
             if before is None or before.resource is not hosted.resource:
                 if before is not None:
                     self.replaced.emit(before.resource)
+                # KEP-35 1.7: discovery shows the hash of the CRD's version from the same step on
+                # KEP-2339 3.72: no lag between the version that is written and discovery
                 self._catalog.host(hosted.resource)
 
+        # KEP-2339 3.39: report a custom resource before it is served
         hosted.is_settled = await self._registration.register(hosted.resource, opened=opened)
         return None if hosted.is_settled else REQUEUE_SECONDS
 

@@ -92,6 +92,7 @@ class EncodingTable:
         before = self._encodings.get(resource.root)
         self._encodings[resource.root] = encoding
         self._last[resource.root] = encoding.api_version
+        # KEP-1201 0.23: a switch is signalled in the same step
         if before is None or before.api_version != encoding.api_version:
             self.notify_switch()
         self._errors.pop(resource.root, None)
@@ -121,6 +122,7 @@ class EncodingTable:
         return self._errors.get(resource.root, NO_ERROR)
 
     def _closed(self, resource: Resource) -> status.StatusError:
+        # KEP-2339 3.69: a write of a closed resource gets the same 503
         return status.unavailable(
             "wait for storage version registration to complete for resource:"
             f" {resource.kind.group_resource}, last seen error:"
@@ -189,6 +191,7 @@ class LooseTable(EncodingTable):
 
     def encoding(self, resource: Resource) -> Encoding:
         age_seconds = self._clock.monotonic() - self._fresh_at
+        # KEP-1201 0.21: write nothing without a confirmation within the bound
         if age_seconds >= self._bound_seconds:
             raise status.unavailable(
                 f"the storage version of {resource.kind.group_resource} may have changed: this"

@@ -170,6 +170,7 @@ class StorageVersionGarbageCollector:
             if item is None:
                 self._seen.pop(key, None)
                 self._settled.pop(key, None)
+                # KEP-2339 3.34: a change of the participating servers starts a collection
                 self._touch_all()
             else:
                 self._seen[key] = (item.revision, self._clock.monotonic())
@@ -217,6 +218,7 @@ class StorageVersionGarbageCollector:
         return [
             (server_of(key), revision)
             for key, (revision, since) in self._seen.items()
+            # KEP-2339 3.16: a server participates as long as it renews, by this process's clock
             if now - since >= self._lease_seconds(key) + extra
             and server_of(key) != self._membership.id
         ]
@@ -226,6 +228,7 @@ class StorageVersionGarbageCollector:
         """Whether this server has the lowest id of the unexpired participating servers."""
         unexpired = map(server_of, self._unexpired())
         own = self._membership.id
+        # KEP-2339 3.34: one server acts first, without a lease for it
         return self._membership.is_member and own <= min(unexpired, default=own)
 
     def _unexpired(self) -> list[Key]:
@@ -301,7 +304,9 @@ class StorageVersionGarbageCollector:
     async def collect_resource(self, name: str) -> None:
         """Remove expired entries from one StorageVersion; write nothing if it is up to date."""
         for _ in range(COLLECT_ATTEMPTS_MAX):
+            # KEP-2339 3.33: both kinds of garbage: stale entries, and objects without entries
             made = self._planner.without_garbage(name, self._kind(name))
+            # KEP-2339 3.66: write nothing when nothing has changed
             if made is None or made.is_empty:
                 return
             outcome = await self._storage.commit(made.transaction)

@@ -48,6 +48,7 @@ def make_server_id(host: str, component: str, nonce: str) -> ServerId:
         text = part.encode()
         digest.update(len(text).to_bytes(2, "big") + text)
     letters = base64.b32encode(digest.digest()[:HASH_BYTES]).decode("ascii")
+    # KEP-2339 3.11: the server's id, another one for each incarnation
     return ServerId(ID_PREFIX + letters.rstrip("=").lower())
 
 

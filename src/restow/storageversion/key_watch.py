@@ -101,6 +101,7 @@ class KeyWatch:
         error = ""
         if resource is not None and resource.kind.persisted and not resource.kind.pinned:
             try:
+                # KEP-2339 3.71: a changed key is reported before it is used
                 if self._registrar.would_change_keys(resource):
                     await self._register(resource)
             except (CoordinationError, StorageError, MachineryError, StatusError) as failed:

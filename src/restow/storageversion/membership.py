@@ -147,6 +147,7 @@ class Membership:
         """Return the marks that the join writes durably, before the first write of the server."""
         keys = [MODES_KEY] if changes_modes else []
         if self.options.mode == "off":
+            # KEP-2339 3.62: a server that will write without reporting leaves a mark
             keys.append(UNREPORTED_KEY)
         return tuple(Put(key, self._id.encode()) for key in keys)
 
@@ -221,6 +222,7 @@ class Membership:
         own_id, began_at = self._id, self._clock.monotonic()
         self._record = msgspec.structs.replace(self._record, beat=self._record.beat + 1)
         writes: list[Write] = [Put(server_key(self._id), encode_record(self._record)), *extra]
+        # KEP-2339 3.16: clients see the participating servers as identity Leases
         if self.options.has_lease:
             writes.append(Put(lease_key(self._id), self._lease()))
         outcome = await self._storage.commit(Transaction((guard,), tuple(writes)))

@@ -125,6 +125,7 @@ class _Part:
                 while not await self._reload(storage):
                     await runtime.clock.sleep(BACKOFF.delay_seconds(failures, runtime.randomness))
                     failures += 1
+            # KEP-2339 3.67: without the store nothing changes, so no agreement flips back
             except StorageError as error:
                 logger.warning("the watch of %s ended and is restarted: %s", self.prefix, error)
             finally:

@@ -163,6 +163,7 @@ def encode_report(report: StorageVersionEntries, metadata: Mapping[str, Any]) ->
             )
             for entry in report.entries
         ],
+        # KEP-2339 3.61: the status shows entries and common version
         common_encoding_version=report.common_version,
         conditions=[
             StorageVersionCondition(

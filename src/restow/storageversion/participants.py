@@ -28,6 +28,7 @@ class Participants:
 
     def servers(self) -> dict[ServerId, ServerRecord | None]:
         """Return all members. None: the record is unreadable, as another release wrote it."""
+        # KEP-1201 0.4: the list of participating servers is in the store
         found = self._mirror.under(SERVERS_PREFIX)
         return {server_of(item.key): decode_record(item.value) for item in found}
 
@@ -81,6 +82,7 @@ class Participants:
         """
         if entry.store:
             return False
+        # KEP-2339 3.18: compare entries with the participating servers
         if self.has(entry.server_id):
             return False
         if self._mirror.get(encoder_key(entry.server_id, name)) is not None:

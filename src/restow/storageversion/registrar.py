@@ -106,9 +106,13 @@ class Registrar:
             planned = self._planner.registration(resource, view)
             _check_store(resource, planned)
             self._check_understood(resource, planned)
+            # KEP-2339 3.9: the entry is stored before the server writes
             outcome = await self._storage.commit(self._first_step(resource, planned))
             if isinstance(outcome, Done):
+                # KEP-2339 3.24: a server that crashes before this line has written nothing
                 revision = await self._last_step(resource, planned, outcome.revision)
+                # KEP-2339 3.23: only now writes of the resource are accepted
+                # KEP-1201 0.12: only now writes of the resource are accepted
                 self._table.open(resource, planned.encoding)
                 self._table.note_report(resource, revision)
                 opened()
@@ -188,6 +192,7 @@ class Registrar:
         for entry in planned.change.after.entries:
             if entry.server_id == own:
                 continue
+            # KEP-1201 0.16: all running servers support what is written
             if version not in entry.decodable_versions:
                 raise VersionUnsupported(
                     f"{entry.server_id} cannot read {version}, in which this server would write"
@@ -233,6 +238,8 @@ class Registrar:
         # CRD
         # were deleted with it, or the scan finds them.
         is_listed = UNKNOWN_HASH not in persisted and not (foreign and resource.origin is not None)
+        # KEP-1201 0.28: a server that cannot read the stored data does not start to write
+        # KEP-2343 4.7: a server refuses persisted versions that it does not support
         if is_listed and foreign:
             raise VersionUnsupported(
                 f"{resource.kind.group_resource} may be stored in versions that this server cannot"

@@ -143,6 +143,7 @@ class ReportPlanner:
     def registration(self, resource: Resource, view: MirrorView) -> Planned:
         current = self._current(view)
         version = self._version_for(resource, current)
+        # KEP-2339 3.19: create or update this server's entry
         entry = self._entry(resource, version, self.key_use(resource, current))
         entries = with_entry(current, entry)
         found = self._change(
@@ -205,6 +206,7 @@ class ReportPlanner:
         view = MirrorView.of(self._mirror, name)
         if view.stored is None and view.report.agreement is None:
             return None
+        # KEP-2339 3.35: get the object and the servers, remove stale entries
         return self._change(view, self._current(view), kind=kind)
 
     def key_use(self, resource: Resource, current: tuple[StorageVersionEntry, ...]) -> KeyUse:
@@ -222,6 +224,7 @@ class ReportPlanner:
         others = [entry for entry in current if entry.server_id != own]
         key_ids = [preferred, *(entry.key_id for entry in current), *writable]
         for key_id in key_ids:
+            # KEP-2339 3.71: use a key only when all servers can read it
             if key_id in writable and all(is_readable(key_id, e.readable_keys) for e in others):
                 return KeyUse(key_id, preferred, readable)
         lacking = [e.server_id for e in others if not is_readable(preferred, e.readable_keys)]
@@ -235,7 +238,9 @@ class ReportPlanner:
         return StorageVersionEntry(
             server_id=self._membership.id,
             encoding_version=api_version,
+            # KEP-2339 3.11: the decodable versions include the one that is written
             decodable_versions=tuple(dict.fromkeys((*resource.decodable, api_version))),
+            # KEP-2339 3.12: the served versions
             served_versions=tuple(resource.api_version(version) for version in resource.served),
             key_id=key.key_id,
             readable_keys=key.readable,
@@ -267,6 +272,7 @@ class ReportPlanner:
         gone = [e.server_id for e in entries if self._participants.is_garbage(view.name, e)]
         if view.name not in self._hosted:
             gone.insert(0, self._membership.id)
+        # KEP-2339 3.20: drop entries of servers that do not participate
         return without(entries, gone[:REMOVED_MAX])
 
     def unfounded(self) -> Iterable[str]:
@@ -276,6 +282,7 @@ class ReportPlanner:
         return [name for name in found if name not in self._hosted]
 
     def _own_guard(self) -> Present:
+        # KEP-2339 3.38: a server reports only while it is a member
         return Present(server_key(self._membership.id))
 
     def _own_encoder(self, view: MirrorView, entry: StorageVersionEntry) -> tuple[Write, ...]:
@@ -355,14 +362,19 @@ class VotePlanner(ReportPlanner):
         return {*super().names(), *self._votes.names()}
 
     def registration(self, resource: Resource, view: MirrorView) -> Planned:
+        # KEP-1201 0.5: get the vote on this resource
         item = self._votes.find(view.name)
         stored = None if item is None else decode_vote(item)
         entries = self._current(view)
         self._check_definitions(resource, entries)
+        # KEP-1201 0.24: a custom resource votes for the version in its CRD
         own = Candidate(self._membership.id, resource.storage_api_version)
+        # KEP-1201 0.6: create the vote when there is none
         before = stored.vote if stored is not None else self._first_vote(own, entries)
+        # KEP-1201 0.8: create or update this server's candidate
         vote = self._counted(with_candidate(before, own), entries, is_member=True)
         self._check_writable(resource, vote.selected)
+        # KEP-1201 0.12: write the selected version
         entry = self._entry(resource, vote.selected, self.key_use(resource, entries))
         encoding = self._fence(resource, entry)
         entry = self._with_older(resource, entry, entries)
@@ -373,8 +385,10 @@ class VotePlanner(ReportPlanner):
             kind=resource.kind.store.kind,
             location=resource.location,
             guards=(
+                # KEP-1201 0.13: the server is a member before it votes
                 self._own_guard(),
                 *_origin_guards(resource),
+                # KEP-1201 0.9: guard that those servers do not participate
                 *self._gone(before, vote),
                 *self._vote_guards(view.name, item),
             ),
@@ -399,6 +413,7 @@ class VotePlanner(ReportPlanner):
             # it. The remaining voters register again, guarded by the CRD's revision, and count.
             vote = drop_stale_candidates(remaining, self._participants.servers())
         else:
+            # KEP-1201 0.15: count again when the last old server has left
             vote = self._counted(remaining, entries)
         return self._change(
             view,
@@ -424,6 +439,7 @@ class VotePlanner(ReportPlanner):
         if not self._is_strict:
             return ()
         name = name_of(resource.kind.group_resource)
+        # KEP-1201 0.18: strict: each write requires that its version is the selected one
         selected = ValueIs(selected_key(name), entry.encoding_version.encode())
         return (selected, *super()._guards(resource, entry))
 
@@ -463,6 +479,7 @@ class VotePlanner(ReportPlanner):
     ) -> Vote:
         """Return the vote without expired servers, counted. `is_member`: this server is a member
         even if the mirror has no record yet; a guard verifies it at the commit."""
+        # KEP-1201 0.7: get the participating servers
         members = self._participants.servers()
         if is_member:
             members.setdefault(self._membership.id, self._membership.record)
@@ -473,6 +490,7 @@ class VotePlanner(ReportPlanner):
 
     def _check_writable(self, resource: Resource, selected: str) -> None:
         if selected not in (*resource.decodable, resource.storage_api_version):
+            # KEP-1201 0.27: a server that does not support the selection writes nothing else
             raise VersionUnsupported(
                 f"the servers have selected {selected} for {resource.kind.group_resource}, which"
                 f" this server cannot write (it supports {', '.join(resource.decodable)}): go up or"
@@ -493,6 +511,7 @@ class VotePlanner(ReportPlanner):
             return entry
         known = [e.encoding_version for e in entries if e.server_id == entry.server_id]
         first, *others = sorted(older, key=lambda version: (version not in known, version))
+        # KEP-1201 0.21: list both versions until no older write can commit
         return replace(
             entry, encoding_version=first, other_versions=(*others, entry.encoding_version)
         )
@@ -511,6 +530,7 @@ class VotePlanner(ReportPlanner):
         key, selected = selected_key(name), self._mirror.get(selected_key(name))
         if item is None:
             return (Absent(key),)  # A selected version without a vote: the mirror is stale.
+        # KEP-1201 0.11: update only the revision that was read
         return (unchanged(key, selected), RevisionIs(item.key, item.revision))
 
     def _vote_writes(
@@ -519,6 +539,7 @@ class VotePlanner(ReportPlanner):
         """Return the writes of the vote and of the selected version, where they have changed."""
         selected = selected_key(name)
         if item is not None and not vote.candidates:
+            # KEP-1201 0.17: delete a vote without participating candidates
             return (Delete(item.key), Delete(selected))
         metadata: Mapping[str, object]
         if item is None or stored is None:

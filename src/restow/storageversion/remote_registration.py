@@ -110,6 +110,7 @@ class Remote:
 
     def check_mode(self, mode: str) -> None:
         """Raise `ModeRefused` for a mode in which this server could not report before it writes."""
+        # KEP-1201 0.26: a server with a store of its own does not vote
         if mode != MODE:
             raise ModeRefused(
                 f"a server with its own store coordinates in mode {MODE!r}, not {mode!r}: it must"
@@ -196,6 +197,7 @@ class RemoteRegistrar(Registrar):
             is_closing=False,
         )
         name, kind = name_of(resource.kind.group_resource), resource.kind.store.kind
+        # KEP-2339 3.40: with a store of its own, report to the main servers before the first write
         await self._remote.main.report(name, kind, reported)
         return await self._open(resource, entry)
 

@@ -62,6 +62,7 @@ class RemoteReports:
 
         def entries_of(view: MirrorView) -> Entries:
             check_report(view, kind, entry)
+            # KEP-2339 3.40: the main servers keep the entry like all others
             return with_entry(view.report.entries, entry)
 
         return await self._change(name, kind, entries_of, (is_not_member,))

@@ -116,6 +116,7 @@ class Rewriter:
         self._pages += 1
         try:
             standing = await self._read_standing(resource)
+            # KEP-2339 3.71: objects are rewritten under the agreed key
             target = Agreement(target_version, self._policy.encoding(resource).key_id)
             self._check(resource, target, standing, epoch)
             confirm = partial(self._confirm, resource, standing.epoch)

@@ -20,6 +20,7 @@ from restow.apis.encryption_keys import IDENTITY, is_readable
 from restow.apis.names import VERIFIED_BY_MIGRATOR, VERIFIED_BY_SERVERS
 from restow.storageversion.identity import Mode, ServerId
 
+# KEP-2339 3.13: the type of the condition
 VERSIONS_EQUAL: Final = "AllEncodingVersionsEqual"
 KEYS_EQUAL: Final = "AllEncryptionKeysEqual"
 UNKNOWN_HASH: Final = migration_v1alpha1.UNKNOWN_HASH
@@ -87,6 +88,7 @@ class AgreementCondition:
     message: str
     since: str
     """The time at which the status or the agreed value last changed."""
+    # KEP-2339 3.14: the generation that another writer has set
     observed_generation: int | None = None
     """Set by other writers, and kept: StorageVersions have no generation."""
 
@@ -144,12 +146,14 @@ def are_remote(entries: Collection[StorageVersionEntry]) -> bool:
 def common_version(entries: Iterable[StorageVersionEntry]) -> str | None:
     """Return the version that all servers write; None when they differ or there are no entries."""
     versions = {version for entry in entries for version in entry.written}
+    # KEP-2339 3.8: set when all servers write one version, otherwise empty
     return versions.pop() if len(versions) == 1 else None
 
 
 def agreement_of(
     entries: Iterable[StorageVersionEntry], obstacle: Obstacle | None
 ) -> Agreement | None:
+    # KEP-2339 3.71: servers agree on a version and an encryption key
     found = {Agreement(version, e.key_id) for e in entries for version in e.written}
     return found.pop() if obstacle is None and len(found) == 1 else None
 
@@ -193,13 +197,16 @@ def report_after(
     now: str,
 ) -> StorageVersionEntries:
     """Return the report with other entries, and the agreement and conditions that follow."""
+    # KEP-2339 3.21: the common version if all entries agree, otherwise none
     common = None if obstacle is not None else common_version(entries)
+    # KEP-2339 3.36: compute the agreement again after every change of the entries
     agreement = agreement_of(entries, obstacle)
     return StorageVersionEntries(
         entries=entries,
         common_version=common,
         conditions=_conditions_after(before, entries, common, obstacle, now),
         agreement=agreement,
+        # KEP-1201 0.30: count changes of the agreement, so that none is missed between two reads
         epoch=before.epoch + (agreement != before.agreement),
     )
 
@@ -214,6 +221,7 @@ def _conditions_after(
     versions = _versions_condition(common, obstacle, now)
     moved = None not in (before.common_version, common) and before.common_version != common
     conditions = {condition.type: condition for condition in before.conditions}
+    # KEP-2339 3.10: the condition follows from the entries
     conditions[VERSIONS_EQUAL] = _transition(conditions.get(VERSIONS_EQUAL), versions, moved=moved)
     if any(entry.key_id or entry.preferred_key for entry in entries):
         keys = {entry.key_id for entry in entries}
@@ -232,8 +240,10 @@ def _versions_condition(
     common: str | None, obstacle: Obstacle | None, now: str
 ) -> AgreementCondition:
     if common is not None:
+        # KEP-2339 3.13: status, reason and message are those of Kubernetes
         status, reason, message = "True", "CommonEncodingVersionSet", "Common encoding version set"
     else:
+        # KEP-35 1.11: servers that disagree say so in a condition
         status, reason = "False", "CommonEncodingVersionUnset"
         message = "Common encoding version unset"
         if obstacle is not None:
@@ -277,6 +287,7 @@ def _transition(
     changed."""
     if old is None:
         return new
+    # KEP-2339 3.15: the time of the last transition
     kept = replace(new, observed_generation=old.observed_generation)
     return replace(kept, since=old.since) if old.status == new.status and not moved else kept
 
@@ -303,12 +314,16 @@ def state_after(
     the state does not account for (`unreported`, the last one). An empty `verifier` keeps the old
     one.
     """
+    # KEP-2343 4.8: a state begins as Unknown
     state = before or PersistedVersions()
+    # KEP-2339 3.62: what such a server has written is unknown
     if unreported and unreported != state.unreported:
         is_unknown = True
     if is_unknown and UNKNOWN_HASH not in state.persisted:
         state = replace(state, persisted=(UNKNOWN_HASH, *state.persisted))
     return PersistedVersions(
+        # KEP-2343 4.9: append the version that a server is about to write
+        # KEP-2343 4.40: servers record every version, so none is missed between two polls
         persisted=tuple(dict.fromkeys((*state.persisted, *written))),
         current=agreed or state.current,
         epoch=epoch,

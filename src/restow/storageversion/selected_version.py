@@ -63,6 +63,7 @@ class SelectionFollower:
         if resource is None:
             return
         if item is not None:
+            # KEP-1201 0.21: a watch delivers the selected version
             self._switch(resource, item.value.decode(errors="replace"))
         if self._table.find(resource) is None:
             self._table.notify_switch()
@@ -82,6 +83,7 @@ class SelectionFollower:
 
     async def refresh(self, resource: Resource) -> bool:
         """Switch to the selected version after a failed fence; False: that does not repair it."""
+        # KEP-1201 0.20: read the selected version from the store
         item = await self._storage.get(selected_key(name_of(resource.kind.group_resource)))
         encoding = self._table.find(resource)
         if item is None or encoding is None or resource.kind.pinned:

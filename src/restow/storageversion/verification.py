@@ -119,6 +119,7 @@ def _narrowed(item: Item, found: CleanPass, target_hash: str) -> bytes:
         VERIFIED_ANNOTATION: orjson.dumps(record).decode(),
         VERIFIER_ANNOTATION: VERIFIED_BY_SERVERS,
     }
+    # KEP-2343 4.9: after a verified migration only the current hash remains
     return edited_state(item, persisted=(target_hash,), keys=(key,), owned=owned)
 
 

@@ -69,6 +69,7 @@ def vote_key(name: str, selected: str) -> Key:
     """Return the key of a new vote with this first selected version."""
     group, resource = resource_of_name(name)
     version = GroupVersion.parse(selected).version
+    # KEP-1201 0.2: named <group>.<version>.<resource> after the first selected version
     return Key(f"{VOTES_PREFIX}{group or CORE_GROUP}.{version}.{resource}")
 
 

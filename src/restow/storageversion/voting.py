@@ -39,6 +39,7 @@ Members = Mapping[ServerId, ServerRecord | None]
 def with_candidate(vote: Vote, candidate: Candidate) -> Vote:
     """Return the vote with this candidate in place of its server's earlier one, or at the end."""
     others = vote.candidates
+    # KEP-1201 0.8: one candidate per server
     if any(other.server_id == candidate.server_id for other in others):
         found = tuple(candidate if o.server_id == candidate.server_id else o for o in others)
     else:
@@ -48,6 +49,7 @@ def with_candidate(vote: Vote, candidate: Candidate) -> Vote:
 
 def drop_stale_candidates(vote: Vote, members: Collection[ServerId]) -> Vote:
     """Return the vote without the candidates of servers that are gone."""
+    # KEP-1201 0.9: drop candidates of servers that do not participate
     found = tuple(candidate for candidate in vote.candidates if candidate.server_id in members)
     return replace(vote, candidates=found)
 
@@ -56,8 +58,11 @@ def counted(vote: Vote, members: Members, entries: Iterable[StorageVersionEntry]
     """Return the vote with the selected version that follows from its candidates."""
     preferred = {candidate.preferred for candidate in vote.candidates}
     voters = {candidate.server_id for candidate in vote.candidates}
+    # KEP-1201 0.15: an older server keeps the old selection
+    # KEP-1201 0.31: a temporary downgrade changes no selection
     if len(preferred) != 1 or holding_back(voters, members, entries):
         return vote
+    # KEP-1201 0.10: all vote for one version, so select it
     return replace(vote, selected=preferred.pop())
 
 
@@ -70,6 +75,7 @@ def holding_back(
         server_id
         for server_id, record in members.items()
         if server_id not in voters
+        # KEP-1201 0.10: a server without a vote counts while it may write the resource
         and (record is None or not record.settled or server_id in writers or record.mode == "off")
     ]
 
@@ -92,6 +98,7 @@ def first_selection(
     versions = {version for server_id, version in reported.items() if server_id in others}
     if not versions:
         return preferred
+    # KEP-1201 0.14: beside servers that do not vote, select what they write
     return versions.pop() if len(versions) == 1 else None
 
 

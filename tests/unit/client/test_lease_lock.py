@@ -22,6 +22,7 @@ from restow.client import (
     LeaderTiming,
     lease_elector,
 )
+from restow.client.lease_lock import unique_identity
 from restow.client.lease_record import LeaseRecord
 from tests.sizes import SIZES
 from tests.unit.client.fake_api import FakeApi
@@ -230,6 +231,14 @@ async def test_another_took_the_lease() -> None:
         api.put(PATH, {"spec": {"holderIdentity": "mallory", "leaseDurationSeconds": 15}})
         await clock.advance(4.5)
         assert (anna.is_at_work(), anna.was_lost) == (False, 1)
+
+
+def test_two_processes_with_one_name_have_different_identities() -> None:
+    """A process that is started again has another identity than before, under the same name."""
+    ids = Runtime.simulated("seed", clock=SimulatedClock()).ids
+    identities = [unique_identity("host_1", ids) for _ in range(3)]
+    assert len(set(identities)) == 3
+    assert all(each.startswith("host_1_") for each in identities)
 
 
 async def test_a_deleted_lease_is_made_again() -> None:

@@ -135,6 +135,7 @@ KINDS: Final = (
     _flow_control("FlowSchema"),
     _flow_control("PriorityLevelConfiguration"),
     declare(
+        # KEP-2339 3.4: every release serves StorageVersions
         "internal.apiserver.k8s.io",
         "StorageVersion",
         versions="v1alpha1",
@@ -146,6 +147,7 @@ KINDS: Final = (
     ),
     # A group that stock Kubernetes does not build in keeps its name in the key.
     declare(
+        # KEP-1201 0.1: every release serves the votes
         "kube-apiserver.internal.k8s.io",
         "StorageVersion",
         versions="v1alpha1",
@@ -155,6 +157,7 @@ KINDS: Final = (
     ),
     declare(
         "migration.k8s.io",
+        # KEP-2343 4.1: servers of restow have StorageStates built in
         "StorageState",
         versions="v1alpha1",
         key_prefix="migration.k8s.io/storagestates",

@@ -56,6 +56,7 @@ def validate_storage_version(causes: Causes, new: Object, old: Object | None) ->
 def validate_vote(causes: Causes, new: Object, old: Object | None) -> None:
     """Validate a vote of `kube-apiserver.internal.k8s.io` on the version to store."""
     if old is None:
+        # KEP-1201 0.2: validate the three parts of the name
         _name_causes(causes, new, ("group", "version", "resource"))
     selected = new.get("selectedVersion") or ""
     if not selected:
@@ -88,6 +89,7 @@ def validate_storage_state(causes: Causes, new: Object, old: Object | None) -> N
         causes.invalid("spec.resource.group", group, why)
     wanted = f"{plural}.{group}" if group else plural
     name = part(new, "metadata").get("name")
+    # KEP-2343 4.2: the name is that of the resource
     if not causes and name and name != wanted:
         causes.invalid("metadata.name", name, f"{_STATE_NAME_RULE}: {wanted}")
 
@@ -115,6 +117,7 @@ def _state_status_causes(causes: Causes, status: Object) -> None:
     seen: set[str] = set()
     reports = "currentStorageVersionHashes"
     for field, report in listed(status, reports, f"status.{reports}"):
+        # KEP-2343 4.28: it is required
         require(causes, report, field=field, names=("reporterID",))
         reporter = report.get("reporterID") or ""
         if reporter in seen and reporter:
@@ -172,6 +175,7 @@ def _check_versions(causes: Causes, field: str, entry: Object) -> None:
     _check_api_version(causes, f"{field}.encodingVersion", encoding)
     for index, version in enumerate(decodable):
         _check_api_version(causes, f"{field}.decodableVersions[{index}]", version)
+    # KEP-2339 3.11: reject an encoding version that is not decodable
     if encoding not in decodable:
         why = f"decodableVersions must include encodingVersion {encoding}"
         value = entry.get("decodableVersions")
@@ -179,6 +183,7 @@ def _check_versions(causes: Causes, field: str, entry: Object) -> None:
     for index, version in enumerate(served):
         place = f"{field}.servedVersions[{index}]"
         _check_api_version(causes, place, version)
+        # KEP-2339 3.12: reject a served version that is not decodable
         if version not in decodable:
             why = (
                 f"individual served version : {version} must be included in "
@@ -219,6 +224,7 @@ def _check_conditions(causes: Causes, status: Object) -> None:
         for name in ("type", "status"):
             if problem := qualified_name_problem(condition.get(name) or ""):
                 causes.invalid(f"{field}.{name}", kind, problem)
+        # KEP-2339 3.15: require reason and message
         for name in ("reason", "message"):
             if not condition.get(name):
                 causes.required(f"{field}.{name}", f"{name} cannot be empty")

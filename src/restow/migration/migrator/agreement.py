@@ -124,6 +124,7 @@ async def begin(
             " servers' agreement has changed since"
         )
     if found is not None and not agreed.target:
+        # KEP-35 1.11: wait until the servers agree
         raise NotAgreed(
             f"the servers do not agree on {_matter(found)} of {resource.group_resource}"
         )
@@ -142,6 +143,7 @@ async def _check_remote(client: ApiClient, resource: ApiResource) -> None:
         return
     service = await find_remote(client, resource.resource.group_version)
     if service:
+        # KEP-2339 3.41: an aggregated API that reports nothing is not migrated
         raise LeftAlone(
             f"{resource.group_resource} is served by APIService {service}, which reports no storage"
             " versions: it is not migrated"
@@ -252,6 +254,7 @@ class Reported:
         failures = 0
         while True:
             try:
+                # KEP-2339 3.50: a watch ends the migration early
                 async with self._client.watch(
                     STORAGE_VERSIONS,
                     resource_version=self._version,
@@ -282,6 +285,7 @@ class Reported:
         raise AgreementLost(f"whether {self._name} has changed is not known: it could not be read")
 
     async def confirm(self) -> None:
+        # KEP-2339 3.50: compare the agreement before and after the migration
         found = await self._read()
         self._check(found)
         if self._begun.epoch:
@@ -315,6 +319,7 @@ class Reported:
 
     def _check(self, report: _Report) -> None:
         now, begun = report.reading, self._begun
+        # KEP-2339 3.43: a running migration ends when the common version becomes empty
         if not now.common:
             raise AgreementLost(f"the servers no longer agree on {_matter(report)} of {self._name}")
         if now.common != begun.common or report.version != self.target_version:

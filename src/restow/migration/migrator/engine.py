@@ -218,6 +218,7 @@ class _Run:
             error = foremost(found, MigrationDeleted, AgreementLost)
             if outcome is not None and outcome.ending is RunEnd.SUCCEEDED:
                 return outcome  # the result is verified; a later change does not affect it
+            # KEP-2339 3.43: the page in flight is cancelled, and the migration fails
             if isinstance(error, AgreementLost):
                 return await self._fail(RunEnd.LOST, REASON_AGREEMENT_LOST, str(error))
             if _is_final(error):

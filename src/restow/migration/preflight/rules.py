@@ -70,6 +70,7 @@ def judge(
     `releases`: the releases that advice may name.
     """
     found = [*_whole(view, target), *_writers(view), *_refused_files(view)]
+    # KEP-2343 4.18: any release that reads all that is stored may be run
     for each in sorted(view.resources, key=lambda each: str(each.resource)):
         if each.is_elsewhere:
             continue
@@ -280,6 +281,7 @@ def _readable(
     hashes = _hashes(known.kind, known.decodable)
     found = _hashes(known.kind, _found(view, cluster))
     # Versions that the scan found are reported there, with counts and keys.
+    # KEP-2343 4.7: it is not safe to run a release that cannot read a listed version
     foreign = [each for each in _persisted(view) if each not in hashes and each not in found]
     if foreign:
         names = _hashes(view.kind or known.kind, _candidate_versions(view, target))
@@ -304,6 +306,7 @@ def _unknown(view: ResourceView, cluster: ClusterView) -> Iterator[PreflightFind
     why = _why_unknown(view, cluster)
     if why is None:
         return
+    # KEP-2343 4.7: Unknown blocks, unless all stored values were read
     is_covered = cluster.scan is not None and view.state_revision <= cluster.scan.revision
     yield PreflightFinding(
         resource=view.resource,

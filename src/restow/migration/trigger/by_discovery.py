@@ -55,8 +55,10 @@ def decide_by_discovery(
     if not shown:
         # No heartbeat either: nothing was confirmed.
         return TriggerDecision((Nothing(reason="discovery shows no hash"),), memory)
+    # KEP-2343 4.19, 4.20: without a state, begin as after the installation
     if state is None:
         return TriggerDecision(tuple(_begin(view, shown, now)), memory)
+    # KEP-2343 4.21: after a short absence the state is still valid
     if is_stale(state.status.heartbeat, memory, now=now, settings=settings):
         # The memory stays until this is written: a new controller decides the same.
         return TriggerDecision(tuple(_forget(view, state, shown, now)), memory)
@@ -64,6 +66,7 @@ def decide_by_discovery(
     owed = uncovered(state.status.persisted, seen)
     key = f"{state.uid} {state.change} {state.epoch} {shown}"
     memory = replace(with_key(memory, key, now), owed=owed)
+    # KEP-2343 4.22, 4.23: an upgrade and a downgrade append the hash that is shown
     if state.status.current != shown or owed:
         return TriggerDecision(tuple(_record_change(view, state, shown, memory, now)), memory)
     since = memory.since_seconds
@@ -83,14 +86,17 @@ def decide_by_discovery(
 
 def _begin(view: TriggerView, shown: str, now: Now) -> list[Action]:
     reason = "the persisted versions are not known yet"
+    # KEP-2343 4.12: the new state lists Unknown and the hash that discovery shows
     status = StateStatus(persisted=(UNKNOWN,), current=shown, heartbeat=now.wall)
     create = CreateState(resource=view.resource.group_resource, status=status, reason=reason)
+    # KEP-2343 4.11: delete ongoing migrations of the resource
     return [*cancel(view.migrations, reason), create]
 
 
 def _forget(view: TriggerView, state: StateSeen, shown: str, now: Now) -> list[Action]:
     """Reset the state with an update: between a delete and a create a crash could lose it."""
     reason = "the state was not confirmed for too long, so changes may have been missed"
+    # KEP-2343 4.17: a stale state is reset to Unknown, in place
     update = UpdateState(
         resource=view.resource.group_resource,
         precondition=Precondition.of(state),
@@ -114,6 +120,7 @@ def _record_change(
         current=shown,
         heartbeat=now.wall,
     )
+    # KEP-2343 4.14: heartbeat, current hash and appended hash in one update
     update = UpdateState(
         resource=view.resource.group_resource,
         precondition=Precondition.of(state),

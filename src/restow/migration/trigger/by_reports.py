@@ -125,6 +125,7 @@ def _decide(
     report = _report(view, state, shown, memory, now=now, settings=settings)
     if report is not None:
         return TriggerDecision((*_stop_if_leading(view, reading, report), report), memory)
+    # KEP-2343 4.34: only the leader reacts
     if not reading.is_leader:
         return TriggerDecision((Nothing(reason="only the leader creates migrations"),), memory)
     return TriggerDecision(tuple(_react(view, state, memory, now=now, settings=settings)), memory)
@@ -215,6 +216,7 @@ def _report(
     """One update, if due: own reports, owed hashes, and removal of silent reporters."""
     status = state.status
     said = {each.reporter_id: each for each in _reports_of(shown, now)}
+    # KEP-2343 4.32: remove reporters that are silent for three periods
     silent = {
         each.reporter_id
         for each in memory.sightings
@@ -230,7 +232,9 @@ def _report(
     if not is_due_now and not silent and not memory.owed:
         return None
     kept = {name: each for name, each in known.items() if name not in silent}
+    # KEP-2343 4.31: update or create the own element
     reports = tuple({**kept, **said}.values())
+    # KEP-2343 4.30: append the hash of the local server
     persisted = appended(status.persisted, memory.owed)
     agreed = agreed_hash(reports)
     is_changed = agreed != agreed_hash(status.reports) or persisted != status.persisted
@@ -288,6 +292,7 @@ def _react(
     agreed = agreed_hash(state.status.reports)
     if not agreed:
         reason = "reporters do not agree on a hash"
+        # KEP-2343 4.35: cancel migrations when hashes are not identical
         return [*cancel(view.migrations, reason), Nothing(reason=reason)]
     wanted = _wanted(state, agreed)
     since = memory.since_seconds
@@ -298,6 +303,7 @@ def _react(
         _hold_gate(since, now=now, settings=settings),
         spoken,
     )
+    # KEP-2343 4.39: a success counts when all reporters have reported since
     narrow = first(
         spoken,
         OPEN if success is None else _confirmed_gate(state, memory, success),
@@ -316,6 +322,7 @@ def _wanted(state: StateSeen, agreed: str) -> MigrationRecord:
 
 def _hold_gate(since_seconds: float, *, now: Now, settings: Settings) -> MigrationGate:
     until = since_seconds + settings.hold_seconds
+    # KEP-2343 4.38: identical for a whole period
     if now.seconds >= until:
         return OPEN
     return MigrationGate("reporters have not agreed for a whole polling period yet", until)
@@ -330,6 +337,7 @@ def _active_gate(
     reported twice.
     """
     seen = {each.reporter_id: each.seen_seconds for each in memory.sightings}
+    # KEP-2343 4.37: every heartbeat is younger than a period
     for each in state.status.reports:
         age = max(age_seconds(each.heartbeat, now), now.seconds - seen[each.reporter_id])
         if age >= settings.poll_seconds:

@@ -59,6 +59,7 @@ def decide_by_storage_version(
     settings: Settings,
 ) -> TriggerDecision:
     if reading.loose_seconds:
+        # KEP-1201 0.22: after a change wait for the bound of the servers, and for their requests
         wait_seconds = reading.loose_seconds + REQUEST_SECONDS_MAX
         settings = replace(
             settings, loose_wait_seconds=max(wait_seconds, settings.loose_wait_seconds or 0.0)
@@ -126,6 +127,7 @@ def _react(
             )
         ]
     stopped: list[Action] = []
+    # KEP-2339 3.43: without a common version abort all migrations
     if not reading.common:
         stopped = cancel(view.migrations, "servers do not agree on a version")
     is_moved = bool(reading.common) and state.status.current != reading.common

@@ -210,6 +210,7 @@ class _Run:
         while True:
             wait_seconds = self._settings.reconcile_seconds
             try:
+                # KEP-2343 4.10: read discovery periodically
                 found = await self._client.discover()
                 is_told = self._is_discovered(found, is_first=not is_checked)
                 is_checked = is_checked or is_told
@@ -279,6 +280,7 @@ class _Run:
         for api in (STATES, *self._reconciler.request_apis):
             if api not in self._watched and "watch" in served.get(api, ()):
                 self._watched.add(api)
+                # KEP-2343 4.16: an informer on migrations
                 informer = Informer(self._client, api)
                 of = resource_of_state if api == STATES else resource_of
                 informer.on_change(partial(self._on_change, of))

@@ -124,6 +124,7 @@ class Executor:
         knew = UNKNOWN not in state_seen(base).status.persisted
         if action.change is not None:
             base = await self._mark_change(base, action.change)
+        # KEP-2343 4.14: one conditional write of the whole status
         base = await self._put_status(base, action.status)
         if knew and UNKNOWN in action.status.persisted:
             self._recorder.event(base, STATE_UNKNOWN, action.reason, is_warning=True)

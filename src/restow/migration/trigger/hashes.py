@@ -43,6 +43,7 @@ def is_stale(
     if heartbeat is None:
         return True
     age = age_seconds(heartbeat, now)
+    # KEP-2343 4.17: a new controller accepts a heartbeat for one period
     limit = settings.poll_seconds if memory is None else settings.gap_seconds_max
     return age > limit or age < -settings.skew_seconds
 

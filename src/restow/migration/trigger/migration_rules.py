@@ -75,6 +75,7 @@ def loose_gate(since_seconds: float, *, now: Now, settings: Settings) -> Migrati
     """In loose mode, writes in the old version may arrive for a while after a change."""
     if settings.loose_wait_seconds is None:
         return OPEN
+    # KEP-1201 0.22: loose: start only after the wait
     until = since_seconds + settings.loose_wait_seconds
     if now.seconds >= until:
         return OPEN
@@ -118,6 +119,8 @@ def migration_actions(
         if each.is_open and each.record is not None and each.record != wanted
     ]
     keys = state.status.keys if key is None else (key,)
+    # KEP-2339 3.42: migrate when the common version is not the only persisted one
+    # KEP-2343 4.36: migrate when the persisted hashes list Unknown or several versions
     is_narrowed = (state.status.persisted, state.status.keys) == ((wanted.target,), keys)
     if is_narrowed and not view.lists_more:
         return actions or [Nothing(reason="all objects are stored in the current version")]
@@ -129,6 +132,7 @@ def migration_actions(
         )
         start = first(again, start)
     elif MigrationPhase.SUCCEEDED in counting:
+        # KEP-2343 4.16: a migration with this record has succeeded: narrow to its target
         if narrow.is_open:
             success = counting[MigrationPhase.SUCCEEDED]
             return [
@@ -238,6 +242,7 @@ def with_heartbeat(
         return actions
     if not is_due(state.status.heartbeat, now=now, settings=settings):
         return actions
+    # KEP-2343 4.13: when nothing has changed update only the heartbeat
     beat = UpdateState(
         resource=view.resource.group_resource,
         precondition=Precondition.of(state),

@@ -96,6 +96,7 @@ def status_body(status: StateStatus) -> dict[str, Any]:
         body["persistedEncryptionKeys"] = list(status.keys)
     if status.heartbeat is not None:
         body["lastHeartbeatTime"] = time_text(status.heartbeat)
+    # KEP-2343 4.27: without reporters the list is left out
     if status.reports:
         body["currentStorageVersionHashes"] = [
             {

@@ -190,6 +190,7 @@ class Sources:
         if self._options.source is TriggerSource.STORAGE_VERSION:
             return None
         if self._options.is_local:
+            # KEP-2343 4.25: a controller beside each server reads that server only
             return self._local(resource)
         if self._options.source is TriggerSource.DISCOVERY_HA or self._is_many:
             return await self._of_all_servers(resource)

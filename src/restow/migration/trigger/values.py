@@ -21,6 +21,7 @@ from restow.migration.migration_values import MigrationSeen
 UNKNOWN: Final = UNKNOWN_HASH
 """Stands for every hash: objects may be stored in any version."""
 
+# KEP-2343 4.15: ten minutes
 POLL_SECONDS: Final = 600.0
 FAILED_MIGRATION_RETRY_SECONDS: Final = 600.0
 LOOK_AGAIN_SECONDS: Final = 1.0
