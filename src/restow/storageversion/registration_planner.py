@@ -200,7 +200,7 @@ class ReportPlanner:
             )
         if all(entry.definition for entry in foreign):
             raise NotSettled(f"{listed} still report an earlier CRD of {name}")
-            raise NotSettled(f"{listed} serve {name} without a CRD, as aggregated servers do")
+        raise NotSettled(f"{listed} serve {name} without a CRD, as aggregated servers do")
 
     def without_garbage(self, name: str, kind: str) -> StorageVersionChange | None:
         view = MirrorView.of(self._mirror, name)

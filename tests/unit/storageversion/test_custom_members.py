@@ -14,6 +14,7 @@ import pytest
 
 from restow.apimachinery.status_error import StatusError
 from restow.registry.custom.crds import ROOT
+from restow.registry.custom.custom_resource import custom_resource
 from restow.storage.interface import (
     Delete,
     Transaction,
@@ -253,6 +254,20 @@ async def test_what_is_defined_and_what_is_not_do_not_mix(tmp_path: Path) -> Non
             await world.run(stranger.coordinator.registrar.register(replace(resource, origin=None)))
         registration = servers[0].coordinator.custom_registration
         assert not registration.hosted_otherwise(GROUP, PLURAL)
+
+
+async def test_a_resource_with_a_crd_does_not_register_beside_one_without(tmp_path: Path) -> None:
+    """A server does not register a custom resource while another server, such as an aggregated
+    one, reports the same resource without a CRD: it waits, and names that server."""
+    async with open_world(tmp_path) as elsewhere:
+        gadgets = Gadgets(elsewhere.storage)
+        await gadgets.create(["v1"])
+        resource = custom_resource(await gadgets.now())
+    async with open_world(tmp_path) as world:
+        server, other = await world.started("x+1"), await world.started("x+1")
+        await world.run(other.coordinator.registrar.register(replace(resource, origin=None)))
+        with pytest.raises(NotSettled, match=f"{other.id} serve .* without a CRD"):
+            await world.run(server.coordinator.registrar.register(resource))
 
 
 async def test_a_voter_that_stops_does_not_move_the_selection_of_what_is_no_longer_defined(
