@@ -149,7 +149,7 @@ def test_a_world_that_goes_round_in_circles_is_stuck() -> None:
 
     with pytest.raises(Stuck, match="without time"):
         run(1, spin)
-    with pytest.raises(Stuck, match="nobody"):
+    with pytest.raises(Stuck, match="no timer"):
         run(1, wait)
 
 

@@ -1,4 +1,4 @@
-"""`python -m tests.support.sim`: play worlds, break rules, look at one seed."""
+"""`python -m tests.support.sim`: play worlds, play mutants, inspect one seed."""
 
 from __future__ import annotations
 
@@ -23,35 +23,37 @@ from tests.support.sim.play import Played, play_plan, shrink
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.support.sim", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("play", help="one seed: its plan, and what came of it")
+    one = commands.add_parser("play", help="one seed: its plan, and its result")
     one.add_argument("seed", type=int)
     one.add_argument("--mutant", default="", choices=["", *BY_NAME])
-    one.add_argument("--shrink", action="store_true", help="leave out all that is not needed")
-    one.add_argument("--advice", action="store_true", help="a world about advice")
-    one.add_argument("--log", action="store_true", help="show what the processes log")
-    named = commands.add_parser("scenario", help="a world about advice, by its name")
+    one.add_argument("--shrink", action="store_true", help="remove all unnecessary steps")
+    one.add_argument("--advice", action="store_true", help="a world with advice")
+    one.add_argument("--log", action="store_true", help="show the logs of the processes")
+    named = commands.add_parser("scenario", help="a world with advice, by its name")
     named.add_argument("name", choices=SCENARIOS)
-    named.add_argument("--log", action="store_true", help="show what the processes log")
+    named.add_argument("--log", action="store_true", help="show the logs of the processes")
     many = commands.add_parser("seeds", help="many seeds, and a table of what was exercised")
     many.add_argument("count", type=int)
     many.add_argument("--first", type=int, default=0)
-    many.add_argument("--advice", action="store_true", help="worlds about advice")
+    many.add_argument("--advice", action="store_true", help="worlds with advice")
     many.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    bad = commands.add_parser("mutants", help="by which seed each is caught")
+    bad = commands.add_parser("mutants", help="the seed that detects each")
     bad.add_argument("names", nargs="*", metavar="MUTANT")
     bad.add_argument("--seeds-max", type=int, default=2000)
     bad.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     worlds = commands.add_parser("worlds", help="one line of JSON for each seed")
     worlds.add_argument("seeds", type=int, nargs="+")
     worlds.add_argument("--mutant", default="", choices=["", *BY_NAME])
-    worlds.add_argument("--advice", action="store_true", help="worlds about advice")
-    varied = commands.add_parser("variants", help="which plan of a varied scenario shows a mutant")
+    worlds.add_argument("--advice", action="store_true", help="worlds with advice")
+    varied = commands.add_parser(
+        "variants", help="which plan of a varied scenario detects a mutant"
+    )
     varied.add_argument("name", choices=VARIED)
     varied.add_argument("--mutant", required=True, choices=[each.name for each in ADVICE_MUTANTS])
     varied.add_argument("--first", type=int, default=0, help="the plan to try first")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
-        # Or a seed would be another world.
+        # Otherwise a seed would be another world.
         environment = {**os.environ, "PYTHONHASHSEED": HASH_SEED}
         command = [sys.executable, "-m", "tests.support.sim", *sys.argv[1:]]
         os.execve(sys.executable, command, environment)
@@ -60,7 +62,7 @@ def main() -> int:
             return _play(options)
         case "scenario":
             _set_logging(is_shown=options.log)
-            return _tell(SCENARIOS[options.name], play_plan(SCENARIOS[options.name]))
+            return _print_result(SCENARIOS[options.name], play_plan(SCENARIOS[options.name]))
         case "variants":
             return _variants(options)
         case "seeds":
@@ -80,12 +82,12 @@ def _play(options: argparse.Namespace) -> int:
         if played.problems and options.shrink:
             plan = shrink(plan, is_structural=mutant is None)
             played = play_plan(plan, is_structural=mutant is None)
-    return _tell(plan, played)
+    return _print_result(plan, played)
 
 
 def _variants(options: argparse.Namespace) -> int:
-    """Which plan of a varied scenario shows a mutant, the given one first; and what the plan shows
-    without it."""
+    """Which plan of a varied scenario detects a mutant, the given one first; and the result of the
+    plan without it."""
     logging.disable()
     mutant = next(each for each in ADVICE_MUTANTS if each.name == options.mutant)
     plans = VARIED[options.name]
@@ -107,14 +109,14 @@ def _set_logging(*, is_shown: bool) -> None:
         logging.disable()
 
 
-def _tell(plan: Plan, played: Played) -> int:
+def _print_result(plan: Plan, played: Played) -> int:
     print(plan)
     print(
         f"{played.steps:,} steps in {played.seconds:.1f} s of its time, trace {played.trace[:16]}"
     )
     for problem in played.problems:
         print(problem)
-    print("all is well" if not played.problems else f"{len(played.problems)} problems")
+    print("no problems" if not played.problems else f"{len(played.problems)} problems")
     return 1 if played.problems else 0
 
 

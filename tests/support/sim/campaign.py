@@ -1,7 +1,7 @@
-"""Many worlds: in processes of their own, and what they have come to together.
+"""Plays many worlds in separate processes, and combines their results.
 
-Which world a seed is depends on the order of sets of texts, which Python draws anew for each
-process: so worlds are played in processes in which it is fixed.
+The world of a seed depends on the order of sets of strings, which Python randomizes for each
+process: so worlds are played in processes with a fixed hash seed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support.sim.play import Played
 
 HASH_SEED: Final = "0"
 WORLD_SECONDS_MAX: Final = 600.0
-"""Of the machine, for one world."""
+"""Real time limit of one world."""
 LINE_BYTES_MAX: Final = 1 << 20
 PROBLEMS_SHOWN_MAX: Final = 5
 
@@ -29,7 +29,7 @@ OnResult = Callable[[dict[str, Any]], None]
 
 @dataclass(slots=True)
 class Tally:
-    """What many worlds have come to."""
+    """The combined results of many worlds."""
 
     worlds: int = 0
     steps: int = 0
@@ -58,7 +58,7 @@ class Tally:
 
 
 def to_line(played: Played, mode: str) -> dict[str, Any]:
-    """What came of a world, as its process tells it."""
+    """The result of a world, as its process reports it."""
     return {
         "seed": played.seed,
         "mode": mode,
@@ -83,8 +83,8 @@ async def play_seeds(
     on_result: OnResult = lambda _line: None,
     stops: Callable[[dict[str, Any]], bool] = lambda _line: False,
 ) -> Tally:
-    """Play worlds side by side; `is_advised`: those about advice. `stops`: whether no more need be
-    played after one."""
+    """Play worlds concurrently; `is_advised`: those with advice. `stops`: whether to stop after a
+    result."""
     tally, wanted = Tally(), list(seeds)
     parts = [wanted[number::jobs] for number in range(jobs)]
     over = asyncio.Event()

@@ -1,8 +1,8 @@
-"""The clients of a world: they write, read, list and watch all the time, and believe nothing.
+"""The clients of a world: they write, read, list and watch all the time, and check every response.
 
-Each write carries a stamp of its own, so that what is stored tells which write made it. Answers are
-held against the ledger when they come: what was acknowledged is stored, what is read is not older
-than what was acknowledged before it was asked for, a conflict has a reason, and nothing is a 500.
+Each write has a unique stamp, so that a stored value identifies its write. Responses are compared
+with the ledger on arrival: acknowledged writes are stored, reads are not older than writes
+acknowledged before the request, a conflict has a reason, and there is no status 500.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from restow.migration.names import PROOF_ANNOTATION
 from restow.migration.records import record_of
 from restow.storage.interface import Key
 from restow.storageversion.rules import UNKNOWN_HASH
-from tests.support.sim.doors import Door
 from tests.support.sim.ledger import FORGED, Ledger
 from tests.support.sim.loop import SimulatedLoop
+from tests.support.sim.routes import Route
 
 REQUEST_SECONDS_MAX: Final = 12.0
 JSON: Final = {"content-type": "application/json"}
@@ -30,16 +30,16 @@ MERGE: Final = {"content-type": "application/merge-patch+json"}
 REQUESTS: Final = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 CACHED_LISTS: Final = 0.5
 RESET_SECONDS_MAX: Final = 8.0
-"""So long after an operator accepted a store, what comes from the one before may arrive."""
+"""Time after an operator accepted a store, in which responses from the former may arrive."""
 NAMES_MAX: Final = 24
-"""Of objects that a client makes, changes and deletes again and again."""
+"""Number of objects that a client creates, changes and deletes repeatedly."""
 _CLOSING: Final = b"while custom resource definition is terminating"
 _BROKEN: Final = (OSError, EOFError, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is written."""
+    """The kind of the written objects."""
 
     group: str
     plural: str
@@ -62,7 +62,7 @@ class Writer:
         self,
         name: str,
         kind: Kind,
-        door: Door,
+        route: Route,
         ledger: Ledger,
         loop: SimulatedLoop,
         *,
@@ -73,7 +73,7 @@ class Writer:
         """`reads_caches`: some of its lists may be served from the caches of a server."""
         self.name = name
         self._kind = kind
-        self._door = door
+        self._route = route
         self._ledger = ledger
         self._loop = loop
         self._random = Random(seed)
@@ -88,7 +88,7 @@ class Writer:
         self.is_over = False
         self.acknowledged = 0
         self.last_at = 0.0
-        """When a write was acknowledged last."""
+        """Time of the last acknowledged write."""
 
     async def run(self) -> None:
         while not self.is_over:
@@ -106,7 +106,7 @@ class Writer:
             except _BROKEN:
                 self._ledger.counts["unanswered"] += 1
 
-    # What it does.
+    # Operations.
 
     async def _create(self) -> None:
         name = f"{self.name}-{self._random.randrange(NAMES_MAX)}"
@@ -118,13 +118,13 @@ class Writer:
         answer = await self._send("POST", self._kind.path(version), body)
         self._ledger.checked["F9"] += 1
         if answer.status == 409:
-            # Only this client uses the name: what is there was made by a write of its own, whose
-            # answer it did not get; or by this one, which must not be.
+            # Only this client uses the name: an existing object was created by an earlier write
+            # of its own, whose response was lost; or by this one, which must not be.
             stored = self._ledger.current(self._key(name))
             if stored is not None and stored.stamp == stamp:
-                self._ledger.problem(f"F9: {name} is refused because this write has made it")
+                self._ledger.problem(f"F9: {name} is refused because this write has created it")
             if stored is None and len(self._ledger.revisions[self._key(name)]) == known:
-                self._ledger.problem(f"F2: {name} is refused as if it were there")
+                self._ledger.problem(f"F2: {name} is refused as existing, and does not exist")
             await self._look(name)
         else:
             self._judge(answer, name, stamp)
@@ -207,7 +207,7 @@ class Writer:
             ledger.problem(f"A4: a list at {revision} lacks {sorted(lost)}, has {sorted(more)}")
 
     async def _list_cached(self) -> None:
-        """What a cache holds may be old, but not from a store that was replaced."""
+        """A cached list may be old, but not from a store that was replaced."""
         ledger = self._ledger
         answer = await self._send("GET", f"{self._kind.path(self._version())}?resourceVersion=0")
         self._check_code(answer)
@@ -221,22 +221,22 @@ class Writer:
             self._note_lost(f"a cached list has {sorted(gone)}")
 
     def _note_lost(self, what: str) -> None:
-        """Something was read that the store lacks: its server must have known. When a store goes
-        back by less than is on its way to it, a server may see no older revision."""
-        server = self._door.asked
+        """A read returned something that the store lacks: its server must have known. When a store
+        goes back by less than the writes in flight, a server may see no older revision."""
+        server = self._route.asked
         is_known = server is not None and server.has_seen_another_store
         if is_known or self._ledger.accepted_at is not None:
             self._ledger.problem(f"S7: {what}, which is not stored")
 
     async def _discover(self) -> None:
-        """The server itself is asked whether what it shows is true (`servers`)."""
+        """The server itself checks whether its discovery is correct (`servers`)."""
         self._ledger.checked["D1"] += 1
         await self._send("GET", f"/apis/{self._kind.group}/{self._version()}")
 
-    # How it judges.
+    # Checks.
 
     def _judge(self, answer: InProcessResponse, name: str, stamp: str) -> None:
-        """An answer to a write."""
+        """The response to a write."""
         self._check_code(answer)
         if answer.status in (404, 410):
             self._read.pop(name, None)
@@ -258,7 +258,7 @@ class Writer:
         self.last_at = self._loop.time()
 
     def _check_conflict(self, name: str, stamp: str, base: int) -> None:
-        """Somebody else has changed it; a fence that fails is no conflict."""
+        """Another client has changed it; a failed fence is not a conflict."""
         self._ledger.checked["F2"] += 1
         key = self._key(name)
         later = [
@@ -269,7 +269,7 @@ class Writer:
             if number > base
         ]
         if not later:
-            self._ledger.problem(f"F2: {name} is said to have changed since {base}, and has not")
+            self._ledger.problem(f"F2: {name} is reported as changed since {base}, and was not")
         elif later[0] is not None and later[0].stamp == stamp:
             self._ledger.problem(f"F9: {name} is refused because this write has changed it")
 
@@ -277,9 +277,9 @@ class Writer:
         self._ledger.counts[f"answer {answer.status}"] += 1
         self._ledger.checked["F3"] += 1
         if answer.status >= 500 and answer.status not in (503, 504):
-            self._ledger.problem(f"F3: an answer {answer.status}: {_body(answer)[:300]!r}")
+            self._ledger.problem(f"F3: a response {answer.status}: {_body(answer)[:300]!r}")
         elif answer.status == 403 and _CLOSING in _body(answer):
-            # Nothing is made any more of what is about to be undefined.
+            # Creates are rejected while the CRD is terminating.
             self._ledger.counts["closing"] += 1
         elif answer.status in (400, 403, 405, 422):
             self._ledger.problem(f"F3: refused with {answer.status}: {_body(answer)[:300]!r}")
@@ -304,9 +304,9 @@ class Writer:
     ) -> InProcessResponse:
         data = b"" if body is None else orjson.dumps(body)
         branch = self._note_branch()
-        answer = await self._door.handle(method, path, JSON if headers is None else headers, data)
+        answer = await self._route.handle(method, path, JSON if headers is None else headers, data)
         if self._note_branch() != branch:
-            # Of which store it speaks is not known; but a write to another one is not acknowledged.
+            # The store of the response is unknown; but a write to another one is not acknowledged.
             if isinstance(body, dict) and answer.status in (200, 201):
                 self._check_suspect(str(body["spec"]["stamp"]))
             raise ConnectionResetError("the store was replaced meanwhile")
@@ -325,13 +325,13 @@ class Writer:
 
 
 class Watcher:
-    """A client that lists, watches, and begins where it left off when it is cut."""
+    """A client that lists, watches, and resumes where it was after an interruption."""
 
     def __init__(
         self,
         name: str,
         kind: Kind,
-        door: Door,
+        route: Route,
         ledger: Ledger,
         *,
         seed: str,
@@ -339,12 +339,12 @@ class Watcher:
     ) -> None:
         self.name = name
         self._kind = kind
-        self._door = door
+        self._route = route
         self._ledger = ledger
         self._random = Random(seed)
         self._patience_seconds = patience_seconds
         self._known: dict[str, tuple[int, str]] = {}
-        """Revisions and stamps of what there is."""
+        """Revisions and stamps of the existing objects."""
         self._position = 0
         self._branch = 0
         """Of the store that it has listed."""
@@ -366,7 +366,7 @@ class Watcher:
     async def _list(self) -> None:
         path, branch = self._kind.path(self._kind.versions[0]), self._ledger.branch
         async with asyncio.timeout(REQUEST_SECONDS_MAX):
-            answer = await self._door.handle("GET", path, JSON, b"")
+            answer = await self._route.handle("GET", path, JSON, b"")
         if answer.status != 200 or branch != self._ledger.branch:
             raise OSError(answer.status)
         self._branch = branch
@@ -384,7 +384,7 @@ class Watcher:
         path = self._kind.path(self._random.choice(self._kind.versions))
         query = f"?watch=1&resourceVersion={self._position}&allowWatchBookmarks=true"
         async with asyncio.timeout(REQUEST_SECONDS_MAX):
-            answer = await self._door.handle("GET", path + query, JSON, b"")
+            answer = await self._route.handle("GET", path + query, JSON, b"")
         if answer.status == 410:
             self._ledger.checked["S8"] += self._is_abandoned
             raise _Expired
@@ -404,7 +404,7 @@ class Watcher:
                 await close()
 
     def _take(self, event: dict[str, Any]) -> None:
-        """One event: in order, once, right about what was there before, and none left out."""
+        """Check one event: in order, once, with the correct previous state, and none missing."""
         ledger, kind, obj = self._ledger, event["type"], event["object"]
         if kind == "ERROR":
             if obj.get("code") == 410:
@@ -416,21 +416,21 @@ class Watcher:
             return
         revision = int(obj["metadata"]["resourceVersion"])
         if kind != "BOOKMARK" and revision <= self._position:
-            ledger.problem(f"A3: {self.name} was told of {revision} after {self._position}")
+            ledger.problem(f"A3: {self.name} got {revision} after {self._position}")
         if kind == "BOOKMARK":
             missed = ledger.between(self._kind.root, self._position, revision + 1)
             if missed:
-                ledger.problem(f"A3: {self.name} is at {revision}, and was not told of {missed}")
+                ledger.problem(f"A3: {self.name} is at {revision}, and did not get {missed}")
             self._position = max(self._position, revision)
             return
         missed = ledger.between(self._kind.root, self._position, revision)
         self.events += 1
         ledger.checked["A3"] += 1
         if missed:
-            ledger.problem(f"A3: {self.name} was told of {revision}, and not of {missed}")
+            ledger.problem(f"A3: {self.name} got {revision}, and not {missed}")
         name = obj["metadata"]["name"]
         if (kind == "ADDED") == (name in self._known):
-            ledger.problem(f"A3: {self.name} heard {kind} of {name}, known {self._known.get(name)}")
+            ledger.problem(f"A3: {self.name} got {kind} of {name}, known {self._known.get(name)}")
         if kind == "DELETED":
             self._known.pop(name, None)
         else:
@@ -438,17 +438,17 @@ class Watcher:
             self._known[name] = revision, stamp
             stored = ledger.stamps.get(stamp)
             if stamp and (stored is None or stored.name != name):
-                ledger.problem(f"A3: {self.name} heard of {stamp}, which was never stored")
+                ledger.problem(f"A3: {self.name} got {stamp}, which was never stored")
         self._position = revision
 
     @property
     def _is_abandoned(self) -> bool:
-        """Whether its position is one that the present store never had."""
+        """Whether its position never existed in the present store."""
         ledger = self._ledger
         return self._branch != ledger.branch and self._position > ledger.branch_floor
 
     def _check_reset(self, kind: str, obj: dict[str, Any]) -> None:
-        """The store was replaced since the list: what is on its way may still arrive, and then the
+        """The store was replaced since the list: events in flight may still arrive, and then the
         watch ends."""
         ledger, accepted_at = self._ledger, self._ledger.accepted_at
         revision = int(obj["metadata"]["resourceVersion"])
@@ -456,31 +456,31 @@ class Watcher:
             since = max(accepted_at, ledger.unpaused_at) + RESET_SECONDS_MAX
             if ledger.now() > since:
                 ledger.problem(
-                    f"S8: {self.name} was at {self._position} of a store that was replaced, and was"
-                    f" told {kind} of {revision}"
+                    f"S8: {self.name} was at {self._position} of a store that was replaced, and"
+                    f" got {kind} of {revision}"
                 )
         if not self._is_abandoned:
             self._position = max(self._position, revision)
 
 
 class Forger:
-    """A client who says what it may not say."""
+    """A client that tries forbidden writes."""
 
-    def __init__(self, door: Door, ledger: Ledger, name: str) -> None:
-        self._door = door
+    def __init__(self, route: Route, ledger: Ledger, name: str) -> None:
+        self._route = route
         self._ledger = ledger
         self._name = name
 
     async def run(self) -> None:
-        """Once, by every way."""
+        """Once, in every way."""
         await self._forge_report()
         if self._ledger.is_fenced:
             await self._forge_migrations()
             await self._forge_state()
 
     async def _forge_migrations(self) -> None:
-        """Mark every migration of the trigger as succeeded and proven. The epoch is a wrong one, as
-        what is said of the right one is held against what is stored (M1)."""
+        """Mark every migration of the trigger as succeeded and verified. The epoch is a wrong one,
+        as one with the right epoch is compared with what is stored (M1)."""
         found = await self._send("GET", REQUESTS)
         for each in [] if found is None else found["items"]:
             marks = each["metadata"].get("annotations") or {}
@@ -497,7 +497,7 @@ class Forger:
             await self._send("PATCH", f"{path}/status", {"status": {"conditions": done}})
 
     async def _forge_state(self) -> None:
-        """Take one hash after the other out of the state."""
+        """Remove one hash after the other from the state."""
         group, _, plural = self._name.rpartition(".")
         path = f"/apis/migration.k8s.io/v1alpha1/storagestates/{plural}.{group}"
         found = await self._send("GET", path)
@@ -509,14 +509,14 @@ class Forger:
                 status = {"metadata": read, "status": {"persistedStorageVersionHashes": left}}
                 self._ledger.checked["M5"] += 1
                 if await self._send("PATCH", f"{path}/status", status) is not None:
-                    self._ledger.problem(f"M5: a client has taken {each} out of {path}")
+                    self._ledger.problem(f"M5: a client has removed {each} from {path}")
 
     async def _send(self, method: str, path: str, body: object = None) -> Any:
-        """The answer; None if it was not done."""
+        """The response; None if the request failed."""
         data = b"" if body is None else orjson.dumps(body)
         try:
             async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                answer = await self._door.handle(method, path, MERGE, data)
+                answer = await self._route.handle(method, path, MERGE, data)
         except _BROKEN:
             return None
         return orjson.loads(_body(answer)) if answer.status < 300 else None
@@ -534,16 +534,16 @@ class Forger:
             body = b"" if method == "DELETE" else orjson.dumps(status)
             try:
                 async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                    answer = await self._door.handle(method, path, MERGE, body)
+                    answer = await self._route.handle(method, path, MERGE, body)
             except _BROKEN:
                 continue
             self._ledger.checked["R3"] += 1
             if answer.status < 300 and FORGED.encode() in _body(answer):
-                self._ledger.problem(f"R3: {method} {path} was taken: {_body(answer)[:300]!r}")
+                self._ledger.problem(f"R3: {method} {path} was accepted: {_body(answer)[:300]!r}")
 
 
 class _Expired(Exception):
-    """The server does not know what has happened since."""
+    """410 (Gone): the server no longer has the history since."""
 
 
 def _body(answer: InProcessResponse) -> bytes:

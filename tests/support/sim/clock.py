@@ -1,4 +1,4 @@
-"""The clocks of a simulated process: durations are everybody's, the time of day is its own."""
+"""The clocks of a simulated process: durations are global, the time of day is its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ProcessClock:
     def __init__(self, loop: asyncio.AbstractEventLoop, *, skew_seconds: float = 0.0) -> None:
         self._loop = loop
         self.skew_seconds = skew_seconds
-        """How far its time of day is off. It may jump."""
+        """Offset of its time of day. It may jump."""
         self.monotonic = loop.time
 
     def wall(self) -> datetime:
@@ -36,7 +36,7 @@ class ProcessClock:
 def runtime_of(
     clock: ProcessClock, seed: str, fatal: Callable[[InvariantViolation], None]
 ) -> Runtime:
-    """All seams of one process."""
+    """The runtime of one process."""
     randomness = SeededRandomness(seed)
     ids = RandomIds(randomness.child("ids"))
     return Runtime(clock=clock, randomness=randomness, ids=ids, fatal=fatal)

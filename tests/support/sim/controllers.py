@@ -1,6 +1,6 @@
-"""One life of the controllers: trigger and migrator, each with its lease, as in a real process.
+"""One incarnation of the controllers: trigger and migrator, each with its lease.
 
-Not here: probes and events for people, which need sockets and change nothing.
+Not here: probes and events, which need sockets and change nothing.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from restow.migration.parts import PART_NAMES, PartOptions, make_parts
 from restow.migration.trigger.options import TriggerOptions, TriggerSource
 from restow.migration.trigger.values import Settings
 from tests.support.sim.clock import ProcessClock, runtime_of
-from tests.support.sim.doors import Door
 from tests.support.sim.heartbeats import HeartbeatCheck
 from tests.support.sim.ledger import Ledger
 from tests.support.sim.loop import Process, SimulatedLoop
 from tests.support.sim.network import Link
+from tests.support.sim.routes import Route
 
 POLL_SECONDS: Final = 15.0
 QUICK: Final = Settings(
@@ -45,7 +45,7 @@ class SimControllers:
         process: Process,
         loop: SimulatedLoop,
         link: Link,
-        doors: Callable[[str], Door],
+        routes: Callable[[str], Route],
         *,
         ledger: Ledger,
         seed: str,
@@ -65,28 +65,28 @@ class SimControllers:
         self._parts = parts
         self._rules = rules
         self._ledger = ledger
-        self.doors: list[Door] = []
-        self._new_door = doors
+        self.routes: list[Route] = []
+        self._new_route = routes
         self.failure: BaseException | None = None
 
     @property
     def is_running(self) -> bool:
         return not self.process.is_dead
 
-    def _door(self, address: str = "") -> Door:
-        door = self._new_door(address)
-        self.doors.append(door)
-        return door
+    def _route(self, address: str = "") -> Route:
+        route = self._new_route(address)
+        self.routes.append(route)
+        return route
 
     def _client(self, address: str = "") -> ApiClient:
-        """Of whichever server answers, or of the one at an address."""
-        transport = InProcessTransport(self._door(address).handle, server=self.name)
+        """A client of any responding server, or of the one at an address."""
+        transport = InProcessTransport(self._route(address).handle, server=self.name)
         return ApiClient(transport, runtime=self.runtime)
 
     def _watched(self) -> tuple[ApiClient, Callable[[Part], Part]]:
-        """The client of a trigger that goes by discovery, and the trigger that uses it: what it
-        writes is held against what it has read."""
-        check = HeartbeatCheck(self._door(), self.clock, self._ledger, poll_seconds=POLL_SECONDS)
+        """The client of a trigger that uses discovery, and the trigger: its writes are compared
+        with its reads."""
+        check = HeartbeatCheck(self._route(), self.clock, self._ledger, poll_seconds=POLL_SECONDS)
 
         def watched(part: Part) -> Part:
             def make(is_leader: Callable[[], bool]) -> Runs:
@@ -99,7 +99,7 @@ class SimControllers:
         return ApiClient(transport, runtime=self.runtime), watched
 
     async def run(self) -> None:
-        """Until the end of the process."""
+        """Run until the end of the process."""
         leases, metrics = self._client(), ControllerMetrics(self.clock)
         client: ApiClient = self._client()
         watched: Callable[[Part], Part] = _as_it_is
@@ -143,8 +143,8 @@ class SimControllers:
 
     def end(self) -> None:
         self.process.kill()
-        for door in self.doors:
-            door.reset()
+        for route in self.routes:
+            route.reset()
 
 
 def _as_it_is(part: Part) -> Part:

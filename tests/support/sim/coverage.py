@@ -1,6 +1,6 @@
-"""What a campaign has exercised: which faults came in which phase, how often each rule was asked.
+"""Coverage of a campaign: faults by phase, and evaluations of each rule.
 
-A campaign that has exercised too little says nothing, however many worlds it had.
+A campaign with too little coverage proves nothing, however many worlds it had.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ HITS: Final = (
     *("kill", "stop", "pause", "skew", "cut", "broken", "stalled"),
     *("lost", "reply_lost", "late", "error", "duplicated", "refused", "blind"),
 )
-"""Faults of the network and of processes, by what they have really hit."""
+"""Faults of the network and of processes, by what they have actually affected."""
 HAPPENED: Final = (
     *("writes", "rewrites", "deletes", "watches cut", "undefined"),
     *("by discovery", "by discovery-ha"),
 )
 WORLDS_PER_HIT: Final = 20
-"""Everything must have come about once in so many worlds, at least."""
+"""Each must occur about once in so many worlds, at least."""
 WORLDS_PER_CELL: Final = 200
 """So must each fault in each phase."""
 
 
 def gaps(tally: Tally) -> list[str]:
-    """What was exercised too little for a campaign of this size; empty: it counts."""
+    """Insufficient coverage for a campaign of this size; empty: it is valid."""
     cells = [
-        f"'{act}' came {tally.phases[act, phase]} times while {phase}"
+        f"'{act}' occurred {tally.phases[act, phase]} times while {phase}"
         for act in FAULTS
         for phase in PHASES
         if tally.phases[act, phase] < tally.worlds // WORLDS_PER_CELL
     ]
     return [
         *cells,
-        *_rare(tally, "'{}' came {} times", {act: _total(tally, act) for act in OTHER_ACTS}),
-        *_rare(tally, "'{}' has hit {} times", {hit: tally.hits[hit] for hit in HITS}),
+        *_rare(tally, "'{}' occurred {} times", {act: _total(tally, act) for act in OTHER_ACTS}),
+        *_rare(tally, "'{}' had an effect {} times", {hit: tally.hits[hit] for hit in HITS}),
         *_rare(tally, "{} was evaluated {} times", {row: tally.checked[row] for row in SIMULATED}),
         *_rare(tally, "'{}' happened {} times", {what: tally.counts[what] for what in HAPPENED}),
     ]
 
 
 def advice_gaps(tally: Tally) -> list[str]:
-    """The same for a campaign of worlds about advice."""
+    """The same for a campaign of worlds with advice."""
     return [
-        *_rare(tally, "'{}' came {} times", {act: _total(tally, act) for act in ACTS}),
+        *_rare(tally, "'{}' occurred {} times", {act: _total(tally, act) for act in ACTS}),
         *_rare(tally, "{} was evaluated {} times", {row: tally.checked[row] for row in ADVISED}),
     ]
 
@@ -63,12 +63,12 @@ def _rare(tally: Tally, text: str, counts: dict[str, int]) -> list[str]:
 
 
 def advice_table_of(tally: Tally) -> str:
-    """The same, to be read."""
+    """The same, as text."""
     acts = ", ".join(f"{act} {_total(tally, act)}" for act in ACTS)
     rows = ", ".join(f"{row} {tally.checked[row]:,}" for row in ADVISED)
     return "\n".join(
         [
-            f"{tally.worlds:,} worlds, {tally.steps:,} steps, {tally.seconds:,.0f} s of their time",
+            f"{tally.worlds:,} worlds, {tally.steps:,} steps, {tally.seconds:,.0f} simulated s",
             f"acts: {acts}",
             f"evaluated: {rows}",
             *(f"exercised too little: {each}" for each in advice_gaps(tally)),
@@ -81,11 +81,11 @@ def _total(tally: Tally, act: str) -> int:
 
 
 def table_of(tally: Tally) -> str:
-    """The same, to be read."""
+    """The same, as text."""
     width = max(map(len, (*FAULTS, *OTHER_ACTS)))
     lines = [
-        f"{tally.worlds:,} worlds, {tally.steps:,} steps, {tally.seconds:,.0f} s of their time",
-        f"{'came while':>{width}}  " + "  ".join(f"{phase:>9}" for phase in PHASES),
+        f"{tally.worlds:,} worlds, {tally.steps:,} steps, {tally.seconds:,.0f} simulated s",
+        f"{'occurred while':>{width}}  " + "  ".join(f"{phase:>9}" for phase in PHASES),
     ]
     for act in (*FAULTS, *OTHER_ACTS):
         row = "  ".join(f"{tally.phases[act, phase]:>9}" for phase in PHASES)

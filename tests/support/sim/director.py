@@ -1,4 +1,4 @@
-"""The director: lets a plan happen, then ends all faults and waits until all is well again."""
+"""The director: executes a plan, then ends all faults and waits until the cluster has converged."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from restow.storageversion.object_codec import REPORTS_PREFIX
 from tests.support.sim import releases
 from tests.support.sim.clients import JSON, MERGE, REQUESTS, Forger, Kind, Watcher, Writer
 from tests.support.sim.controllers import QUICK, SimControllers
-from tests.support.sim.doors import Door
 from tests.support.sim.network import Link
 from tests.support.sim.plan import CONTROLLERS, PLACES, Plan, Step
+from tests.support.sim.routes import Route
 from tests.support.sim.servers import ServerOptions, SimServer
 from tests.support.sim.settlement import SETTLE_SECONDS_MAX, unsettled
 from tests.support.sim.world import ADDRESSES, World
 
 MOMENT_SECONDS_MAX: Final = 8.0
-"""How long a step waits for its moment. If that does not come, it is done then."""
+"""How long a step waits for its trigger event. After that it is done anyway."""
 SPLIT_SECONDS_MAX: Final = 25.0
 """The same for steps that wait until servers differ, which takes a start of each."""
 ROLL_SECONDS_MAX: Final = 25.0
@@ -39,7 +39,7 @@ START_SECONDS_MAX: Final = 30.0
 UNDEFINED_SECONDS_MAX: Final = 60.0
 WRITERS: Final = 3
 DOWN_SECONDS_MAX: Final = 6.0
-"""So long after its end, at most, a server is started again."""
+"""Maximum delay after its end until a server is started again."""
 GADGETS: Final = Kind("custom.example.com", "gadgets", "Gadget", ("v1", "v2"))
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ENDPOINTS: Final = "/api/v1/namespaces/default/endpoints"
@@ -55,15 +55,15 @@ class Director:
         self._clients, self._link = world.clients("clients")
         self.places = PLACES[: plan.servers]
         self.assigned = dict.fromkeys(self.places, plan.releases[0])
-        """The release that each place is to run."""
+        """The target release of each place."""
         self.mode: Mode = plan.mode
-        """In which servers are started."""
+        """The mode in which servers are started."""
         self.may_change_mode = False
         self.kept_down: set[str] = set()
-        """Places whose server is not started again for now."""
+        """Places whose server is not restarted for now."""
         self.is_healing = False
         self.phases: Counter[tuple[str, str]] = Counter()
-        """Which fault came in which phase."""
+        """Faults by phase."""
         self.writers: list[Writer] = []
         self.watchers: list[Watcher] = []
         self._noticed = asyncio.Event()
@@ -72,11 +72,11 @@ class Director:
         self._rolling: asyncio.Task[None] | None = None
         self.settled_seconds: float | None = None
         self.storage_version = "v1"
-        """Of the custom resource."""
+        """The storage version of the custom resource."""
         self.custom_versions: tuple[str, ...] = GADGETS.versions
         """All versions that its CRD lists."""
         self.parts: tuple[str, ...] = PART_NAMES
-        """The controllers that run."""
+        """The running controllers."""
         self.trigger_rules = QUICK
         self._requests = 0
 
@@ -85,7 +85,7 @@ class Director:
         self._noticed.set()
 
     async def run(self) -> None:
-        """The whole of it."""
+        """Run the whole world."""
         await self._begin()
         self.world.ledger.counts[f"by {self.plan.source}"] += 1
         for step in self.plan.steps:
@@ -107,7 +107,7 @@ class Director:
         if len(world.ready()) < len(self.places):
             world.problem(f"L1: not all servers are ready after {START_SECONDS_MAX} s")
             return
-        await self._tell_addresses() if plan.source is TriggerSource.DISCOVERY_HA else None
+        await self._write_addresses() if plan.source is TriggerSource.DISCOVERY_HA else None
         for name in CONTROLLERS[: plan.controllers]:
             self._start_controllers(name)
         if plan.has_custom:
@@ -122,7 +122,7 @@ class Director:
             writer = Writer(
                 name,
                 kind,
-                self._door(),
+                self._route(),
                 world.ledger,
                 world.loop,
                 seed=f"{plan.seed}/{name}",
@@ -134,7 +134,7 @@ class Director:
         watcher = Watcher(
             "watcher",
             kinds[-1],
-            self._door(),
+            self._route(),
             world.ledger,
             seed=f"{plan.seed}/watcher",
             patience_seconds=20.0,
@@ -142,7 +142,7 @@ class Director:
         self.watchers.append(watcher)
         self._clients.start(watcher.run(), "watcher")
         for place in self.places:
-            world.loop.outside.start(self._keep(place), f"keeper of {place}")
+            world.loop.outside.start(self._keep(place), f"supervisor of {place}")
 
     def _is_served(self, version: str) -> bool:
         """By all releases of the plan."""
@@ -152,7 +152,7 @@ class Director:
         )
 
     async def _plant(self, name: str, version: str) -> None:
-        """An object that was there before, past the fence and the audit."""
+        """Add an object from before the start, bypassing fence and audit."""
         metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "generation": 1}
         obj = {"metadata": metadata, "spec": {"stamp": f"planted/{name}"}}
         value = encode(obj, version, releases.KIND)
@@ -161,8 +161,8 @@ class Director:
         await MemoryStorage.commit(storage, Transaction(writes=(put,)))
         self.world.ledger.plant(put.key, value, storage._revision)
 
-    async def _tell_addresses(self) -> None:
-        """Where all servers are found, as whoever has made the cluster says it."""
+    async def _write_addresses(self) -> None:
+        """Write the addresses of all servers, as cluster set-up does."""
         hosts = [
             each.partition(":")[0] for each, place in ADDRESSES.items() if place in self.places
         ]
@@ -199,8 +199,8 @@ class Director:
         await self._ask("POST", DEFINITIONS, body)
 
     async def _undefine(self, place: str, version: str) -> None:
-        """Have a server delete the definition, with all objects; when it is gone, it is made anew,
-        with another version to store."""
+        """Delete the CRD through a server, with all objects; when it is gone, create it again, with
+        another storage version."""
         path = f"{DEFINITIONS}/{GADGETS.plural}.{GADGETS.group}"
         self.storage_version = version
         for _ in range(5):
@@ -243,7 +243,7 @@ class Director:
         return server
 
     async def _keep(self, place: str) -> None:
-        """Start again what has ended, as whoever keeps services running does."""
+        """Restart servers that have exited, like a service manager."""
         while True:
             await asyncio.sleep(0.5 if self.is_healing else self._random.random() * 2)
             server = self.world.servers[place]
@@ -268,7 +268,7 @@ class Director:
         await self._carry_out(step)
 
     async def _carry_out(self, step: Step) -> None:
-        """Do what the step says, now."""
+        """Execute the step now."""
         match step.act:
             case "roll":
                 self._roll(str(step.argument))
@@ -286,7 +286,7 @@ class Director:
             case "delete request":
                 await self._delete_request()
             case "forge":
-                forger = Forger(self._door(), self.world.ledger, releases.NAME)
+                forger = Forger(self._route(), self.world.ledger, releases.NAME)
                 self._clients.start(forger.run(), "forger")
             case "outage":
                 self._outage(float(step.argument))
@@ -294,7 +294,7 @@ class Director:
                 self._harm(step)
 
     def phase(self) -> str:
-        """What is going on, in a word."""
+        """The current phase."""
         world, ledger = self.world, self.world.ledger
         if any(not each.is_ready for each in world.running()):
             return "starting"
@@ -305,7 +305,7 @@ class Director:
         return "steady"
 
     def _harm(self, step: Step) -> None:  # noqa: PLR0912 - one line for each fault
-        """Do something to a server, or to controllers."""
+        """Inject a fault into a server, or into controllers."""
         world, name = self.world, step.target
         victim: SimServer | SimControllers
         if name in self.places:
@@ -348,13 +348,13 @@ class Director:
             case "blind":
                 link.blind_to = DEFINITIONS_ROOT
         if step.act in ("cut", "stall", "slow", "lossy", "late", "deaf", "blind"):
-            self._later(seconds, lambda: self._mend(link))
+            self._later(seconds, lambda: self._heal_link(link))
 
     def _wake(self, victim: SimServer | SimControllers) -> None:
         victim.process.wake()
         self.world.ledger.unpaused_at = self.world.loop.time()
 
-    def _mend(self, link: Link) -> None:
+    def _heal_link(self, link: Link) -> None:
         link.heal()
         link.set(delay_seconds=self.plan.delay_seconds, watch_delay_seconds=self.plan.delay_seconds)
 
@@ -383,7 +383,7 @@ class Director:
         if server.is_running and not server.is_stopping:
             self.world.hits["stop"] += 1
             server.process.start(server.stop(), "stop")
-            # Whoever does not end in time is killed.
+            # A server that does not exit in time is killed.
             self._later(15.0, lambda: self._kill(place, server))
 
     def _roll(self, release: str) -> None:
@@ -407,7 +407,7 @@ class Director:
         return server.is_ready and server.options.release == self.assigned[place]
 
     def _outage(self, seconds: float) -> None:
-        """No report can be written for a while; who has registered goes on."""
+        """Reject report writes for a while; registered servers continue."""
 
         def refuses(transaction: Transaction) -> bool:
             return any(write.key.startswith(REPORTS_PREFIX) for write in transaction.writes)
@@ -415,10 +415,11 @@ class Director:
         for server in self.world.running():
             server.wire.link.refuses = refuses
             link = server.wire.link
-            self._later(seconds, lambda link=link: self._mend(link))  # type: ignore[misc]
+            self._later(seconds, lambda link=link: self._heal_link(link))  # type: ignore[misc]
 
     async def _switch(self) -> None:
-        """Have the custom resource stored in another version, and defined if it is not."""
+        """Change the storage version of the custom resource; create its CRD if it does not
+        exist."""
         path = f"{DEFINITIONS}/{GADGETS.plural}.{GADGETS.group}"
         for _ in range(5):
             if not self._is_defined():
@@ -445,7 +446,7 @@ class Director:
         await self._ask("POST", REQUESTS, body)
 
     async def _delete_request(self) -> None:
-        """One of those that are open; rather one that has something to do."""
+        """Delete an open migration, preferably one with remaining work."""
         ledger = self.world.ledger
         played = set(ledger.names.values())
         found = sorted(
@@ -459,7 +460,7 @@ class Director:
     # The end.
 
     async def _heal(self) -> None:
-        """All faults end; then all must come right by itself, in its time, under load."""
+        """End all faults; then the cluster must converge without help, in time, under load."""
         world = self.world
         self.is_healing = True
         self.assigned = dict.fromkeys(self.places, self.plan.releases[1])
@@ -488,11 +489,11 @@ class Director:
             world.ledger.checked.update(("L3", "D4", "M14"))
         if any(step.act == "outage" for step in self.plan.steps):
             world.ledger.checked["L8"] += 1
-        await self._last_words()
+        await self._stop_all()
 
     def _end_faults(self) -> None:
         for server in self.world.servers.values():
-            self._mend(server.wire.link)
+            self._heal_link(server.wire.link)
             self._wake(server)
             server.process.survives()
         for controllers in self.world.controllers.values():
@@ -500,8 +501,8 @@ class Director:
             controllers.process.wake()
             controllers.process.survives()
 
-    async def _last_words(self) -> None:
-        """Everybody stops, and what is stored is looked at once more."""
+    async def _stop_all(self) -> None:
+        """Stop all processes, and check the stored values once more."""
         for writer in self.writers:
             writer.is_over = True
         for watcher in self.watchers:
@@ -510,8 +511,8 @@ class Director:
 
     # Help.
 
-    def _door(self) -> Door:
-        return self.world.door(self._link)
+    def _route(self) -> Route:
+        return self.world.route(self._link)
 
     def _later(self, seconds: float, callback: Callable[[], Any]) -> None:
         loop = self.world.loop
@@ -520,7 +521,7 @@ class Director:
     async def _until(
         self, condition: Callable[[], bool], seconds_max: float, *, is_exact: bool = False
     ) -> None:
-        """Wait for something; `is_exact`: to the very commit."""
+        """Wait for a condition; `is_exact`: at the exact commit."""
         loop = self.world.loop
         gives_up_at = loop.time() + seconds_max
         while not condition() and loop.time() < gives_up_at and not self.world.problems:
@@ -535,16 +536,16 @@ class Director:
                 await asyncio.sleep(0.05)
 
     async def _ask(self, method: str, path: str, body: object = None, *, place: str = "") -> Any:
-        """A request of an operator, in the clients' process, to whichever server answers or to the
-        one of a place; None if it was not done."""
-        door = self.world.door_to(self._link, place) if place else self._door()
+        """A request of an operator, in the clients' process, to any responding server or to that of
+        a place; None if it failed."""
+        route = self.world.route_to(self._link, place) if place else self._route()
 
         async def ask() -> Any:
             headers = MERGE if method == "PATCH" else JSON
             data = b"" if body is None else orjson.dumps(body)
             try:
                 async with asyncio.timeout(10.0):
-                    answer = await door.handle(method, path, headers, data)
+                    answer = await route.handle(method, path, headers, data)
             except (OSError, EOFError, TimeoutError):
                 return None
             if answer.status >= 300 or not isinstance(answer.body, bytes):

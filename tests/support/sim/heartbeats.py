@@ -1,10 +1,10 @@
-"""The heartbeats of states, as a trigger reads and writes them: M7, where discovery is its source.
+"""Checks M7 on the heartbeats that a trigger reads and writes, where discovery is its source.
 
-It listens at the door of a trigger. Whoever begins believes a heartbeat that is at most a polling
-period old, whoever runs one of two: what is written after an older one says that nothing is known.
-With reports of several servers, each report has a heartbeat of its own.
+It intercepts the requests of a trigger. A new trigger accepts a heartbeat that is at most one
+polling period old, a running one at most two: after an older one it must write "Unknown". With
+reports of several servers, each report has a heartbeat of its own.
 
-Lenient where it cannot know: a trigger may have reasons to begin again that are not seen here.
+It is lenient where it cannot know: a trigger may have reasons to reset that are not visible here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from restow.client import InProcessResponse
 from restow.migration.times import read_time
 from restow.migration.trigger.values import SKEW_SECONDS, UNKNOWN
 from tests.support.sim.clock import ProcessClock
-from tests.support.sim.doors import Door
 from tests.support.sim.ledger import Ledger
+from tests.support.sim.routes import Route
 
 STATES: Final = "/apis/migration.k8s.io/v1alpha1/storagestates/"
 ANYBODY: Final = "*"
@@ -28,29 +28,29 @@ ANYBODY: Final = "*"
 
 
 class HeartbeatCheck:
-    """Carries the requests of one trigger, and looks at those about states."""
+    """Forwards the requests of one trigger, and checks those about states."""
 
     def __init__(
-        self, door: Door, clock: ProcessClock, ledger: Ledger, *, poll_seconds: float
+        self, route: Route, clock: ProcessClock, ledger: Ledger, *, poll_seconds: float
     ) -> None:
-        self._door = door
+        self._route = route
         self._clock = clock
         self._ledger = ledger
         self._poll_seconds = poll_seconds
         self._read: dict[str, tuple[datetime, dict[str, Any]]] = {}
-        """When each state was read last, and its status."""
+        """Time of the last read of each state, and its status."""
         self._begun: set[tuple[str, str]] = set()
         """By state and reporter: what this trigger has seen in time, and watches since."""
 
     def begin(self) -> None:
-        """Another trigger begins: it knows nothing of the one before."""
+        """Another trigger starts, without the memory of the one before."""
         self._read.clear()
         self._begun.clear()
 
     async def handle(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes
     ) -> InProcessResponse:
-        answer = await self._door.handle(method, target, headers, body)
+        answer = await self._route.handle(method, target, headers, body)
         path = target.partition("?")[0]
         if path.startswith(STATES) and answer.status == 200 and isinstance(answer.body, bytes):
             name, _, part = path.removeprefix(STATES).partition("/")
@@ -69,7 +69,7 @@ class HeartbeatCheck:
 
     def _is_written(self, name: str, status: dict[str, Any]) -> None:
         if name not in self._read:
-            return  # it was made, not changed
+            return  # it was created, not changed
         read_at, before = self._read[name]
         for who in _changed(before, status):
             self._check(name, who, read_at, before, status)
@@ -92,8 +92,8 @@ class HeartbeatCheck:
         is_known = UNKNOWN not in status["persistedStorageVersionHashes"]
         if is_known and not self._is_younger(read_at, heartbeat, limit_seconds):
             self._ledger.problem(
-                f"M7: {name} is trusted at {read_at:%H:%M:%S}, last looked at {heartbeat}"
-                f" ({'running' if is_begun else 'beginning'})"
+                f"M7: {name} is trusted at {read_at:%H:%M:%S}, last heartbeat {heartbeat}"
+                f" ({'running' if is_begun else 'starting'})"
             )
 
     def _is_younger(self, now: datetime, heartbeat: datetime | None, seconds: float) -> bool:
@@ -109,7 +109,7 @@ def _reports(status: dict[str, Any]) -> dict[str, datetime | None]:
 
 
 def _heartbeat(status: dict[str, Any], who: str) -> datetime | None:
-    """That of a reporter; of others the newest that there is."""
+    """That of a reporter; of other reporters the newest one."""
     reports = _reports(status)
     if who in reports:
         return reports[who]
@@ -118,7 +118,7 @@ def _heartbeat(status: dict[str, Any], who: str) -> datetime | None:
 
 
 def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Reporters whose heartbeat is another now. Without reports it is that of the state."""
+    """Reporters whose heartbeat has changed. Without reports it is that of the state."""
     old, new = _reports(before), _reports(after)
     if not new:
         is_same = before.get("lastHeartbeatTime") == after.get("lastHeartbeatTime")

@@ -1,8 +1,8 @@
-"""The encryption keys of a world: their names, the servers' files, and what opens a raw value.
+"""The encryption keys of a world: names, configuration files, and decryption of raw values.
 
-A key is called by a short name such as `k1`. `k1!` is another secret under the name `k1`, and
-`identity` is no encryption. Values are opened here without the production code, so that what
-servers say about keys can be compared with what is stored.
+A key has a short name such as `k1`. `k1!` is another secret under the name `k1`, and `identity` is
+no encryption. Values are decrypted here without the production code, so that the servers' reports
+about keys can be compared with what is stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.sim.releases import CUSTOM_GROUP, GROUP, PLURAL
 
 IDENTITY: Final = "identity"
 ENCRYPTED: Final = (f"{PLURAL}.{GROUP}", f"gadgets.{CUSTOM_GROUP}")
-"""Resources that the servers' files name."""
+"""Resources in the servers' files."""
 ROOTS: Final = (f"/registry/{GROUP}/{PLURAL}/", f"/registry/{CUSTOM_GROUP}/gadgets/")
 NAMES: Final = ("k1", "k2", "k3", "k1!", "k2!", "k3!")
 _PREFIX: Final = b"k8s:enc:aesgcm:v1:"
@@ -33,11 +33,11 @@ _OPENED_MAX: Final = 20_000
 
 
 class Opened(NamedTuple):
-    """A raw value as it was before it was encrypted."""
+    """A decrypted raw value."""
 
     value: bytes
     key: str
-    """The name of its key; empty: no key of the world opens it."""
+    """The name of its key; empty: no key of the world decrypts it."""
 
 
 def secret_of(name: str) -> bytes:
@@ -49,7 +49,7 @@ def fingerprint_of(secret: bytes) -> str:
 
 
 def id_of(name: str) -> str:
-    """How servers call a key in StorageStates and StorageVersions."""
+    """The id of a key in StorageStates and StorageVersions."""
     if name == IDENTITY:
         return IDENTITY
     return f"aesgcm:{name.rstrip('!')}:{fingerprint_of(secret_of(name))}"
@@ -70,7 +70,7 @@ def file_of(names: Iterable[str]) -> bytes:
 
 
 def open_value(key: str, value: bytes) -> Opened:
-    """A raw value with whatever key of the world opens it."""
+    """Decrypt a raw value with any key of the world."""
     if not value.startswith(b"k8s:enc:"):
         return Opened(value, IDENTITY)
     return _decrypt(key, value)
@@ -90,7 +90,7 @@ def _decrypt(key: str, value: bytes) -> Opened:
 
 
 class SimKeys(ReloadedKeys):
-    """The keys of a simulated server: its file is in memory, all else is the production code."""
+    """The keys of a simulated server: its file is in memory, the rest is the production code."""
 
     def __init__(self, content: Callable[[], bytes], runtime: Runtime) -> None:
         super().__init__("encryption.yaml", runtime)

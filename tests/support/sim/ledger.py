@@ -1,11 +1,11 @@
-"""What has been stored in a world, by whom and when: every commit, held against the promises.
+"""The history of a world: every commit with its sender and time, checked against the invariants.
 
-The audit of coordination (`tests.support.storageversion_audit`) looks at one transaction. Here is
-what only the whole story tells. Each rule is named as in `invariants`.
+The audit of coordination (`tests.support.storageversion_audit`) checks a single transaction. Rules
+that need the history are here. Each rule is named as in `invariants`.
 
-Clients of a world write objects with a *stamp* that no other write has, and with the stamp that
-they have read before, if they say which version they change. So every stored value tells which
-write made it, and what it was based on.
+Clients of a world write objects with a unique *stamp*, and with the stamp that they have read
+before, if they update a version. So every stored value identifies its write, and the state it was
+based on.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from restow.storageversion.vote_objects import VOTES_PREFIX, decode_vote, name_o
 from restow.storageversion.voting import Vote
 
 LATE_SECONDS: Final = 27.0
-"""A write without a fence may be under way for so long."""
+"""Maximum time for which a write without a fence may be in flight."""
 REQUESTS_PREFIXES: Final = (
     "/registry/migration.k8s.io/storageversionmigrations/",
     "/registry/storagemigration.k8s.io/storageversionmigrations/",
 )
 REWRITES_AFTER_MAX: Final = 12
-"""Of pages that are under way when their request is deleted, or agreement lost."""
+"""Pages that may be in flight when their migration is deleted, or agreement lost."""
 FORGED: Final = "forged"
 
 
@@ -61,13 +61,13 @@ class Stored(NamedTuple):
     revision: Revision
     version: str
     stamp: str
-    """Of the write that made it; empty: it was there before, or is not the clients'."""
+    """Stamp of its write; empty: it existed before, or was not written by a client."""
     name: str
 
 
 @dataclass(slots=True)
 class Life:
-    """A server key, from its first to its last moment."""
+    """A membership key, from its first to its last moment."""
 
     server_id: str
     sender: str
@@ -83,7 +83,7 @@ class Ledger:
     problem: Callable[[str], None]
     now: Callable[[], float]
     notice: Callable[[str], None]
-    """Told of each thing that happens, by its name."""
+    """Called with the name of each event."""
     kinds: dict[str, str]
     """Kinds by the root of their keys: of the objects that clients write."""
     names: dict[str, str]
@@ -106,42 +106,42 @@ class Ledger:
     stamps: dict[str, Stored] = field(default_factory=dict)
     """Where each stamp was first stored."""
     requests: set[Key] = field(default_factory=set)
-    """All that there are."""
+    """All existing objects."""
     open_requests: dict[Key, str] = field(default_factory=dict)
     rewrites_after: Counter[str] = field(default_factory=Counter)
-    """Rewrites that nobody asks for any more."""
+    """Rewrites of a deleted migration."""
     rewrites_split: Counter[str] = field(default_factory=Counter)
     """Rewrites since servers have ceased to agree."""
     definitions: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By the root of their objects."""
     branch: int = 0
-    """Grows when the store becomes another one, or an earlier state of itself."""
+    """Incremented when the store is replaced, or goes back."""
     branch_at: float = 0.0
-    """When it did so last."""
+    """Time of the last such change."""
     branch_floor: int = 0
-    """Up to this revision, the store is what it was before the last such change."""
+    """Up to this revision, the store is the same as before the last such change."""
     accepted_at: float | None = 0.0
     """When an operator accepted the store as it is; None: it is not accepted yet."""
     unpaused_at: float = 0.0
-    """When a paused server went on last."""
+    """Time of the last resume of a paused server."""
     lost: set[str] = field(default_factory=set)
     """Stamps of writes that were stored once, and that the present store lacks."""
     suspect: dict[str, Callable[[], bool]] = field(default_factory=dict)
     """Writes to a store that is not accepted, by stamp: whether their server can know that."""
     counts: Counter[str] = field(default_factory=Counter)
     checked: Counter[str] = field(default_factory=Counter)
-    """How often each rule was evaluated."""
+    """Number of evaluations of each rule."""
 
     _built_in: frozenset[str] = frozenset()
     _touched: set[str] = field(default_factory=set)
     _renewals: dict[tuple[Key, Revision], float] = field(default_factory=dict)
-    """When each membership record was written."""
+    """Time of the last write of each membership record."""
     _former_lives: dict[str, Life] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._built_in = frozenset(self.names.values())
 
-    # What is asked of it.
+    # Queries.
 
     def current(self, key: Key) -> Stored | None:
         found = self.history.get(key)
@@ -167,12 +167,12 @@ class Ledger:
         return order[bisect_right(order, after) : bisect_left(order, before)]
 
     def versions(self, root: str) -> Counter[str]:
-        """How many objects under a root are stored in which version."""
+        """Number of objects under a root by stored version."""
         found = (self.current(key) for key in self.history if key.startswith(root))
         return Counter(each.version for each in found if each is not None)
 
     def plant(self, key: Key, value: bytes, revision: Revision) -> None:
-        """Something was there before the world began."""
+        """Add an object from before the start of the world."""
         root = next(root for root in self.kinds if key.startswith(root))
         obj = orjson.loads(value)
         stamp = str(obj["spec"]["stamp"])
@@ -182,11 +182,11 @@ class Ledger:
         self.order[root].append(revision)
         self.stamps[stamp] = stored
 
-    # Another store.
+    # Replaced stores.
 
     def reload(self, items: Iterable[Item], *, floor: int) -> None:
-        """The store is another one, or an earlier state of itself, up to the revision `floor`:
-        begin again with what it holds. `items`: the oldest change first."""
+        """The store was replaced, or went back, and is unchanged up to the revision `floor`: reset
+        to its content. `items`: the oldest change first."""
         stamps, problem, notice = set(self.stamps), self.problem, self.notice
         self._former_lives |= self.lives
         self.problem = self.notice = lambda _text: None
@@ -200,7 +200,7 @@ class Ledger:
             found.clear()
         for item in items:
             if item.key.startswith(tuple(self.kinds)) and not _is_object(item.value):
-                continue  # put there past the servers
+                continue  # a direct write, bypassing the servers
             self.commit("", (Event(item.key, item.value, item.revision, item.created, None),))
             life = self.lives.get(item.key.removeprefix(SERVERS_PREFIX))
             if life is not None and (known := self._former_lives.get(life.server_id)) is not None:
@@ -219,7 +219,7 @@ class Ledger:
     # Every commit.
 
     def commit(self, sender: str, events: tuple[Event, ...]) -> None:
-        """Something was stored. All events have one revision."""
+        """Process a commit. All events have one revision."""
         self.counts["commits"] += 1
         gone = {e.key for e in events if e.value is None and e.key.startswith(SERVERS_PREFIX)}
         for event in events:
@@ -240,7 +240,7 @@ class Ledger:
             elif key.startswith(STATES_PREFIX):
                 self._state(event)
             elif key.startswith(VOTES_PREFIX):
-                self._ballot(event)
+                self._vote(event)
             elif key.startswith(REQUESTS_PREFIXES):
                 self._request(event)
             elif key.startswith(DEFINITIONS):
@@ -274,7 +274,7 @@ class Ledger:
             return
         self.checked.update(("R4", "G6"))
         if life.ended_at is not None:
-            self.problem(f"G6: the key of {server_id} has come back")
+            self.problem(f"G6: the key of {server_id} has returned")
         if life.sender != sender:
             self.problem(f"R4: {server_id} is used by {life.sender} and {sender}")
         life.renewed_at = now
@@ -298,11 +298,13 @@ class Ledger:
             is_alive = life is not None and life.ended_at is None
             self.checked["G4"] += 1
             if is_alive and server_id not in self.ids[sender]:
-                self.problem(f"G2: {sender} took the entry of {server_id}, which lives, of {name}")
+                self.problem(
+                    f"G2: {sender} removed the entry of {server_id}, which participates, of {name}"
+                )
         for entry in after:
             life = self.lives.get(entry.server_id)
             if entry.server_id not in before and (life is None or life.ended_at is not None):
-                self.problem(f"G6: {entry.server_id} is in the report of {name}, and no member")
+                self.problem(f"G6: {entry.server_id} is in the report of {name}, and not a member")
             self.checked["G9"] += 1
             if entry.encoding_version not in entry.decodable_versions:
                 self.problem(f"G9: {entry.server_id} cannot read what it writes of {name}")
@@ -333,7 +335,7 @@ class Ledger:
         self._touched.add(f"{group}.{plural}")
 
     def _listed(self, name: str) -> None:
-        """What a server may write is among what may be stored, and it can read all of it."""
+        """Versions that a server may write are listed, and it can read all listed ones."""
         group, _, plural = name.rpartition(".")
         persisted = self.persisted.get(f"{plural}.{group}")
         root = next((root for root, each in self.names.items() if each == name), None)
@@ -365,7 +367,7 @@ class Ledger:
             if unread and life is not None and life.ended_at is None:
                 self.problem(f"F8: {entry.server_id} cannot read {unread} of {name}")
 
-    def _ballot(self, event: Event) -> None:
+    def _vote(self, event: Event) -> None:
         name = name_of_vote(event.key)
         if event.value is None:
             self.votes.pop(name, None)
@@ -375,11 +377,11 @@ class Ledger:
         before = self.selected.get(name)
         if not before or before[-1][1] in ("", vote.selected):
             return
-        # It moves in this very transaction.
+        # It changes in this very transaction.
         self.checked["F6"] += 1
         wanted = {candidate.preferred for candidate in vote.candidates}
         if wanted != {vote.selected}:
-            self.problem(f"F6: {vote.selected} is selected for {name}, wanted are {wanted}")
+            self.problem(f"F6: {vote.selected} is selected for {name}, accepted are {wanted}")
 
     def _request(self, event: Event) -> None:
         if event.value is None:
@@ -411,7 +413,7 @@ class Ledger:
             self.notice("proven custom")
 
     def _complete(self, name: str, request: dict[str, Any]) -> None:
-        """What a request says to have proven, of an agreement that still holds, is so."""
+        """A migration marked as verified, under an agreement that still holds, is correct."""
         said = (request["metadata"].get("annotations") or {}).get(PROOF_ANNOTATION)
         epoch = self.epochs.get(name)
         root = next((root for root, each in self.names.items() if each == name), None)
@@ -422,7 +424,7 @@ class Ledger:
         self.checked["M1"] += 1
         left = set(self.versions(root)) - {epoch.version}
         if left:
-            self.problem(f"M1: {name} is proven to be in {epoch.version}, and {left} are stored")
+            self.problem(f"M1: {name} is verified in {epoch.version}, and {left} are stored")
 
     def _definition(self, event: Event) -> None:
         if event.value is None:
@@ -448,7 +450,7 @@ class Ledger:
             self.problem(f"M5: {found - stored} of {root} are stored, and not listed")
 
     def _undefined(self, key: Key) -> None:
-        """A definition is gone, after all that it was about."""
+        """A CRD is removed, after all its objects."""
         plural, _, group = key.removeprefix(DEFINITIONS).partition(".")
         root = f"/registry/{group}/{plural}/"
         self.definitions.pop(root, None)
@@ -456,20 +458,20 @@ class Ledger:
         self.notice("undefined")
         left = self.versions(root)
         if left:
-            self.problem(f"R6: the definition of {root} is gone, and {dict(left)} are stored")
+            self.problem(f"R6: the CRD of {root} is removed, and {dict(left)} are stored")
 
     def _defined(self, sender: str, root: str, version: str) -> None:
-        """What is written has a definition, which lists the version; and it is by that one that its
-        server has reported it."""
+        """A written object has a CRD, which lists the version; and its server has reported it for
+        that CRD."""
         definition = self.definitions.get(root)
         if definition is None:
-            self.problem(f"R6: {sender} wrote to {root}, whose definition is gone")
+            self.problem(f"R6: {sender} wrote to {root}, whose CRD is removed")
             return
         if self.is_fenced:
             name, uid = self.names[root], definition["metadata"]["uid"]
             said = [self.encoders.get((server_id, name)) for server_id in self.ids[sender]]
             if uid not in {orjson.loads(each)["definition"] for each in said if each is not None}:
-                self.problem(f"R6: {sender} wrote to {root}, as another definition says")
+                self.problem(f"R6: {sender} wrote to {root} for another CRD")
         self.checked["M5"] += 1
         stored = (definition.get("status") or {}).get("storedVersions") or []
         if version.rpartition("/")[2] not in stored:
@@ -498,7 +500,7 @@ class Ledger:
         self._based(event.key, spec, stored, before)
 
     def _written(self, sender: str, name: str, version: str) -> None:
-        """Who writes has said so before."""
+        """A server has reported what it writes."""
         if not self.is_fenced:
             self.checked["F4"] += 1
             if not self._was_selected(name, version):
@@ -534,7 +536,7 @@ class Ledger:
         self.counts["writes"] += 1
         self.checked["M9"] += 1
         if stamp in self.stamps:
-            what = "came back to life" if before is None else "undid a newer write"
+            what = "was restored" if before is None else "undid a newer write"
             self.problem(f"M9: {key} {what}: {stamp} was stored before")
         self.stamps[stamp] = stored
         base = spec.get("base")
@@ -559,7 +561,7 @@ class Ledger:
             return
         self.rewrites_after[name] += 1
         if self.rewrites_after[name] > REWRITES_AFTER_MAX:
-            self.problem(f"M16: {name} is rewritten, and nobody asks for it any more")
+            self.problem(f"M16: {name} is rewritten, and its migration is deleted")
 
 
 def _is_object(value: bytes) -> bool:

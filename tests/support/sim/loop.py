@@ -1,11 +1,11 @@
 """An event loop whose time is virtual and whose order is decided by a seed.
 
-Every callback belongs to a process: the one that was running when it was asked for. Within a
-process callbacks run in the order in which they became ready, as in any event loop; which process
-makes the next step is drawn. A paused process makes none, and what becomes ready for it waits; a
-dead one never makes another. Time moves on when no process has anything to do.
+Every callback belongs to a process: the one that was running when it was scheduled. Within a
+process callbacks run in the order in which they became ready, as in any event loop; the process
+of the next step is drawn. A paused process makes none, and its ready callbacks wait; a killed one
+never makes another. Time advances when no process has anything to do.
 
-Threads are none: what is handed to one is done at once, in a later step.
+There are no threads: their work is done at once, in a later step.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 STEPS_MAX: Final = 20_000_000
-"""Of one world. One that takes more is in an endless loop."""
+"""Step limit of one world. One that takes more is in an endless loop."""
 STEPS_WITHOUT_TIME_MAX: Final = 300_000
-"""So many steps, and no time has passed: somebody is busy with nothing."""
+"""Step limit without a passing of time: a process is in a busy loop."""
 END_STEPS_MAX: Final = 200_000
 END_ROUNDS_MAX: Final = 20
 
 
 class Stuck(Exception):
-    """A world goes round in circles, or nothing more can happen in it."""
+    """A world is in an endless loop, or nothing more can happen in it."""
 
 
 class Process:
-    """What belongs together, and stands still and dies together."""
+    """Callbacks and tasks that are paused and killed together."""
 
     def __init__(self, loop: SimulatedLoop, name: str) -> None:
         self.name = name
@@ -45,8 +45,8 @@ class Process:
         self.steps = 0
         self.queue: deque[Handle] = deque()
         self.tasks: list[asyncio.Task[Any]] = []
-        """All that are not done, and some that are: none may be forgotten while it waits, or what
-        it cleans up would be cleaned up whenever Python likes."""
+        """All tasks that are not done, and some that are: no waiting task may be garbage-collected,
+        or its cleanup would run at a random time."""
         self.context = copy_context()
         self.context.run(_PROCESS.set, self)
         self._loop = loop
@@ -54,7 +54,7 @@ class Process:
         self._on_death: Callable[[], object] = lambda: None
 
     def dies_after(self, steps: int, on_death: Callable[[], object]) -> None:
-        """Have something done, outside, when it has made so many steps more."""
+        """Call `on_death` outside of it after so many more steps."""
         self._dies_at, self._on_death = self.steps + max(steps, 1), on_death
 
     def survives(self) -> None:
@@ -74,23 +74,23 @@ class Process:
         self.is_paused = False
 
     def kill(self) -> None:
-        """Not one step more."""
+        """Make no more steps."""
         self.is_dead = True
         self.queue.clear()
         if self in self._loop.living:
             self._loop.living.remove(self)
 
     def start(self, work: Coroutine[Any, Any, object], name: str) -> None:
-        """Begin something in this process, and leave it alone."""
+        """Start a task in this process, without waiting for it."""
         begun = self._loop.create_task(work, name=name, context=self.context.copy())
         assert not begun.done()
 
     def task(self, work: Coroutine[Any, Any, T], name: str = "") -> asyncio.Task[T]:
-        """Begin something in this process, to be awaited."""
+        """Start a task in this process, to be awaited."""
         return self._loop.create_task(work, name=name or None, context=self.context.copy())
 
     def call(self, callback: Callable[..., object], *args: Any) -> None:
-        """Have something done in this process, in a step of its own."""
+        """Schedule a callback in this process, in a step of its own."""
         self._loop.call_soon(callback, *args, context=self.context.copy())
 
 
@@ -98,12 +98,12 @@ _PROCESS: ContextVar[Process] = ContextVar("process")
 
 
 def current_process() -> Process:
-    """The process that makes this step."""
+    """The process of the current step."""
     return _PROCESS.get()
 
 
 class _Task(asyncio.Task[Any]):
-    """A task whose place in a set does not hang on where it lies in memory."""
+    """A task whose order in a set does not depend on its memory address."""
 
     number = 0
 
@@ -125,11 +125,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.steps = 0
         self._steps_at_time = 0
         self.failures: list[dict[str, Any]] = []
-        """What nobody was there to catch."""
+        """Exceptions that were not caught."""
         self.processes: list[Process] = []
         self.living: list[Process] = []
         self.outside = self.process("outside")
-        """What is not simulated: the director, the network, the store."""
+        """The process of what is not simulated: the director, the network, the store."""
 
     def process(self, name: str) -> Process:
         """A new process."""
@@ -182,7 +182,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             process.queue.append(handle)
 
     def _step(self) -> bool:
-        """One step of one process; False if nobody has anything to do."""
+        """One step of one process; False if no process has anything to do."""
         ready = [each for each in self.living if each.queue and not each.is_paused]
         if not ready:
             return False
@@ -195,7 +195,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return True
 
     def _pass_time(self) -> bool:
-        """Move on to the next moment at which something is due; False if there is none."""
+        """Advance to the next scheduled time; False if there is none."""
         while self._timers:
             when, _, handle = heapq.heappop(self._timers)
             if handle.cancelled():
@@ -228,7 +228,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def _advance(self) -> None:
         if not self._step() and not self._pass_time():
-            raise Stuck("nobody waits for a moment, and nobody can make a step")
+            raise Stuck("no timer is scheduled, and no process can make a step")
         if self.steps - self._steps_at_time > STEPS_WITHOUT_TIME_MAX:
             busy = max(self.processes, key=lambda each: each.steps)
             raise Stuck(f"{STEPS_WITHOUT_TIME_MAX} steps without time passing, most by {busy.name}")
@@ -236,7 +236,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             raise Stuck(f"more than {STEPS_MAX} steps")
 
     def end(self) -> None:
-        """After the director is done: cancel what is left and let it clean up, also the dead."""
+        """After the director is done: cancel all tasks for cleanup, also those of killed
+        processes."""
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
@@ -254,7 +255,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 if not left:
                     break
             for task in self._unfinished():
-                # It does not hear. Nobody need be told.
+                # It ignores its cancellation. Suppress the warning.
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 with suppress(RuntimeError):
                     task.get_coro().close()
@@ -264,7 +265,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         for process in self.processes:
             for task in process.tasks:
                 if task.done() and not task.cancelled():
-                    task.exception()  # seen
+                    task.exception()  # mark as retrieved
 
     def _unfinished(self) -> list[asyncio.Task[Any]]:
         return [task for each in self.processes for task in each.tasks if not task.done()]
@@ -273,7 +274,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         if not self._is_closed:
             self.call_soon(self.create_task, generator.aclose())
 
-    # What asyncio asks of a loop.
+    # The interface of an asyncio loop.
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -307,7 +308,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 return
             try:
                 result = func(*args)
-            except Exception as error:  # noqa: BLE001 - whoever waits for it is told
+            except Exception as error:  # noqa: BLE001 - the waiting task gets it
                 future.set_exception(error)
             else:
                 future.set_result(result)

@@ -1,4 +1,4 @@
-"""The network of a world: what a process sends, and what becomes of it on the way (`wires`)."""
+"""The network of a world: messages of processes, and faults on the way (`wires`)."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ T = TypeVar("T")
 
 
 class Link(wires.Link):
-    """The way between two places of a world."""
+    """The connection between two places of a world."""
 
     def __init__(self, loop: SimulatedLoop, seed: str, hits: Counter[str]) -> None:
         super().__init__(seed, hits, quick_seconds=QUICK_SECONDS)
         self.loop = loop
 
     def later(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
-        """Have something happen outside of all processes."""
+        """Schedule a callback outside of all processes."""
         self.loop.call_later(seconds, callback, *args, context=self.loop.outside.context.copy())
 
     async def sleep(self, seconds: float) -> None:
@@ -54,11 +54,11 @@ class Link(wires.Link):
 
 
 class StoreWire(wires.StoreWire):
-    """One process's way to the store, which knows whose commit it is."""
+    """One process's connection to the store, with the sender of each commit."""
 
     link: Link
     blocked: StoreReplaced | None = None
-    """Why every call is refused now, if so."""
+    """Why every call is rejected now; None if it is not."""
 
     def __init__(self, storage: WatchedStorage, link: Link, sender: str) -> None:
         super().__init__(storage, link)
@@ -76,15 +76,15 @@ class StoreWire(wires.StoreWire):
 
 
 class OperatorWire(StoreWire):
-    """An operator's way to the store, past all servers: as `restow store` has it."""
+    """An operator's connection to the store, bypassing all servers, like `restow store`."""
 
     def _commit(self, transaction: Transaction) -> Coroutine[Any, Any, Outcome]:
         return MemoryStorage.commit(self._watched, transaction)
 
 
 class GuardedWire(StoreWire, Continuity):
-    """A way to a store that can be replaced: satisfies `identity.IdentifiedStorage`, as the driver
-    for etcd does. Each answer is compared with those before it by the production code."""
+    """A connection to a store that can be replaced: satisfies `identity.IdentifiedStorage`, as the
+    driver for etcd does. The production code compares each reply with those before it."""
 
     places = (None, None)
 
@@ -94,15 +94,15 @@ class GuardedWire(StoreWire, Continuity):
         self._shown = Header(0, 0)
         """The newest revision that was seen, and of which cluster."""
         self.has_seen_another = False
-        """Whether an answer has shown that the store is another one, or went back; whatever the
+        """Whether a reply has shown that the store was replaced, or went back; whatever the
         production code has concluded."""
         self.on_replaced = self._end_watches
         self._answered: dict[int, Header] = {}
-        """What the store said when a transaction arrived, by the transaction."""
+        """The header of the reply to each transaction that has arrived."""
         self._watches: dict[_GuardedWatch, None] = {}
 
     def another(self) -> GuardedWire:
-        """Another way of the same process to the store."""
+        """Another connection of the same process to the store."""
         return GuardedWire(self._watched, self.link, self._sender)
 
     # Reads.
@@ -124,7 +124,7 @@ class GuardedWire(StoreWire, Continuity):
         return found
 
     def show(self, header: Header, *, at_least: int) -> None:
-        """An answer has come, which must be at or above a revision."""
+        """A reply has arrived, which must be at or above a revision."""
         cluster_id, revision = self._shown
         self.has_seen_another |= header.revision < at_least
         self.has_seen_another |= cluster_id not in (0, header.cluster_id)
@@ -136,7 +136,7 @@ class GuardedWire(StoreWire, Continuity):
             self._shown = Header(int(mark.cluster_id, 16), mark.revision)
 
     def accepted(self) -> None:
-        """An operator goes on with the store as it is."""
+        """An operator has accepted the store as it is."""
         self._shown, self.has_seen_another = Header(0, 0), False
 
     @property
@@ -177,7 +177,7 @@ class GuardedWire(StoreWire, Continuity):
     def _settle(
         self, transaction: Transaction, outcome: Outcome, before: Revision, shown: int
     ) -> Outcome:
-        """As the driver for etcd judges the answer to a transaction."""
+        """Evaluate the reply to a transaction as the driver for etcd does."""
         header = self._answered.pop(id(transaction), None)
         if header is None or isinstance(outcome, Unknown):
             return outcome
@@ -204,7 +204,7 @@ class GuardedWire(StoreWire, Continuity):
         return watch
 
     def open_stream(self, span: Span, after: Revision) -> Watch:
-        """A watch of the store as it is now."""
+        """A watch of the current store."""
         with suppress(StoreReplaced):
             self.check_cluster(self._watched.header)
         return self._watched.watch(span, after=after)
@@ -221,7 +221,7 @@ class GuardedWire(StoreWire, Continuity):
         for watch in list(self._watches):
             watch.fail(error)
 
-    # What the guard asks of a driver.
+    # Methods that the guard calls on a driver.
 
     @property
     def blocked(self) -> StoreReplaced | None:  # type: ignore[override]
@@ -247,7 +247,7 @@ class GuardedWire(StoreWire, Continuity):
 
 
 class _GuardedWatch:
-    """A watch that goes on where it was when its stream ends, as those of etcd do."""
+    """A watch that resumes where it was when its stream ends, as those of etcd do."""
 
     def __init__(self, wire: GuardedWire, span: Span, after: Revision) -> None:
         self._wire = wire
@@ -278,7 +278,7 @@ class _GuardedWatch:
         return batch
 
     async def _open_again(self) -> None:
-        """Open a stream of the store as it is now, when it is known to be the same store."""
+        """Open a stream of the current store, when it is known to be the same store."""
         while True:
             self._check()
             try:
@@ -300,7 +300,7 @@ class _GuardedWatch:
         self._stream.expect(revision)
 
     def fail(self, error: StorageError) -> None:
-        """End it, now."""
+        """End it now."""
         self._error = error
         self._wire.forget(self)
         self._stream.fail(error)  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""What happens in a world: drawn from its seed, as a list that can be read, and made shorter.
+"""The plan of a world: drawn from its seed, as a list of steps that can be read and shortened.
 
-A step waits for some seconds, then for something to happen (`after`, so many times), and then
-something is done to a place: so faults come in the middle of what they are to disturb.
+A step waits for some seconds, then for an event (`after`, so many times), and then acts on a place:
+so faults occur in the middle of what they are meant to disturb.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FAULTS: Final = {
     "break": 4,
     "skew": 4,
 }
-"""What may happen to a server, and how often."""
+"""Possible faults of a server, with their frequency."""
 CONTROLLER_FAULTS: Final = {"kill": 3, "crash": 4, "pause": 4, "cut": 2, "lossy": 3, "stall": 2}
 MOMENTS: Final = (
     *("", "", "", ""),
@@ -40,26 +40,26 @@ MOMENTS: Final = (
     *("narrowed", "selected", "switched", "proven", "succeeded"),
 )
 PAUSES: Final = (0.3, 2.0, 6.0, 16.0, 18.0, 25.0, 40.0)
-"""Seconds; a lease is over after 15."""
+"""Seconds; a lease expires after 15."""
 FAULT_SECONDS: Final = (0.5, 3.0, 8.0, 17.0, 25.0)
 LONG_SECONDS: Final = 130.0
-"""Longer than anybody may go on without a word from the store."""
+"""Longer than any server may continue without a reply from the store."""
 RELEASES_OF_NEIGHBOURS: Final = (("x+1", "x+2"), ("x+1", "x+2"), ("x+1", "x+2"), ("x+2", "x+3"))
 ENDS: Final = 0.6
-"""How many of the worlds with a custom resource have its definition deleted, and made anew."""
+"""Part of the worlds with a custom resource whose CRD is deleted, and created again."""
 REGRETS: Final = 0.15
-"""How many of them have another version to store that is taken back before any server writes it."""
+"""Part of them with a storage version that is withdrawn before any server writes it."""
 STEPS_MIN, STEPS_MAX = 8, 20
 STORIES: Final = 0.12
-"""How often several steps come together that are about one thing."""
+"""Probability of several related steps in a row."""
 SPLITS: Final = 0.75
-"""How many of the worlds in which servers can differ have faults while they do, and nothing else
-goes on."""
+"""Part of the worlds in which servers can differ that have faults while they do, and no other
+events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that is done."""
+    """One act."""
 
     wait_seconds: float
     after: str
@@ -81,19 +81,19 @@ class Plan:
     seed: int
     mode: Mode
     releases: tuple[str, str]
-    """That of the servers at first, and that at the end."""
+    """The initial release of the servers, and the final one."""
     servers: int
     controllers: int
     source: TriggerSource
-    """By what the trigger knows how servers write."""
+    """The source of the trigger."""
     delay_seconds: float
-    """Of messages, at most."""
+    """Maximum delay of messages."""
     gap_seconds: float
-    """Between two acts of one client, on average."""
+    """Average time between two operations of one client."""
     old_objects: int
-    """That are there already."""
+    """Number of objects from before the start."""
     old_version: str
-    """In which they are stored."""
+    """The version in which they are stored."""
     has_custom: bool
     compaction_seconds: float
     skews: tuple[float, ...]
@@ -130,7 +130,7 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
     releases = neighbours if random.random() < 0.7 else (neighbours[1], neighbours[0])
     old_version = RELEASES[releases[0]][1]
     if neighbours == ("x+2", "x+3") and random.random() < 0.7:
-        # Whoever knows v2 alone must wait; in the end all are of the release that knows both.
+        # A release with v2 alone must wait; in the end all servers have the one with both.
         releases, old_version = ("x+2", "x+2"), "v1"
     has_custom = random.random() < 0.4
     places, names = PLACES[:servers], CONTROLLERS[:controllers]
@@ -143,7 +143,7 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
         wait_seconds = random.choice((0.01, 0.1, 0.5, 2.0, 5.0)) * (0.5 + random.random())
         after, count = random.choice(MOMENTS), random.choice((1, 1, 2, 3, 5))
         steps.append(Step(round(wait_seconds, 3), after, count, act, target, argument))
-    # Whatever else happens: servers go over to the other release, one after the other.
+    # In any case: servers change to the other release, one after the other.
     steps.insert(
         random.randint(0, len(steps) // 2),
         Step(1.0, "", 1, "roll", argument=random.choice(neighbours)),
@@ -161,7 +161,7 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
     if has_custom:
         steps += _regret(Random(f"regret/{seed}"), places)
     if mode == "loose":
-        # A server hears nothing for longer than it may go on, while another version is selected.
+        # A server is cut off for longer than it may continue, while another version is selected.
         place = random.choice(places)
         steps[2:2] = [
             Step(0.5, "", 1, "roll", argument=neighbours[0]),
@@ -189,7 +189,7 @@ def make_plan(seed: int, *, mode: Mode | None = None) -> Plan:
 
 
 def _source(random: Random, mode: Mode) -> TriggerSource:
-    """Servers that are loose say so in their reports alone, and a trigger has to wait for them."""
+    """Loose servers declare it in their reports only, and a trigger has to wait for them."""
     if mode == "loose":
         return TriggerSource.AUTO
     return random.choices(
@@ -230,18 +230,18 @@ def _act(
 def _story(
     random: Random, places: Sequence[str], releases: tuple[str, str], *, has_custom: bool
 ) -> list[Step]:
-    """What breaks naive builds, and rarely comes about by chance."""
+    """Sequences that break naive implementations, and rarely occur by chance."""
     place = random.choice(places)
     other: tuple[str, str, str | float] = ("replace", random.choice(places), releases[1])
     if has_custom and random.random() < 0.7:
         other = ("switch", "", random.choice(("v1", "v2")))
     match random.randrange(7 if has_custom else 6):
-        case 5:  # a request goes while it is worked off
+        case 5:  # a migration is deleted while it runs
             return [
                 Step(0.1, "", 1, "roll", argument=random.choice(releases)),
                 Step(0.0, "rewritten", random.choice((1, 2, 6)), "delete request"),
             ]
-        case 6:  # a definition changes when what it was is proven
+        case 6:  # a CRD changes when its former version is verified
             first, second = random.sample(("v1", "v2"), 2)
             return [
                 Step(0.5, "", 1, "switch", "", first),
@@ -250,23 +250,23 @@ def _story(
             ]
         case 3:  # all of them at once
             return [Step(0.01, "", 1, "kill", each, "") for each in places]
-        case 4:  # one after the other, while those that went first come back
+        case 4:  # one after the other, while the first ones come back
             gap = random.choice((0.1, 1.0, 3.0))
             return [Step(gap, "", 1, "stop", each, "") for each in (*places, *places)]
-        case 0:  # what a server has sent lands when it is dead, and others have gone on
+        case 0:  # a message of a server arrives when it is killed, and others have continued
             return [
                 Step(0.5, "", 1, "late", place, 8.0),
                 Step(1.0, "", 1, "kill", place, ""),
                 Step(0.2, "", 1, *other),
             ]
-        case 1:  # a server is taken for dead, and does not hear what has changed since
+        case 1:  # the lease of a server expires, and it does not learn what has changed since
             return [
                 Step(0.2, "", 1, "stall", place, 40.0),
                 Step(0.2, "", 1, *other),
                 Step(random.choice((0.05, 2.0, 6.0)), "", 1, "pause", place, 17.0),
                 Step(16.0, "", 1, *other),
             ]
-        case _:  # a server stands still with a write under way, until long after its time
+        case _:  # a server is paused with a write in flight, until long after its lease
             return [
                 Step(0.2, "", 1, "slow", place, 4.0),
                 Step(0.5, "", 1, "pause", place, random.choice((16.0, 18.0, 25.0))),
@@ -275,7 +275,7 @@ def _story(
 
 
 def _split(random: Random, places: Sequence[str], releases: tuple[str, str]) -> list[Step]:
-    """Servers of two releases stay as they are, and then something happens to one of them."""
+    """Servers of two releases stay as they are, and then a fault affects one of them."""
     one, other = random.sample(places, 2)
     steps = [
         Step(0.1, "", 1, "replace", one, releases[0]),
@@ -290,23 +290,25 @@ def _split(random: Random, places: Sequence[str], releases: tuple[str, str]) -> 
 
 
 def _end(random: Random, places: Sequence[str]) -> list[Step]:
-    """The definition of the custom resource goes with all its objects, and comes again."""
+    """The CRD of the custom resource is deleted with all its objects, and created again."""
     place, other = random.sample(places, 2)
     version = random.choice(("v1", "v2"))
     undefine = Step(random.choice((0.0, 0.3)), "", 1, "undefine", other, version)
     match random.randrange(4):
         case 0:  # nothing else
             return [undefine]
-        case 1:  # while a server begins, which nobody waits for yet, and which does not hear of it
+        case (
+            1
+        ):  # while a server starts, which no other waits for yet, and which does not learn of it
             return [
                 Step(0.2, "", 1, "stop", place, ""),
                 Step(0.0, f"definitions read by {place}", 1, "pause", place, 6.0),
                 Step(0.0, "", 1, "blind", place, 12.0),
                 undefine,
             ]
-        case 2:  # while a server does not hear of it, and is waited for
+        case 2:  # while a server does not learn of it, and is waited for
             return [Step(0.2, "", 1, "blind", place, random.choice((5.0, 25.0))), undefine]
-        case _:  # while what a server has sent is on its way
+        case _:  # while a message of a server is in flight
             return [
                 Step(0.2, "", 1, random.choice(("late", "slow", "deaf")), place, 8.0),
                 undefine,
@@ -315,8 +317,8 @@ def _end(random: Random, places: Sequence[str]) -> list[Step]:
 
 
 def _regret(random: Random, places: Sequence[str]) -> list[Step]:
-    """A version is listed as stored that nobody has ever written: now and then, when all before it
-    is proven."""
+    """A version is listed as stored that was never written: now and then, when all before it is
+    verified."""
     first, second = random.sample(("v1", "v2"), 2)
     if random.random() >= REGRETS:
         return []

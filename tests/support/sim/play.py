@@ -1,4 +1,4 @@
-"""One world, played from its seed to its end, and what came of it."""
+"""Plays one world from its seed to its end, and returns the result."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.support.sim.world import World
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What came of one world."""
+    """The result of one world."""
 
     seed: int
     problems: tuple[str, ...]
     steps: int
-    """Of the loop."""
+    """Steps of the loop."""
     seconds: float
-    """Of virtual time."""
+    """Seconds of virtual time."""
     trace: str
     """Equal for equal worlds, to the last step."""
     settled_seconds: float | None = None
@@ -54,7 +54,7 @@ def play_plan(plan: Plan, *, is_structural: bool = True) -> Played:
         except AssertionError as error:
             world.problem(f"a check has failed: {error}")
         for failure in world.loop.failures:
-            world.problem(f"nobody caught {failure.get('exception') or failure.get('message')}")
+            world.problem(f"uncaught: {failure.get('exception') or failure.get('message')}")
         trace = hashlib.sha256(
             repr(
                 (
@@ -96,7 +96,7 @@ def _make_advised(plan: Plan) -> tuple[World, Director]:
 
 
 def shrink(plan: Plan, *, plays_max: int = 60, is_structural: bool = True) -> Plan:
-    """A shorter plan that goes wrong too: as many steps are left out as can be."""
+    """A shorter plan with a problem too: as many steps are removed as possible."""
     steps: tuple[Step, ...] = plan.steps
     plays, size = 0, max(len(steps) // 2, 1)
     while size and plays < plays_max:
@@ -114,8 +114,8 @@ def shrink(plan: Plan, *, plays_max: int = 60, is_structural: bool = True) -> Pl
 
 @contextmanager
 def _collecting_later() -> Iterator[None]:
-    """No garbage is collected while a world is played: what is cleaned up then would be cleaned up
-    at another step each time."""
+    """Disable garbage collection while a world is played: it would run cleanup at another step each
+    time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

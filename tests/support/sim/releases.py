@@ -1,9 +1,9 @@
 """The releases of a simulated cluster: four, as in the table of the voting proposal.
 
-x     knows v1                     x+2   knows v1 and v2, stores v2
-x+1   knows v1 and v2, stores v1   x+3   knows v2
+x     has v1                       x+2   has v1 and v2, stores v2
+x+1   has v1 and v2, stores v1     x+3   has v2
 
-Worlds about advice (`advice`) have two more, which differ from x+1 in one thing each:
+Worlds with advice (`advice`) have two more, which differ from x+1 in one thing each:
 
 x+1c  widgets are cluster-scoped   x+1g  gadgets are built in, which are a CRD elsewhere
 """
@@ -30,7 +30,7 @@ RELEASES: Final = {
     "x+2": (("v1", "v2"), "v2"),
     "x+3": (("v2",), "v2"),
 }
-"""Versions that a release knows, and the one that it would store."""
+"""Versions of a release, and its storage version."""
 CUSTOM_GROUP: Final = "custom.example.com"
 
 
@@ -72,7 +72,7 @@ HOSTED: Final = {
     CLUSTER_SCOPED: (_widgets("x+1", scope="Cluster"),),
     WITH_GADGETS: (_widgets("x+1"), _GADGETS),
 }
-"""What each release has besides the kinds that are the same in all of them."""
+"""The kinds of each release that are not the same in all of them."""
 _GROUPS: Final = (
     *(GROUP, CUSTOM_GROUP),
     *("migration.k8s.io", "storage.restow.dev", "storagemigration.k8s.io"),
@@ -81,11 +81,11 @@ _NEEDED: Final = (
     *(("", "namespaces"), ("", "serviceaccounts"), ("", "configmaps"), ("", "secrets")),
     ("", "endpoints"),
 )
-"""Besides, by those who keep house, and by those who look for all servers."""
+"""Resources that controllers use, and those with the servers' addresses."""
 
 
 def stored_by(release: str) -> str:
-    """The version that a release would store."""
+    """The storage version of a release."""
     return f"{GROUP}/{RELEASES[release][1]}"
 
 
@@ -113,7 +113,7 @@ def release_of(release: str) -> Release:
 
 @cache
 def catalog_of(release: str) -> Catalog:
-    """What coordination and migration need, and the kinds to play with. Not to be changed."""
+    """The kinds of coordination and migration, and those under test. Must not be changed."""
     found = release_catalog(release_of(release))
     kept = [
         each

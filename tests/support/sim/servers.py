@@ -1,7 +1,7 @@
-"""One life of a simulated API server: the parts that a real one is made of, in the same order.
+"""One incarnation of a simulated API server: the parts of a real one, in the same order.
 
-From the store to the chain everything is the production code, put together as
-`restow.apiserver.server` does it; only files, certificates and sockets are missing.
+From the store to the chain everything is the production code, assembled as in
+`restow.apiserver.server`; only files, certificates and sockets are missing.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from restow.storageversion.membership import MembershipOptions
 from tests.support.in_process import answer_of
 from tests.support.sim import releases
 from tests.support.sim.clock import ProcessClock, runtime_of
-from tests.support.sim.doors import Exchange
 from tests.support.sim.keys import SimKeys
 from tests.support.sim.loop import Process
 from tests.support.sim.network import GuardedWire, StoreWire
+from tests.support.sim.routes import Exchange
 
 TOKEN: Final = "token-of-everybody"
 STORE: Final = "etcd://10.0.1.1:2379"
-"""How servers call the store of a world."""
+"""The name of the store of a world."""
 AHEAD: Final = 300
-"""How far above the revisions that it has seen a server begins with an accepted store: more than is
-written in a world while a server is paused."""
+"""How far above its seen revisions a server begins with an accepted store: more than is written in
+a world while a server is paused."""
 _SHOWN: Final = frozenset(f"/apis/{releases.GROUP}/{version}" for version in ("v1", "v2"))
 SECRETS: Final = Secrets(
     tokens={TOKEN: User("everybody", ("system:masters",))}, continue_key=b"shared by all servers"
@@ -58,7 +58,7 @@ SECRETS: Final = Secrets(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """How a server of a world is started."""
+    """Start options of a server of a world."""
 
     release: str
     mode: Mode = "report"
@@ -79,15 +79,15 @@ class Files(Protocol):
     """The files of a server, which outlive it."""
 
     mark: Mark | None
-    """What servers of its data directory remember of the store."""
+    """The mark of the store in its data directory."""
     keys: bytes
     """Its encryption configuration."""
     keys_in_force: str
-    """The digest of the encryption configuration that a server took last."""
+    """The digest of the encryption configuration that a server loaded last."""
 
 
 class SimStoreGuard(StoreGuard):
-    """Compares a store with the mark, which is in memory; all else is the production code."""
+    """Compares a store with the mark, which is in memory; the rest is the production code."""
 
     def __init__(
         self, wire: GuardedWire, runtime: Runtime, files: Files, reopen: Callable[[], GuardedWire]
@@ -105,7 +105,7 @@ class SimStoreGuard(StoreGuard):
 
 
 class SimServer:
-    """A server, from its start to its end. Satisfies `doors.Listening`."""
+    """A server, from its start to its end. Satisfies `routes.Listening`."""
 
     def __init__(
         self,
@@ -123,22 +123,22 @@ class SimServer:
     ) -> None:
         self.name = process.name
         self.place = place
-        """Its host: that of the server before it, too."""
+        """Its host name, which the server before it had, too."""
         self.process = process
         self.wire = wire
         self.options = options
         self.files = files
         self.on_other_keys: Callable[[], None] = lambda: None
-        """Called when it takes another encryption configuration than the one before."""
+        """Called when it loads another encryption configuration than the one before."""
         self.guard: SimStoreGuard | None = None
         self.encryption: Encryption | None = None
         self.clock = ProcessClock(wire.link.loop, skew_seconds=options.skew_seconds)
         self._fatal = fatal
         self._broken = broken
         self._asked_for = asked_for
-        """Whether there is a migration request, by the path of its page."""
+        """Whether a migration exists, by the path of its page."""
         self.runtime = runtime_of(self.clock, seed, self._end_broken)
-        # A catalogue of its own: what is defined is added to it.
+        # A catalogue of its own: CRDs are added to it.
         self.catalog = Catalog(catalog, name=catalog.name)
         self.exchanges: dict[Exchange, None] = {}
         self.coordinator: Coordinator | None = None
@@ -174,14 +174,14 @@ class SimServer:
         return answer
 
     async def _unwanted(self, path: str, promise: Any) -> Any:
-        """A page of a request that is gone when it is asked for."""
+        """A page of a migration that was deleted before the request."""
         answer = await answer_of(promise)
         if answer.status == 200 and not self._asked_for(path):
-            self._broken(f"M16: {self.name} has rewritten a page of {path}, which is gone")
+            self._broken(f"M16: {self.name} has rewritten a page of {path}, which is deleted")
         return answer
 
     def _check_shown(self, answer: HttpResponse) -> None:
-        """The hash that discovery shows is that of what is written, in the same step."""
+        """The hash in discovery is that of the written version, in the same step."""
         assert self.coordinator is not None
         assert isinstance(answer.body, bytes)
         resource = self.catalog.named(releases.GROUP, releases.PLURAL)
@@ -192,7 +192,7 @@ class SimServer:
                 self._broken(f"D1: {self.name} shows {each['storageVersionHash']}, not {wanted}")
 
     async def run(self) -> None:
-        """Start; what goes wrong ends the process, as it does a real one."""
+        """Start; an error ends the process, as it does a real one."""
         try:
             await self._start()
         except Exception as error:  # noqa: BLE001 - the end of a process, which the world judges
@@ -201,7 +201,7 @@ class SimServer:
             self.end()
 
     async def _open(self) -> tuple[Storage, Sealed | None]:
-        """Open the store: see that it is the one that this server knows, and load the keys."""
+        """Open the store: check its identity, and load the keys."""
         wire, runtime = self.wire, self.runtime
         if isinstance(wire, GuardedWire):
             self.guard = SimStoreGuard(wire, runtime, self.files, wire.another)
@@ -298,7 +298,7 @@ class SimServer:
         self.is_ready = True
 
     async def stop(self) -> None:
-        """A graceful end: drain, withdraw, close; then the process is over."""
+        """A graceful shutdown: drain, withdraw, close; then the process has exited."""
         self.is_stopping = True
         self.is_ready = self.is_open = False
         if self.controller_manager is not None:
@@ -318,7 +318,7 @@ class SimServer:
         self.end()
 
     def end(self) -> None:
-        """No further step; connections are reset."""
+        """Make no further step; connections are reset."""
         self.is_ready = self.is_open = False
         self.process.kill()
         for each in list(self.exchanges):

@@ -1,8 +1,8 @@
-"""What must be true when all faults have ended: what is still missing, in words.
+"""The conditions when all faults have ended: returns those that do not hold, as text.
 
 L1  every server is registered and ready        L5  every client's writes are done
-L2  the common version is that of the release    L7  the dead have left nothing
-L3  what is stored is in it, and proven so       L4  no request is left open
+L2  the common version is that of the release    L7  entries of expired servers are removed
+L3  all objects are stored in it, and verified   L4  no migration is left open
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Run(Protocol):
 
     @property
     def storage_version(self) -> str:
-        """Of the custom resource."""
+        """The storage version of the custom resource."""
 
 
 def unsettled(director: Run) -> list[str]:
-    """All that is not as it should be."""
+    """All conditions that do not hold."""
     found = [*_servers(director), *_reports(director)]
     if director.plan.mode != "loose":
         found += _stored(director)

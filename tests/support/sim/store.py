@@ -1,4 +1,4 @@
-"""The store of a world: in memory, and it holds every commit against the promises.
+"""The store of a world: in memory, with invariant checks at every commit.
 
 It can be replaced under running servers, as an etcd can: by an earlier state of itself, by a
 snapshot that was restored under another cluster id, or by an empty store.
@@ -34,11 +34,11 @@ from tests.support.storageversion_audit import AuditedStorage, PromiseBroken
 from tests.support.wires import at_once
 
 _AUDITED: Final = ("G1", "R5", "M2")
-"""What the audit of coordination asks of every commit (`G1`, `E1`, `EP`)."""
+"""The checks of the coordination audit at every commit (`G1`, `E1`, `EP`)."""
 
 
 class Header(NamedTuple):
-    """What the store says of itself with each answer."""
+    """The header of each reply of the store."""
 
     cluster_id: int
     revision: int
@@ -54,11 +54,11 @@ class Copy(NamedTuple):
 
 
 class StreamEnded(Unavailable):
-    """The store that this watch was opened on does not answer any more."""
+    """The store that this watch was opened on was replaced."""
 
 
 class WatchedStorage(AuditedStorage):
-    """See the module. A broken promise is noted; the world goes on to its next moment, and ends."""
+    """See the module. A violation is recorded; the world continues to its next moment, and ends."""
 
     ledger: Ledger
 
@@ -78,7 +78,7 @@ class WatchedStorage(AuditedStorage):
         return Header(self.cluster_id, self._revision)
 
     def is_listed(self, sender: str, span: Span) -> None:
-        """A process reads a part of what there is."""
+        """A process reads a part of the keys."""
         if span.start == DEFINITIONS:
             self.ledger.notice(f"definitions read by {sender.partition('-')[0]}")
 
@@ -100,10 +100,10 @@ class WatchedStorage(AuditedStorage):
             self.on_commit(sender, events)
         return outcome
 
-    # Another store.
+    # Replaced stores.
 
     def all_items(self, revision: Revision | None = None) -> list[Item]:
-        """Everything that is stored now, or was at a revision; the oldest change first."""
+        """All items now, or at a revision; the oldest change first."""
         found = at_once(self.range(EVERYTHING, revision=revision)).items
         return sorted(found, key=lambda item: item.revision)
 
@@ -145,7 +145,7 @@ class WatchedStorage(AuditedStorage):
         self._begin_at(revision, floor=0, is_other_cluster=True)
 
     def copy(self) -> Copy:
-        """All that makes this store the one it is."""
+        """A copy of everything that identifies this store."""
         versions = {key: list(each) for key, each in self._versions.items()}
         return Copy(self.header, self._compacted, versions, list(self._log))
 
@@ -165,10 +165,11 @@ class WatchedStorage(AuditedStorage):
         former = self._feed
         self._feed = Feed(position=revision, open_backlog=self._open_backlog)
         former.fail(StreamEnded("the store has ended the watch"))
-        self.tell_ledger(floor=floor)
+        self.reset_ledger(floor=floor)
 
-    def tell_ledger(self, *, floor: int) -> None:
-        """All that is stored was changed past the servers; unchanged up to the revision `floor`."""
+    def reset_ledger(self, *, floor: int) -> None:
+        """The content was replaced, and is unchanged up to the revision `floor`: reset the
+        ledger."""
         self.ledger.reload(map(_opened_item, self.all_items()), floor=floor)
 
 

@@ -1,4 +1,4 @@
-"""A world: one store, the processes that live on it, and the ways between them."""
+"""A world: one store, its processes, and the connections between them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 from restow.aio import InvariantViolation
 from restow.storage.identity import Mark
 from tests.support.sim.controllers import SimControllers
-from tests.support.sim.doors import Door, Listening
 from tests.support.sim.ledger import Ledger
 from tests.support.sim.loop import Process, SimulatedLoop
 from tests.support.sim.network import GuardedWire, Link, StoreWire
 from tests.support.sim.plan import PLACES
 from tests.support.sim.releases import KIND, NAME, RELEASES, ROOT, catalog_of
+from tests.support.sim.routes import Listening, Route
 from tests.support.sim.servers import TOKEN, ServerOptions, SimServer
 from tests.support.sim.store import WatchedStorage
 
 ADDRESSES: Final = {f"10.0.0.{number + 1}:6443": place for number, place in enumerate(PLACES)}
-"""Where the server of each place is found."""
+"""The address of the server of each place."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class ServerFiles:
 
 
 class World:
-    """Everything that exists in one run."""
+    """Everything in one run."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class World:
         is_audited: bool = True,
         ledger: type[Ledger] = Ledger,
     ) -> None:
-        """`is_audited`: whether each transaction is held against the rules of coordination."""
+        """`is_audited`: whether each transaction is checked against the rules of coordination."""
         self.seed = seed
         self.loop = SimulatedLoop(seed)  # type: ignore[abstract]  # no sockets, no signals
         self.hits: Counter[str] = Counter()
-        """How often each fault has hit something."""
+        """How often each fault had an effect."""
         catalogs = [catalog_of(release) for release in RELEASES]
         self.storage = WatchedStorage(catalogs, is_fenced=is_structural, is_audited=is_audited)
         self.ledger = self.storage.ledger = ledger(
@@ -57,13 +57,13 @@ class World:
             names={ROOT: NAME},
         )
         self.servers: dict[str, SimServer] = {}
-        """By place; the one that is there now, or was last."""
+        """By place; the current one, or the last."""
         self.past: list[SimServer] = []
         self.files: dict[str, ServerFiles] = {place: ServerFiles() for place in PLACES}
-        """By place; what servers leave behind when they end."""
+        """By place; the files that outlive servers."""
         self.controllers: dict[str, SimControllers] = {}
         self.problems: list[str] = []
-        """What must not be."""
+        """The violations found."""
         self.excused: frozenset[str] = frozenset()
         """Rules that this world does not check, since its operators break them on purpose."""
         self._lives = 0
@@ -82,7 +82,7 @@ class World:
     # Servers.
 
     def start(self, place: str, options: ServerOptions) -> SimServer:
-        """Begin a server's life, in the place of the one before, which must have ended."""
+        """Start a server in the place of the one before, which must have ended."""
         before = self.servers.get(place)
         if before is not None:
             assert not before.is_running, f"{place} is taken"
@@ -109,7 +109,7 @@ class World:
         return server
 
     def _is_asked_for(self, path: str) -> bool:
-        """Whether there is a migration request, by the path of its page."""
+        """Whether a migration exists, by the path of its page."""
         _, _, group, _, plural, name, _ = path.split("/")
         return f"/registry/{group}/{plural}/{name}" in self.ledger.requests
 
@@ -130,7 +130,9 @@ class World:
             process,
             self.loop,
             link,
-            lambda address: self.door_to(link, ADDRESSES[address]) if address else self.door(link),
+            lambda address: (
+                self.route_to(link, ADDRESSES[address]) if address else self.route(link)
+            ),
             ledger=self.ledger,
             seed=f"{self.seed}/{process.name}",
             fatal=self.fatal,
@@ -140,21 +142,21 @@ class World:
         process.start(controllers.run(), "run")
         return controllers
 
-    def door(self, link: Link) -> Door:
-        """Leads to whichever server takes connections."""
+    def route(self, link: Link) -> Route:
+        """Connects to any server that accepts connections."""
 
         def find() -> Listening | None:
             found = [each for each in self.running() if each.is_open]
             return link.random.choice(found) if found else None
 
-        return Door(link, find, TOKEN)
+        return Route(link, find, TOKEN)
 
-    def door_to(self, link: Link, place: str) -> Door:
+    def route_to(self, link: Link, place: str) -> Route:
         def find() -> Listening | None:
             return self.servers.get(place)
 
-        return Door(link, find, TOKEN)
+        return Route(link, find, TOKEN)
 
     def clients(self, name: str) -> tuple[Process, Link]:
-        """A process of clients that nothing happens to, and their way to servers."""
+        """A process of clients without faults, and their connection to servers."""
         return self.loop.process(name), self.link(name)

@@ -1,7 +1,7 @@
-"""The director of a world about advice: operators act, ask, and follow the answers.
+"""The director of a world with advice: operators act, ask, and follow the answers.
 
-At the end all faults are over, the operator removes what no release can read, and all servers run
-one release: from then on the answer for it must become "safe" within a bound.
+At the end all faults are over, the operator removes all values that no release can read, and all
+servers run one release: from then on the answer for it must become "safe" within a bound.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ WIDGETS: Final = GroupResource(releases.GROUP, releases.PLURAL)
 PLAIN: Final = frozenset({IDENTITY})
 CRD_PATH: Final = f"{DEFINITIONS}/{GADGETS.plural}.{GADGETS.group}"
 DOWN_SECONDS_MAX: Final = 20.0
-"""How long an operator waits until servers that were told to stop are gone."""
+"""Timeout of an operator for servers that were told to stop."""
 STEP_SECONDS_MAX: Final = 60.0
-"""How long a step of an upgrade may take before its server goes back to its release."""
+"""Timeout of a step of an upgrade, before its server gets its old release again."""
 SAFE_SECONDS_MAX: Final = 120.0
-"""How long it takes at most until a healthy cluster is told "safe" for the release it runs."""
+"""Maximum time until a healthy cluster gets "safe" for the release it runs."""
 ASK_SECONDS: Final = 5.0
 FINALIZED: Final = 3
 """Objects with a finalizer, which a deletion of their CRD does not remove."""
@@ -69,21 +69,21 @@ class AdviceDirector(Director):
         self.may_change_mode = True
         self.keys: dict[str, tuple[str, ...]] = {}
         """The encryption configuration of each place."""
-        self.trigger_rules = Settings()  # bounds are promised for the defaults
+        self.trigger_rules = Settings()  # the bounds hold for the defaults
         self._origins: dict[str, str] = {}
         """The releases before the last upgrade, by place."""
         self._blockers: Sequence[PreflightFinding] | None = None
-        """What was last in the way of a step."""
+        """The blockers of the last step."""
         self._puts = 0
         self.stores = Stores(world, f"{plan.seed}/stores")
         self.soundness.on_write = self.stores.note_write
         self.set_keys(plan.keys)
         self.is_defined_at_last = plan.has_custom
-        """Whether the operator has not deleted the CRD for good."""
+        """Whether the CRD was not deleted permanently."""
 
     def _start(self, place: str) -> SimServer:
         server = super()._start(place)
-        # What an operator has changed before takes effect now.
+        # Changes that an operator made before take effect now.
         server.on_other_keys = self.soundness.keys_taken
         return server
 
@@ -118,7 +118,7 @@ class AdviceDirector(Director):
                 await self._break(step, argument)
 
     async def _break(self, step: Step, argument: str) -> None:
-        """Do what bookkeeping may miss; or harm a server."""
+        """Do something that bookkeeping may miss; or inject a fault into a server."""
         match step.act:
             case "delete states":
                 await self._delete_states(is_recreated=argument == "empty")
@@ -179,19 +179,19 @@ class AdviceDirector(Director):
             self.world.files[each].keys = file_of(keys)
 
     def _find_keys(self) -> None:
-        """Give all servers every key that something is stored under, or that one of them has: it
-        may write with that key before the others are told of it."""
+        """Give all servers every key of a stored value or of another server: that server may write
+        with its key before the others learn of it."""
         if self.plan.keys:
             stored = {open_value(key, value).key for key, value in self.soundness.raw().items()}
             known = [each for keys in self.keys.values() for each in keys if each != IDENTITY]
             self.set_keys(tuple(dict.fromkeys((*known, *sorted(stored - {""}), IDENTITY))))
 
     async def _remove_key(self, key: str, *, is_advised: bool) -> None:
-        """Take a key out of all configurations; `is_advised`: if preflight says so."""
+        """Remove a key from all configurations; `is_advised`: only if preflight allows it."""
         if is_advised:
             items = self.world.storage.all_items()
             source = Backup(items, self.world.storage.header.revision)
-            report = await self.operator.removal(self._door(), key, source)
+            report = await self.operator.removal(self._route(), key, source)
             if report is None or not report.is_safe:
                 return
             self.soundness.may_remove(key)
@@ -211,7 +211,7 @@ class AdviceDirector(Director):
         if not found:
             return None
         ids = set.intersection(*found)
-        # They may have none in common, but a configuration has at least one provider.
+        # They may have no key in common, but a configuration has at least one provider.
         return frozenset(each for each in (*NAMES, IDENTITY) if id_of(each) in ids) or PLAIN
 
     # Questions.
@@ -219,13 +219,13 @@ class AdviceDirector(Director):
     async def _ask_preflight(
         self, target: str, place: str = "", keys: frozenset[str] | None = None
     ) -> PreflightReport | None:
-        """Ask the server of a place, or any, and hold the answer against the raw store. `keys`:
-        those of the target, if not those of the servers."""
+        """Query the server of a place, or any, and compare the answer with the raw store. `keys`:
+        those of the target, if they differ from the servers'."""
         soundness = self.soundness
-        door = self.world.door_to(self._link, place) if place else self._door()
+        route = self.world.route_to(self._link, place) if place else self._route()
         keys = keys if keys and self.plan.keys else self.keys_in_force(*self.places)
         question, unowned = soundness.asked(target, keys=keys), soundness.unowned(target)
-        report = await self.operator.preflight(door, target, keys)
+        report = await self.operator.preflight(route, target, keys)
         is_safe = report is not None and report.is_safe
         soundness.answered(question, "preflight", is_safe=is_safe)
         if report is not None and is_safe:
@@ -235,7 +235,7 @@ class AdviceDirector(Director):
         return report
 
     async def _compare(self, target: str) -> None:
-        """Ask every server, twice: the answers differ only if something changes meanwhile."""
+        """Query every server, twice: the answers differ only if something changes meanwhile."""
         places = [each.place for each in self.world.ready() if not each.process.is_paused]
         rounds = [[await self._ask_preflight(target, place) for place in places] for _ in range(2)]
         answers = [[report and report.is_safe for report in reports] for reports in rounds]
@@ -248,16 +248,16 @@ class AdviceDirector(Director):
         server = self._witness("")
         if server is None:
             return
-        asked = await self.operator.status(self.world.door_to(self._link, server.place))
+        asked = await self.operator.status(self.world.route_to(self._link, server.place))
         if asked is not None:
-            again = await self.operator.status(self.world.door_to(self._link, server.place))
+            again = await self.operator.status(self.world.route_to(self._link, server.place))
             if again is not None:
                 release = server.options.release
                 before = self.soundness.wrong_status(asked, release)
                 self.soundness.called_ok(before, self.soundness.wrong_status(again, release))
 
     def _witness(self, target: str) -> SimServer | None:
-        """A server that is ready; rather one of the target."""
+        """A ready server, preferably of the target release."""
         ready = [each for each in self.world.ready() if not each.process.is_paused]
         return max(ready, key=lambda each: each.options.release == target, default=None)
 
@@ -270,7 +270,7 @@ class AdviceDirector(Director):
             self._start_controllers(name)
 
     def _is_settled(self) -> bool:
-        """No migration is open, and every StorageState says what is stored."""
+        """No migration is open, and every StorageState lists its hashes."""
         ledger = self.world.ledger
         states = [each for name, each in ledger.persisted.items() if name.endswith(releases.GROUP)]
         return not ledger.open_requests and all(each and UNKNOWN not in each for each in states)
@@ -294,7 +294,7 @@ class AdviceDirector(Director):
                 return
 
     async def _may_step(self, place: str, target: str, *, is_return: bool) -> bool:
-        """Whether a step is called safe; then it is held against the raw store."""
+        """Whether a step is called safe; then it is checked against the raw store."""
         witness = self._witness(target)
         if witness is None:
             return False
@@ -306,8 +306,8 @@ class AdviceDirector(Director):
             is_begun=is_return or target in self.assigned.values(),
         )
         question = self.soundness.asked(target, others, self.keys_in_force(place))
-        door = self.world.door_to(self._link, witness.place)
-        report = await self.operator.step(door, target, situation)
+        route = self.world.route_to(self._link, witness.place)
+        report = await self.operator.step(route, target, situation)
         if report is not None:
             away = rolling_upgrade.not_ready(supervisor, step, accepted=())
             report = replace(report, blockers=(*away, *report.blockers))
@@ -317,7 +317,7 @@ class AdviceDirector(Director):
         return is_safe
 
     def _supervisor_view(self) -> ProcessOverview:
-        """What `restow up` knows of its servers."""
+        """The process overview of `restow up`."""
         ready = {
             each.place
             for each in self.world.ready()
@@ -342,8 +342,8 @@ class AdviceDirector(Director):
         )
 
     async def _roll_back(self) -> None:
-        """As `restow upgrade --rollback`: the last server first, each to the release it ran before.
-        What nothing in the store speaks against becomes possible within the bound."""
+        """As `restow upgrade --rollback`: the last server first, each to its previous release. A
+        rollback that nothing in the store blocks becomes possible within the bound."""
         for place in reversed(self.places):
             origin = self._origins.get(place, self.assigned[place])
             if origin == self.assigned[place]:
@@ -360,8 +360,8 @@ class AdviceDirector(Director):
             await self._replace(place, origin)
 
     def _check_refusal(self, place: str, origin: str) -> None:
-        """A rollback was refused all the time: something in the store must speak against it."""
-        # Its own objects, too, must not be left behind.
+        """A rollback was refused all the time: something in the store must block it."""
+        # Its own objects must not be left in another location either.
         others = dict(self.assigned)
         is_healthy = self.parts == PART_NAMES and self._are_all_there()
         against = self.soundness.against(origin, others, self.keys_in_force(place))
@@ -421,7 +421,7 @@ class AdviceDirector(Director):
     def _are_all_there(self) -> bool:
         return all(self._is_there(place) for place in self.places)
 
-    # What breaks bookkeeping.
+    # Acts that break bookkeeping.
 
     async def _delete_states(self, *, is_recreated: bool) -> None:
         """Delete the StorageStates; `is_recreated`: and create them, which drops their status."""
@@ -433,7 +433,7 @@ class AdviceDirector(Director):
             await self._ask("POST", STATES_PATH, {"metadata": {"name": name}, "spec": spec})
 
     async def _forge_verification(self, how: str) -> None:
-        """Say of every open migration that it has succeeded, and was verified."""
+        """Mark every open migration as succeeded and verified."""
         played = set(self.world.ledger.names.values())
         for key, name in sorted(self.world.ledger.open_requests.items()):
             if name not in played or "/migration.k8s.io/" not in key:
@@ -445,7 +445,7 @@ class AdviceDirector(Director):
             await self._ask("PATCH", f"{path}/status", {"status": {"conditions": [condition]}})
 
     async def _forged_proof(self, path: str, name: str) -> str:
-        """What the migrator itself would write, as far as a client can know it."""
+        """The annotation of the migrator itself, as far as a client can know it."""
         epoch = self.world.ledger.epochs.get(name)
         target = "" if epoch is None else epoch.version
         mark = "" if epoch is None else f"epoch/{epoch.epoch}"
@@ -474,7 +474,7 @@ class AdviceDirector(Director):
             await asyncio.sleep(0.5)
 
     async def _define_versions(self, versions: tuple[str, ...]) -> None:
-        """Create the CRD with these versions, the last of which is stored; or change it so."""
+        """Create or update the CRD with these versions, the last of which is stored."""
         self.custom_versions, self.storage_version = versions, versions[-1]
         if self._is_defined():
             await self._ask("DELETE", CRD_PATH)
@@ -512,14 +512,14 @@ class AdviceDirector(Director):
         await self._write_past(Put(Key(key), value))
 
     async def _write_past(self, *writes: Put | Delete) -> None:
-        """Change the store past all servers."""
+        """Change the store directly, bypassing all servers."""
         await MemoryStorage.commit(self.world.storage, Transaction(writes=writes))
 
     # The end.
 
     async def _heal(self) -> None:
-        """All faults end, and the operator repairs what servers cannot; then the answer for the
-        release that runs becomes "safe" by itself."""
+        """End all faults, and repair what servers cannot; then the answer for the running release
+        becomes "safe" without further action."""
         self.is_healing = True
         self.soundness.forget()
         self._end_faults()
@@ -543,7 +543,7 @@ class AdviceDirector(Director):
         await self._last_words()
 
     async def _remove_unreadable(self, release: str) -> None:
-        """Delete every raw value that the release cannot read, but for custom resources, whose
+        """Delete every raw value that the release cannot read, except custom resources, whose
         CRD will list all versions."""
         raw = self.soundness.raw()
         reading = reference.read(raw, release)
@@ -556,7 +556,7 @@ class AdviceDirector(Director):
             await self._write_past(Delete(Key(key)))
 
     async def _define_again_with_all(self) -> None:
-        """The CRD lists every version that was ever stored."""
+        """List every version that was ever stored in the CRD."""
         self.custom_versions, self.storage_version = ALL_VERSIONS, "v1"
         for _ in range(10):
             if not self._is_defined():
@@ -603,7 +603,7 @@ class AdviceDirector(Director):
 
 
 def _is_ready(server: SimServer) -> bool:
-    """As its readyz says."""
+    """The result of its readyz."""
     is_registered = server.coordinator is not None and server.coordinator.completed
     return is_registered and server.wire.blocked is None
 

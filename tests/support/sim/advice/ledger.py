@@ -1,7 +1,7 @@
-"""The ledger of worlds about advice: without the rules that their operators break on purpose.
+"""The ledger of worlds with advice: without the rules that their operators break on purpose.
 
-What is kept: every acknowledged write is stored, no update is lost, no server is taken out that
-has renewed its lease, and no identity or StorageVersion is forged.
+The remaining rules: every acknowledged write is stored, no update is lost, no server that has
+renewed its lease is removed, and no identity or StorageVersion is forged.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from restow.storage.interface import Key
 from tests.support.sim.ledger import Ledger
 
 EXCUSED: Final = frozenset({"F3", "A3", "A4", "M5", "R6", "F2"})
-"""Values that were put past the servers, and kinds that change their scope, make lists fail."""
+"""Values that bypassed the servers, and kinds that change their scope, make lists fail."""
 
 
 class LenientLedger(Ledger):
-    """See the module. What servers may write and must list is checked by `soundness`."""
+    """See the module. `soundness` checks what servers may write and must list."""
 
     def _listed(self, name: str) -> None:
         return None

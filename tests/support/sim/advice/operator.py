@@ -1,6 +1,6 @@
-"""What an operator asks of a simulated cluster: preflight, the check of a step, status.
+"""Requests of an operator to a simulated cluster: preflight, the check of a step, status.
 
-The questions are those of the commands, asked through the production code by the in-process client.
+They are those of the commands, sent by the production code through the in-process client.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from restow.migration.preflight import (
     target_of_release,
 )
 from tests.support.sim.clock import ProcessClock, runtime_of
-from tests.support.sim.doors import Door
 from tests.support.sim.keys import file_of, id_of
 from tests.support.sim.loop import Process, SimulatedLoop
 from tests.support.sim.releases import release_of
+from tests.support.sim.routes import Route
 
 ANSWER_SECONDS_MAX: Final = 60.0
 T = TypeVar("T")
 
 
 class Operator:
-    """Asks; no answer is None."""
+    """Sends requests; a failed one returns None."""
 
     def __init__(self, process: Process, loop: SimulatedLoop, seed: str) -> None:
         self._process = process
         self._runtime = runtime_of(ProcessClock(loop), seed, _fatal)
 
     async def preflight(
-        self, door: Door, release: str, keys: Collection[str] | None
+        self, route: Route, release: str, keys: Collection[str] | None
     ) -> PreflightReport | None:
         """As `restow preflight --to RELEASE`; with keys, `--encryption-provider-config FILE`."""
         target = target_of_release(release_of(release))
@@ -58,17 +58,21 @@ class Operator:
         async def ask(client: ApiClient) -> PreflightReport:
             return judge(await read_cluster(client, target), target)
 
-        return await self._answer(door, ask, f"preflight {release}")
+        return await self._answer(route, ask, f"preflight {release}")
 
-    async def step(self, door: Door, release: str, situation: Situation) -> PreflightReport | None:
+    async def step(
+        self, route: Route, release: str, situation: Situation
+    ) -> PreflightReport | None:
         """As each step of `restow upgrade --to RELEASE`."""
 
         async def ask(client: ApiClient) -> PreflightReport:
             return await check_step(client, target=release_of(release), situation=situation)
 
-        return await self._answer(door, ask, f"step to {release}")
+        return await self._answer(route, ask, f"step to {release}")
 
-    async def removal(self, door: Door, key: str, source: KeyValueSource) -> PreflightReport | None:
+    async def removal(
+        self, route: Route, key: str, source: KeyValueSource
+    ) -> PreflightReport | None:
         """As `restow preflight --drop-key KEY` with the address of the store."""
         name = id_of(key)
 
@@ -77,17 +81,17 @@ class Operator:
             store = await count_under(source, view, name, address="")
             return judge_key_removal(name, await read_keys(client), store)
 
-        return await self._answer(door, ask, f"preflight without {key}")
+        return await self._answer(route, ask, f"preflight without {key}")
 
-    async def status(self, door: Door) -> ClusterOverview | None:
+    async def status(self, route: Route) -> ClusterOverview | None:
         """As `restow status`."""
-        return await self._answer(door, overview.look, "status")
+        return await self._answer(route, overview.look, "status")
 
     async def _answer(
-        self, door: Door, ask: Callable[[ApiClient], Awaitable[T]], name: str
+        self, route: Route, ask: Callable[[ApiClient], Awaitable[T]], name: str
     ) -> T | None:
         async def answer() -> T | None:
-            client = ApiClient(InProcessTransport(door.handle, server=name), runtime=self._runtime)
+            client = ApiClient(InProcessTransport(route.handle, server=name), runtime=self._runtime)
             try:
                 async with asyncio.timeout(ANSWER_SECONDS_MAX):
                     return await ask(client)

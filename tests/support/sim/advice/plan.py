@@ -1,7 +1,7 @@
-"""What operators do in a world about advice: drawn from its seed, as a list of steps.
+"""The operators' steps in a world with advice, drawn from its seed.
 
 A world is a sequence of stories, each about one thing that bookkeeping may miss. Between any two
-steps servers may be killed or paused, and a release is asked about.
+steps servers may be killed or paused, and preflight may run for a release.
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ ACTS: Final = (
     *("replace store", "grow store", "put store back", "accept store", "restore backup"),
     *("set keys", "remove key"),
 )
-"""What an operator does, and a world must have seen."""
+"""Acts of an operator, all of which a campaign must exercise."""
 RAW_VALUES: Final = ("garbage", "unknown version", "unknown prefix", "other location")
 STORES: Final = ("rolled back", "rolled back", "snapshot", "bumped", "other", "emptied")
 """How a store is replaced under running servers (`stores`)."""
 FAULTS: Final = ("kill", "stop", "crash", "pause", "late", "slow")
 STORIES_MIN, STORIES_MAX = 1, 3
 SETTLED: Final = 0.75
-"""How many stories begin when all migrations are complete."""
+"""Probability that a story begins when all migrations are complete."""
 READ_ALL: Final = ("x+1", "x+2")
 """Releases that can read everything."""
 UNADVISED: Final = 0.25
-"""How often a gate is switched together with a release, whatever the answer about it is."""
+"""Probability that a gate is switched together with a release, whatever preflight answers."""
 KEYED: Final = 0.2
-"""How many worlds have encryption keys although nothing is done about them."""
+"""Probability that a world has encryption keys although no story is about them."""
 FIRST_KEYS: Final = (
     *(("identity",), ("k1", "identity"), ("k1", "identity")),
     ("k1", "k2", "identity"),
 )
-"""What servers are configured with at first; all of it reads values that are not encrypted."""
+"""The initial configurations; all of them read values that are not encrypted."""
 REVISIONS_BACK: Final = (1, 5, 25, 100, 400)
-"""How much of its history a store loses when it goes back."""
+"""Number of revisions that a store loses when it goes back."""
 LONG_PAUSE_SECONDS: Final = (20.0, 30.0, 60.0)
-"""Longer than a lease, so that the server is no participant when the next step is decided."""
+"""Longer than a lease, so that the server does not participate when the next step is decided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What an operator does about one thing."""
+    """An operator's steps about one thing."""
 
     first: str
-    """The release that servers had best run before."""
+    """The preferred release of servers before."""
     steps: list[Step]
     needs_keys: bool = False
     """Whether servers must have an encryption configuration."""
@@ -76,7 +76,7 @@ def make_advice_plan(seed: int, *, mode: Mode | None = None) -> Plan:
     drawn: Mode = random.choices(("report", "strict"), (3, 1))[0]
     servers = random.choice((2, 2, 3))
     places = PLACES[:servers]
-    # Each story comes in one seed of so many; the others of a seed are drawn.
+    # Each story is certain in one seed of so many; the others of a seed are drawn.
     chosen = [STORIES[seed % len(STORIES)]]
     chosen += random.sample(STORIES, random.randint(STORIES_MIN, STORIES_MAX) - 1)
     random.shuffle(chosen)
@@ -151,7 +151,7 @@ def _gates(random: Random, _places: Sequence[str]) -> Story:
 
 
 def _release(random: Random, chosen: str) -> str:
-    """A release, or the one that runs (empty); with "!": whatever preflight says about it."""
+    """A release, or the running one (empty); with "!": whatever preflight answers."""
     if random.random() < 0.2:
         return ""
     return f"!{chosen}" if random.random() < UNADVISED else chosen
@@ -174,7 +174,7 @@ def _states(random: Random, places: Sequence[str]) -> Story:
 
 
 def _forged(random: Random, _places: Sequence[str]) -> Story:
-    """A client says that a migration has succeeded and was verified."""
+    """A client marks a migration as succeeded and verified."""
     first, other = random.choice((("x+1", "x+2"), ("x+2", "x+1")))
     how = random.choice(("text", "JSON"))
     return Story(
@@ -206,7 +206,7 @@ def _forced(random: Random, _places: Sequence[str]) -> Story:
 
 
 def _removed(random: Random, _places: Sequence[str]) -> Story:
-    """A CRD is deleted as it should be, and stays away."""
+    """A CRD is deleted regularly, and not created again."""
     release = random.choice(("x+1", "x+2", WITH_GADGETS))
     return Story(
         random.choice(READ_ALL),
@@ -232,7 +232,7 @@ def _scope(random: Random, _places: Sequence[str]) -> Story:
 
 
 def _builtin(random: Random, _places: Sequence[str]) -> Story:
-    """A release brings as a built-in kind what a CRD defines; then back."""
+    """A release has as a built-in kind what a CRD defines; then back."""
     back = Step(_wait(random), "", 1, "upgrade", argument="x+1")
     return Story(
         random.choice(("x+1", "x+2")),
@@ -247,7 +247,7 @@ def _builtin(random: Random, _places: Sequence[str]) -> Story:
 
 
 def _raw(random: Random, _places: Sequence[str]) -> Story:
-    """A value is put into the store past the servers."""
+    """A value is written to the store directly, bypassing the servers."""
     return Story(
         random.choice(READ_ALL),
         [
@@ -260,8 +260,8 @@ def _raw(random: Random, _places: Sequence[str]) -> Story:
 
 
 def _away(random: Random, places: Sequence[str]) -> Story:
-    """A server is paused for longer than its lease while others are upgraded, which may run a
-    newer release than it does."""
+    """A server is paused for longer than its lease while others are upgraded, possibly to a newer
+    release than its own."""
     place, *others = random.sample(places, len(places))
     middle = random.random() < 0.7
     return Story(
@@ -278,7 +278,7 @@ def _away(random: Random, places: Sequence[str]) -> Story:
 
 def _replaced(random: Random, places: Sequence[str]) -> Story:
     """Another store, or an earlier state of it, appears under running servers. An operator accepts
-    it, or puts the right one back."""
+    it, or puts the original one back."""
     how = f"{random.choice(STORES)} {random.choice(REVISIONS_BACK)}"
     other = random.choice(READ_ALL)
     return Story(
@@ -321,8 +321,8 @@ def _restored(random: Random, _places: Sequence[str]) -> Story:
 
 
 def _rotated(random: Random, places: Sequence[str]) -> Story:
-    """An encryption key is rotated: added, put first, and the old one removed when preflight says
-    that it is not needed. Now and then servers take a step at different times."""
+    """An encryption key is rotated: added, put first, and the old one removed when preflight
+    reports it as unused. Now and then servers take a step at different times."""
     steps = [
         *_keys_everywhere(random, places, "k1,k3,identity"),
         *_keys_everywhere(random, places, "k3,k1,identity"),
@@ -377,7 +377,7 @@ def _keys_everywhere(random: Random, places: Sequence[str], keys: str) -> list[S
 
 
 def _ask_with_keys(random: Random) -> Step:
-    """Whether a release is safe with some of the keys."""
+    """A preflight for a release with some of the keys."""
     keys = random.choice(("", "k1,identity", "k3,identity", "k1,k2,identity", "k1!,identity", "k3"))
     return Step(_wait(random), "", 1, "ask", keys, random.choice(READ_ALL))
 

@@ -2,9 +2,9 @@
 
 Each raw value is decoded on its own and looked up by its key: in the kinds that are the same in
 all releases, in the kinds of the release (`releases.HOSTED`), and in the stored CRDs. It is
-readable if exactly one of them owns the key, looks for an object at that very key, knows the
-value's apiVersion and kind, and has its encryption key. A built-in kind goes before a CRD that was
-not accepted.
+readable if exactly one of them owns the key, expects an object at that very key, has the value's
+apiVersion and kind, and its encryption key. A built-in kind has priority over a CRD that was not
+accepted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SAME_IN_ALL: Final = tuple(
 
 
 class Owner(NamedTuple):
-    """A kind, by what reads and writes it."""
+    """A kind, with the facts that are needed to read and write it."""
 
     root: str
     kind: str
@@ -51,7 +51,7 @@ class Owner(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a release cannot read, by key, with the reason."""
+    """Values that a release cannot read, by key, with the reason."""
 
     unreadable: dict[str, str]
     unowned: dict[str, str]
@@ -59,7 +59,7 @@ class Reading(NamedTuple):
 
 
 def kinds_of(release: str) -> list[Owner]:
-    """The kinds of a release that are not the same in all."""
+    """The kinds of a release that differ between releases."""
     return [
         Owner(
             root=each.root,
@@ -97,8 +97,8 @@ def custom_kinds(raw: Mapping[str, bytes]) -> list[Owner]:
 
 
 def read(raw: Mapping[str, bytes], release: str, keys: Collection[str] | None = None) -> Reading:
-    """What a server of the release would find in a store. `keys`: the encryption keys that it has;
-    None: all."""
+    """What a server of the release would find in a store. `keys`: its encryption keys; None:
+    all."""
     owners = [*kinds_of(release), *custom_kinds(raw)]
     reading = Reading({}, {})
     for root in {each.root for each in owners if each.is_established}:
@@ -120,10 +120,10 @@ def owner_of(key: str, owners: Iterable[Owner]) -> Owner | None:
 
 
 def why_sealed(key: str, value: bytes, keys: Collection[str] | None) -> str:
-    """Why a server with these encryption keys cannot open a value; empty: it can."""
+    """Why a server with these encryption keys cannot decrypt a value; empty: it can."""
     found = open_value(key, value).key
     if not found:
-        return "is encrypted, and no key opens it"
+        return "is encrypted, and no key decrypts it"
     if keys is None or not key.startswith(ROOTS) or found in keys:
         return ""
     return "is not encrypted" if found == IDENTITY else f"is encrypted with {found}"
@@ -133,21 +133,21 @@ def why_unreadable(key: str, value: bytes, owner: Owner | None) -> str:
     """Why the owner of a key cannot read its value; empty: it can. No owner: a fixed kind."""
     obj = decode(open_value(key, value).value)
     if obj is None:
-        return "is no object"
+        return "is not an object"
     if owner is None:
         return ""
     metadata = obj.get("metadata") or {}
     parts = [metadata.get("namespace"), metadata.get("name")][not owner.is_namespaced :]
     if key.removeprefix(owner.root).split("/") != parts:
         scope = "namespaced" if owner.is_namespaced else "cluster-scoped"
-        return f"is not where a {scope} object is looked for"
+        return f"is not at the key of a {scope} object"
     if obj["apiVersion"] not in owner.api_versions or obj["kind"] != owner.kind:
         return f"is stored as {obj['kind']} in {obj['apiVersion']}"
     return ""
 
 
 def decode(value: bytes) -> dict[str, Any] | None:
-    """The object of a decrypted value; None: it is none."""
+    """The object of a decrypted value; None: it is not an object."""
     try:
         obj = orjson.loads(value)
     except orjson.JSONDecodeError:
@@ -158,7 +158,7 @@ def decode(value: bytes) -> dict[str, Any] | None:
 
 
 def hash_of(value: bytes) -> str:
-    """The storage version hash of a decrypted value; empty: it is no object."""
+    """The storage version hash of a decrypted value; empty: it is not an object."""
     obj = decode(value)
     if obj is None:
         return ""

@@ -1,5 +1,5 @@
-"""One short plan for each way in which advice was wrong once: regression tests, and what mutants of
-the rules of advice are caught by.
+"""One short plan for each advice that was once wrong: regression tests, which also detect the
+mutants of the advice rules.
 
     python -m tests.support.sim scenario gate-off-and-on --log
 """
@@ -17,7 +17,7 @@ from tests.support.sim.releases import CLUSTER_SCOPED, GROUP, RELEASES, WITH_GAD
 SEED: Final = 0
 OLD_OBJECTS: Final = 8
 SILENT_SECONDS: Final = 10_000.0
-"""Between two writes of one client: it writes nothing."""
+"""Think time of a client: it writes nothing."""
 
 
 def _act(act: str, argument: str | float = "", *, target: str = "", wait: float = 0.5) -> Step:
@@ -25,7 +25,7 @@ def _act(act: str, argument: str | float = "", *, target: str = "", wait: float 
 
 
 def _plan(first: str, *steps: Step, mode: Mode = "report", servers: int = 2) -> Plan:
-    """Servers of a release, whose objects are all migrated when the first step comes."""
+    """Servers of a release, whose objects are all migrated before the first step."""
     return replace(
         make_advice_plan(SEED, mode=mode),
         releases=(first, "x+1" if first == "x" else first),
@@ -49,7 +49,7 @@ def _keyed(*steps: Step) -> Plan:
 
 
 SCENARIOS: Final[dict[str, Plan]] = {
-    # A kind changes its scope: objects stay where no server looks for them.
+    # A kind changes its scope: objects stay at keys that no server reads.
     "scope-changes": _plan("x+1", _act("ask", CLUSTER_SCOPED)),
     "scope-changes-in-upgrade": _plan("x+1", _act("upgrade", CLUSTER_SCOPED)),
     "scope-changes-without-objects": replace(
@@ -68,7 +68,7 @@ SCENARIOS: Final[dict[str, Plan]] = {
     "crd-removed-by-force": _plan(
         "x+1", _WITHOUT_CONTROLLERS, _act("remove CRD by force"), _act("ask", "x+2", wait=40.0)
     ),
-    # A release brings as a built-in kind what a CRD defines, or has defined.
+    # A release has as a built-in kind what a CRD defines, or has defined.
     "crd-becomes-built-in": _plan("x+1", _act("ask", WITH_GADGETS)),
     "crd-becomes-built-in-in-upgrade": _plan("x+1", _act("upgrade", WITH_GADGETS)),
     "built-in-over-unreadable-values": _plan(
@@ -78,7 +78,7 @@ SCENARIOS: Final[dict[str, Plan]] = {
         _act("remove CRD by force", wait=5.0),
         _act("ask", WITH_GADGETS, wait=40.0),
     ),
-    # A client says that a migration was verified.
+    # A client marks a migration as verified.
     "verification-forged": _plan(
         "x+1",
         _ONLY_TRIGGER,
@@ -104,7 +104,7 @@ SCENARIOS: Final[dict[str, Plan]] = {
         _act("upgrade", "x+2", target="s1", wait=20.0),
         servers=3,
     ),
-    # Values are put into the store past the servers.
+    # Values are written to the store directly, bypassing the servers.
     **{
         f"raw-{what.replace(' ', '-')}": _plan(
             "x+2",
@@ -115,7 +115,7 @@ SCENARIOS: Final[dict[str, Plan]] = {
         )
         for what in ("garbage", "unknown version", "unknown prefix", "other location")
     },
-    # A CRD is deleted as it should be: the answer is "safe" again soon.
+    # A CRD is deleted regularly: the answer is "safe" again soon.
     "crd-deleted": _plan("x+1", _act("remove CRD")),
     # The gate is off for a while, and the release that writes then stores another version.
     "gate-off-and-on": _plan(
@@ -149,7 +149,7 @@ SCENARIOS: Final[dict[str, Plan]] = {
         ),
         gap_seconds=SILENT_SECONDS,
     ),
-    # A StorageState without hashes says nothing.
+    # A StorageState without hashes is no evidence.
     "state-emptied": _plan(
         "x+1",
         _WITHOUT_CONTROLLERS,
@@ -169,7 +169,7 @@ SCENARIOS: Final[dict[str, Plan]] = {
         _act("status", wait=3.0),
         _act("ask", "x+3"),
     ),
-    # A release brings a kind that has no objects, on one server or on all; then back.
+    # A release adds a kind without objects, on one server or on all; then back.
     "answers-differ-by-server": replace(
         _plan("x+1", _act("upgrade", WITH_GADGETS, target="s1"), _act("compare", "x+1", wait=30.0)),
         has_custom=False,
@@ -234,7 +234,7 @@ SCENARIOS: Final[dict[str, Plan]] = {
         _act("ask", "x+3"),
         _act("status"),
     ),
-    # Encryption keys are rotated, or removed while something is stored under them.
+    # Encryption keys are rotated, or removed while values are encrypted with them.
     "key-rotated": _keyed(
         _act("set keys", "k1,k2,identity"),
         _act("set keys", "k2,k1,identity", wait=5.0),
@@ -271,7 +271,7 @@ SCENARIOS: Final[dict[str, Plan]] = {
         old_objects=0,
         gap_seconds=SILENT_SECONDS,
     ),
-    # What preflight has always seen.
+    # Cases that preflight has always detected.
     "servers-cannot-read-target": _plan("x", _act("ask", "x+2"), _act("upgrade", "x+2")),
     "built-in-kind-vanishes": _plan(
         "x+1",
@@ -287,7 +287,7 @@ WAITS_SECONDS: Final = tuple(round(0.13 * number, 2) for number in range(30))
 
 
 def _loses_revisions_under_writes(wait: float, revisions: int) -> Plan:
-    """The store goes back by no more than is on its way to it."""
+    """The store goes back by no more than the writes in flight."""
     return replace(
         _plan(
             "x+1",
@@ -299,7 +299,7 @@ def _loses_revisions_under_writes(wait: float, revisions: int) -> Plan:
 
 
 def _rolled_back_while_paused(wait: float, revisions: int) -> Plan:
-    """A server is paused while the store goes back, and another one has seen more than it has."""
+    """A server is paused while the store goes back, and another one has seen newer revisions."""
     return _plan(
         "x+1",
         _act("pause", 8.0, target="s2", wait=wait),
@@ -329,4 +329,4 @@ VARIED: Final[dict[str, tuple[Plan, ...]]] = {
         ("rotated-under-late-writes", _rotated_under_late_writes, (3, 8, 14)),
     )
 }
-"""Scenarios in which a moment decides, each with many such moments."""
+"""Scenarios that depend on an exact moment, each with many such moments."""

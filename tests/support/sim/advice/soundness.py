@@ -1,17 +1,17 @@
-"""What operators are told, against what the reference reader finds in the raw store.
+"""Compares the answers for operators with the results of the reference reader on the raw store.
 
 S1  a release that is called safe can read every raw value, now and after writes in flight
-S2  a StorageState lists the version of every raw value, unless it says "Unknown"
+S2  a StorageState lists the version of every raw value, unless it lists "Unknown"
 S3  what `status` calls ok is stored as it is written, and can be read
-S4  a healthy cluster is told "safe" for the release that it runs, within a bound (`director`)
-S5  the answer does not depend on the server that is asked (`director`)
-S6  a rollback that nothing in the store speaks against is possible (`director`)
+S4  a healthy cluster gets "safe" for the release that it runs, within a bound (`director`)
+S5  the answer does not depend on the queried server (`director`)
+S6  a rollback that nothing in the store blocks is possible (`director`)
 S7  nothing is read from, or acknowledged on, a store that was replaced and not accepted (`clients`)
 S8  a watch from a revision of a store that was replaced ends with 410 (`clients`)
 S9  an encryption key that may be removed encrypts nothing, now and after writes in flight
 S10 every server that has registered a kind can decrypt all its values
 
-S2, and S1 for writes after an answer, are checked at every commit; the rest by a scan of all raw
+S2, and S1 for writes after an answer, are checked at every commit; the others by a scan of all raw
 values at each answer.
 """
 
@@ -40,10 +40,10 @@ SERVERS: Final = "/restow/servers/"
 ENCODERS: Final = "/restow/encoders/"
 UNKNOWN: Final = "Unknown"
 PLANTED_SECONDS: Final = 30.0
-"""A migration that ends sooner after a value was put past the servers need not have seen it."""
+"""A migration that ends sooner after a direct write to the store may have missed its value."""
 KEYS_SECONDS: Final = 5.0
-"""So long after a server has read another configuration, it may still write with another key than
-it has reported."""
+"""Time after a server has loaded another configuration, in which it may still write with another
+key than it has reported."""
 SHOWN_MAX: Final = 3
 _SERVERS_CHANGE: Final = (SERVERS, ENCODERS, reference.CRD_ROOT)
 """Keys whose change may alter an answer for a moment only."""
@@ -55,18 +55,18 @@ Keys = frozenset[str] | None
 
 @dataclass(slots=True)
 class Question:
-    """Whether a release is safe, from the moment at which it is asked."""
+    """Whether a release is safe, from the start of the request."""
 
     target: str
     servers: Mapping[str, str] | None
     keys: Keys
     """The encryption keys that the release is to have; None: all."""
     wrong: dict[str, str]
-    """What has spoken against the release all the time since."""
+    """Problems of the release that have existed all the time since."""
 
 
 class Soundness:
-    """Holds each answer, and each commit after it, against the raw store."""
+    """Compares each answer, and each commit after it, with the raw store."""
 
     def __init__(self, world: World, *, is_voted: bool) -> None:
         """`is_voted`: servers write the version that all of them have voted for."""
@@ -74,33 +74,33 @@ class Soundness:
         self._is_voted = is_voted
         self._storage = world.storage
         self._safe: dict[tuple[str, Keys], frozenset[str]] = {}
-        """Releases that were called safe, with their encryption keys, and nothing was changed since
-        by an operator; and the prefixes that a server had registered then. What servers register
-        later is not part of an answer."""
+        """Releases that were called safe, with their encryption keys, without a change by an
+        operator since; and the prefixes that a server had registered then. Later registrations are
+        not part of an answer."""
         self._keys_taken_at = float("-inf")
         self._unneeded: set[str] = set()
-        """Encryption keys that may be removed, as preflight says."""
+        """Encryption keys that may be removed according to preflight."""
         self.on_write: Callable[[str, str], None] = lambda _sender, _stamp: None
         """Called with each object that a server writes, by its stamp."""
         self._crds: dict[str, bytes] = {}
         self._listed: dict[str, frozenset[str]] = {}
-        """What each StorageState has listed last."""
+        """The last list of each StorageState."""
         self._questions: list[Question] = []
         self._unreported: set[str] = set()
         """Resources that a server has written with the gate off, and none has registered since."""
         self._unfenced: set[str] = set()
         """Keys whose value was written by a server with the gate off."""
         self.planted: dict[str, float] = {}
-        """When values were put past the servers, by key."""
+        """Times of direct writes to the store, by key."""
         world.storage.on_commit = self._commit
 
     def forget(self) -> None:
-        """An operator changes something: what was called safe need not be safe any more."""
+        """An operator changes something: earlier answers are no longer valid."""
         self._safe.clear()
         self._unneeded.clear()
 
     def store_replaced(self) -> None:
-        """The store is another one: forget what was known of it."""
+        """The store was replaced: forget what was known of it."""
         self.forget()
         self._listed.clear()
         raw = self.raw()
@@ -116,8 +116,8 @@ class Soundness:
     def against(
         self, target: str, servers: Mapping[str, str] | None = None, keys: Keys = None
     ) -> dict[str, str]:
-        """All that speaks against a release, by key or server. `servers`: releases by place, of all
-        servers that go on beside it; None: those that have registered. `keys`: the encryption keys
+        """All problems of a release, by key or server. `servers`: releases by place, of all servers
+        that keep running beside it; None: those that have registered. `keys`: the encryption keys
         of the release; None: all."""
         raw = self.raw()
         reading = reference.read(raw, target, keys)
@@ -137,7 +137,7 @@ class Soundness:
             if reference.owner_of(key, owners) is not None
         }
         readers = [*reference.kinds_of(target), *reference.custom_kinds(raw)]
-        # The server that is replaced keeps its keys, and has registered beside the others.
+        # The replaced server keeps its keys, and has registered beside the others.
         found |= self._against_writers(target, readers, keys if servers is None else None)
         for place, release in beside.items():
             whys = self._against_server(target, release, self._world.servers[place])
@@ -152,7 +152,7 @@ class Soundness:
     def _against_server(
         self, target: str, release: str, server: SimServer
     ) -> list[tuple[str, str]]:
-        """By root of a kind: why servers of two releases cannot run side by side."""
+        """By root of a kind: why servers of two releases cannot run together."""
         found = _differing_locations(target, release)
         if not self._is_voted:
             found += _unreadable_by(release, target)
@@ -172,7 +172,7 @@ class Soundness:
     def _against_writers(
         self, target: str, owners: Iterable[reference.Owner], keys: Keys
     ) -> dict[str, str]:
-        """What servers that take part may still write, and the target could not read."""
+        """Possible writes of participating servers that the target could not read."""
         found = {}
         known = None if keys is None else {id_of(each) for each in keys}
         for key, value in self.raw(ENCODERS).items():
@@ -199,13 +199,13 @@ class Soundness:
     def asked(
         self, target: str, servers: Mapping[str, str] | None = None, keys: Keys = None
     ) -> Question:
-        """It is asked whether a release is safe. `servers` and `keys` as in `against`."""
+        """Begin a request whether a release is safe. `servers` and `keys` as in `against`."""
         question = Question(target, servers, keys, self.against(target, servers, keys))
         self._questions.append(question)
         return question
 
     def answered(self, question: Question, what: str, *, is_safe: bool) -> None:
-        """What spoke against the release from the question to the answer must be in the answer."""
+        """Problems that existed from the request to the answer must be in the answer."""
         self._questions.remove(question)
         if not is_safe:
             return
@@ -216,11 +216,11 @@ class Soundness:
             self._world.problem(f"S1: {what} called {question.target} safe; {text}")
         keys = None if question.servers is not None else question.keys
         if self._world.loop.time() < self._keys_taken_at + KEYS_SECONDS:
-            keys = None  # which keys servers write with is about to change
+            keys = None  # the servers' write keys are about to change
         self._safe[question.target, keys] = self._written_prefixes()
 
     def keys_taken(self) -> None:
-        """A server has read another encryption configuration."""
+        """A server has loaded another encryption configuration."""
         self.forget()
         self._keys_taken_at = self._world.loop.time()
 
@@ -232,7 +232,7 @@ class Soundness:
         return frozenset(root for place in places for root in self._registered(place))
 
     def may_remove(self, key: str) -> None:
-        """Preflight says that no server needs an encryption key any more."""
+        """Preflight reports that no server needs an encryption key any more."""
         self._world.ledger.checked["S9"] += 1
         wrong = {
             each: "is encrypted with it"
@@ -240,7 +240,7 @@ class Soundness:
             if open_value(each, value).key == key
         }
         if wrong:
-            self._world.problem(f"S9: {key} may be removed, says preflight; {_shown(wrong)}")
+            self._world.problem(f"S9: preflight allows removing {key}; {_shown(wrong)}")
         self._unneeded.add(key)
 
     def _keep_wrong(self, question: Question) -> None:
@@ -266,11 +266,11 @@ class Soundness:
         wrong = {key: why for key, why in unowned.items() if key.split("/")[3] not in texts}
         if wrong:
             self._world.problem(
-                f"S1: preflight called {target} safe without a word; {_shown(wrong)}"
+                f"S1: preflight called {target} safe without a warning; {_shown(wrong)}"
             )
 
     def wrong_status(self, overview: ClusterOverview, release: str) -> dict[str, str]:
-        """What is called ok, and is not, by key."""
+        """Resources that are wrongly called ok, by key."""
         raw = self.raw()
         reading = reference.read(raw, release)
         found: dict[str, str] = {}
@@ -328,8 +328,8 @@ class Soundness:
                 self._check_written(sender, key, event.value)
 
     def _note_unreported(self, sender: str, key: Key) -> None:
-        """A server with the gate off writes without a word in the StorageState: until a server
-        registers the resource, that says nothing about what is stored."""
+        """A server with the gate off writes without recording it in the StorageState: until a
+        server registers the resource, that is no evidence of what is stored."""
         parts = key.split("/")
         if not key.startswith(_PLAYED):
             return
@@ -340,7 +340,7 @@ class Soundness:
             self._unfenced.add(key)
 
     def _check_written(self, sender: str, key: Key, value: bytes) -> None:
-        """What is written after an answer, too, can be read by what was called safe."""
+        """Writes after an answer must be readable by the release that was called safe, too."""
         self.planted.pop(key, None)
         if key.startswith(ROOTS):
             self._check_key(sender, key, value)
@@ -360,7 +360,7 @@ class Soundness:
                 )
 
     def _check_key(self, sender: str, key: Key, value: bytes) -> None:
-        """An object was written: every server that has registered its kind can open it."""
+        """An object was written: every server that has registered its kind can decrypt it."""
         plain, name = open_value(key, value)
         obj = reference.decode(plain)
         if obj is not None:
@@ -373,7 +373,8 @@ class Soundness:
                 self._check_opens(server, {key: value}, f"{sender} wrote")
 
     def _check_keys_of(self, sender: str) -> None:
-        """A server has renewed its membership: it can open all that it has registered for."""
+        """A server has renewed its membership: it can decrypt all objects of its registered
+        kinds."""
         accepted_at = self._world.ledger.accepted_at
         if accepted_at is None or self._world.loop.time() < accepted_at + KEYS_SECONDS:
             return
@@ -390,15 +391,15 @@ class Soundness:
             try:
                 server.encryption.keys.open(Key(key), value)
             except CannotOpen as error:
-                # With the gate off, servers do not compare their keys. If both have opened some
-                # values under one name, a value of the other secret cannot be told from damage.
+                # With the gate off, servers do not compare their keys. If both have decrypted some
+                # values under one name, a value of the other secret looks like a damaged one.
                 is_ambiguous = key in self._unfenced and bool(error.tried)
                 if key not in self.planted and not is_ambiguous:
                     self._world.problem(f"S10: {what} {key}, and {server.name} has no key: {error}")
                     return
 
     def _check_state(self, sender: str, group: str, plural: str) -> None:
-        """A StorageState or a StorageVersion was written: what is listed covers what is stored."""
+        """A StorageState or a StorageVersion was written: its list covers the stored versions."""
         if group not in (GROUP, CUSTOM_GROUP):
             return
         name = f"{plural}.{group}"
@@ -420,7 +421,7 @@ class Soundness:
             plain, encrypted_with = open_value(key, value)
             if reference.hash_of(plain) not in listed:
                 obj = reference.decode(plain)
-                wrong[key] = "is no object" if obj is None else f"is in {obj['apiVersion']}"
+                wrong[key] = "is not an object" if obj is None else f"is in {obj['apiVersion']}"
             elif UNKNOWN not in keys and id_of(encrypted_with) not in keys:
                 wrong[key] = f"is encrypted with {encrypted_with}, listed are {sorted(keys)}"
         if wrong:
@@ -439,7 +440,7 @@ def _differing_locations(one: str, other: str) -> list[tuple[str, str]]:
 
 
 def _unreadable_by(reader: str, writer: str) -> list[tuple[str, str]]:
-    """What a server of one release writes by itself, and a server of another cannot read."""
+    """What a server of one release writes, and a server of another cannot read."""
     known = {each.root: each.versions for each in HOSTED[reader]}
     return [
         (each.root, f"{writer} writes {each.plural} in {each.storage}, unknown to {reader}")

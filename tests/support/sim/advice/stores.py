@@ -4,14 +4,13 @@
     snapshot      etcd is restored from an older snapshot: another cluster id, older revision
     bumped        the same with --bump-revision: another cluster id, a revision above all seen
     other         the etcd of another cluster: another identity, a revision above all seen, and the
-                  same cluster id, as etcd makes it of its addresses
-    emptied       an empty etcd answers under the same address
-    put back      the store that was replaced answers again
+                  same cluster id, as etcd derives it from its addresses
+    emptied       an empty etcd replies under the same address
+    put back      the store that was replaced replies again
     restored      all servers are stopped, and an older backup is restored into an empty store
 
 After all but the last, servers must refuse reads and writes until the store is accepted, which is
-done by the production code of `restow store accept`. Not here: what is checked (`soundness`,
-`clients`).
+done by the production code of `restow store accept`. Not here: the checks (`soundness`, `clients`).
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Backup:
 
 
 class Stores:
-    """What operators do to the store of one world."""
+    """Operators' actions on the store of one world."""
 
     def __init__(self, world: World, seed: str) -> None:
         self._world = world
@@ -68,7 +67,7 @@ class Stores:
         """The store that was replaced."""
         self._replaced_at = 0.0
         self._is_quiet = False
-        """Whether only the identity tells that the store is another one."""
+        """Whether only the identity shows that the store is another one."""
 
     @property
     def is_accepted(self) -> bool:
@@ -80,7 +79,7 @@ class Stores:
         return max(storage.oldest, Revision(storage.header.revision - revisions))
 
     def replace(self, how: str, revisions_back: int) -> None:
-        """Let another store answer from now on; `how` as in the module."""
+        """Replace the store from now on; `how` as in the module."""
         storage, revision = self._storage, self.revision_back(revisions_back)
         self._before = self._before or storage.copy()
         self._replaced_at = self._world.loop.time()
@@ -97,12 +96,12 @@ class Stores:
         )
 
     async def grow(self, revisions: int) -> None:
-        """Raise the revision by writes past the servers, as with `etcdctl put`."""
+        """Raise the revision by direct writes, as with `etcdctl put`."""
         for _ in range(revisions):
             await self._wire.commit(Transaction(writes=(Put(GROWN_KEY, b""),)))
 
     def put_back(self) -> None:
-        """Let the store answer again that was replaced."""
+        """Put back the store that was replaced."""
         if self._before is not None:
             floor = min(self._world.ledger.branch_floor, self._storage.header.revision)
             self._storage.become(self._before, floor=floor)

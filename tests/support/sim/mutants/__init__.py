@@ -1,17 +1,16 @@
-"""What would go wrong if a rule were left out: switches of the simulator's build.
+"""Mutants: the production code with one rule removed, to test the simulator.
 
-Each mutant is the production code with one rule of it broken, as a naive build would have it: those
-that a search has found in the proposals, the departures of the reference code from them, and the
-variants that our own design rejects. A world in which nothing breaks is a blind spot of the
-workload, so each must be caught.
+Each mutant is what a naive implementation would do: mistakes that a search has found in the
+proposals, the reference code's deviations from them, and the variants that our own design rejects.
+A world in which nothing breaks is a blind spot of the workload, so each must be detected.
 
-    fence        what each write carries          trigger    which requests count
-    membership   who is a server, and who is not   migrator   how objects are rewritten
+    fence        what each write carries          trigger    which migrations count
+    membership   participating servers            migrator   how objects are rewritten
     agreement    what may be stored                base       store and API
-    advice       what operators are told           replaced_stores   stores that are replaced
-    encryption_keys   who writes with which key
+    advice       answers for operators            replaced_stores   stores that are replaced
+    encryption_keys   which server writes with which key
 
-Each module ends in a table of its own. Nothing of this is in the production code: attributes are
+Each module ends in a table of its own. The production code contains nothing of this: attributes are
 replaced while a world is played.
 """
 
@@ -57,7 +56,7 @@ ADVICE_MUTANTS: Final = (
     *replaced_stores.MUTANTS,
     *encryption_keys.MUTANTS,
 )
-"""Those that worlds about advice show."""
+"""Mutants that worlds with advice detect."""
 CAUGHT_BY: Final = {
     **advice.CAUGHT_BY,
     **replaced_stores.CAUGHT_BY,

@@ -1,6 +1,6 @@
-"""Advice: what preflight, upgrades and status say.
+"""Mutants of advice: answers of preflight, upgrades and status.
 
-Each of these is caught by a scenario (`tests.support.sim.advice.scenarios`), not by a seed.
+Each of these is detected by a scenario (`tests.support.sim.advice.scenarios`), not by a seed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from restow.storageversion import changes, coordinator, object_codec
 from tests.support.sim.mutants.mutant import Mutant, Patch
 from tests.support.sim.mutants.trigger import clients_narrow
 
-# What they import is not theirs to give away; here it is replaced where it is used.
+# Modules do not re-export their imports; here those are replaced where they are used.
 _overview: Any = overview
 _wire: Any = object_codec
 _coordinator: Any = coordinator
@@ -53,7 +53,7 @@ def _ignores_what_has_no_owner(patch: Patch) -> None:
     patch(stored_rules, "_without_owner", lambda *args: _without(kept(*args), Reason.UNOWNED))
 
 
-def _lets_kinds_vanish(patch: Patch) -> None:
+def _ignores_removed_kinds(patch: Patch) -> None:
     kept = stored_rules._without_owner
     patch(stored_rules, "_without_owner", lambda *args: _without(kept(*args), Reason.VANISHING))
 
@@ -75,7 +75,7 @@ def _lets_crds_become_built_in(patch: Patch) -> None:
     patch(rules, "_changed_owner", _nothing)
 
 
-def _forgets_the_way_back(patch: Patch) -> None:
+def _ignores_rollback(patch: Patch) -> None:
     patch(rules, "_rollback", _nothing)
 
 
@@ -89,7 +89,7 @@ def _ignores_unreported_writers(patch: Patch) -> None:
 
 
 def _leaves_no_mark(patch: Patch) -> None:
-    """A server with the gate off writes without a word, as does the record that outlives it."""
+    """A server with the gate off leaves no mark, and neither does the record that outlives it."""
 
     async def mark_nothing(*_: Any) -> None:
         return None
@@ -103,7 +103,7 @@ def _takes_empty_for_known(patch: Patch) -> None:
 
 
 def _verifies_by_annotation(patch: Patch) -> None:
-    """The trigger narrows a StorageState on the word of any client that may write migrations."""
+    """The trigger narrows a StorageState for any client that may write migrations."""
 
     def is_proven(request: Any) -> bool:
         return PROOF_ANNOTATION in migration_objects.marks_of(request)
@@ -119,19 +119,19 @@ def _shows_states_alone(patch: Patch) -> None:
 
 MUTANTS: Final = (
     Mutant("scan-ignored", "S1", "preflight answers from StorageStates alone", _ignores_the_scan),
-    Mutant("unreadable-is-skipped", "S1", "values that are no objects are not counted", _skips_what_is_no_object),
+    Mutant("unreadable-is-skipped", "S1", "values that are not objects are not counted", _skips_what_is_no_object),
     Mutant("unowned-ignored", "S1", "values that no resource owns are not named", _ignores_what_has_no_owner),
-    Mutant("vanishing-ignored", "S1", "objects of kinds that the target lacks do not count", _lets_kinds_vanish),
+    Mutant("vanishing-ignored", "S1", "objects of kinds that the target lacks do not count", _ignores_removed_kinds),
     Mutant("location-not-compared", "S1", "a value is looked up by its kind and not by its key", _ignores_locations),
     Mutant("servers-elsewhere-ignored", "S1", "servers may store a kind at other keys than the target", _ignores_locations_of_servers),
     Mutant("crd-hides-built-in", "S1", "a CRD and a built-in kind of one name do not collide", _lets_crds_become_built_in),
-    Mutant("way-back-ignored", "S1", "servers need not read what the target writes", _forgets_the_way_back),
+    Mutant("way-back-ignored", "S1", "servers need not read what the target writes", _ignores_rollback),
     Mutant("away-server-forgotten", "S1", "a step is judged by the participating servers alone", _forgets_absent_servers),
     Mutant("unreported-writer-ignored", "S1", "servers with the gate off do not count", _ignores_unreported_writers),
     Mutant("off-mode-unmarked", "S2", "a server with the gate off leaves no mark", _leaves_no_mark),
     Mutant("empty-state-as-known", "S2", "an empty list of hashes means that nothing is stored", _takes_empty_for_known),
     Mutant("verification-by-annotation", "S2", "any text in an annotation verifies a migration", _verifies_by_annotation),
-    Mutant("status-from-states", "S3", "status does not look at raw values", _shows_states_alone),
+    Mutant("status-from-states", "S3", "status does not read raw values", _shows_states_alone),
 )  # fmt: skip
 CAUGHT_BY: Final = {
     "scan-ignored": "raw-unknown-version",
@@ -149,4 +149,4 @@ CAUGHT_BY: Final = {
     "verification-by-annotation": "verification-forged",
     "status-from-states": "raw-garbage",
 }
-"""The scenario that shows each mutant."""
+"""The scenario that detects each mutant."""

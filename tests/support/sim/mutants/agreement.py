@@ -1,4 +1,4 @@
-"""What servers agree on, and the record of what may be stored."""
+"""Mutants of the agreement of servers, and of the persisted versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from restow.storageversion.registration_planner import VotePlanner
 from tests.support.sim.mutants.mutant import Mutant, Patch
 from tests.support.sim.mutants.trigger import trusts_the_target
 
-# What they import is not theirs to give away; here it is replaced where it is used.
+# Modules do not re-export their imports; here those are replaced where they are used.
 _changes: Any = changes
 
 
@@ -30,7 +30,7 @@ def _epoch_forgets_disagreement(patch: Patch) -> None:
 
 
 def _record_only_what_is_new(patch: Patch) -> None:
-    """A state that lists the version already is not touched."""
+    """A state that lists the version already is not written."""
 
     def state_writes(view: Any, state: Any, **options: Any) -> Any:
         if view.state is not None and state is not None:
@@ -61,7 +61,7 @@ def _selects_by_a_stale_list(patch: Patch) -> None:
 
 
 def _reads_what_it_cannot(patch: Patch) -> None:
-    """A server registers over values, and beside servers, that it cannot read."""
+    """A server registers despite values, and servers' versions, that it cannot read."""
 
     async def check_readable(*_: Any) -> None:
         return None
@@ -76,7 +76,7 @@ def _trusts_its_watch_for_ever(patch: Patch) -> None:
 
 
 def _registers_for_any_definition(patch: Patch) -> None:
-    """A custom resource is registered whatever has become of its definition."""
+    """A custom resource is registered whatever the state of its CRD."""
     patch(registration_planner, "_origin_guards", lambda _resource: ())
 
 
@@ -84,8 +84,8 @@ MUTANTS: Final = (
     Mutant("epoch-skips-none", "M2", "losing agreement is no change", _epoch_forgets_disagreement),
     Mutant("append-is-noop", "M4 M5", "a listed version is not recorded again", _record_only_what_is_new),
     Mutant("nothing-recorded", "M4", "registration does not append", _records_nothing),
-    Mutant("stale-vote", "F6", "selected by a list that is old", _selects_by_a_stale_list, "strict"),
-    Mutant("blind-reader", "F8", "registers over what it cannot read", _reads_what_it_cannot),
-    Mutant("loose-for-ever", "F4", "a watch without a word is trusted", _trusts_its_watch_for_ever, "loose"),
-    Mutant("definition-unguarded", "R6", "registered for what is no longer defined", _registers_for_any_definition),
+    Mutant("stale-vote", "F6", "selected from a stale list", _selects_by_a_stale_list, "strict"),
+    Mutant("blind-reader", "F8", "registers despite unreadable values", _reads_what_it_cannot),
+    Mutant("loose-for-ever", "F4", "a silent watch is trusted", _trusts_its_watch_for_ever, "loose"),
+    Mutant("definition-unguarded", "R6", "registered for a removed CRD", _registers_for_any_definition),
 )  # fmt: skip

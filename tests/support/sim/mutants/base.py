@@ -1,4 +1,4 @@
-"""Store and API: what everything else stands on."""
+"""Mutants of store and API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.sim.mutants.mutant import Mutant, Patch
 
 
 class _Answering:
-    """A store whose answers are believed to have been given."""
+    """A store whose lost replies are taken for success."""
 
     def __init__(self, storage: Storage, *, repeats: bool) -> None:
         self._storage = storage
@@ -60,12 +60,12 @@ def _unknown_is_sent_again(patch: Patch) -> None:
 
 
 def _reads_are_as_they_are(patch: Patch) -> None:
-    """Whoever reads is given what is in memory, however old."""
+    """Reads return the state in memory, however old."""
     patch(Caches, "fresh", Caches.ready)
 
 
 def _updates_without_revision(patch: Patch) -> None:
-    """An update is committed whatever the object has become meanwhile."""
+    """An update is committed without a check of the object's current revision."""
     made = committer._transaction
 
     def transaction(plan: Any, encoding: Any, write: Any, *, in_background: bool = False) -> Any:
@@ -78,21 +78,21 @@ def _updates_without_revision(patch: Patch) -> None:
 
 
 def _discovery_is_kept(patch: Patch) -> None:
-    """The document is made once, whatever is written by then."""
+    """The document is created once, whatever is written later."""
     opened = EncodingTable.open
 
     def open_(self: EncodingTable, resource: Any, encoding: Any) -> None:
-        told, self.switched = self.switched, EventChannel()  # type: ignore[misc]
+        listeners, self.switched = self.switched, EventChannel()  # type: ignore[misc]
         opened(self, resource, encoding)
-        self.switched = told  # type: ignore[misc]
+        self.switched = listeners  # type: ignore[misc]
 
     patch(EncodingTable, "open", open_)
 
 
 MUTANTS: Final = (
-    Mutant("unknown-is-done", "A2 F9", "a lost answer is a yes", _unknown_is_done),
+    Mutant("unknown-is-done", "A2 F9", "a lost reply is taken for success", _unknown_is_done),
     Mutant("unknown-is-repeated", "F9", "a lost write is sent again", _unknown_is_sent_again),
-    Mutant("stale-reads", "A5", "reads are not waited for", _reads_are_as_they_are),
+    Mutant("stale-reads", "A5", "reads do not wait for the cache", _reads_are_as_they_are),
     Mutant("update-without-revision", "A1", "an update undoes another", _updates_without_revision),
     Mutant("discovery-kept", "D1", "the hash switches later than the encoder", _discovery_is_kept),
 )  # fmt: skip

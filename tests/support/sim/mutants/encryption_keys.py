@@ -1,7 +1,7 @@
-"""Encryption keys: who may write with which, which may be removed, and what is said about them.
+"""Mutants of encryption keys: writing, removal, and reports about them.
 
-Each of these is caught by a scenario (`tests.support.sim.advice.scenarios`), not by a seed: where
-a moment decides, by one of many plans that differ in it.
+Each of these is detected by a scenario (`tests.support.sim.advice.scenarios`), not by a seed: if it
+depends on an exact moment, by one of many plans that differ in it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from restow.storageversion.rules import StorageVersionEntry, state_after
 from tests.support.sim import keys
 from tests.support.sim.mutants.mutant import Mutant, Patch
 
-# What they import is not theirs to give away; here it is replaced where it is used.
+# Modules do not re-export their imports; here those are replaced where they are used.
 _registrar: Any = registrar
 _changes: Any = changes
 _planning: Any = registration_planner
@@ -63,7 +63,7 @@ def _keeps_no_record(patch: Patch) -> None:
 
 
 def _takes_any_configuration(patch: Patch) -> None:
-    """A changed file is taken, whatever is stored."""
+    """A changed file is accepted, whatever is stored."""
     followed = Encryption.follow
 
     def follow(self: Encryption, *args: Any, **options: Any) -> None:
@@ -76,19 +76,19 @@ def _takes_any_configuration(patch: Patch) -> None:
 
 
 def _starts_without_keys(patch: Patch) -> None:
-    """A server registers over values that it cannot decrypt."""
+    """A server registers despite values that it cannot decrypt."""
     patch(_registrar, "is_readable", lambda *_: True)
     patch(_registrar, "_check_opened", lambda *_: None)
 
 
-def _tells_secrets_not_apart(patch: Patch) -> None:
-    """A key is known by its name."""
+def _ignores_secrets(patch: Patch) -> None:
+    """A key is identified by its name."""
     patch(providers, "fingerprint", lambda _secret: "0")
     patch(keys, "fingerprint_of", lambda _secret: "0")
 
 
 def _verifies_versions_only(patch: Patch) -> None:
-    """A pass of a migration takes a value for migrated that is under another key."""
+    """A migration pass takes a value under another key for migrated."""
     planned = rewrite_page.PageWork._plan
 
     def plan(self: Any, found: Any, *args: Any) -> Any:
@@ -103,12 +103,12 @@ def _ignores_keys_of_values(patch: Patch) -> None:
 
 
 def _ignores_keys_of_servers(patch: Patch) -> None:
-    """Preflight does not ask with which keys servers write, or will."""
+    """Preflight does not check with which keys servers write, or will."""
     patch(rules, "_keys", _nothing)
 
 
 def _removes_by_servers_alone(patch: Patch) -> None:
-    """A key may go when no server writes with it."""
+    """A key may be removed when no server writes with it."""
     patch(key_removal, "_of_state", _nothing)
     patch(key_removal, "_counted", _nothing)
 
@@ -131,7 +131,7 @@ MUTANTS: Final = (
     Mutant("keys-not-recorded", "S2", "StorageStates do not list keys", _keeps_no_record),
     Mutant("removed-key-accepted", "S10", "a configuration without a key in use is taken", _takes_any_configuration),
     Mutant("started-without-key", "S10", "a server registers without a key in use", _starts_without_keys),
-    Mutant("secrets-not-told-apart", "S10", "two secrets of one name are one key", _tells_secrets_not_apart),
+    Mutant("secrets-not-told-apart", "S10", "two secrets of one name are one key", _ignores_secrets),
     Mutant("key-not-migrated", "S2", "a migration does not move values to another key", _verifies_versions_only),
     Mutant("keys-of-values-ignored", "S1", "preflight ignores under which key values are", _ignores_keys_of_values),
     Mutant("keys-of-servers-ignored", "S1", "preflight ignores with which key servers write", _ignores_keys_of_servers),
@@ -150,6 +150,6 @@ CAUGHT_BY: Final = {
     "removal-unchecked": "key-rotated-without-controllers",
     "status-without-keys": "key-rotated-without-controllers",
 }
-"""The scenario that shows each mutant."""
+"""The scenario that detects each mutant."""
 SHOWN_IN: Final = {"key-not-fenced": ("rotated-under-late-writes", 1)}
-"""The varied scenario, and which of its plans, that shows each of the others."""
+"""The varied scenario, and which of its plans, that detects each of the others."""

@@ -1,4 +1,4 @@
-"""Writes: the fence that each carries, and the barrier before the first."""
+"""Mutants of writes: the fence that each carries, and the barrier before the first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _fence_on_updates(patch: Patch) -> None:
 
 
 def _checks_before_it_writes(patch: Patch) -> None:
-    """The server looks whether it may, and then writes."""
+    """The server checks first, and then writes without a guard."""
     fenced = committer._transaction
     transact = ObjectCommitter._transact
 
@@ -61,7 +61,7 @@ def _checks_before_it_writes(patch: Patch) -> None:
 
 
 def _no_barrier(patch: Patch) -> None:
-    """Writes are taken from the first moment on."""
+    """Writes are accepted from the start."""
 
     def encoding(self: EncodingTable, resource: Any) -> Encoding:
         found = self.find(resource)
@@ -92,8 +92,8 @@ def _no_fence_for_custom_resources(patch: Patch) -> None:
 MUTANTS: Final = (
     Mutant("no-fence", "R1 G5 M1", "writes carry no fence", no_fence),
     Mutant("fence-on-updates", "R1 F1", "creates carry no fence", _fence_on_updates),
-    Mutant("check-then-write", "R1 F1", "the fence is asked, then it is written", _checks_before_it_writes),
+    Mutant("check-then-write", "R1 F1", "the fence is checked before the write", _checks_before_it_writes),
     Mutant("no-barrier", "R1 R2", "written before it is reported", _no_barrier),
-    Mutant("fence-is-conflict", "F2", "a fence that fails is a 409", _fence_failure_is_a_conflict),
+    Mutant("fence-is-conflict", "F2", "a failed fence is a 409", _fence_failure_is_a_conflict),
     Mutant("custom-unfenced", "R6", "custom resources carry no fence", _no_fence_for_custom_resources),
 )  # fmt: skip

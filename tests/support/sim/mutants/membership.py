@@ -1,4 +1,4 @@
-"""Who is a server: joining, renewal, collection of the dead, and their reports."""
+"""Mutants of membership: joining, renewal, collection of expired servers, and reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from restow.storageversion.participants import Participants
 from restow.storageversion.registration_planner import ReportPlanner
 from tests.support.sim.mutants.mutant import Mutant, Patch
 
-# What they import is not theirs to give away; here it is replaced where it is used.
+# Modules do not re-export their imports; here those are replaced where they are used.
 _membership: Any = membership
 
 LIST_IS_GOOD_FOR: Final = 50
@@ -40,7 +40,7 @@ def _registers_without_membership(patch: Patch) -> None:
 
 
 def _collects_by_a_list(patch: Patch) -> None:
-    """Who lives is taken from a list that was read before, and not asked when an entry goes."""
+    """Participation is taken from a list that was read before, and not checked on removal."""
     changed = changes._encoder_changes
     lists: dict[int, tuple[int, set[str]]] = {}
 
@@ -76,8 +76,8 @@ def _removes_reports_without_precondition(patch: Patch) -> None:
     patch(registration_planner, "change", change)
 
 
-def _ends_a_server_without_looking(patch: Patch) -> None:
-    """A server that was silent for long is removed, even if it has shown itself just now."""
+def _removes_a_server_without_check(patch: Patch) -> None:
+    """A server with an old lease is removed, even if it has just renewed it."""
 
     async def end(self: StorageVersionGarbageCollector, server_id: Any, _revision: Any) -> None:
         writes = (Delete(server_key(server_id)), Delete(lease_key(server_id)))
@@ -89,7 +89,7 @@ def _ends_a_server_without_looking(patch: Patch) -> None:
 
 
 def _error_is_absence(patch: Patch) -> None:
-    """A server whose key cannot be read is gone."""
+    """A server whose key cannot be read is taken for expired."""
     step = StorageVersionGarbageCollector.step
 
     async def looking(self: StorageVersionGarbageCollector) -> float:
@@ -141,7 +141,7 @@ def _one_identity_for_a_host(patch: Patch) -> None:
     )
 
 
-def _renewal_makes_the_key_anew(patch: Patch) -> None:
+def _renewal_creates_the_key(patch: Patch) -> None:
     touch = Membership._touch
 
     async def touching(self: Membership, guard: Any, extra: Any = ()) -> bool:
@@ -153,7 +153,7 @@ def _renewal_makes_the_key_anew(patch: Patch) -> None:
 
 
 def _never_registers_again(patch: Patch) -> None:
-    """A server that has lost its identity goes on without one."""
+    """A server that has lost its identity continues without one."""
     settle = Coordinator._try_to_settle
 
     async def try_to_settle(self: Coordinator) -> bool:
@@ -181,17 +181,17 @@ def _anybody_writes_reports(patch: Patch) -> None:
 
 MUTANTS: Final = (
     Mutant("register-first", "G6", "registers without being a member", _registers_without_membership),
-    Mutant("collect-by-list", "G2", "absence is not asked when an entry goes", _collects_by_a_list),
-    Mutant("no-precondition", "G2 G10", "reports change on no condition", _changes_without_precondition),
-    Mutant("report-removed-blindly", "G4", "an empty report is deleted on no condition", _removes_reports_without_precondition),
-    Mutant("lease-renewed-between", "G2", "a server that has shown itself is removed", _ends_a_server_without_looking),
-    Mutant("error-is-absence", "G2", "a key that cannot be read is gone", _error_is_absence),
-    Mutant("wall-clock-expiry", "G2", "leases end by the time of day", _expiry_by_the_time_of_day),
-    Mutant("dead-entries-stay", "G7 L7", "nobody takes out the dead", _dead_entries_stay),
-    Mutant("lease-of-an-hour", "G7 L7", "the dead are noticed after an hour", _leases_of_an_hour),
+    Mutant("collect-by-list", "G2", "expiry is not checked on removal", _collects_by_a_list),
+    Mutant("no-precondition", "G2 G10", "reports change without a precondition", _changes_without_precondition),
+    Mutant("report-removed-blindly", "G4", "an empty report is deleted without a precondition", _removes_reports_without_precondition),
+    Mutant("lease-renewed-between", "G2", "a server that has renewed its lease is removed", _removes_a_server_without_check),
+    Mutant("error-is-absence", "G2", "a key that cannot be read counts as expired", _error_is_absence),
+    Mutant("wall-clock-expiry", "G2", "leases expire by the wall clock", _expiry_by_the_time_of_day),
+    Mutant("dead-entries-stay", "G7 L7", "expired entries are not removed", _dead_entries_stay),
+    Mutant("lease-of-an-hour", "G7 L7", "leases expire after an hour", _leases_of_an_hour),
     Mutant("identity-of-host", "R4", "one identity for all servers of a host", _one_identity_for_a_host),
-    Mutant("renewal-creates", "G6", "a key that is gone is made anew", _renewal_makes_the_key_anew),
-    Mutant("never-registers-again", "G6 L1", "who has lost its identity goes on", _never_registers_again),
-    Mutant("encoder-left-behind", "E1", "entries go, encoder keys stay", _leaves_encoder_keys),
+    Mutant("renewal-creates", "G6", "a deleted key is created again", _renewal_creates_the_key),
+    Mutant("never-registers-again", "G6 L1", "continues without an identity", _never_registers_again),
+    Mutant("encoder-left-behind", "E1", "entries are removed, encoder keys are not", _leaves_encoder_keys),
     Mutant("anybody-reports", "R3", "clients write reports", _anybody_writes_reports),
 )  # fmt: skip

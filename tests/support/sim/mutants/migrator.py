@@ -1,4 +1,4 @@
-"""The migrator, and the pages that servers rewrite for it."""
+"""Mutants of the migrator, and of the pages that servers rewrite for it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.support.sim.mutants.fence import no_fence
 from tests.support.sim.mutants.mutant import Mutant, Patch
 from tests.support.sim.mutants.trigger import does_not_cancel, narrows_blindly, trusts_the_target
 
-# What they import is not theirs to give away; here it is replaced where it is used.
+# Modules do not re-export their imports; here those are replaced where they are used.
 _engine: Any = engine
 _stored_versions: Any = stored_versions
 _trigger_following: Any = trigger_following
 
 
 def _no_epoch(patch: Patch) -> None:
-    """Nobody compares what the migration was begun for with what is agreed on now."""
+    """The agreement at the start of a migration is not compared with the current one."""
 
     async def standing(_self: Rewriter, _resource: Any) -> Standing:
         return Standing(0, None, "")
@@ -98,7 +98,7 @@ def _rewrites_the_deleted(patch: Patch) -> None:
 
 
 def _conflict_is_success(patch: Patch) -> None:
-    """Whatever has changed meanwhile counts as migrated, and writes are not fenced."""
+    """A changed object counts as migrated, and writes are not fenced."""
 
     async def current(*_: Any) -> None:
         return None
@@ -108,7 +108,7 @@ def _conflict_is_success(patch: Patch) -> None:
 
 
 def _ignores_agreement(patch: Patch) -> None:
-    """A migration is begun whatever servers agree on: to what one of them writes."""
+    """A migration starts without agreement: to the version of one server."""
     read = _trigger_following.reading_of
 
     def reading_of(*args: Any, **options: Any) -> Any:
@@ -123,7 +123,7 @@ def _ignores_agreement(patch: Patch) -> None:
 
 
 def _deletion_does_not_stop(patch: Patch) -> None:
-    """That a request is gone is noticed by nobody."""
+    """The deletion of a migration is ignored."""
     found: dict[str, Any] = {}
     find = rewrite._find_migration
     read = Followed.read
@@ -159,8 +159,8 @@ def _deletion_does_not_stop(patch: Patch) -> None:
 
 
 def _trims_whatever_is_stored(patch: Patch) -> None:
-    """The stored versions of a definition are trimmed to what it stores now, proven or not; and
-    servers do not keep what they write in the list."""
+    """storedVersions of a CRD is trimmed to its storage version, verified or not; and servers do
+    not keep what they write in the list."""
     trim = stored_versions.trim
 
     async def trimming(client: Any, noted: Any) -> str:
@@ -182,7 +182,7 @@ async def _true(*_: Any) -> bool:
 
 
 def _resumes_anywhere(patch: Patch) -> None:
-    """A position is good for every migration, and one pass is proof enough."""
+    """A continue token is accepted for every migration, and one pass is proof enough."""
     read = _engine.Position.of_text.__func__
 
     def of_text(cls: Any, text: str, purpose: Any) -> Any:
@@ -209,13 +209,13 @@ def _resumes_anywhere(patch: Patch) -> None:
 
 
 MUTANTS: Final = (
-    Mutant("no-epoch", "M1 M2", "nobody compares epochs", _no_epoch),
+    Mutant("no-epoch", "M1 M2", "epochs are not compared", _no_epoch),
     Mutant("skips-what-reads-the-same", "M8", "a no-op is not written", _skips_what_reads_the_same),
     Mutant("rewrite-without-revision", "M9", "a rewrite undoes updates", _rewrites_without_revision),
-    Mutant("rewrites-the-deleted", "M9", "a rewrite brings back the deleted", _rewrites_the_deleted),
-    Mutant("conflict-is-success", "M10", "what has changed counts as migrated", _conflict_is_success),
+    Mutant("rewrites-the-deleted", "M9", "a rewrite restores deleted objects", _rewrites_the_deleted),
+    Mutant("conflict-is-success", "M10", "a changed object counts as migrated", _conflict_is_success),
     Mutant("ignores-agreement", "M1 M5", "migrates while servers differ", _ignores_agreement),
-    Mutant("deletion-does-not-stop", "M16", "a deleted request goes on", _deletion_does_not_stop),
-    Mutant("trims-blindly", "M3", "storedVersions trimmed unproven", _trims_whatever_is_stored),
-    Mutant("resumes-anywhere", "M11", "any token is good, one pass is proof", _resumes_anywhere),
+    Mutant("deletion-does-not-stop", "M16", "a deleted migration continues", _deletion_does_not_stop),
+    Mutant("trims-blindly", "M3", "storedVersions trimmed without verification", _trims_whatever_is_stored),
+    Mutant("resumes-anywhere", "M11", "any token is accepted, one pass is proof", _resumes_anywhere),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a mutant is, and how one lives."""
+"""The definition of a mutant, and its activation."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 Patch = Callable[[Any, str, Any], None]
-"""Replaces an attribute for as long as the mutant lives."""
+"""Replaces an attribute while the mutant is active."""
 _MISSING: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A rule that is left out."""
+    """A removed rule."""
 
     name: str
     rows: str
-    """The promises that it breaks, or one of them."""
+    """The invariants that it breaks, or one of them."""
     what: str
     apply: Callable[[Patch], None]
     mode: str = ""
-    """The only way to coordinate in which it makes a difference; empty: any."""
+    """The only coordination mode in which it makes a difference; empty: any."""
 
 
 @contextmanager
 def switched(mutant: Mutant | None) -> Iterator[None]:
-    """Play worlds with a rule left out."""
+    """Play worlds with a rule removed."""
     undo: list[tuple[Any, str, Any]] = []
 
     def patch(owner: Any, name: str, value: Any) -> None:

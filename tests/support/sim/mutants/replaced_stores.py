@@ -1,7 +1,7 @@
-"""Stores that are replaced under running servers: how servers notice, and what they do then.
+"""Mutants of replaced stores: how servers detect a replacement, and what they do then.
 
-Each of these is caught by a scenario (`tests.support.sim.advice.scenarios`), not by a seed: where
-a moment decides, by one of many plans that differ in it.
+Each of these is detected by a scenario (`tests.support.sim.advice.scenarios`), not by a seed: if it
+depends on an exact moment, by one of many plans that differ in it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from restow.storage.identity import Mark, Seen
 from restow.storage.interface import Revision
 from tests.support.sim.mutants.mutant import Mutant, Patch
 
-# What they import is not theirs to give away; here it is replaced where it is used.
+# Modules do not re-export their imports; here those are replaced where they are used.
 _store_guard: Any = store_guard
 _restore: Any = restore
 
@@ -56,7 +56,7 @@ def _ignores_cluster_ids(patch: Patch) -> None:
 
 
 def _compares_no_identity(patch: Patch) -> None:
-    """A store is known by its cluster id and its revision."""
+    """A store is identified by its cluster id and its revision."""
     compared = _store_guard.difference
 
     def difference(mark: Mark, seen: Seen, *, address: str) -> str | None:
@@ -75,7 +75,7 @@ def _starts_without_mark(patch: Patch) -> None:
 
 
 def _forgets_suspicion(patch: Patch) -> None:
-    """A store is taken again as soon as its revision is high enough."""
+    """A store is accepted again as soon as its revision is high enough."""
     compared = _store_guard.difference
 
     def difference(mark: Mark, seen: Seen, *, address: str) -> str | None:
@@ -87,7 +87,7 @@ def _forgets_suspicion(patch: Patch) -> None:
 
 
 def _unblocks_after_any_look(patch: Patch) -> None:
-    """What the driver finds during a look is undone by the answer."""
+    """A replacement that the driver detects during a check is undone by the reply."""
     stepped = StoreGuard.step
 
     async def step(self: StoreGuard) -> bool:
@@ -135,16 +135,16 @@ def _restores_silently(patch: Patch) -> None:
 
 
 MUTANTS: Final = (
-    Mutant("older-revision-taken", "S7", "an answer with an older revision is believed", _ignores_revisions),
+    Mutant("older-revision-taken", "S7", "a reply with an older revision is accepted", _ignores_revisions),
     Mutant("repeated-revision-taken", "S7", "a write may have a revision that was seen before", _ignores_revisions_of_writes),
-    Mutant("watched-revision-forgotten", "S7", "revisions that only a watch has shown do not count", _forgets_watched_revisions),
-    Mutant("other-cluster-taken", "S7", "answers of another etcd cluster are believed", _ignores_cluster_ids),
-    Mutant("identity-ignored", "S7", "a store with another identity is taken", _compares_no_identity),
-    Mutant("mark-ignored", "S7", "a server that starts takes any store", _starts_without_mark),
-    Mutant("suspicion-forgotten", "S7", "a store that went back is taken when it has grown", _forgets_suspicion),
-    Mutant("unblocked-by-look", "S7", "a look undoes what the driver finds meanwhile", _unblocks_after_any_look),
-    Mutant("revisions-not-expired", "S8", "clients go on from revisions of the replaced store", _expires_nothing),
-    Mutant("own-revisions-expired", "S7 S8", "clients go on from revisions that only other servers saw", _expires_own_revisions),
+    Mutant("watched-revision-forgotten", "S7", "revisions seen only by a watch do not count", _forgets_watched_revisions),
+    Mutant("other-cluster-taken", "S7", "replies of another etcd cluster are accepted", _ignores_cluster_ids),
+    Mutant("identity-ignored", "S7", "a store with another identity is accepted", _compares_no_identity),
+    Mutant("mark-ignored", "S7", "a starting server accepts any store", _starts_without_mark),
+    Mutant("suspicion-forgotten", "S7", "a store that went back is accepted when it has grown", _forgets_suspicion),
+    Mutant("unblocked-by-look", "S7", "a check undoes what the driver detects meanwhile", _unblocks_after_any_look),
+    Mutant("revisions-not-expired", "S8", "clients resume from revisions of the replaced store", _expires_nothing),
+    Mutant("own-revisions-expired", "S7 S8", "clients resume from revisions that only other servers saw", _expires_own_revisions),
     Mutant("caches-kept", "S7", "caches of a replaced store are served", _keeps_caches),
     Mutant("restored-not-accepted", "S4", "servers refuse a store that was restored", _restores_silently),
 )  # fmt: skip
@@ -159,10 +159,10 @@ CAUGHT_BY: Final = {
     "caches-kept": "store-grows-again",
     "restored-not-accepted": "backup-restored",
 }
-"""The scenario that shows each mutant."""
+"""The scenario that detects each mutant."""
 SHOWN_IN: Final = {
     "repeated-revision-taken": ("loses-revisions-under-writes", 6),
     "unblocked-by-look": ("rolled-back-while-paused", 15),
     "own-revisions-expired": ("rolled-back-while-paused", 11),
 }
-"""The varied scenario, and which of its plans, that shows each of the others."""
+"""The varied scenario, and which of its plans, that detects each of the others."""

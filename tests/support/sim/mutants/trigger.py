@@ -1,4 +1,4 @@
-"""The trigger: which requests count, when a state is narrowed."""
+"""Mutants of the trigger: which migrations count, when a state is narrowed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from restow.registry import ownership
 from restow.storageversion import rewrite
 from tests.support.sim.mutants.mutant import Mutant, Patch
 
-# What they import is not theirs to give away; here it is replaced where it is used.
+# Modules do not re-export their imports; here those are replaced where they are used.
 _acting: Any = executor
 _rewrite: Any = rewrite
 
 
 def clients_narrow(patch: Patch) -> None:
-    """Servers let a client remove hashes, on the word of a migration."""
+    """Servers let a client remove hashes, based on the status of a migration."""
     patch(ownership, "_narrows", lambda *_: False)
 
 
 def trusts_the_target(patch: Patch) -> None:
-    """What a request was made for is compared by its target alone."""
+    """The record of a migration is compared by its target alone."""
 
     def same(one: MigrationRecord, other: object) -> bool:
         return isinstance(other, MigrationRecord) and one.target == other.target
@@ -36,7 +36,7 @@ def trusts_the_target(patch: Patch) -> None:
 
 
 def _any_success_counts(patch: Patch) -> None:
-    """A request does not say what it was made for: whichever has succeeded is believed."""
+    """A migration has no record: any one that succeeded counts."""
 
     def same(_one: MigrationRecord, other: object) -> bool:
         return isinstance(other, MigrationRecord)
@@ -48,7 +48,7 @@ def _any_success_counts(patch: Patch) -> None:
 
 
 def does_not_cancel(patch: Patch) -> None:
-    """Requests go on whatever servers agree on by now."""
+    """Migrations continue whatever servers agree on now."""
 
     async def delete(*_: Any, **__: Any) -> bool:
         return False
@@ -57,7 +57,7 @@ def does_not_cancel(patch: Patch) -> None:
 
 
 def narrows_blindly(patch: Patch) -> None:
-    """The trigger narrows instead of the servers, whatever the state has become meanwhile."""
+    """The trigger narrows instead of the servers, whatever the current state is."""
 
     async def record_nothing(*_: Any) -> bool:
         return False
@@ -79,7 +79,7 @@ def narrows_blindly(patch: Patch) -> None:
 
 
 def _forgets_what_definitions_list(patch: Patch) -> None:
-    """A version that was taken back before any server wrote it stays in storedVersions."""
+    """A version that was withdrawn before any server wrote it stays in storedVersions."""
 
     async def lists_more(*_: Any) -> bool:
         return False
@@ -88,7 +88,7 @@ def _forgets_what_definitions_list(patch: Patch) -> None:
 
 
 def _trusts_two_periods(patch: Patch) -> None:
-    """Whoever begins believes a heartbeat for as long as whoever runs, as the reference does."""
+    """A new trigger accepts a heartbeat for as long as a running one, as the reference does."""
 
     def is_stale(heartbeat: Any, _memory: Any, **options: Any) -> bool:
         return hashes.is_stale(heartbeat, Memory(), **options)
@@ -98,9 +98,9 @@ def _trusts_two_periods(patch: Patch) -> None:
 
 
 MUTANTS: Final = (
-    Mutant("any-success-counts", "M5", "requests have no target", _any_success_counts),
+    Mutant("any-success-counts", "M5", "migrations have no target", _any_success_counts),
     Mutant("clients-narrow", "M5", "a client removes hashes from a state", clients_narrow),
-    Mutant("narrows-blindly", "M5", "narrowed on no condition", narrows_blindly),
-    Mutant("listed-for-ever", "L3", "nobody looks at what definitions list", _forgets_what_definitions_list),
-    Mutant("trusts-two-periods", "M7", "old states are believed at first", _trusts_two_periods),
+    Mutant("narrows-blindly", "M5", "narrowed without a precondition", narrows_blindly),
+    Mutant("listed-for-ever", "L3", "storedVersions of CRDs is not read", _forgets_what_definitions_list),
+    Mutant("trusts-two-periods", "M7", "old states are accepted at the start", _trusts_two_periods),
 )  # fmt: skip

@@ -1,8 +1,8 @@
-"""The ways of clients into servers: requests and answers cross the network, in both directions.
+"""Connections of clients to servers: requests and responses cross the simulated network.
 
 A client calls the handler of its transport in its own process; the request is carried out in the
-process of the server; the answer comes back as a message. So either may stand still or die while
-the other waits, as with sockets. What would be a broken connection is an OSError here as well.
+process of the server; the response returns as a message. So either may be paused or killed while
+the other waits, as with sockets. A broken connection is an OSError here as well.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from tests.support.sim.network import Link
 
 
 class Listening(Protocol):
-    """A server as the network sees it."""
+    """A server as seen by the network."""
 
     process: Process
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes connections."""
+        """Whether it accepts connections."""
 
     def answer(self, request: HttpRequest) -> Any:
-        """Called in its own process; an answer, or a promise of one."""
+        """Called in its own process; a response, or a promise of one."""
 
     @property
     def has_seen_another_store(self) -> bool:
-        """Whether an answer of the store has shown that it is another one, or went back."""
+        """Whether a reply of the store has shown that it was replaced, or went back."""
 
     @property
     def exchanges(self) -> dict[Exchange, None]:
-        """What breaks when it dies."""
+        """Exchanges that break when it is killed."""
 
 
 class Exchange:
-    """One request under way, or one stream."""
+    """One request in flight, or one stream."""
 
     def __init__(self) -> None:
         self.on_reset: Callable[[], None] = lambda: None
@@ -57,8 +57,8 @@ class Exchange:
         self.on_reset()
 
 
-class Door:
-    """The way of one client; which server answers is drawn for each connection."""
+class Route:
+    """The connections of one client; the server is drawn for each connection."""
 
     def __init__(self, link: Link, find: Callable[[], Listening | None], token: str) -> None:
         self._link = link
@@ -67,10 +67,10 @@ class Door:
         self._peer = Peer(1)
         self._exchanges: dict[Exchange, None] = {}
         self.asked: Listening | None = None
-        """The server that was asked last."""
+        """The server of the last request."""
 
     def reset(self) -> None:
-        """The client has died, or its connections are cut."""
+        """The client was killed, or its connections are cut."""
         for each in list(self._exchanges):
             each.reset()
 
@@ -135,7 +135,7 @@ class _Stream(PushedStream):
         server.exchanges[self._exchange] = exchanges[self._exchange] = None
 
     def send(self, piece: bytes | OSError | None) -> None:
-        """In order, each piece in its time."""
+        """Deliver pieces in order, each with its delay."""
         link = self._link
         now = link.loop.time()
         self._arrives_at = max(self._arrives_at, now + link.seconds())
