@@ -98,12 +98,12 @@ def commands(tree: CommandNode) -> Iterator[str]:
     """One section for each command, with a subsection for each of its verbs."""
     yield "# Commands"
     yield (
-        "Every command takes `--help`. Wrong words end with exit code 2 and a line on standard"
-        f" error; Ctrl-C with {EXIT_INTERRUPTED}, and a reader who leaves (as `head` does) with"
-        f" {EXIT_PIPE_CLOSED}, unless the command says otherwise."
+        "Every command takes `--help`. Invalid arguments end with exit code 2 and a message on"
+        f" standard error, Ctrl-C with {EXIT_INTERRUPTED}, and a closed output pipe (as by `head`)"
+        f" with {EXIT_PIPE_CLOSED}, unless a command documents other codes."
     )
     rows = [(f"[{child.path}](#{'-'.join(child.words)})", child.summary) for child in tree.children]
-    yield _table(("command", "what it does"), rows)
+    yield _table(("command", "description"), rows)
     for child in tree.children:
         yield from _command(child, level=2)
 
@@ -114,9 +114,9 @@ def _command(node: CommandNode, *, level: int) -> Iterator[str]:
     yield f"```text\n{_usage(node)}\n```"
     if node.children:
         rows = [(_code(child.words[-1]), child.summary) for child in node.children]
-        yield _table(("verb", "what it does"), rows)
+        yield _table(("verb", "description"), rows)
     if node.arguments:
-        yield _table(("argument", "default", "what it is"), map(_argument, node.arguments))
+        yield _table(("argument", "default", "description"), map(_argument, node.arguments))
     for group in node.groups:
         yield from _group(group, level=level + 1)
     if node.exit_codes:
@@ -138,7 +138,7 @@ def _group(group: OptionGroup, *, level: int) -> Iterator[str]:
     if group.about:
         yield group.about.strip()
     rows = [(_option_name(each), each.default or NONE, _about(each)) for each in options]
-    yield _table(("option", "default", "what it does"), rows)
+    yield _table(("option", "default", "description"), rows)
 
 
 def _is_help(option: Option) -> bool:
@@ -184,7 +184,7 @@ def _option_name(option: Option) -> str:
 def _about(option: Option) -> str:
     notes = [option.about] if option.about else []
     if option.required:
-        notes.append("must be given")
+        notes.append("required")
     if option.repeated and "repeated" not in option.about:
         notes.append("may be repeated")
     if option.excludes:
@@ -214,24 +214,24 @@ def metrics() -> Iterator[str]:
     """The metrics of a server, of its health checks, and of the controllers."""
     yield "# Metrics"
     yield (
-        "In Prometheus' text form. A histogram also has the samples `_bucket` (with the label"
+        "In the Prometheus text format. A histogram also has the samples `_bucket` (with the label"
         " `le`), `_count` and `_sum`."
     )
     for title, about, source in _sources():
         yield f"## {title}"
         yield about
-        yield _table(("name", "type", "labels", "what it says"), _metric_rows(source))
+        yield _table(("name", "type", "labels", "description"), _metric_rows(source))
 
 
 def _sources() -> Iterator[tuple[str, str, Source]]:
-    yield "Server", "Each server shows them at `/metrics`.", asyncio.run(_of_server())
+    yield "Server", "Each server exports them at `/metrics`.", asyncio.run(_of_server())
     yield (
         "Health checks of a server",
-        "By Kubernetes' names, at `/metrics/slis`.",
+        "With the names of Kubernetes, at `/metrics/slis`.",
         HealthMetrics(states=list, counts=list),
     )
     if find_spec(CONTROLLER_METRICS) is not None:
-        about = "`restow controllers` shows them at `/metrics`."
+        about = "`restow controllers` exports them at `/metrics`."
         yield "Controllers", about, _of_controllers(import_module(CONTROLLER_METRICS))
 
 
@@ -289,10 +289,10 @@ def apis(catalog: Catalog) -> Iterator[str]:
     """One table for each group, in the order of discovery."""
     yield "# APIs"
     yield (
-        f"The {len(catalog)} kinds that a server hosts when no"
-        " [release](releases.md) says otherwise. *Stored as* is the version in which it prefers to"
-        " write; the hash is what discovery shows for that version. Where no verbs are said, it is"
-        f" all eight: {_codes(VERBS_ALL)}."
+        f"The {len(catalog)} kinds that a server hosts by default; a [release](releases.md) can"
+        " change them. *Stored as* is the preferred storage version; the hash is that of discovery"
+        " for this version. A row without verbs has all eight:"
+        f" {_codes(VERBS_ALL)}."
     )
     for group in catalog.groups:
         yield f"## {group or 'core'}"
