@@ -41,7 +41,7 @@ class Asked:
         return [value for key, value in self.headers if key.lower() == name.lower()]
 
 
-class Line:
+class BackendConnection:
     """One connection, for a script that writes its own response."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -76,10 +76,10 @@ class Line:
         self.writer.transport.abort()
 
 
-Script = Callable[[Asked, Line], Awaitable[None]]
+Script = Callable[[Asked, BackendConnection], Awaitable[None]]
 
 
-async def echo(asked: Asked, line: Line) -> None:
+async def echo(asked: Asked, line: BackendConnection) -> None:
     """Respond with the request."""
     shown: dict[str, Any] = {
         "method": asked.method,
@@ -104,7 +104,7 @@ class AggregatedBackend:
     """Connections opened since the start."""
     connections_open: int = 0
     _server: asyncio.Server | None = None
-    _lines: set[Line] = field(default_factory=set)
+    _lines: set[BackendConnection] = field(default_factory=set)
     _one_gone: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
 
@@ -155,7 +155,7 @@ class AggregatedBackend:
         if self._server is None:  # stopped during the handshake
             writer.transport.abort()
             return
-        line = Line(reader, writer)
+        line = BackendConnection(reader, writer)
         self.connections += 1
         self.connections_open += 1
         self._lines.add(line)

@@ -42,7 +42,7 @@ from restow.client import ClientConfig, ConfigInvalid, read_kubeconfig
 from restow.localcluster.errors import ClusterRefused
 from restow.localcluster.layout import Layout
 from restow.localcluster.lock import supervisor_of
-from restow.storage.checkup import CHECKUP_FORMS, check_up, see_identity
+from restow.storage.checkup import CHECKUP_FORMS, check_up, read_identity
 from restow.storage.deleted_log import DELETED_LOG_ADVICE, deleted_log_problem
 from restow.storage.drivers import place_name
 from restow.storage.errors import OpenRefused, StorageError
@@ -165,7 +165,7 @@ async def _judge_identity(address: str, data_dir: Path, runtime: Runtime) -> lis
             return []
         if name.startswith("sqlite:"):
             check_log(mark, Path(name.removeprefix("sqlite:")))
-        seen = await see_identity(address, runtime)
+        seen = await read_identity(address, runtime)
     except OpenRefused as problem:
         text, _, advice = str(problem).partition(": ")
         return [error(IDENTITY, text, advice)]

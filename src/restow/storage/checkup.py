@@ -69,7 +69,7 @@ async def check_up(address: str, runtime: Runtime) -> FileFacts | EtcdFacts:
             raise OpenRefused(f"cannot check {address!r}: the address must be {CHECKUP_FORMS}")
 
 
-async def see_identity(address: str, runtime: Runtime) -> Seen:
+async def read_identity(address: str, runtime: Runtime) -> Seen:
     """Read the identity of the store at this address; raises a `StorageError`."""
     scheme, _, rest = address.partition(":")
     if scheme == "sqlite":

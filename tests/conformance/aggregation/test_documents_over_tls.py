@@ -12,7 +12,7 @@ from restow.aio import Runtime
 from restow.registry.catalog import Catalog
 from tests.conformance.aggregation.documents_world import GROUP, Directory, Site, World, api
 from tests.conformance.aggregation.proxy.proxies import FixedServices
-from tests.support.aggregated_backend import AggregatedBackend, Asked, Line
+from tests.support.aggregated_backend import AggregatedBackend, Asked, BackendConnection
 from tests.support.certificates import make_certificate
 from tests.unit.endpoints.custom_kinds import gadgets
 
@@ -22,7 +22,7 @@ async def test_documents_are_fetched_over_tls(tmp_path: Path) -> None:
     site = Site(Catalog([gadgets(GROUP)]))
     proxy = make_certificate(tmp_path / "proxy", name="front-proxy-client")
 
-    async def answer(asked: Asked, line: Line) -> None:
+    async def answer(asked: Asked, line: BackendConnection) -> None:
         found = await site.ask(asked.target, dict(asked.headers))
         assert isinstance(found.body, bytes)
         await line.answer(found.body, headers=list(found.headers.items()))

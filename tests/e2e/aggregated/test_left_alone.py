@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.e2e.aggregated.stage import ask, until
-from tests.support.aggregated_backend import JSON, AggregatedBackend, Asked, Line
+from tests.support.aggregated_backend import JSON, AggregatedBackend, Asked, BackendConnection
 from tests.support.controllers_process import ControllersProcess
 from tests.support.server_process import ServerProcess
 
@@ -33,7 +33,7 @@ THING: Final = {
 }
 
 
-async def answer(asked: Asked, line: Line) -> None:
+async def answer(asked: Asked, line: BackendConnection) -> None:
     """An API that has all verbs and a hash, and says nothing of storage versions."""
     path, body = urlsplit(asked.target).path, dict[str, Any]()
     if path == ROOT:

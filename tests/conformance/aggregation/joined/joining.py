@@ -18,7 +18,7 @@ from restow.apiserver.options import ServeOptions
 from restow.apiserver.server import ApiServer
 from restow.client import ApiClient, ClientConfig, HttpTransport, read_kubeconfig
 from restow.client.transport import ClientRequest
-from tests.support.aggregated_backend import JSON, AggregatedBackend, Asked, Line
+from tests.support.aggregated_backend import JSON, AggregatedBackend, Asked, BackendConnection
 
 GROUP = "samples.example.com"
 API_NAME = f"v1.{GROUP}"
@@ -45,7 +45,7 @@ class Notes:
         metadata = {"namespace": namespace, "name": name, "finalizers": list(finalizers)}
         self.objects[namespace, name] = {"metadata": metadata}
 
-    async def answer(self, asked: Asked, line: Line) -> None:
+    async def answer(self, asked: Asked, line: BackendConnection) -> None:
         """What the backend does about each request."""
         path = urlsplit(asked.target).path
         root = f"/apis/{GROUP}/v1"
@@ -80,7 +80,7 @@ class Notes:
         return 200, {"kind": "Status", "status": "Success"}
 
 
-async def _say(line: Line, code: int, body: Any) -> None:
+async def _say(line: BackendConnection, code: int, body: Any) -> None:
     await line.answer(orjson.dumps(body), status=f"{code} X", headers=[JSON])
 
 

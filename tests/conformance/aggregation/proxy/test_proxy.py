@@ -13,7 +13,7 @@ from restow.registry.resource import Resource
 from tests.conformance.aggregation.proxy.conftest import StartRig
 from tests.conformance.aggregation.proxy.proxies import FLUNDERS, RawClient, Rig, echoed, wait_until
 from tests.conformance.api.servers import OTHER_TOKEN, TOKEN
-from tests.support.aggregated_backend import JSON, AggregatedBackend, Asked, Line
+from tests.support.aggregated_backend import JSON, AggregatedBackend, Asked, BackendConnection
 from tests.support.api_client import ApiClient
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -74,7 +74,7 @@ async def test_the_barrier_lets_aggregated_apis_pass(rig: Rig) -> None:
 async def test_answers_come_back_as_they_are(rig: Rig) -> None:
     """Status, headers and compressed bodies are not touched; what is hop by hop is left out."""
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         headers = [
             ("Content-Encoding", "gzip"),
             ("X-Own", "1"),
@@ -102,7 +102,7 @@ async def test_answers_come_back_as_they_are(rig: Rig) -> None:
 async def test_head_and_answers_without_body(rig: Rig) -> None:
     """A HEAD tells the length of what a GET would give; 204 and 304 have no body."""
 
-    async def script(asked: Asked, line: Line) -> None:
+    async def script(asked: Asked, line: BackendConnection) -> None:
         if asked.method == "HEAD":
             await line.write(b"HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n")
         else:
@@ -130,7 +130,7 @@ async def test_a_watch_arrives_before_it_ends(rig: Rig, client: RawClient) -> No
     """Each piece of a stream is passed on at once, without waiting for the next."""
     steps: asyncio.Queue[bytes] = asyncio.Queue()
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.write(CHUNKED)
         while True:
             piece = await steps.get()
@@ -157,7 +157,7 @@ async def test_a_long_answer_is_not_kept(rig: Rig, client: RawClient) -> None:
     piece = b"x" * 65_536
     count = 400
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         nonlocal sent
         await line.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (count * len(piece)))
         for _ in range(count):
@@ -185,7 +185,7 @@ async def test_a_client_that_leaves_ends_the_request(rig: Rig) -> None:
     for is_begun in (False, True):
         rig.backend.reset()
 
-        async def script(_asked: Asked, line: Line, begin: bool = is_begun) -> None:
+        async def script(_asked: Asked, line: BackendConnection, begin: bool = is_begun) -> None:
             if begin:
                 await line.write(CHUNKED)
             await line.closed()
@@ -206,7 +206,7 @@ async def test_a_backend_that_hangs_holds_up_nobody_else(start_rig: StartRig) ->
     rig = await start_rig(backend_limits=BackendLimits(requests_max=3))
     let_go = asyncio.Event()
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         await let_go.wait()
         await line.answer(b"{}", headers=[JSON])
 
@@ -263,7 +263,7 @@ async def test_another_server_answers_for_one_that_has_died(rig: Rig) -> None:
     """A read that was sent to a server which dies just then is answered by another one."""
     good, dying = rig.services.found[0], AggregatedBackend(rig.backend.files, None)
 
-    async def die(_asked: Asked, line: Line) -> None:
+    async def die(_asked: Asked, line: BackendConnection) -> None:
         assert dying._server is not None
         dying._server.close()
         line.abort()
@@ -283,7 +283,7 @@ async def test_no_answer_in_time_is_a_503(start_rig: StartRig) -> None:
     """A backend that says nothing is given up, and so is its connection."""
     rig = await start_rig(limits=ProxyLimits(head_seconds_max=0.05))
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.closed()
 
     rig.backend.script = script
@@ -298,7 +298,7 @@ async def test_no_answer_in_time_is_a_503(start_rig: StartRig) -> None:
 async def test_the_clients_own_deadline_counts(rig: Rig) -> None:
     """What a client does not want to wait for is a 504, as for all requests."""
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.closed()
 
     rig.backend.script = script
@@ -323,7 +323,7 @@ async def test_broken_answers_are_a_503(rig: Rig) -> None:
     )
     for answer in broken:
 
-        async def script(_asked: Asked, line: Line, answer: bytes = answer) -> None:
+        async def script(_asked: Asked, line: BackendConnection, answer: bytes = answer) -> None:
             await line.write(answer)
             line.writer.close()
 
@@ -335,7 +335,7 @@ async def test_broken_answers_are_a_503(rig: Rig) -> None:
 async def test_an_answer_cut_off_is_cut_off(rig: Rig, client: RawClient) -> None:
     """A body that breaks off in its middle never looks like a whole one to the client."""
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.write(CHUNKED)
         await line.chunk(b"some")
         line.abort()
@@ -350,7 +350,7 @@ async def test_a_stop_waits_for_answers_and_ends_watches(rig: Rig) -> None:
     """A server that stops finishes a long answer, and ends a watch as its end of time would."""
     more = asyncio.Event()
 
-    async def script(asked: Asked, line: Line) -> None:
+    async def script(asked: Asked, line: BackendConnection) -> None:
         await line.write(CHUNKED)
         await line.chunk(b"first")
         if "watch" in asked.target:
@@ -426,7 +426,7 @@ async def test_the_token_never_leaves(rig: Rig) -> None:
 async def test_a_205_has_no_body(rig: Rig, client: RawClient) -> None:
     """What a backend sends behind such an answer is not taken for the next one."""
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.answer(
             b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", status="205 Reset Content"
         )
@@ -445,7 +445,9 @@ async def test_browsers_do_not_guess_and_go_nowhere(rig: Rig) -> None:
     """An answer says once that its type is what it says, and does not send a page elsewhere."""
     for said in ([], [("X-Content-Type-Options", "nosniff")]):
 
-        async def script(_asked: Asked, line: Line, said: list[tuple[str, str]] = said) -> None:
+        async def script(
+            _asked: Asked, line: BackendConnection, said: list[tuple[str, str]] = said
+        ) -> None:
             headers = [("Refresh", "0; url=https://evil.example"), *said]
             await line.answer(b"<html>", headers=headers)
 

@@ -10,7 +10,7 @@ from restow.aggregator.services import ServiceEndpoint
 from restow.client.transport import ClientRequest
 from tests.conformance.aggregation.proxy.conftest import StartRig
 from tests.conformance.aggregation.proxy.proxies import FLUNDERS, RawClient, Rig
-from tests.support.aggregated_backend import Asked, Line
+from tests.support.aggregated_backend import Asked, BackendConnection
 
 UPGRADE = ("Connection: Upgrade", "Upgrade: websocket")
 SECOND = "/apis/samples.example.com/v1/secrets"
@@ -26,7 +26,7 @@ SPECIAL = (
 async def test_cve_2018_1002105_a_failed_upgrade_opens_nothing(rig: Rig, client: RawClient) -> None:
     """Bytes behind an upgrade that the backend refused are a new request, of whoever sent it."""
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.answer(b"no", status="400 Bad Request")
 
     rig.backend.script = script
@@ -49,7 +49,7 @@ async def test_cve_2018_1002102_and_2020_8559_redirects_are_not_followed(
 ) -> None:
     """A backend that redirects, also in place of an upgrade, is a 502; nobody else is asked."""
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         place = ("Location", "https://169.254.169.254/latest")
         await line.answer(b"", status="302 Found", headers=[place])
 
@@ -66,7 +66,7 @@ async def test_cve_2018_1002102_and_2020_8559_redirects_are_not_followed(
 async def test_cve_2022_3172_redirects_do_not_reach_the_client(rig: Rig, code: int) -> None:
     """Each redirect is a 502 without Location: a client would take its credentials along."""
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         headers = [("Location", "https://evil.example"), ("Refresh", "0")]
         await line.answer(b"go", status=f"{code} Go", headers=headers)
 
@@ -82,7 +82,7 @@ async def test_cve_2022_3172_redirects_do_not_reach_the_client(rig: Rig, code: i
 async def test_cve_2022_3172_not_modified_passes(rig: Rig) -> None:
     """A 304 is no redirect: it passes, without a Location that it may carry."""
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.write(b"HTTP/1.1 304 Not Modified\r\nETag: e\r\nLocation: https://evil\r\n\r\n")
 
     rig.backend.script = script
@@ -94,7 +94,7 @@ async def test_cve_2022_3172_not_modified_passes(rig: Rig) -> None:
 async def test_cve_2022_3172_own_fetches_follow_nothing(rig: Rig) -> None:
     """What the server fetches for itself (discovery, OpenAPI) is answered by the backend alone."""
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.answer(b"", status="301 Moved", headers=[("Location", "/elsewhere")])
 
     rig.backend.script = script

@@ -17,18 +17,18 @@ from tests.conformance.aggregation.proxy.proxies import (
     Rig,
     wait_until,
 )
-from tests.support.aggregated_backend import AggregatedBackend, Asked, Line
+from tests.support.aggregated_backend import AggregatedBackend, Asked, BackendConnection
 
 AT_ONCE = BackendLimits(left_seconds_max=0.0)
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 
 
-async def _hang(_asked: Asked, line: Line) -> None:
+async def _hang(_asked: Asked, line: BackendConnection) -> None:
     await line.closed()
 
 
-async def _begin_and_hang(asked: Asked, line: Line) -> None:
+async def _begin_and_hang(asked: Asked, line: BackendConnection) -> None:
     await line.write(SWITCHED if asked.all("upgrade") else CHUNKED)
     await line.closed()
 
@@ -77,7 +77,7 @@ async def test_what_ends_in_time_is_not_cut(rig: Rig) -> None:
     """A server that stops in order still answers what it has begun, to the end."""
     go = asyncio.Event()
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         await go.wait()
         await line.answer(b"done")
 

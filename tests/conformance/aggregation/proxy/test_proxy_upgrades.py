@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.conformance.aggregation.proxy.proxies import FLUNDERS, RawClient, Rig, wait_until
-from tests.support.aggregated_backend import Asked, Line
+from tests.support.aggregated_backend import Asked, BackendConnection
 
 WEBSOCKET = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x")
 SWITCHED = (
@@ -14,7 +14,7 @@ SWITCHED = (
 )
 
 
-async def _repeat(asked: Asked, line: Line) -> None:
+async def _repeat(asked: Asked, line: BackendConnection) -> None:
     """Agrees, and then says everything twice until `bye`."""
     assert asked.all("upgrade") == ["websocket"]
     assert asked.all("connection") == ["Upgrade"]
@@ -46,7 +46,7 @@ async def test_a_client_that_leaves_ends_the_tunnel(rig: Rig, client: RawClient)
     """What the client sent last still arrives, and then the backend's connection is closed."""
     got = bytearray()
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.write(SWITCHED)
         while data := await line.reader.read(1024):
             got.extend(data)
@@ -66,7 +66,7 @@ async def test_both_ends_are_waited_for(rig: Rig, client: RawClient) -> None:
     go = asyncio.Event()
     got = 0
 
-    async def script(_asked: Asked, line: Line) -> None:
+    async def script(_asked: Asked, line: BackendConnection) -> None:
         nonlocal got
         await line.write(SWITCHED)
         await go.wait()
@@ -100,7 +100,7 @@ async def test_another_protocol_than_asked_for_opens_nothing(rig: Rig, client: R
         SWITCHED.replace(b"Upgrade: websocket\r\n", b""),
     ):
 
-        async def script(_asked: Asked, line: Line, answer: bytes = answer) -> None:
+        async def script(_asked: Asked, line: BackendConnection, answer: bytes = answer) -> None:
             await line.write(answer)
 
         rig.backend.script = script
@@ -143,7 +143,7 @@ async def test_a_token_is_no_protocol_to_agree_on(rig: Rig, client: RawClient) -
     """A backend that answers with a protocol that it was not told of has not agreed."""
     line = b"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.c2VjcmV0\r\n\r\n"
 
-    async def script(_asked: Asked, answer: Line) -> None:
+    async def script(_asked: Asked, answer: BackendConnection) -> None:
         await answer.write(SWITCHED.removesuffix(b"\r\n") + line)
 
     rig.backend.script = script
