@@ -297,7 +297,7 @@ REPORTS: Final[dict[str, Row]] = {
         "addresses with leading zeros",
         (
             f"{_PROXY}::test_cve_2020_8562_no_connection_to_special_addresses",
-            "tests/unit/aggregator/test_addresses.py::test_what_is_no_address",
+            "tests/unit/aggregator/test_addresses.py::test_invalid_addresses",
         ),
     ),
     "CVE-2024-51744": Row(

@@ -1,9 +1,9 @@
-"""Aggregated APIs: groups that other servers serve, reached through this one.
+"""Aggregated APIs: API groups of other servers, accessible through this one.
 
-An APIService says who serves a group in a version. Requests for it are authenticated and authorised
-here and passed on, with the user in headers that only this server may set. Their documents are
-merged into ours. A backend that is slow, gone or wrong is noticed by its own requests only.
+An APIService names the server of a group version. Requests for it are authenticated and authorized
+here and forwarded, with the user in headers that only this server may set. Its documents are merged
+into those of this server. A slow, stopped or broken backend affects its own requests only.
 
-Not here: what an aggregated server does itself (`restow.apiserver`), and who keeps the APIServices
-of our own groups (`restow.controllers`).
+Not here: the aggregated servers themselves (`restow.apiserver`), and the APIServices of this
+server's own groups (`restow.controllers`).
 """

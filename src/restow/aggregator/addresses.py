@@ -1,15 +1,15 @@
-"""Which addresses a backend may have. Pure.
+"""Decides which addresses a backend may have. Pure.
 
-Where a backend is comes from objects that only trusted users write, as in Kubernetes. Still, this
-server talks with a certificate of its own and from a place where others may not be: so an address
-is checked when it is known as a number, and that number is what is connected to. A name that means
-something else the next time changes nothing.
+As in Kubernetes, only trusted users may write the objects that contain backend addresses. Still,
+this server connects with its own certificate and from its own network: so each address is checked
+after name resolution, and exactly that address is used. Resolving to another address later (DNS
+rebinding) has no effect.
 
-    refused always      link-local (the metadata services of clouds), unspecified, multicast,
-                        broadcast; each also as an IPv6 address that holds an IPv4 address
-    refused by default  loopback: it is this machine, and may be let in where servers live on one
+    always rejected      link-local (cloud metadata services), unspecified, multicast, broadcast;
+                         each also as an IPv6 address that embeds an IPv4 address
+    rejected by default  loopback: this machine, which may be allowed where all servers run on one
 
-Not here: who may write those objects, and TLS, which tells who answers.
+Not here: who may write those objects, and TLS, which authenticates the server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def parse_address(text: str) -> Address | None:
-    """An address written as a number; None when it is none, as with zeros in front or a zone."""
+    """Parse a numeric address; None if it is invalid, such as with leading zeros or a zone."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:
@@ -37,26 +37,26 @@ def parse_address(text: str) -> Address | None:
 
 
 def refusal_of(text: str, *, allows_loopback: bool) -> str | None:
-    """Why nobody connects to an address; None when it is good."""
+    """Why connecting to an address is not permitted; None if it is."""
     found = parse_address(text)
     if found is None:
-        return f"{text[:NAME_LENGTH_MAX]!r} is no address"
+        return f"{text[:NAME_LENGTH_MAX]!r} is not an IP address"
     for each in (found, *_within(found)):
         if each.is_link_local:
             return f"{text} is link-local"
         if each.is_unspecified or each.is_multicast or each == _BROADCAST:
-            return f"{text} is the address of no server"
+            return f"{text} is not a unicast address of a server"
         if each.is_loopback and not allows_loopback:
             return f"{text} is loopback"
     return None
 
 
 def is_host_name(text: str) -> bool:
-    """Whether a text can be asked for in DNS; a number is none."""
+    """Whether a text is a name for DNS; a number is not."""
     labels = text.removesuffix(".").split(".")
     if not text or len(text) > NAME_LENGTH_MAX or parse_address(text) is not None:
         return False
-    # A last label of digits would be read as an old form of a number.
+    # A last label of digits would be parsed as an old form of an IPv4 address.
     return all(map(_is_label, labels)) and not labels[-1].isdigit()
 
 
@@ -71,7 +71,7 @@ def _is_label(text: str) -> bool:
 
 
 def _within(found: Address) -> list[Address]:
-    """IPv4 addresses that an IPv6 address stands for."""
+    """The IPv4 addresses that an IPv6 address embeds."""
     if isinstance(found, ipaddress.IPv4Address):
         return []
     held: list[Address] = [each for each in (found.ipv4_mapped, found.sixtofour) if each]

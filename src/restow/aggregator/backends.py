@@ -1,11 +1,11 @@
-"""The ways to the servers behind remote APIs. Satisfies `interface.Backends`.
+"""Calls to the servers of remote APIs. Implements `interface.Backends`.
 
-An APIService says who they are and how they prove it; this server proves who it is with a client
-certificate of its own. An API that has changed gets new connections, and so does one whose
-certificate here was renewed: the old ones take no more requests, and of an API that has changed or
-gone they are cut soon.
+An APIService defines their Service and CA; this server authenticates with its own client
+certificate. A changed API gets new connections, and so does every API after this server's
+certificate was renewed: the old connections accept no more requests, and those of a changed or
+deleted API are aborted soon.
 
-Not here: what is asked in whose name (`proxy`), and the documents (`documents`).
+Not here: the user of a request (`proxy`), and the documents (`documents`).
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from restow.client.transport import ClientRequest, ClientResponse
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """What this server shows to backends, in PEM form."""
+    """The client certificate that this server presents to backends, in PEM form."""
 
     cert_pem: str
     key_pem: str = field(repr=False)
 
 
 Identity = Callable[[], ClientCertificate | None]
-"""Asked now and then, so that a renewed certificate is used. May read files, and raise OSError."""
+"""Called periodically, so that a renewed certificate is used. May read files, and raise OSError."""
 
 IDENTITY_SECONDS: Final = 10.0
-"""How long a certificate is used before it is looked at again."""
+"""How long a certificate is used before it is read again."""
 
 
 def authority_of(service: ServiceRef) -> str:
-    """What the Host header says to a backend."""
+    """The Host header for a backend."""
     name = name_of(service)
     return name if service.port == 443 else f"{name}:{service.port}"
 
 
 class RemoteBackends:
-    """A pool of connections for each API."""
+    """One connection pool per API."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class RemoteBackends:
         allows_loopback: bool = False,
         resolve: Resolve = resolve_by_system,
     ) -> None:
-        """`allows_loopback` is for a server whose cluster is one machine."""
+        """`allows_loopback` is for a cluster that runs on one machine."""
         self._services = services
         self._runtime = runtime
         self._identity = identity
@@ -81,21 +81,21 @@ class RemoteBackends:
         self._is_closed = False
 
     async def exchange(self, api: RemoteApi, question: BackendRequest) -> Exchange:
-        """Ask one of the servers of an API. Raises ConnectionFailed. Sets no deadline but for the
-        connection."""
+        """Send a request to one of the servers of an API. Raises ConnectionFailed. Sets no timeout
+        except for connecting."""
         pool = self._pool(api)
         try:
             places = await self._services.places(api.service)
         except NoServiceEndpoint as error:
             raise _unreachable(api, error.message) from error
         except StatusError as error:
-            raise _unreachable(api, f"its Service cannot be read: {error.message}") from error
+            raise _unreachable(api, f"cannot read its Service: {error.message}") from error
         return await pool.exchange(places, question)
 
     def send(
         self, api: RemoteApi, request: ClientRequest
     ) -> AbstractAsyncContextManager[ClientResponse]:
-        """Ask one of the servers of an API, as this server. See `interface.Backends`."""
+        """Send a request to one of the servers of an API. See `interface.Backends`."""
         return self._sent(api, request)
 
     @asynccontextmanager
@@ -108,7 +108,7 @@ class RemoteBackends:
         try:
             coding = exchange.head.headers.get("content-encoding", "identity")
             if coding not in {"", "identity"}:
-                broken = ProtocolBroken("it is compressed, unasked")
+                broken = ProtocolBroken("it is compressed although that was not requested")
                 raise connection_failed(broken, server=exchange.server) from broken
             whole = exchange.whole if exchange.head.is_small else None
             async with aclosing(exchange.pieces()) as pieces:
@@ -120,14 +120,14 @@ class RemoteBackends:
             exchange.end()
 
     def keep(self, apis: Iterable[RemoteApi]) -> None:
-        """End the connections to all other APIs: they are gone."""
+        """Close the connections to all other APIs, which no longer exist."""
         names = {api.name for api in apis}
         for name in [each for each in self._pools if each not in names]:
             self._retire(self._pools.pop(name)[2], is_gone=True)
 
     def settle(self, where: Mapping[str, Sequence[ServiceEndpoint]]) -> None:
-        """Note where the servers of APIs are now, by the names of the APIs, and end what is under
-        way at those that are gone. To be called every second or so."""
+        """Record the current endpoints by API name, and end requests at servers that are gone. Call
+        it about every second."""
         for name, (_, _, pool) in self._pools.items():
             if name in where:
                 pool.settle(where[name])
@@ -137,7 +137,7 @@ class RemoteBackends:
         self._retired = [each for each in self._retired if each.open_count]
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._is_closed = True
         for _, _, pool in self._pools.values():
             pool.abort()
@@ -150,7 +150,7 @@ class RemoteBackends:
         if self._is_closed:
             raise _unreachable(api, "the server is stopping")
         certificate = self._current(api)
-        # What an API is worth to discovery does not change how it is reached.
+        # Priorities in discovery do not affect connections.
         same = replace(api, group_priority=0, version_priority=0)
         known = self._pools.get(api.name)
         if known is not None and known[0] == same and known[1] == certificate:
@@ -172,7 +172,7 @@ class RemoteBackends:
         except ConfigInvalid as error:
             raise _unreachable(api, str(error)) from error
         if known is not None:
-            # One with another certificate only is as good as before to who uses it.
+            # If only the client certificate has changed, requests in flight may complete.
             self._retire(known[2], is_gone=known[0] != same)
         self._pools[api.name] = (same, certificate, pool)
         return pool
@@ -183,9 +183,7 @@ class RemoteBackends:
             try:
                 self._certificate = self._identity()
             except (OSError, ValueError) as error:
-                raise _unreachable(
-                    api, f"the certificate for it cannot be read: {error}"
-                ) from error
+                raise _unreachable(api, f"cannot read the client certificate: {error}") from error
             self._look_at = now + IDENTITY_SECONDS
         return self._certificate
 

@@ -1,12 +1,12 @@
-"""Joins a client's connection to a backend's, once the backend has agreed to another protocol.
+"""Connects a client's connection to a backend's after a protocol upgrade.
 
-Only a 101 that names the protocol that was asked for opens a tunnel. Before that the client's
-connection is HTTP, and every byte that it sends is a request of its own (CVE-2018-1002105).
+Only a 101 that names the requested protocol opens a tunnel. Before that the client's connection is
+HTTP, and every byte that it sends belongs to a new request (CVE-2018-1002105).
 
-Each direction waits for the other end to take what was sent. When one end is over, what it has sent
-still goes out, and then both are closed.
+Each direction applies backpressure. When one end closes, its pending data is delivered, and then
+both are closed.
 
-Not here: the client's end (`restow.httpserver`), and which requests may ask (`forwarded_headers`).
+Not here: the client's end (`restow.httpserver`), and permitted upgrades (`forwarded_headers`).
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from restow.httpserver import Tunnel, TunnelEnd, header_block
 
 READ_BYTES: Final = 64 * 1024
 UNSENT_BYTES_MAX: Final = 256 * 1024
-"""What a backend may leave untaken before the client is made to wait."""
+"""Bytes that a backend may leave unread before the client is paused."""
 STALL_SECONDS_MAX: Final = 60.0
-"""How long a backend may take nothing. Then the tunnel is cut."""
+"""Time after which the tunnel is closed if the backend reads nothing."""
 FLUSH_SECONDS_MAX: Final = 5.0
 
 
 def has_agreed(exchange: Exchange, question: BackendRequest) -> bool:
-    """Whether a backend has switched to just what it was asked for."""
+    """Whether a backend has switched to exactly the requested protocol."""
     headers = exchange.head.headers
     if names_token(headers.get("sec-websocket-protocol", "")):
-        return False  # it was not told of a token
+        return False  # the backend did not get the token
     protocol = headers.get("upgrade", "")
     return exchange.head.status == 101 and protocol.lower() == question.upgrade.lower()
 
 
 def open_tunnel(exchange: Exchange, *, name: str, tasks: Tasks, clock: Clock) -> Tunnel:
-    """The answer that switches the client over too. ValueError for headers that cannot be sent."""
+    """Return the 101 for the client. Raises ValueError for headers that cannot be sent."""
     headers = answer_lines(101, exchange.lines)
     headers += header_block([("Upgrade", exchange.head.headers["upgrade"])])
     joint = _Joint(exchange, clock)
@@ -55,7 +55,7 @@ def open_tunnel(exchange: Exchange, *, name: str, tasks: Tasks, clock: Clock) ->
 
 
 class _Joint:
-    """Where two connections meet."""
+    """Copies data between two connections."""
 
     def __init__(self, exchange: Exchange, clock: Clock) -> None:
         self._exchange = exchange
@@ -74,7 +74,7 @@ class _Joint:
         end.on_close = self._over.set
 
     async def run(self) -> None:
-        """Until one end is over."""
+        """Run until one end is closed."""
         end = self._end
         assert end is not None
         try:
@@ -92,7 +92,7 @@ class _Joint:
             self._exchange.end()
 
     def _take(self, data: bytes) -> None:
-        """Some bytes of the client."""
+        """Forward bytes of the client."""
         if self._over.is_set():
             return
         self._writer.write(data)
@@ -110,7 +110,7 @@ class _Joint:
         self._over.set()
 
     async def _to_backend(self, end: TunnelEnd) -> None:
-        """Let the client go on whenever the backend has taken what was sent."""
+        """Resume the client whenever the backend has read what was sent."""
         with suppress(OSError, TimeoutError):
             while True:
                 await self._unsent.wait()
@@ -121,7 +121,7 @@ class _Joint:
         self._over.set()
 
     async def _flush(self) -> None:
-        """Give the backend the last of what the client has sent."""
+        """Send the last bytes of the client to the backend."""
         self._writer.close()
         with suppress(OSError, TimeoutError):
             async with self._clock.timeout(FLUSH_SECONDS_MAX):

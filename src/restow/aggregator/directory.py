@@ -1,10 +1,10 @@
-"""Which APIs other servers serve: the APIServices that name a service, as this server knows them.
+"""The APIs that other servers serve: the APIServices with a Service, as this server knows them.
 
-All servers follow the APIServices in their watch cache. What this server hosts itself is never
-another's, whatever an APIService says: nobody can have our own groups served elsewhere. Whether an
-API can be asked is noted here by whoever finds out (`directory_availability`).
+All servers follow the APIServices in their watch cache. A group version that this server hosts
+itself is never aggregated, whatever an APIService says: own groups cannot be redirected to another
+server. `directory_availability` records here whether an API is available.
 
-Not here: asking, and what the documents of an API say.
+Not here: calling the APIs, and their documents.
 """
 
 from __future__ import annotations
@@ -29,57 +29,57 @@ from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import WatchCache, WatchCacheEvent
 
 APIS_MAX: Final = 1_000
-"""APIs of other servers; those above are not served, and logged."""
+"""Limit of aggregated APIs; further ones are not served, and logged."""
 
 logger = logging.getLogger(__name__)
 
 
 class ApiDirectory:
-    """What is known of them. Satisfies `Directory`."""
+    """The known APIs. Implements `Directory`."""
 
     def __init__(self, catalog: Catalog, store: ResourceStore) -> None:
         self.listeners: list[Callable[[], None]] = []
         self.changed: list[Callable[[str], None]] = []
-        """Told of the name of each API that has come, gone or changed."""
+        """Called with the name of each API that was added, removed or changed."""
         self._catalog = catalog
         self._store = store
         self.resource = catalog.of_kind(GROUP, KIND)
-        """Of the APIServices themselves."""
+        """The resource of the APIServices themselves."""
         self.services = catalog.of_kind("", "Service")
         self._cache: WatchCache | None = None
         self._cursor = 0
         self._objects: dict[str, ApiService] = {}
-        """Those that name a service, by name."""
+        """The APIServices with a Service, by name."""
         self._apis: dict[str, RemoteApi] = {}
         self._by_version: dict[tuple[str, str], RemoteApi] = {}
         self._problems: dict[str, str] = {}
         self._ordered: tuple[int, tuple[RemoteApi, ...]] | None = None
 
     async def start(self) -> None:
-        """Read all APIServices, and follow them from there. Raises when they cannot be read."""
+        """Read all APIServices, and follow their changes. Raises when they cannot be read."""
         if self.resource is None:
             return
         self._begin(await self._store.loaded(self.resource))
         self._catalog.listeners.append(self._hosting_changed)
 
     async def refresh(self) -> None:
-        """Follow another cache, if the one that was followed has been given up."""
+        """Follow the current cache, if the previous one was discarded."""
         if self.resource is not None and self._cache is not None and self._cache.is_closed:
             cache = await self._store.loaded(self.resource)
             if self._cache is not None:
                 self._begin(cache)
 
     def close(self) -> None:
-        """Follow no more; what is known stays."""
+        """Stop following; the known APIs stay."""
         if self._cache is not None:
             self._cache.unlisten(self._follow)
             self._catalog.listeners.remove(self._hosting_changed)
             self._cache = None
 
-    # Asking.
+    # Queries.
 
     def find(self, group: str, version: str) -> RemoteApi | None:
-        """The remote API; None when the group is served here in that version, or by nobody."""
+        """Return the remote API; None if the group version is served here or does not exist."""
         found = self._by_version.get((group, version))
         return None if found is None or self._hosts(found) else found
 
@@ -91,14 +91,14 @@ class ApiDirectory:
         return self._ordered[1]
 
     def unavailable(self, api: RemoteApi) -> str | None:
-        """Why an API cannot be asked now; None when it can, as far as is known."""
+        """Why an API is currently unavailable; None if it is available as far as known."""
         known = self._apis.get(api.name)
         if known is None or known.uid != api.uid:
-            return f"APIService {api.name} is gone"
+            return f"APIService {api.name} was deleted"
         return self._problems.get(api.name)
 
     def named(self, name: str) -> RemoteApi | None:
-        """A remote API by the name of its APIService, even if it is hosted here."""
+        """Return a remote API by APIService name, even if this server hosts its group version."""
         return self._apis.get(name)
 
     def names(self) -> list[str]:
@@ -109,7 +109,7 @@ class ApiDirectory:
         return self._objects.get(name)
 
     def note(self, api: RemoteApi, problem: str | None) -> None:
-        """Somebody has found out whether an API can be asked."""
+        """Record whether an API is available."""
         if self._apis.get(api.name) != api or self._problems.get(api.name) == problem:
             return
         was_good = api.name not in self._problems
@@ -123,7 +123,7 @@ class ApiDirectory:
     def _hosts(self, api: RemoteApi) -> bool:
         return api.version in self._catalog.groups.get(api.group, ())
 
-    # Following.
+    # Following changes.
 
     def _begin(self, cache: WatchCache) -> None:
         self._cache = cache
@@ -153,18 +153,18 @@ class ApiDirectory:
 
     def _apply(self, change: WatchCacheEvent) -> list[str]:
         if change.damage is not None:
-            return []  # it is there, and was as it is known here
+            return []  # an update without a relevant change
         found = None if change.now is None else read_api_service(change.now[2])
         return self._set(change.key, found)
 
     def _set(self, name: str, found: ApiService | None) -> list[str]:
-        """Note what an APIService says now; its name, if that is another API than before."""
+        """Record the current APIService; returns its name if the API has changed."""
         if found is not None and found.is_local:
             found = None
         before = self._apis.get(name)
         api = None if found is None else _remote_api(found)
         if found is not None and before is None and len(self._apis) >= APIS_MAX:
-            logger.error("APIService %s is not served: there are %d already", name, APIS_MAX)
+            logger.error("APIService %s is not served: the limit is %d", name, APIS_MAX)
             return []
         if found is None or api is None:
             self._objects.pop(name, None)
@@ -198,8 +198,8 @@ class ApiDirectory:
             try:
                 listener()
             except Exception:
-                # One bad listener must not keep the others, or the watch, from going on.
-                logger.exception("a listener to aggregated APIs has failed")
+                # One failing listener must not affect the others or the watch.
+                logger.exception("a listener of aggregated APIs failed")
 
 
 def _remote_api(found: ApiService) -> RemoteApi | None:
@@ -222,7 +222,7 @@ def _remote_api(found: ApiService) -> RemoteApi | None:
 
 
 def _pem(bundle: str) -> str:
-    """The text of a bundle. What is none is kept as it is, so that it trusts nobody."""
+    """Decode a CA bundle. An invalid one is kept as it is, so that no server is trusted."""
     try:
         return base64.b64decode(bundle).decode("ascii", "replace")
     except (binascii.Error, ValueError):
@@ -230,7 +230,7 @@ def _pem(bundle: str) -> str:
 
 
 def _in_order(apis: Iterable[RemoteApi]) -> list[RemoteApi]:
-    """Groups by the greatest priority any of their versions claims for them; then by name."""
+    """Groups by the highest group priority of their versions, then by name."""
     apis = list(apis)
     of_group: dict[str, int] = {}
     for api in apis:

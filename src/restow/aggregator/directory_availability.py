@@ -1,12 +1,12 @@
-"""Whether the servers of other APIs can be asked: every server finds out for itself.
+"""Checks whether the servers of aggregated APIs are available; every server checks on its own.
 
-Now and then, soon after a failure, and at once when an APIService or the endpoints of its service
-have changed, one of the servers behind it is asked for the document that each must have. What comes
-of it is noted in the directory, for the requests of this server. What the server that has the turn
-has found is written to the APIService, for people and clients to see.
+Periodically, soon after a failure, and at once when an APIService or the endpoints of its Service
+change, the discovery document is requested from one of the servers. The result is recorded in the
+directory, for the requests of this server. The leader also writes its result to the conditions of
+the APIService, for users and clients.
 
-Many are asked at a time, each within its own deadline: one that does not answer holds up nobody.
-Not here: the requests of clients.
+Checks run concurrently, each with its own timeout, so a hanging server delays no others. Not here:
+requests of clients.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from restow.registry.reconcile_loops import repeat, work_off
 from restow.registry.store import ResourceStore
 
 CHECK_SECONDS: Final = 30.0
-"""Between two looks at an API that can be asked."""
+"""Between two checks of an available API."""
 DEADLINE_SECONDS: Final = 5.0
 ATTEMPTS_MAX: Final = 2
 CHECKS_AT_ONCE: Final = 16
 TEND_SECONDS: Final = 1.0
-"""How soon a change of endpoints is noticed, and a condition that is not as it should be."""
+"""How soon a change of endpoints or a wrong condition is detected."""
 BUSY_SECONDS: Final = 2.0
 BACKOFF: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=CHECK_SECONDS, jitter=0.2)
-# With these rights nothing is refused that is there.
+# With these rights no existing object is rejected.
 _HEADERS: Final = (
     ("Accept", "application/json"),
     ("X-Remote-User", "system:kube-aggregator"),
@@ -51,11 +51,11 @@ _HEADERS: Final = (
 logger = logging.getLogger(__name__)
 
 Where = Sequence[ServiceEndpoint] | str
-"""Where the servers of an API are, or why that is not known."""
+"""The endpoints of an API, or why they are unknown."""
 
 
 class Availability:
-    """Finds out about all APIs in a directory."""
+    """Checks the availability of all APIs in a directory."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class Availability:
         runtime: Runtime,
         *,
         is_leading: Callable[[], bool],
-        on_looked: Callable[[Mapping[str, Sequence[ServiceEndpoint]]], None] = lambda _: None,
+        on_located: Callable[[Mapping[str, Sequence[ServiceEndpoint]]], None] = lambda _: None,
     ) -> None:
-        """`is_leading`: whether this server writes what it finds to the APIServices.
+        """`is_leading`: whether this server writes its results to the APIServices.
 
-        `on_looked` is told every second where the servers are, by the names of the APIs for which
-        it is known; an API without servers has no places.
+        `on_located` is called every second with the known endpoints, by API name; an API without
+        servers has none.
         """
         self._directory = directory
         self._backends = backends
@@ -84,17 +84,17 @@ class Availability:
         self._tasks: Tasks | None = None
         self._queue: WorkQueue[str] = runtime.work_queue("availability")
         self._is_leading = is_leading
-        self._on_looked = on_looked
+        self._on_looked = on_located
 
     def start(self) -> None:
-        """Look at all APIs, and go on with it."""
+        """Check all APIs, and repeat that."""
         self._tasks = tasks = self._runtime.tasks("availability", on_failure=lambda _: None)
         self._directory.changed.append(self.recheck)
         for name in self._directory.names():
             self.recheck(name)
         for number in range(CHECKS_AT_ONCE):
             tasks.spawn_loop(f"check-{number}", work_off(self._queue, self._check))
-        tasks.spawn_loop("tend", repeat("availability of APIs", self._tend, self._runtime))
+        tasks.spawn_loop("maintain", repeat("availability of APIs", self._maintain, self._runtime))
 
     async def close(self) -> None:
         if self._tasks is not None:
@@ -103,11 +103,11 @@ class Availability:
             self._tasks = None
 
     def recheck(self, name: str) -> None:
-        """Something has happened to an API: look at it at once."""
+        """Check an API now, because a request to it has failed."""
         self._failures.pop(name, None)
         self._queue.add(name)
 
-    # Finding out.
+    # Checks.
 
     async def _check(self, name: str) -> float | None:
         api = self._directory.named(name)
@@ -117,7 +117,7 @@ class Availability:
             return None
         finding = await self._find(api)
         if self._directory.named(name) != api:
-            return 0.0  # it is another by now
+            return 0.0  # it was replaced meanwhile
         if finding is None:
             return BUSY_SECONDS
         before = self._findings.get(name)
@@ -135,7 +135,7 @@ class Availability:
         return BACKOFF.delay_seconds(failures, self._runtime.randomness)
 
     async def _find(self, api: RemoteApi) -> ApiServiceAvailability | None:
-        """What is the matter with an API; None when nothing was found out."""
+        """Return the condition of an API; None if the check was inconclusive."""
         service = api.service
         shown = f'service/{service.name} in "{service.namespace}"'
         try:
@@ -150,7 +150,7 @@ class Availability:
             try:
                 problem = await self._ask(api)
             except BackendBusy:
-                return None  # it has more to do than it should, but it is there
+                return None  # overloaded, but available
             if not problem:
                 return PASSED
         if not await self._has_service(api):
@@ -158,7 +158,7 @@ class Availability:
         return ApiServiceAvailability("False", "FailedDiscoveryCheck", problem)
 
     async def _ask(self, api: RemoteApi) -> str:
-        """Ask one server of an API for what it must have; what is wrong, if anything is."""
+        """Request the discovery document from one server of an API; returns the problem, if any."""
         path = f"/apis/{api.group}/{api.version}" if api.group else f"/api/{api.version}"
         url = f"https://{name_of(api.service)}:{api.service.port}{path}"
         request = ClientRequest(method="GET", target=path, headers=_HEADERS)
@@ -181,30 +181,30 @@ class Availability:
         return ""
 
     async def _has_service(self, api: RemoteApi) -> bool:
-        """Whether there is a Service object at all; without one it was reached for by name."""
+        """Whether the Service object exists; without one the server was reached by DNS name."""
         resource = self._directory.services
         if resource is None:
             return True
         try:
             cache = await self._store.loaded(resource)
         except StatusError:
-            return True  # not known to be absent
+            return True  # unknown, so do not report it as missing
         return cache.get(resource.path_of(api.service.namespace, api.service.name)) is not None
 
-    # Keeping it so.
+    # Maintenance.
 
-    async def _tend(self) -> float:
+    async def _maintain(self) -> float:
         await self._directory.refresh()
         names = self._directory.names()
         for name in names:
-            await self._look_for_endpoints(name)
+            await self._update_endpoints(name)
         known = {name: self._where[name] for name in names if name in self._where}
         self._on_looked({name: () if isinstance(at, str) else at for name, at in known.items()})
         for name in names:
             await self._write(name)
         return TEND_SECONDS
 
-    async def _look_for_endpoints(self, name: str) -> None:
+    async def _update_endpoints(self, name: str) -> None:
         api = self._directory.named(name)
         if api is None:
             return
@@ -213,7 +213,7 @@ class Availability:
         except NoServiceEndpoint as error:
             where = str(error)
         except StatusError:
-            return  # what was known before may still be so
+            return  # keep the last known endpoints
         before = self._where.get(name)
         if where != before:
             self._where[name] = where
@@ -221,7 +221,7 @@ class Availability:
                 self.recheck(name)
 
     async def _write(self, name: str) -> None:
-        """Let the APIService say what was found, if that is for this server to do."""
+        """Write the result to the APIService if this server is the leader."""
         resource, found = self._directory.resource, self._findings.get(name)
         obj: ApiService | None = self._directory.object_of(name)
         if resource is None or found is None or obj is None or not self._is_leading():

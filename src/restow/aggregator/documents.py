@@ -1,11 +1,11 @@
-"""The documents of all remote APIs, kept at hand: clients are answered from memory.
+"""Caches the documents of all aggregated APIs, so that clients get them from memory.
 
-Each backend is asked when an API comes, changes or becomes available again, once a minute, and
-after a failure with growing delays. Discovery and OpenAPI have workers of their own, and each
-question has a deadline: a backend that is slow, gone or wrong delays no other, and no client.
+A backend is queried when an API is added, changed or becomes available again, once a minute, and
+with exponential backoff after failures. Discovery and OpenAPI have separate workers, and each query
+has a timeout: a slow, stopped or broken backend delays neither others nor clients.
 
-Not here: what is asked of one backend (`documents_backend`), and how its answers become part of
-our own documents (`restow.endpoints.discovery`, `restow.endpoints.openapi_paths`).
+Not here: the queries to one backend (`documents_backend`), and merging the documents into those of
+this server (`restow.endpoints.discovery`, `restow.endpoints.openapi_paths`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ RETRY: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=REFRESH_SECOND
 logger = logging.getLogger(__name__)
 
 Part = Literal["discovery", "openapi"]
-# How many backends are asked at once.
+# Number of backends queried concurrently.
 _WORKERS: Final[dict[Part, int]] = {"discovery": 8, "openapi": 4}
 
 
 @dataclass(slots=True)
 class _Known:
-    """A backend, and how the last round of questions ended, by part."""
+    """A backend, and the result of its last round of queries, by part."""
 
     documents: BackendDocuments
     asked: set[Part]
@@ -43,7 +43,7 @@ class _Known:
 
 
 class RemoteDocuments:
-    """Satisfies `Remotes`. Run it in a task; it learns of APIs by itself."""
+    """Implements `Remotes`. Run it in a task; it subscribes to the directory itself."""
 
     def __init__(self, directory: Directory, backends: Backends, runtime: Runtime) -> None:
         self._directory = directory
@@ -55,7 +55,7 @@ class RemoteDocuments:
         self._known: dict[BackendOrigin, _Known] = {}
         self._versions: dict[tuple[str, str], RemoteVersion] = {}
         self._unavailable: dict[str, str | None] = {}
-        """By the name of the APIService."""
+        """By APIService name."""
         self._queues: dict[Part, WorkQueue[BackendOrigin]] = {
             part: WorkQueue(
                 f"{part} of backends",
@@ -76,11 +76,11 @@ class RemoteDocuments:
         return self._versions.get((group, version))
 
     def is_whole(self) -> bool:
-        """Whether each backend was asked at least once for its resources, whatever it said."""
+        """Whether each backend was queried for its resources at least once, with any result."""
         return all("discovery" in known.asked for known in self._known.values())
 
     def problems(self) -> dict[str, str]:
-        """Why documents of an API are missing or old, by the name of its APIService."""
+        """Why documents of an API are missing or stale, by APIService name."""
         found: dict[str, str] = {}
         for known in self._known.values():
             for problem in known.problems.values():
@@ -88,7 +88,7 @@ class RemoteDocuments:
         return found
 
     async def run(self) -> None:
-        """Ask backends, for ever."""
+        """Query backends, forever."""
         async with asyncio.TaskGroup() as group:
             for part, workers in _WORKERS.items():
                 for number in range(workers):
@@ -104,32 +104,32 @@ class RemoteDocuments:
                 queue.done(origin)
 
     async def _fetch_round(self, part: Part, origin: BackendOrigin) -> None:
-        """One round of questions to one backend."""
+        """Run one round of queries to one backend."""
         queue, known = self._queues[part], self._known.get(origin)
-        if known is None:  # nobody needs it any more
+        if known is None:  # no API uses it any more
             queue.forget(origin)
             return
         try:
-            await self._ask(part, known.documents)
+            await self._query(part, known.documents)
         except FetchFailed as error:
             self._failed(part, origin, known, str(error))
-        except Exception as error:  # the edge of a task: one backend must not end it for all
-            logger.exception("%s of the aggregated server %s could not be read", part, origin)
+        except Exception as error:  # task boundary: one backend must not end the loop
+            logger.exception("cannot read %s of the aggregated server %s", part, origin)
             self._failed(part, origin, known, f"{type(error).__name__}: {error}")
         else:
             if known.problems.pop(part, None) is not None:
-                logger.info("%s of the aggregated server %s can be read again", part, origin)
+                logger.info("%s of the aggregated server %s is readable again", part, origin)
             queue.forget(origin)
             queue.add_after(origin, REFRESH_SECONDS)
         known.asked.add(part)
         if self._known.get(origin) is known:
             self._refresh()
 
-    async def _ask(self, part: Part, documents: BackendDocuments) -> None:
+    async def _query(self, part: Part, documents: BackendDocuments) -> None:
         reasons = {api: self._directory.unavailable(api) for api in documents.apis}
         apis = [api for api, reason in reasons.items() if reason is None]
         if not apis:
-            raise FetchFailed(next(iter(reasons.values())) or "nothing is served there")
+            raise FetchFailed(next(iter(reasons.values())) or "it has no APIs")
         if part == "discovery":
             await documents.discover(apis)
         else:
@@ -142,7 +142,7 @@ class RemoteDocuments:
         self._queues[part].retry(origin)
 
     def _directory_changed(self) -> None:
-        """APIs have come, gone or changed, or whether they can be asked has."""
+        """Handle added, removed and changed APIs, and changes of their availability."""
         by_origin: dict[BackendOrigin, list[RemoteApi]] = {}
         for api in self._directory.all():
             by_origin.setdefault(BackendOrigin.of(api), []).append(api)
@@ -151,7 +151,7 @@ class RemoteDocuments:
         before, self._unavailable = self._unavailable, {}
         for origin, apis in by_origin.items():
             self._unavailable |= {api.name: self._directory.unavailable(api) for api in apis}
-            # New ones count as never asked, so that they are asked now.
+            # Treat it as new, so that it is queried now.
             is_back = any(
                 self._unavailable[api.name] is None and before.get(api.name, "") is not None
                 for api in apis
@@ -161,7 +161,7 @@ class RemoteDocuments:
         self._refresh()
 
     def _has_changed(self, origin: BackendOrigin, apis: list[RemoteApi]) -> bool:
-        """Note which APIs a backend serves; whether that are others than before."""
+        """Record the APIs that a backend serves; returns whether they have changed."""
         known = self._known.get(origin)
         if known is None:
             documents = BackendDocuments(
@@ -179,19 +179,19 @@ class RemoteDocuments:
 
     def _want(self, origin: BackendOrigin) -> None:
         for queue in self._queues.values():
-            queue.forget(origin)  # what failed before says nothing of now
+            queue.forget(origin)  # earlier failures say nothing about the current state
             try:
                 queue.add(origin)
             except QueueFull:
-                logger.warning("the aggregated server %s is one too many to be asked", origin)
+                logger.warning("too many aggregated servers: %s is not queried", origin)
 
     def _refresh(self) -> None:
-        """See what is known now, and tell who shows it."""
+        """Update the merged view, and notify the listeners of changes."""
         before, now = self._versions, self._current()
         self._versions = now
         keys = list(dict.fromkeys([*before, *now]))
         shown = [key[0] for key in keys if _shown(before.get(key)) != _shown(now.get(key))]
-        if list(before) != list(now):  # another order may be shown, too
+        if list(before) != list(now):  # the order may be visible in documents
             shown += [key[0] for key in keys]
         for group in dict.fromkeys(shown):
             for discovery_listener in self.discovery_listeners:
@@ -220,12 +220,12 @@ class RemoteDocuments:
 
 
 def _shown(version: RemoteVersion | None) -> RemoteVersion | None:
-    """What discovery shows."""
+    """The part that discovery shows."""
     return None if version is None else replace(version, v3=None, v2=None)
 
 
 def _described(version: RemoteVersion | None) -> tuple[object, ...] | None:
-    """What OpenAPI documents are made of."""
+    """The part from which OpenAPI documents are built."""
     if version is None or (version.v3 is None and version.v2 is None):
         return None
     v3, v2 = version.v3, version.v2

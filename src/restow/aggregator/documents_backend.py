@@ -1,9 +1,9 @@
-"""The documents of one backend: asked for, checked, and kept as last seen.
+"""The documents of one backend: fetched, validated, and cached.
 
-A backend is one place to ask, and may serve several APIs. What it says of them is asked for once.
-A failure leaves what is known as it is; garbage is never known.
+A backend is one address, and may serve several APIs. Its documents for all of them are fetched
+once. After a failure the cached documents stay; an invalid document is never cached.
 
-Not here: when it is asked (`documents`), and what is made of the answers.
+Not here: when it is queried (`documents`), and how the documents are used.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 class BackendOrigin(NamedTuple):
-    """Where to ask, and whom to believe there."""
+    """Address and TLS trust of a backend."""
 
     service: ServiceRef
     ca_pem: str | None
@@ -76,40 +76,40 @@ class BackendOrigin(NamedTuple):
 
 @dataclass(slots=True)
 class _Kept:
-    """What makes it needless to read a document again."""
+    """Validators of a document, to skip reading an unchanged one."""
 
     tag: str = ""
-    """The backend's name for what it has said."""
+    """The backend's ETag."""
     digest: bytes = b""
-    """Ours, for backends without such names."""
+    """A hash of our own, for backends without ETags."""
 
 
 class BackendDocuments:
-    """One backend."""
+    """Documents of one backend."""
 
     def __init__(
         self, backends: Backends, clock: Clock, *, reading: asyncio.Lock, apis: Sequence[RemoteApi]
     ) -> None:
-        """Large documents are read one at a time, under the lock: each takes some memory."""
+        """`reading`: large documents are parsed one at a time, as each needs much memory."""
         self._backends = backends
         self._clock = clock
         self._reading = reading
         self.apis = tuple(apis)
         self.resources: dict[GroupVersion, bytes] = {}
-        """Of aggregated discovery; a group version that is not here was never seen."""
+        """Aggregated discovery; a group version without an entry was never read."""
         self.fresh: set[GroupVersion] = set()
-        """Those of which the last question was answered."""
+        """Group versions whose last query succeeded."""
         self.v3: dict[GroupVersion, Document] = {}
         self.v2: dict[GroupVersion, ForeignSpec] = {}
         self._kept: dict[str, _Kept] = {}
-        """By target."""
+        """By request target."""
         self._places_v3: dict[GroupVersion, str] = {}
-        """Where the index says that a document is, with its hash."""
+        """Path and hash of each document, from the index."""
         self._without_v3: dict[GroupVersion, bytes] = {}
-        """Those without such a document, with the hash of what it was made of instead."""
+        """Group versions without an OpenAPI v3 document, with the hash of their v2 source."""
 
     def replace(self, apis: Sequence[RemoteApi]) -> None:
-        """It serves other APIs now; all must be read again."""
+        """Set the APIs of the backend; all of them are read again."""
         self.apis = tuple(apis)
         self._kept.clear()
         self._places_v3.clear()
@@ -121,7 +121,7 @@ class BackendDocuments:
         self._without_v3 = {key: each for key, each in self._without_v3.items() if key in served}
 
     async def discover(self, apis: Sequence[RemoteApi]) -> None:
-        """Read which resources there are, from those that can be asked. Raises FetchFailed."""
+        """Read the resources of the available APIs. Raises FetchFailed."""
         try:
             answer = await self._fetch(apis[0], _APIS)
             if answer.is_unchanged:
@@ -129,7 +129,7 @@ class BackendDocuments:
                 return
             if answer.status == 200 and is_aggregated(answer.content_type):
                 found = await self._read(_APIS.target, lambda: read_aggregated(answer.body))
-                # All that are served now: there may be others than when it was asked.
+                # All current APIs: they may have changed since the query was sent.
                 self.resources = {
                     api.group_version: found.get(api.group_version, b"") for api in self.apis
                 }
@@ -160,7 +160,7 @@ class BackendDocuments:
         self.fresh.add(api.group_version)
 
     async def describe(self, apis: Sequence[RemoteApi]) -> None:
-        """Read their OpenAPI documents, both kinds even if one fails. Raises FetchFailed."""
+        """Read the OpenAPI documents, v2 and v3, even if one fails. Raises FetchFailed."""
 
         async def ask(describe: Callable[[Sequence[RemoteApi]], Awaitable[None]]) -> None:
             await describe(apis)
@@ -190,7 +190,7 @@ class BackendDocuments:
         await _each(describe, apis)
 
     async def _describe_one(self, api: RemoteApi) -> None:
-        # Not the address that the index gives: it may lead anywhere.
+        # Not the address in the index: it may point anywhere.
         wanted = Wanted(
             target=_v3_target(api),
             bytes_max=OPENAPI_BYTES_MAX,
@@ -220,12 +220,12 @@ class BackendDocuments:
         served = self.apis
         wanted = [api.group_version for api in served]
         found = await self._read(_V2.target, lambda: _read_v2(answer.body, wanted))
-        if self.apis is served:  # else it is asked again, since there are others now
+        if self.apis is served:  # else they have changed, and are read again
             self.v2 = found
             self._keep(_V2.target, answer)
 
     async def _convert(self, _apis: Sequence[RemoteApi]) -> None:
-        """Make the documents that the backend does not have, of its old one."""
+        """Derive the documents that the backend does not have from its OpenAPI v2 document."""
         for name, digest in list(self._without_v3.items()):
             spec = self.v2.get(name)
             if spec is None:
@@ -245,16 +245,16 @@ class BackendDocuments:
         self._kept[target] = _Kept(answer.tag, _digest(answer.body))
 
     async def _read(self, target: str, read: Callable[[], T]) -> T:
-        """Read a document in a thread. Raises FetchFailed for garbage."""
+        """Parse a document in a thread. Raises FetchFailed if it is invalid."""
         try:
             async with self._reading:
                 return await asyncio.to_thread(read)
         except (DiscoveryBad, ForeignDocumentBad, RecursionError, orjson.JSONDecodeError) as error:
-            raise FetchFailed(f"{target}: the answer cannot be used: {error}") from error
+            raise FetchFailed(f"{target}: invalid response: {error}") from error
 
 
 async def _each(ask: Callable[[T], Awaitable[None]], about: Iterable[T]) -> None:
-    """Ask one after the other, all of them, and raise the first failure in the end."""
+    """Call it for all in sequence, and raise the first failure at the end."""
     failed: FetchFailed | None = None
     for each in about:
         try:
@@ -275,7 +275,7 @@ def _v3_target(api: RemoteApi) -> str:
 
 def _check_status(wanted: Wanted, answer: Fetched) -> None:
     if answer.status != 200:
-        raise FetchFailed(f"{wanted.target}: the answer has status {answer.status}")
+        raise FetchFailed(f"{wanted.target}: the response has status {answer.status}")
 
 
 def _digest(body: bytes) -> bytes:
@@ -286,7 +286,7 @@ def _read_index(body: bytes) -> dict[str, str]:
     document = orjson.loads(body)
     paths = document.get("paths") if isinstance(document, dict) else None
     if not isinstance(paths, dict):
-        raise ForeignDocumentBad("it is no index of OpenAPI v3 documents")
+        raise ForeignDocumentBad("it is not an index of OpenAPI v3 documents")
     return {
         name: str(entry.get("serverRelativeURL"))
         for name, entry in paths.items()
@@ -295,10 +295,10 @@ def _read_index(body: bytes) -> dict[str, str]:
 
 
 def _checked_v3(body: bytes) -> Document:
-    """A document as it was given, if it is one."""
+    """Return a document unchanged if it is an OpenAPI v3 document."""
     document = orjson.loads(body)
     if not isinstance(document, dict) or not str(document.get("openapi")).startswith("3."):
-        raise ForeignDocumentBad("it is no OpenAPI v3 document")
+        raise ForeignDocumentBad("it is not an OpenAPI v3 document")
     if not isinstance(document.get("paths"), dict):
         raise ForeignDocumentBad("it has no paths")
     return finish([body])

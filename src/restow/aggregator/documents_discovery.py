@@ -1,11 +1,11 @@
-"""What a backend says of its resources, in the form of aggregated discovery.
+"""Converts a backend's discovery documents to aggregated discovery.
 
-A field of the wrong type would make clients throw away the whole list of all groups. So what a
-backend says is decoded by types and written anew; what does not fit is refused whole. Names become
-parts of paths and words of commands: an entry without a good one is left out, and so is a bad short
+A field of the wrong type would make clients discard the list of all groups. So the documents of a
+backend are decoded by type and encoded again; an invalid document is rejected as a whole. Names are
+used in paths and commands: an entry with an invalid name is dropped, and so is an invalid short
 name, category or verb.
 
-Pure. Not here: who is asked, and when.
+Pure. Not here: fetching the documents.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from msgspec import Struct, field
 from restow.apimachinery.names import GroupVersion
 
 _VERSIONS: Final = ("v2", "v2beta1")
-"""They differ in the name only. Old servers know the second alone."""
+"""They differ in the name only. Old servers support only the second one."""
 
 RESOURCES_MAX: Final = 5_000
-"""In one group version, and as many subresources of one of them; those behind are left out."""
+"""Per group version, and subresources per resource; further ones are dropped."""
 WORDS_MAX: Final = 64
 """Short names, categories or verbs of one resource."""
 
-# Not only DNS labels: servers of metrics call resources by the names of these.
+# Not only DNS labels: metrics servers use names of metrics as resource names.
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:~-]{0,252}", flags=re.ASCII)
 _WORD: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?", flags=re.ASCII)
 _SCOPES: Final = frozenset({"Namespaced", "Cluster"})
@@ -39,7 +39,7 @@ AGGREGATED_ACCEPT: Final = ",".join(
 
 
 class DiscoveryBad(ValueError):
-    """What a backend says is no discovery document; the text says why."""
+    """An invalid discovery document; the text says why."""
 
 
 class _Kind(Struct):
@@ -108,7 +108,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def is_aggregated(content_type: str) -> bool:
-    """Whether an answer calls itself aggregated discovery."""
+    """Whether a response's content type is aggregated discovery."""
     media, *rest = (part.strip() for part in content_type.split(";"))
     said = dict(part.split("=", 1) for part in rest if "=" in part)
     return (
@@ -120,7 +120,7 @@ def is_aggregated(content_type: str) -> bool:
 
 
 def read_aggregated(body: bytes) -> dict[GroupVersion, bytes]:
-    """The members of each group version's list of resources. Raises DiscoveryBad."""
+    """Return the entries of each group version's resource list. Raises DiscoveryBad."""
     found = _decoded(_decode_aggregated, body, "APIGroupDiscoveryList")
     return {
         GroupVersion(group.metadata.name, version.version): _members(
@@ -132,7 +132,7 @@ def read_aggregated(body: bytes) -> dict[GroupVersion, bytes]:
 
 
 def read_plain(body: bytes, group_version: GroupVersion) -> bytes:
-    """The same of one group version, from its plain document. Raises DiscoveryBad."""
+    """Return the entries of one group version from its plain document. Raises DiscoveryBad."""
     found = _decoded(_decode_plain, body, "APIResourceList")
     made: dict[str, _Resource] = {}
     for each in found.resources or ():
@@ -152,14 +152,14 @@ def _decoded(decode: Any, body: bytes, kind: str) -> Any:
     try:
         found = decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise DiscoveryBad(f"it is no {kind}: {error}") from error
+        raise DiscoveryBad(f"not a valid {kind}: {error}") from error
     if found.kind != kind:
         raise DiscoveryBad(f"its kind is {found.kind[:64]!r}, not {kind}")
     return found
 
 
 def _resource(plain: _PlainResource, name: str, *, is_parent: bool = False) -> _Resource:
-    """A resource; of a parent that has no entry of its own, only what a subresource tells."""
+    """Build a resource; of a missing parent only what its subresource implies."""
     scope = "Namespaced" if plain.namespaced else "Cluster"
     if is_parent:
         return _Resource(resource=name, scope=scope, verbs=[])
@@ -215,18 +215,18 @@ def _is_good(resource: _Resource) -> bool:
 
 
 def _is_kind(kind: _Kind | None) -> bool:
-    """Whether each part of it is one word, or none at all."""
+    """Whether each part of it is one word or absent."""
     parts = () if kind is None else (*kind.group.split("."), kind.version, kind.kind)
     return all(not part or _WORD.fullmatch(part) for part in parts)
 
 
 def _words(found: list[str] | None) -> list[str] | None:
-    """Those that are words; none at all stays none."""
+    """The entries that are single words; None stays None."""
     return found and [each for each in found if _WORD.fullmatch(each)][:WORDS_MAX]
 
 
 def _complete(entry: _Resource | _Subresource, group_version: GroupVersion) -> None:
-    """Old clients do not survive a missing kind, nor a list that is null."""
+    """Fill in fields: old clients crash on a missing kind and on a list that is null."""
     entry.verbs = _words(entry.verbs) or []
     kind = entry.response_kind = entry.response_kind or _Kind()
     if kind.kind and not kind.version:

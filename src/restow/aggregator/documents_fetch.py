@@ -1,9 +1,9 @@
-"""One question for a document to the server of a remote API: bounded in time and in size.
+"""Fetches one document from the server of an aggregated API, bounded in time and size.
 
-A redirect is never followed: it could lead this server, and the certificate that others trust it
-by, to wherever the backend likes. Whatever goes wrong is a FetchFailed.
+Redirects are not followed: the backend could direct this server, with its trusted client
+certificate, to any address. Every error becomes a FetchFailed.
 
-Not here: which documents there are, and what is in them.
+Not here: which documents exist, and their content.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from restow.client.transport import ClientRequest, ClientResponse
 
 TAG_CHARACTERS_MAX: Final = 256
 
-# As whom this server asks. Backends know the name, and let it read what they say of themselves.
+# Identity of this server. Backends know the name and let it read their discovery documents.
 IDENTITY: Final = (
     ("X-Remote-User", "system:kube-aggregator"),
     ("X-Remote-Group", "system:masters"),
@@ -27,12 +27,12 @@ _NOT_MODIFIED: Final = 304
 
 
 class FetchFailed(Exception):
-    """No answer that says anything; the text says why."""
+    """The document could not be fetched; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A document to be asked for."""
+    """A document to fetch."""
 
     target: str
     accept: str = "application/json"
@@ -42,7 +42,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """An answer. Only one with status 200 has a body."""
+    """A response. Only one with status 200 has a body."""
 
     status: int
     content_type: str = ""
@@ -57,9 +57,9 @@ class Fetched:
 async def fetch(
     backends: Backends, api: RemoteApi, wanted: Wanted, *, clock: Clock, tag: str = ""
 ) -> Fetched:
-    """Ask once. With the tag of an earlier answer, an equal one is not sent again.
+    """Fetch once. With the ETag of an earlier response, an unchanged document is not sent again.
 
-    Raises FetchFailed; a refusal (4xx) is an answer, anything else but 200 and 304 is none.
+    Raises FetchFailed; a 4xx is a response, every other status except 200 and 304 is an error.
     """
     headers = [("Accept", wanted.accept), *IDENTITY]
     if tag:
@@ -69,7 +69,7 @@ async def fetch(
         async with clock.timeout(wanted.seconds_max), backends.send(api, request) as response:
             return await _read(response, wanted, is_tagged=bool(tag))
     except TimeoutError as error:
-        raise FetchFailed(f"{wanted.target}: no answer in {wanted.seconds_max:g} s") from error
+        raise FetchFailed(f"{wanted.target}: no response in {wanted.seconds_max:g} s") from error
     except (ConnectionFailed, ValueError) as error:
         raise FetchFailed(f"{wanted.target}: {error}") from error
 
@@ -86,13 +86,13 @@ async def _read(response: ClientResponse, wanted: Wanted, *, is_tagged: bool) ->
     if status == _NOT_MODIFIED and is_tagged:
         return Fetched(status=status)
     if 300 <= status < 400:
-        raise FetchFailed(f"{wanted.target}: the answer is a redirect ({status}), not followed")
+        raise FetchFailed(f"{wanted.target}: the response is a redirect ({status}), not followed")
     if 400 <= status < 500:
         return Fetched(status=status)
-    raise FetchFailed(f"{wanted.target}: the answer has status {status}")
+    raise FetchFailed(f"{wanted.target}: the response has status {status}")
 
 
 def _usable(tag: str) -> str:
-    """A tag that can be sent back."""
+    """The ETag if it can be sent back, else nothing."""
     is_plain = len(tag) <= TAG_CHARACTERS_MAX and all(" " < each <= "~" for each in tag)
     return tag if is_plain else ""

@@ -1,6 +1,6 @@
-"""What is known of remote APIs' documents, and where their groups stand among ours.
+"""The known documents of remote APIs, and the position of their groups in discovery.
 
-Pure values. Not here: how they are got (`documents`), and how documents are made of them
+Pure values. Not here: fetching them (`documents`), and building documents from them
 (`restow.endpoints.discovery`, `restow.endpoints.openapi_paths`).
 """
 
@@ -16,18 +16,18 @@ from restow.kinds.builtin import api_service_priorities
 from restow.openapi import Document, ForeignSpec
 
 _FIRST_GROUP: Final = "apiregistration.k8s.io"
-"""No other group may take the names of those that say where groups are served."""
+"""Reserved names: the groups that define where other groups are served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteVersion:
-    """One remote API and its documents, as last seen."""
+    """One remote API and its last known documents."""
 
     api: RemoteApi
     is_fresh: bool = False
-    """Whether its server could be asked and has answered."""
+    """Whether its server was reachable and has responded."""
     resources: bytes = b""
-    """The members of its list in aggregated discovery, without brackets."""
+    """The entries of its resource list in aggregated discovery, without brackets."""
     v3: Document | None = None
     v2: ForeignSpec | None = None
 
@@ -36,9 +36,9 @@ class Remotes(Protocol):
     """All remote APIs with their documents."""
 
     discovery_listeners: list[Callable[[str], None]]
-    """Told of a group in which something has changed that discovery shows."""
+    """Called with a group when its discovery content has changed."""
     openapi_listeners: list[Callable[[], None]]
-    """Told when OpenAPI documents have come, gone or changed."""
+    """Called when OpenAPI documents were added, removed or changed."""
 
     def versions(self) -> Iterable[RemoteVersion]:
         """Each API once, in order of priority."""
@@ -48,7 +48,7 @@ class Remotes(Protocol):
 
 
 class NoRemotes:
-    """For a server that aggregates nothing."""
+    """Implementation for a server without aggregation."""
 
     def __init__(self) -> None:
         self.discovery_listeners: list[Callable[[str], None]] = []
@@ -66,15 +66,15 @@ class GroupMember(NamedTuple):
 
     version: str
     remote: RemoteVersion | None = None
-    """None: it is served here."""
+    """None: it is served by this server."""
 
 
 def merged_groups(
     local: Mapping[str, Sequence[str]], remotes: Iterable[RemoteVersion]
 ) -> dict[str, tuple[GroupMember, ...]]:
-    """Groups in the order of discovery, each with its versions, the preferred first.
+    """Return the groups in the order of discovery, each with its versions, the preferred one first.
 
-    What is served here in a version is not also served elsewhere.
+    A group version that this server serves itself is not also listed as remote.
     """
     merged = {group: [GroupMember(version) for version in local[group]] for group in local}
     priorities: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""One request to a backend and its answer; its connection is kept if the answer was read whole.
+"""One request to a backend and its response; keeps the connection if the response is complete.
 
-Not here: which backend (`backends`), on which connection (`pools`), and for whom (`proxy`).
+Not here: selecting the backend (`backends`), its connection (`pools`), and the user (`proxy`).
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from restow.client.http1 import Head, body_pieces, read_passed_head, read_small
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendRequest:
-    """A request, ready for the wire."""
+    """A request, ready to be sent."""
 
     method: str
     data: bytes
     is_stream: bool = False
-    """Whether its answer may go on without end: a watch, or a tunnel."""
+    """Whether its response may be unlimited: a watch, or a tunnel."""
     upgrade: str = ""
-    """The protocol that it asks for; empty: it is HTTP and stays so."""
+    """The protocol to upgrade to; empty: no upgrade."""
 
     @property
     def may_repeat(self) -> bool:
-        """Whether it does no harm to send it twice."""
+        """Whether it is safe to send it twice."""
         return self.method in {"GET", "HEAD", "OPTIONS"} and not self.upgrade
 
 
 class Exchange:
-    """An answer whose body is still to be read. Whoever has one must `end` it."""
+    """A response whose body is still to be read. Its owner must call `end`."""
 
     __slots__ = ("_on_end", "connection", "head", "lines", "server")
 
@@ -48,12 +48,12 @@ class Exchange:
         self.connection = connection
         self.head = head
         self.lines = lines
-        """The header lines of the answer, one by one; names are in lower case."""
+        """The header lines of the response; names are in lower case."""
         self.server = server
         self._on_end: Callable[[Exchange, bool], None] | None = on_end
 
     async def whole(self) -> bytes:
-        """The body of an answer that is small, once. Raises ConnectionFailed."""
+        """Return the body of a small response, once. Raises ConnectionFailed."""
         try:
             body = await read_small(self.connection.reader, self.head)
         except Exception as error:
@@ -62,7 +62,7 @@ class Exchange:
         return body
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes, once. Raises ConnectionFailed when it breaks off."""
+        """Yield the body as it arrives, once. Raises ConnectionFailed if it ends prematurely."""
         async with aclosing(body_pieces(self.connection.reader, self.head)) as pieces:
             try:
                 async for piece in pieces:
@@ -72,7 +72,7 @@ class Exchange:
         self.connection.is_at_end = True
 
     def end(self) -> None:
-        """Done with it, or no longer wanted: what is left of the answer is given up."""
+        """Finish: the remaining response, if any, is discarded."""
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
             on_end(self, self.connection.is_at_end and self.head.is_kept)
@@ -88,9 +88,9 @@ async def talk(
     server: str,
     on_end: Callable[[Exchange, bool], None],
 ) -> Exchange:
-    """Send a question and read the head of its answer; the connection is gone if that fails."""
+    """Send a request and read the response head; the connection is closed if that fails."""
     try:
-        # Not drained: a server may answer, and refuse, before it has read the whole body.
+        # Not drained: a server may respond with an error before it has read the whole body.
         connection.is_at_end = False
         connection.writer.write(question.data)
         head, lines = await read_passed_head(

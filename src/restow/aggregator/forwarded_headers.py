@@ -1,18 +1,18 @@
-"""What of a request goes on to a backend, and what of its answer comes back. Pure.
+"""Builds the request for a backend and the response head for the client. Pure.
 
-To the backend: method, path, query and body as they came. Of the headers, all but those that are
-between the client and this server (hop by hop, the credentials) and those that only this server may
-set. A backend believes X-Remote-* because of the certificate they come with, so no byte of theirs
-may be the client's: not in another case, and not with `_` for `-`, which some servers read alike.
-The same holds for whatever other headers backends are told to believe (`published_headers`).
-A token among the protocols of a WebSocket is a credential, too.
+To the backend: method, path, query and body unchanged; all headers except those between the client
+and this server (hop-by-hop headers, credentials) and those that only this server may set. A backend
+trusts X-Remote-* because of the client certificate that comes with them, so no byte of them may
+come from the client: not in another case, and not with `_` for `-`, which some servers treat alike.
+The same applies to all other identity headers that backends trust (`published_headers`). A token
+among the protocols of a WebSocket is a credential, too.
 
-To the client: status, headers and body as they came, but for what is between this server and the
-backend, and for what would act on other paths of this address: cookies, and leave for the pages of
-other sites. A redirect is not passed on: a client would follow it, with its credentials. Browsers
-are told to believe the content type that is said.
+To the client: status, headers and body unchanged, except headers between this server and the
+backend and headers that affect other paths of this origin: cookies and CORS permissions. A redirect
+is not forwarded: a client would follow it with its credentials. Browsers get `nosniff` for the
+content type.
 
-Not here: connections, and who the user is.
+Not here: connections, and authentication.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from restow.request.context import Context, User
 from restow.request.request_info import QUERY_PARAMETERS_MAX
 
 UPGRADES: Final = frozenset({"websocket", "spdy/3.1"})
-"""Protocols that clients of Kubernetes switch to. Another HTTP is not among them: requests inside
-it would be nobody's to authorise."""
+"""Protocols that Kubernetes clients upgrade to. Not h2c: the requests inside it would not be
+authorized."""
 
 _HOP_BY_HOP: Final = frozenset(
     {
@@ -42,7 +42,7 @@ _HOP_BY_HOP: Final = frozenset(
         *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "http2-settings"),
     }
 )
-# Between the client and this server, or said anew below.
+# Between the client and this server, or set below.
 _NOT_ASKED: Final = frozenset(
     {
         *("authorization", "cookie", "host", "content-length", "expect", "audit-id"),
@@ -59,10 +59,10 @@ _NOT_ANSWERED: Final = frozenset(
 _NOT_ANSWERED_PREFIXES: Final = ("access-control-", "x-remote-")
 _PROTOCOLS: Final = "sec-websocket-protocol"
 _BEARER_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
-"""With a token behind it: how a page that opens a WebSocket says who it is."""
+"""Prefix of a token: how browsers authenticate a WebSocket."""
 _NOSNIFF: Final = ("x-content-type-options", "nosniff")
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-# A query that all servers read alike: others drop what has a `;` or a broken escape.
+# A query that all servers parse alike: others drop a part with `;` or an invalid escape.
 _CLEAR_QUERY: Final = re.compile(r"(?:[A-Za-z0-9._~!$'()*+,:/?@=&-]|%[0-9A-Fa-f]{2})*")
 _UNSENDABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
 _EXTRA_KEY_SAFE: Final = re.compile(r"[A-Za-z0-9!#$&'*+.^_`|~-]")
@@ -71,8 +71,8 @@ Lines = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Believed:
-    """Headers from which backends learn who asks, beside our own; in lower case, with `-`."""
+class IdentityHeaders:
+    """Headers in which backends expect the user, besides X-Remote-*; in lower case, with `-`."""
 
     names: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
@@ -81,11 +81,11 @@ class Believed:
         return name in self.names or name.startswith(self.prefixes)
 
 
-NOTHING_ELSE: Final = Believed()
+NOTHING_ELSE: Final = IdentityHeaders()
 
 
 def upgrade_of(headers: Headers) -> str:
-    """The protocol that a request asks to switch to, if it is one that may be; else nothing."""
+    """Return the requested upgrade protocol if it is permitted, else an empty string."""
     wanted = headers.get_all("upgrade")
     if len(wanted) != 1 or "upgrade" not in _options(headers.get_all("connection")):
         return ""
@@ -94,27 +94,27 @@ def upgrade_of(headers: Headers) -> str:
 
 
 def question_of(
-    context: Context, *, authority: str, believed: Believed = NOTHING_ELSE
+    context: Context, *, authority: str, identity_headers: IdentityHeaders = NOTHING_ELSE
 ) -> BackendRequest:
-    """The request as the backend gets it. Raises 400 or 431."""
+    """Build the request for the backend. Raises 400 or 431."""
     request = context.request
     upgrade = upgrade_of(request.headers) if request.version_minor else ""
-    lines = [("Host", authority), *_asked(request.headers, believed)]
+    lines = [("Host", authority), *_request_headers(request.headers, identity_headers)]
     if upgrade:
         lines += [("Connection", "Upgrade"), ("Upgrade", upgrade)]
-    # The client has a say in where it comes from, so that is for nobody to believe.
-    lines += [each for each in _forwarded(context) if not believed.has(each[0].lower())]
+    # The client controls the content of X-Forwarded-For, so it must not be trusted.
+    lines += [each for each in _forwarded(context) if not identity_headers.has(each[0].lower())]
     lines += user_lines(context.user)
     if mark := id_in(request.answer_lines):
-        lines.append(("Audit-Id", mark.decode()))  # so that both logs call it the same
+        lines.append(("Audit-Id", mark.decode()))  # the same ID in both audit logs
     query = _query(request.query)
     target = f"{request.path}?{query}" if query else request.path
     try:
         data = encode_passed_request(request.method, target, lines, request.body)
     except (ValueError, UnicodeEncodeError) as error:
-        raise status.bad_request(f"the request cannot be passed on: {error}") from error
+        raise status.bad_request(f"cannot forward the request: {error}") from error
     if len(data) - len(request.body) > HEAD_BYTES_MAX:
-        raise StatusError(f"the header lines are over {HEAD_BYTES_MAX} bytes", code=431)
+        raise StatusError(f"the request headers exceed {HEAD_BYTES_MAX} bytes", code=431)
     return BackendRequest(
         method=request.method,
         data=data,
@@ -124,7 +124,7 @@ def question_of(
 
 
 def user_lines(user: User) -> Lines:
-    """Who asks, as backends are told. Raises 400 for a name that would arrive as another."""
+    """The identity headers of a user. Raises 400 for a name that would be changed in transit."""
     lines = [("X-Remote-User", _sent(user.name))]
     if user.uid:
         lines.append(("X-Remote-Uid", _sent(user.uid)))
@@ -136,7 +136,7 @@ def user_lines(user: User) -> Lines:
 
 
 def answer_lines(code: int, lines: Lines) -> bytes:
-    """The header lines of an answer for the client. ValueError when one cannot be sent."""
+    """The response headers for the client. Raises ValueError if one cannot be sent."""
     own = _options(value for name, value in lines if name == "connection")
     is_typed = code == 101 or any(name == _NOSNIFF[0] for name, _ in lines)
     return header_block(
@@ -151,24 +151,26 @@ def answer_lines(code: int, lines: Lines) -> bytes:
 
 
 def is_redirect(code: int, lines: Lines) -> bool:
-    """Whether an answer sends the client elsewhere. That nothing has changed (304) does not."""
+    """Whether a response redirects the client. A 304 does not."""
     if code in _REDIRECTS:
         return True
     return 300 <= code < 400 and code != 304 and any(name == "location" for name, _ in lines)
 
 
 def names_token(protocols: str) -> bool:
-    """Whether a list of protocols of a WebSocket has a token in it."""
+    """Whether a WebSocket protocol list contains a token."""
     return any(each.startswith(_BEARER_PROTOCOL) for each in _options([protocols]))
 
 
-def _asked(headers: Headers, believed: Believed) -> Iterator[tuple[str, str]]:
+def _request_headers(
+    headers: Headers, identity_headers: IdentityHeaders
+) -> Iterator[tuple[str, str]]:
     own = _options(headers.get_all("connection"))
     for name, value in headers.items():
         plain = name.replace("_", "-")
         if name in own or plain in _HOP_BY_HOP or plain in _NOT_ASKED:
             continue
-        if plain.startswith(_NOT_ASKED_PREFIXES) or believed.has(plain):
+        if plain.startswith(_NOT_ASKED_PREFIXES) or identity_headers.has(plain):
             continue
         if plain != _PROTOCOLS or not names_token(value):
             yield name, value
@@ -177,7 +179,7 @@ def _asked(headers: Headers, believed: Believed) -> Iterator[tuple[str, str]]:
 
 
 def _forwarded(context: Context) -> Lines:
-    """Where the request came from. What the client says of that is kept in front, as a hint."""
+    """X-Forwarded-For and similar headers. Values of the client come first, as a hint."""
     request = context.request
     before = request.headers.get_all("x-forwarded-for")
     hops = [*before, request.peer.address] if request.peer.address else before
@@ -188,7 +190,7 @@ def _forwarded(context: Context) -> Lines:
 
 
 def _query(query: str) -> str:
-    """The query as it came, or, if servers could differ about it, as it was read here."""
+    """The query unchanged, or encoded again if servers could parse it differently."""
     if _CLEAR_QUERY.fullmatch(query):
         return query
     pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_PARAMETERS_MAX)
@@ -204,18 +206,18 @@ def _listed(value: str) -> list[str]:
 
 
 def _sent(text: str) -> str:
-    """A text as the bytes of its UTF-8, one character each."""
-    # A space at an end would be taken off on the way, and leave the name of somebody else.
+    """A text as its UTF-8 bytes, one character each."""
+    # Spaces at the ends would be stripped in transit, which could result in another user's name.
     if _UNSENDABLE.search(text) or text != text.strip(" "):
-        raise status.bad_request(f"the user {text[:64]!r} cannot be named to another server")
+        raise status.bad_request(f"cannot forward the user {text[:64]!r} in a header")
     try:
         return text.encode().decode("latin-1")
     except UnicodeEncodeError as error:
-        raise status.bad_request("the user's name is no UTF-8") from error
+        raise status.bad_request("the user's name is not valid UTF-8") from error
 
 
 def _extra_key(key: str) -> str:
-    """A key in lower case, with what a header's name cannot have percent-encoded."""
+    """A key in lower case, percent-encoding characters that a header name must not contain."""
     return "".join(
         each
         if _EXTRA_KEY_SAFE.fullmatch(each)

@@ -1,4 +1,4 @@
-"""What is known of aggregated APIs, and how a backend is asked: the seam between the parts."""
+"""Interfaces between the parts of the aggregator: the list of APIs, and calls to backends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from restow.client.transport import ClientRequest, ClientResponse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRef:
-    """The Service that an APIService names."""
+    """The Service that an APIService refers to."""
 
     namespace: str
     name: str
@@ -22,18 +22,18 @@ class ServiceRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteApi:
-    """One group in one version that another server serves."""
+    """One group version that another server serves."""
 
     name: str
-    """Of the APIService: `version.group`."""
+    """Name of the APIService: `version.group`."""
     uid: str
     group: str
     version: str
     service: ServiceRef
     ca_pem: str | None = None
-    """The only authority that is trusted; None: those that the system trusts."""
+    """The only trusted CAs; None: those of the system."""
     is_unverified: bool = False
-    """Whether whoever answers is believed (`insecureSkipTLSVerify`)."""
+    """Whether any certificate is accepted (`insecureSkipTLSVerify`)."""
     group_priority: int = 0
     version_priority: int = 0
 
@@ -43,31 +43,31 @@ class RemoteApi:
 
 
 class Directory(Protocol):
-    """Which APIs are aggregated, as this server knows it now."""
+    """The aggregated APIs that this server currently knows."""
 
     listeners: list[Callable[[], None]]
-    """Called when an API has come, gone or changed, or its availability has."""
+    """Called when an API was added, removed or changed, or its availability has changed."""
 
     def find(self, group: str, version: str) -> RemoteApi | None:
-        """The remote API; None when the group is served here in that version, or by nobody."""
+        """Return the remote API; None if the group version is served here or does not exist."""
 
     def all(self) -> Sequence[RemoteApi]:
         """All remote APIs, in order of priority."""
 
     def unavailable(self, api: RemoteApi) -> str | None:
-        """Why an API cannot be asked now; None when it can, as far as is known."""
+        """Why an API is currently unavailable; None if it is available as far as known."""
 
 
 class Backends(Protocol):
-    """The ways to the servers behind remote APIs."""
+    """Calls to the servers of remote APIs."""
 
     def send(
         self, api: RemoteApi, request: ClientRequest
     ) -> AbstractAsyncContextManager[ClientResponse]:
-        """Ask one of the servers of an API, as this server: its own client certificate.
+        """Call one of the servers of an API, with this server's client certificate.
 
-        Raises ConnectionFailed, or a ValueError for a request that is no HTTP. Sets no deadline.
+        Raises ConnectionFailed, or a ValueError for an invalid HTTP request. Sets no timeout.
         """
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""

@@ -1,12 +1,12 @@
-"""What the servers of remote APIs have in a namespace: deleted when the namespace goes.
+"""Deletes the objects of aggregated APIs in a terminating namespace.
 
-They are asked for it through their API, as the controller of namespaces that they know from
-Kubernetes: all objects of every namespaced resource that can be deleted at all. What is there is
-what their own documents say, so an API whose server cannot be asked holds up the namespace: nobody
-knows what is in it. One that hangs holds up itself only, and each question has a deadline.
+The aggregated servers are called through their API, like by the namespace controller of Kubernetes:
+all objects of every namespaced, deletable resource are deleted. Their own documents define the
+resources, so an unavailable API blocks the deletion of the namespace: its content is unknown. A
+server that hangs blocks only its own API, and each call has a timeout.
 
-Satisfies `restow.controllers.RemoteContents`. Not here: when a namespace may go, and
-what this server hosts itself.
+Implements `restow.controllers.RemoteContents`. Not here: when a namespace may be removed, and
+resources that this server hosts itself.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from restow.controllers.namespace_conditions import Leftovers
 from restow.registry.reconcile_loops import for_each
 
 ASK_SECONDS_MAX: Final = 10.0
-"""For one question."""
+"""For one call."""
 API_SECONDS_MAX: Final = 30.0
-"""For all questions to one API in one pass; the next one goes on from there."""
+"""For all calls to one API in one pass; the next pass continues."""
 PAGE: Final = 500
 PAGES_MAX: Final = 20
-"""Of one resource that cannot be deleted at once, in one pass."""
+"""Deletions per resource and pass, where deletecollection is not supported."""
 LIST_BYTES_MAX: Final = 16 * 1024 * 1024
 ERROR_BYTES_MAX: Final = 64 * 1024
 REASON_CHARACTERS_MAX: Final = 256
 
 _JSON: Final = ("Content-Type", "application/json")
-# Objects may be large, and only their metadata is looked at.
+# Objects may be large, and only their metadata is needed.
 _ACCEPT: Final = (
     "Accept",
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
 )
-# As whom it is done. A server that knows no roles lets its masters do it.
+# Identity of the calls. A server without RBAC allows its masters everything.
 IDENTITY: Final = (
     ("X-Remote-User", "system:serviceaccount:kube-system:namespace-controller"),
     ("X-Remote-Group", "system:serviceaccounts"),
@@ -90,8 +90,8 @@ _read_status = msgspec.json.Decoder(_Said).decode
 _read_offers = msgspec.json.Decoder(list[_Offered]).decode
 
 
-class _Refused(Exception):
-    """A question without the answer that it should have; the text says why."""
+class _CallFailed(Exception):
+    """A call did not return the expected response; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class _Collection:
 
 
 class RemoteNamespaceContents:
-    """Empties namespaces at the servers of all remote APIs."""
+    """Deletes the content of namespaces at the servers of all aggregated APIs."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class RemoteNamespaceContents:
         *,
         on_failed: Callable[[str], None],
     ) -> None:
-        """`on_failed` is called with the name of an API whose servers did not answer well."""
+        """`on_failed` is called with the name of an API whose backend failed."""
         self._directory = directory
         self._documents = documents
         self._backends = backends
@@ -134,16 +134,16 @@ class RemoteNamespaceContents:
 
     @property
     def listeners(self) -> list[Callable[[str], None]]:
-        """Told of a group of which something else is known than before."""
+        """Called with a group whose known resources have changed."""
         return self._documents.discovery_listeners
 
     async def empty(self, namespace: str, left: Leftovers) -> None:
-        """Delete what is in a namespace, and note what is left of it."""
+        """Delete the objects in a namespace, and record those that remain."""
         versions = list(self._documents.versions())
         for each in versions:
             if not each.is_fresh:
                 name = f"{each.api.group}/{each.api.version}"
-                why = self._directory.unavailable(each.api) or "it was not discovered yet"
+                why = self._directory.unavailable(each.api) or "it has not been discovered yet"
                 left.undiscovered[name] = why
         by_api: dict[RemoteApi, list[_Collection]] = {}
         for collection in _collections(versions, namespace):
@@ -162,10 +162,10 @@ class RemoteNamespaceContents:
                 for each in collections:
                     try:
                         await self._empty_one(each, left)
-                    except _Refused as error:  # the others may do better
+                    except _CallFailed as error:  # continue with the other resources
                         left.failures.append(f"{each.title}: {error}")
         except TimeoutError:
-            left.failures.append(f"{api.name}: no answer in time")
+            left.failures.append(f"{api.name}: timed out")
             self._on_failed(api.name)
         except BackendBusy as error:
             left.failures.append(f"{api.name}: {error.what}")
@@ -174,7 +174,7 @@ class RemoteNamespaceContents:
             left.failures.append(f"{api.name}: {error.what}")
 
     async def _empty_one(self, collection: _Collection, left: Leftovers) -> None:
-        """Raises _Refused, ConnectionFailed or TimeoutError."""
+        """Delete one resource's objects. Raises _CallFailed, ConnectionFailed or TimeoutError."""
         if "list" in collection.verbs:
             found = await self._list(collection)
             if found is None or not found.items:
@@ -189,7 +189,7 @@ class RemoteNamespaceContents:
                 _note(collection, found, left)
 
     async def _delete_each(self, collection: _Collection) -> None:
-        """For a server that does not delete many at once."""
+        """Delete objects one by one, for a server without deletecollection."""
         if "list" not in collection.verbs:
             return
         token = ""
@@ -206,7 +206,7 @@ class RemoteNamespaceContents:
                 return
 
     async def _list(self, collection: _Collection, token: str = "") -> _Listed | None:
-        """A page; None when there is no such resource, whatever the documents say."""
+        """Return a page; None if the resource does not exist, although the documents list it."""
         query = {"limit": str(PAGE), **({"continue": token} if token else {})}
         status, body = await self._ask(
             collection.api, "GET", f"{collection.path}?{urlencode(query)}"
@@ -214,19 +214,19 @@ class RemoteNamespaceContents:
         if status in {404, 405}:
             return None
         if status != 200:
-            raise _Refused(_reason(status, body))
+            raise _CallFailed(_reason(status, body))
         try:
             return _read_list(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise _Refused("the list cannot be read") from error
+            raise _CallFailed("invalid list response") from error
 
     async def _delete(self, api: RemoteApi, path: str) -> bool:
-        """Delete one object, or all; whether there is such a thing to ask for."""
+        """Delete one object, or all; returns whether the resource exists."""
         status, body = await self._ask(api, "DELETE", path, _OPTIONS)
         if status in {404, 405}:
             return False
-        if not 200 <= status < 300 and status != 409:  # it has changed: the next pass sees
-            raise _Refused(_reason(status, body))
+        if not 200 <= status < 300 and status != 409:  # on a conflict the next pass retries
+            raise _CallFailed(_reason(status, body))
         return True
 
     async def _ask(
@@ -244,11 +244,11 @@ class RemoteNamespaceContents:
             except AnswerTooLarge:
                 if method != "DELETE" and response.status < 300:
                     raise
-                return response.status, b""  # the status says all
+                return response.status, b""  # the status is sufficient
 
 
 def _collections(versions: list[RemoteVersion], namespace: str) -> Iterator[_Collection]:
-    """What can be deleted in a namespace, each resource once: in the version that comes first."""
+    """The deletable resources in a namespace, each once: in the preferred version."""
     seen: set[tuple[str, str]] = set()
     for each in versions:
         if not each.is_fresh:

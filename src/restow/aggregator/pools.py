@@ -1,18 +1,18 @@
-"""The connections to the servers of one API: how many there may be, and which server gets the next.
+"""Connection pools to the servers of one API each, with limits and server selection.
 
-Each API has a pool of its own, with limits of its own, so that one whose servers hang holds up its
-own requests and no others. Who asks one time too often is refused at once, and never waits: what
-waits for a dead backend would only pile up.
+Each API has a pool with its own limits, so that hanging servers delay only requests to their own
+API. A request over the limit is rejected at once and never queued: requests to a dead backend would
+only accumulate.
 
-A server is chosen at random. One that could not be connected to is passed over for a while, and
-another is tried, as long as nothing was sent. Names are resolved here, once for each connection,
-and what was checked is what is connected to.
+A server is selected at random. One that refused a connection is avoided for a while, and another
+one is tried, as long as nothing was sent. Names are resolved here for each connection, and the
+connection uses the address that was checked.
 
-A server that is no longer among those of its Service may be stopping in order, or hang. What can
-be asked twice, and has no answer yet, is asked again elsewhere at once. All else is given the time
-that a server needs to end what it has begun, and is then cut: nobody waits for one that is gone.
+A server that is no longer an endpoint of its Service may be stopping normally, or hang. A
+repeatable request without a response is repeated at another server at once. Other requests get the
+time that a server needs to finish them, and are then aborted: none waits for a server that is gone.
 
-Not here: which servers there are (`services`), and what is said to them (`exchanges`).
+Not here: which servers there are (`services`), and the requests (`exchanges`).
 """
 
 from __future__ import annotations
@@ -33,52 +33,52 @@ from restow.client.errors import ConfigInvalid, ConnectionFailed, connection_fai
 
 PLACES_TRIED_MAX: Final = 3
 PASSED_OVER_SECONDS: Final = 5.0
-"""How long a server that could not be connected to comes last."""
+"""Time for which a server that refused a connection is tried last."""
 ADDRESSES_MAX: Final = 16
-"""Addresses of one name that are looked at."""
+"""Limit of addresses used per name."""
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a name. Raises OSError."""
+"""Resolves a name to addresses. Raises OSError."""
 
 
 class BackendBusy(ConnectionFailed):
-    """As many requests as may be are under way to the servers of an API."""
+    """The limit of requests in flight to the servers of an API is reached."""
 
     def __init__(self, server: str, count: int) -> None:
         super().__init__(
-            server, f"{count} requests to it are under way, which is the limit", advice="Try again"
+            server, f"{count} requests to it are in flight, which is the limit", advice="Try again"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendLimits:
-    """How much one API may take."""
+    """Limits for one API."""
 
     requests_max: int = 128
-    """Requests at the same time."""
+    """Concurrent requests."""
     streams_max: int = 2_000
-    """Watches and tunnels at the same time."""
+    """Concurrent watches and tunnels."""
     kept_max: int = 16
-    """Connections to one server that wait for their next request."""
+    """Idle connections per server."""
     kept_seconds_max: float = 30.0
     connect_seconds_max: float = 5.0
-    """For the name, the connection and TLS, with all servers that are tried."""
+    """For DNS, connection and TLS, including all servers that are tried."""
     left_seconds_max: float = 5.0
-    """For what is under way at a server that has left. One that stops in order needs less."""
+    """For requests at a server that has left. A graceful shutdown takes less."""
 
 
 @dataclass(slots=True)
 class _Use:
-    """What a connection is used for."""
+    """The use of a connection."""
 
     place: ServiceEndpoint
     question: BackendRequest
     is_answered: bool = False
-    """Whether an answer has begun."""
+    """Whether a response has begun."""
 
 
 async def resolve_by_system(name: str, port: int) -> Sequence[str]:
-    """Asks the resolver of the system."""
+    """Resolve a name with the system's resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
@@ -95,36 +95,36 @@ class Pool:
         resolve: Resolve = resolve_by_system,
         allows_loopback: bool,
     ) -> None:
-        """`config` says how to prove each other's identity. Raises ConfigInvalid."""
+        """`config` defines how server and client authenticate. Raises ConfigInvalid."""
         self._config = config
         self._context = config.ssl_context()
         self._clock = runtime.clock
         self._randomness = runtime.randomness
         self._limits = limits
         self._resolve = resolve
-        self._resolving = asyncio.Lock()  # a resolver that hangs takes one thread of all
+        self._resolving = asyncio.Lock()  # a hanging resolver blocks at most one thread
         self._allows_loopback = allows_loopback
         self._connections: dict[ServiceEndpoint, Connections] = {}
         self._refused_at: dict[ServiceEndpoint, float] = {}
         self._open: set[Exchange] = set()
         self._places: tuple[ServiceEndpoint, ...] = ()
-        """Where servers are, as was said last."""
+        """The endpoints last reported."""
         self._uses: dict[ClientConnection, _Use] = {}
         self._left_at: dict[ServiceEndpoint, float] = {}
-        """Since when servers with which something is under way are no longer there."""
+        """Servers that have left but still have requests in flight, with the time of leaving."""
         self._requests = 0
         self._streams = 0
         self._is_closed = False
 
     @property
     def open_count(self) -> int:
-        """Requests that are under way."""
+        """Requests in flight."""
         return self._requests + self._streams
 
     async def exchange(
         self, places: Sequence[ServiceEndpoint], question: BackendRequest
     ) -> Exchange:
-        """Ask one of the servers. Raises ConnectionFailed."""
+        """Send a request to one of the servers. Raises ConnectionFailed."""
         self.settle(places)
         self._enter(question)
         try:
@@ -134,12 +134,12 @@ class Pool:
             raise
         if self._is_closed:
             exchange.end()
-            raise self._failed("it has just been replaced")
+            raise self._failed("its connection pool was just replaced")
         self._open.add(exchange)
         return exchange
 
     def settle(self, places: Sequence[ServiceEndpoint]) -> None:
-        """Note where servers are now. Connections to others that wait are cut."""
+        """Record the current endpoints. Pending connections to other servers are aborted."""
         places = tuple(places)
         if places == self._places:
             return
@@ -150,13 +150,13 @@ class Pool:
         for connection, use in self._uses.items():
             can_ask_again = use.question.may_repeat and not use.is_answered
             if places and can_ask_again and use.place not in places:
-                connection.abort()  # whoever waits for it asks another one
+                connection.abort()  # the waiting request is repeated at another server
         self.cut_left()
 
     def cut_left(self) -> None:
-        """End what was under way at servers that have left, once it has had its time.
+        """Abort requests at servers that have left, once their time is over.
 
-        To be called now and then.
+        Call it periodically.
         """
         now, here = self._clock.monotonic(), set(self._places)
         away = {use.place for use in self._uses.values()} - here
@@ -167,9 +167,9 @@ class Pool:
                 connection.abort()
 
     def close(self, *, is_gone: bool = False) -> None:
-        """Keep no connection; those in use end with their requests.
+        """Keep no idle connection; those in use end with their requests.
 
-        With `is_gone` nobody is there any more: they have the time of servers that have left.
+        With `is_gone` the API has no servers any more: requests get the time of servers that left.
         """
         self._is_closed = True
         if is_gone:
@@ -179,7 +179,7 @@ class Pool:
         self._connections.clear()
 
     def abort(self) -> None:
-        """End those in use too."""
+        """Close connections in use as well."""
         self.close()
         for exchange in list(self._open):
             exchange.end()
@@ -187,7 +187,7 @@ class Pool:
     async def _ask_one(
         self, places: Sequence[ServiceEndpoint], question: BackendRequest
     ) -> Exchange:
-        # What is to become a tunnel is not tried on a connection that may be dying.
+        # A tunnel is not requested on an idle connection, which may be closing.
         place, connection, is_kept = await self._open_one(places, is_new=bool(question.upgrade))
         try:
             return await self._talk(place, connection, question)
@@ -196,14 +196,14 @@ class Pool:
             may_be_stale = (is_kept or has_left) and _is_stale(error)
             if not question.may_repeat or not may_be_stale:
                 raise
-        # It may have died, or its server has left: then another one answers.
+        # The connection may be closed, or its server has left: try another one.
         place, connection, _ = await self._open_one(self._places or places, is_new=True)
         return await self._talk(place, connection, question)
 
     async def _open_one(
         self, places: Sequence[ServiceEndpoint], *, is_new: bool
     ) -> tuple[ServiceEndpoint, ClientConnection, bool]:
-        """A connection to one of the places, and whether it was kept. Raises ConnectionFailed."""
+        """Return a connection to an endpoint, and whether it was idle. Raises ConnectionFailed."""
         failed = self._failed("it has no servers")
         tried = self._in_order(places)[:PLACES_TRIED_MAX]
         seconds_max = self._limits.connect_seconds_max
@@ -214,7 +214,7 @@ class Pool:
                     if kept is not None:
                         return place, kept, True
                     try:
-                        # One that hangs leaves time for the others.
+                        # A hanging server leaves time for the others.
                         async with self._clock.timeout(seconds_max / len(tried)):
                             return place, await self._connect(place), False
                     except TimeoutError as error:
@@ -234,12 +234,12 @@ class Pool:
 
     async def _connect(self, place: ServiceEndpoint) -> ClientConnection:
         failed = self._failed(f"{place} has no address")
-        # Until it is known to be good: also if this takes so long that it is given up.
+        # Until the connection succeeds, also if it is cancelled because it takes too long.
         self._refused_at[place] = self._clock.monotonic()
         for address in await self._addresses(place):
             refusal = refusal_of(address, allows_loopback=self._allows_loopback)
             if refusal is not None:
-                failed = self._failed(f"{refusal}, where no backend may be")
+                failed = self._failed(f"{refusal}, which is not permitted for a backend")
                 continue
             try:
                 connection = await self._to(place).connect(address=address)
@@ -309,7 +309,7 @@ class Pool:
 
     def _enter(self, question: BackendRequest) -> None:
         if self._is_closed:
-            raise self._failed("it has just been replaced")
+            raise self._failed("its connection pool was just replaced")
         count = self._streams if question.is_stream else self._requests
         limits = self._limits
         if count >= (limits.streams_max if question.is_stream else limits.requests_max):
@@ -331,7 +331,7 @@ class Pool:
 
 
 def _is_stale(error: ConnectionFailed) -> bool:
-    """Whether a kept connection was found dropped."""
+    """Whether an idle connection turned out to be closed."""
     return isinstance(error.__cause__, OSError | EOFError)
 
 
@@ -343,7 +343,7 @@ def trust(
     cert_pem: str | None = None,
     key_pem: str | None = None,
 ) -> ClientConfig:
-    """How to know the servers of an API, and how to show who asks."""
+    """The TLS trust for the servers of an API, and this server's client certificate."""
     return ClientConfig(
         server=f"https://{server_name}",
         ca_pem=ca_pem,

@@ -1,19 +1,19 @@
-"""Requests for remote APIs: passed on to a backend, and its answer passed back as it comes.
+"""Forwards requests for aggregated APIs to a backend, and streams the response back.
 
-    authenticated, authorised -> which API -> the question (`forwarded_headers`) -> a backend
-    (`backends`)
-        -> a small answer whole, a long one piece by piece, a 101 as a tunnel (`connection_upgrade`)
+    authenticated, authorized -> which API -> the request (`forwarded_headers`) -> a backend
+        (`backends`)
+    -> a small response whole, a large one in pieces, a 101 as a tunnel (`connection_upgrade`)
 
-Nothing is kept of an answer but what is on its way: the backend is read as fast as the client
-reads. A client that leaves ends the request at the backend. Whatever a backend does wrong is seen
-by those who asked it:
+Only the part of a response that is in transit is buffered: the backend is read as fast as the
+client reads. A client that disconnects ends the request at the backend. Errors of a backend affect
+only its own requests:
 
-    not available, not reachable, no answer in time, an answer that is no HTTP   503
-    too many requests to this API                                                429
-    a redirect                                                                   502
-    an answer that breaks off in its middle                                      breaks off
+    not available, not reachable, timeout, invalid HTTP   503
+    too many requests to this API                         429
+    a redirect                                            502
+    a response that ends prematurely                      ends prematurely
 
-Not here: who may ask (`restow.endpoints.app`), which APIs there are (`Directory`), the documents.
+Not here: authorization (`restow.endpoints.app`), the list of APIs (`Directory`), the documents.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from restow.aggregator.exchanges import BackendRequest, Exchange
 from restow.aggregator.forwarded_headers import NOTHING_ELSE, answer_lines, is_redirect, question_of
 from restow.aggregator.interface import Directory, RemoteApi
 from restow.aggregator.pools import BackendBusy
-from restow.aggregator.published_headers import BelievedHeaders
+from restow.aggregator.published_headers import IdentityHeadersReader
 from restow.aio import Clock, Runtime, Tasks, TasksClosed, TasksFull
 from restow.apimachinery import status
 from restow.apimachinery.status_error import StatusError
@@ -40,7 +40,7 @@ from restow.client.errors import ConnectionFailed
 from restow.httpserver import Answer, HttpResponse, PullStream, PushStream, StreamWriter
 from restow.request.context import Context
 
-# In the words of kube-apiserver.
+# With the wording of kube-apiserver.
 UNAVAILABLE: Final = "service unavailable"
 UNREACHABLE: Final = "error trying to reach service: "
 REDIRECTED: Final = "the backend attempted to redirect this request, which is not permitted"
@@ -52,18 +52,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyLimits:
-    """How long a backend may take."""
+    """Timeouts of backends, and the limit of streams."""
 
     head_seconds_max: float = 60.0
-    """Until its answer begins: 503. A client may want it sooner, and then gets a 504."""
+    """Until the response begins: 503. A shorter timeout of the client gives a 504."""
     document_seconds_max: float = 5.0
-    """The same for what clients ask for before anything else: the resources of a version."""
+    """The same for discovery documents, which clients request first."""
     streams_max: int = 10_000
-    """Long answers and tunnels of all APIs together: 503."""
+    """Long responses and tunnels of all APIs together: 503."""
 
 
 class Proxy:
-    """Passes requests on. Satisfies `restow.endpoints.app.RemoteApis`."""
+    """Forwards requests to backends. Implements `restow.endpoints.app.RemoteApis`."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class Proxy:
         runtime: Runtime,
         *,
         limits: ProxyLimits | None = None,
-        believed: BelievedHeaders | None = None,
+        identity_headers: IdentityHeadersReader | None = None,
         on_failed: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`on_failed` is called with the name of an API whose servers did not answer well."""
+        """`on_failed` is called with the name of an API whose backend failed."""
         self._directory = directory
-        self._believed = believed
+        self._identity_headers = identity_headers
         self._backends = backends
         self._clock = runtime.clock
         self._limits = limits or ProxyLimits()
@@ -87,16 +87,16 @@ class Proxy:
 
     @property
     def listeners(self) -> list[Callable[[], None]]:
-        """Called when other requests may be for remote APIs than before."""
+        """Called when the set of aggregated APIs has changed."""
         return self._directory.listeners
 
     @property
     def streams_open(self) -> int:
-        """Long answers and tunnels under way."""
+        """Long responses and tunnels in progress."""
         return len(self._tasks)
 
     async def answer(self, context: Context) -> Answer | None:
-        """The answer to a request for a remote API; None: it is not for one.
+        """Return the response to a request for an aggregated API; None if it is for another one.
 
         Raises a StatusError.
         """
@@ -104,19 +104,23 @@ class Proxy:
         return None if api is None else await self.forward(context, api)
 
     async def forward(self, context: Context, api: RemoteApi) -> Answer:
-        """Pass a request on, as that of its user. Raises a StatusError."""
+        """Forward a request on behalf of its user. Raises a StatusError."""
         context.remote = api.group_version
         if self._directory.unavailable(api) is not None:
             raise status.unavailable(UNAVAILABLE)
         return await self._pass_on(context, api)
 
     async def close(self) -> None:
-        """End what is under way. The backends are closed by whoever made them."""
+        """End requests in progress. The caller closes the backends."""
         await self._tasks.close()
 
     async def _pass_on(self, context: Context, api: RemoteApi) -> Answer:
-        believed = NOTHING_ELSE if self._believed is None else await self._believed.read()
-        question = question_of(context, authority=authority_of(api.service), believed=believed)
+        identity_headers = (
+            NOTHING_ELSE if self._identity_headers is None else await self._identity_headers.read()
+        )
+        question = question_of(
+            context, authority=authority_of(api.service), identity_headers=identity_headers
+        )
         exchange = await self._ask(context, api, question)
         try:
             return await self._answered(context, api, question, exchange)
@@ -143,28 +147,28 @@ class Proxy:
             self._on_failed(api.name)
             raise _unreachable(error.what) from error
         except TimeoutError as error:
-            logger.info("%s: no answer within %g seconds", api.name, seconds)
+            logger.info("%s: no response within %g seconds", api.name, seconds)
             self._on_failed(api.name)
-            raise _unreachable("no answer in time") from error
+            raise _unreachable("the request timed out") from error
 
     async def _answered(
         self, context: Context, api: RemoteApi, question: BackendRequest, exchange: Exchange
     ) -> Answer:
         head = exchange.head
         if head.status == 101 and not has_agreed(exchange, question):
-            raise _unreachable("it wants to speak another protocol than it was asked for")
+            raise _unreachable("it switched to a protocol that was not requested")
         if is_redirect(head.status, exchange.lines):
             raise StatusError(REDIRECTED, code=502)
         if head.status > _STATUS_MAX:
-            raise _unreachable(f"its answer has the status {head.status}")
+            raise _unreachable(f"its response has the status {head.status}")
         try:
             if head.status == 101:
                 return open_tunnel(exchange, name=api.name, tasks=self._tasks, clock=self._clock)
             headers = answer_lines(head.status, exchange.lines)
         except ValueError as error:
-            raise _unreachable(f"its answer has a header that cannot be sent: {error}") from error
+            raise _unreachable(f"its response has an invalid header: {error}") from error
         if head.status == _RESET_CONTENT:
-            exchange.end()  # such an answer has no body, whatever comes behind it
+            exchange.end()  # such a response has no body
             return HttpResponse(head.status, b"", headers)
         if head.is_small:
             body = await exchange.whole()
@@ -172,7 +176,7 @@ class Proxy:
             if question.method == "HEAD":
                 return PullStream(head.status, iter(()), headers, length=head.length)
             return HttpResponse(head.status, body, headers)
-        # A watch ends when its client or its backend wants that; all else has the time it has.
+        # Client or backend end a watch; other responses have a timeout.
         by_seconds = math.inf if question.is_stream else context.request.answer_by_seconds
         sending = _Sending(exchange, self._tasks, self._clock, by_seconds=by_seconds, name=api.name)
         return PushStream(
@@ -185,7 +189,7 @@ class Proxy:
 
 
 class _Sending:
-    """A long answer on its way from a backend to a client."""
+    """A streamed response from a backend to a client."""
 
     def __init__(
         self, exchange: Exchange, tasks: Tasks, clock: Clock, *, by_seconds: float, name: str
@@ -198,17 +202,17 @@ class _Sending:
         self._room = asyncio.Event()
 
     def start(self, writer: StreamWriter) -> None:
-        """Begin; called by the listener once the head is out."""
+        """Start; called by the listener once the head is sent."""
         writer.on_writable = self._room.set
         try:
-            task = self._tasks.spawn(f"answer of {self._name}", self._run(writer))
+            task = self._tasks.spawn(f"response of {self._name}", self._run(writer))
         except (TasksFull, TasksClosed):
             self._exchange.end()
             writer.abort()
             return
 
         def leave() -> None:
-            # The task may not have run yet, and then its end is not in its hands.
+            # A task that has not run yet does not reach its `finally`.
             self._exchange.end()
             task.cancel()
 
@@ -225,7 +229,7 @@ class _Sending:
             self._exchange.end()
             writer.close()
         except (ConnectionFailed, TimeoutError) as error:
-            logger.info("%s: an answer has broken off: %s", self._name, error)
+            logger.info("%s: a response ended prematurely: %s", self._name, error)
             writer.abort()
         finally:
             self._exchange.end()

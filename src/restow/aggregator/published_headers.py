@@ -1,11 +1,11 @@
-"""Which headers backends are told to believe: those that a ConfigMap of the cluster publishes.
+"""Reads which identity headers backends trust, as a ConfigMap of the cluster publishes them.
 
-Every server adds its own names to `extension-apiserver-authentication`, and what is there stays. So
-somebody may have put other headers there, which backends believe when they come from a main server.
-Hence none of them is taken over from a client.
+Every server adds its own names to `extension-apiserver-authentication`, and existing ones stay. So
+the ConfigMap may name other headers that backends trust when a main server sends them. Therefore
+none of them is forwarded from a client.
 
-Not here: who keeps the ConfigMap (`restow.controllers.proxy_trust`), and what is passed
-on (`forwarded_headers`).
+Not here: writing the ConfigMap (`restow.controllers.proxy_trust`), and forwarding headers
+(`forwarded_headers`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from restow.aggregator.forwarded_headers import NOTHING_ELSE, Believed
+from restow.aggregator.forwarded_headers import NOTHING_ELSE, IdentityHeaders
 from restow.controllers.proxy_trust import NAME, NAMESPACE
 from restow.registry.catalog import Catalog
 from restow.registry.store import ResourceStore
@@ -28,24 +28,24 @@ _NAMES: Final = (
 _PREFIXES: Final = "requestheader-extra-headers-prefix"
 
 
-class BelievedHeaders(Protocol):
-    """Who knows which headers backends believe."""
+class IdentityHeadersReader(Protocol):
+    """Reads the identity headers that backends trust."""
 
-    async def read(self) -> Believed:
-        """Those of now. Raises a StatusError when that cannot be known."""
+    async def read(self) -> IdentityHeaders:
+        """Return the current ones. Raises a StatusError when they cannot be read."""
 
 
 class PublishedHeaders:
-    """Reads the ConfigMap from the cache of this server. Satisfies `BelievedHeaders`."""
+    """Reads the ConfigMap from the cache of this server. Implements `IdentityHeadersReader`."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog) -> None:
         self._store = store
         self._resource = catalog.find("", "v1", "configmaps")
         self._entry: object = None
-        self._believed = NOTHING_ELSE
+        self._identity_headers = NOTHING_ELSE
 
-    async def read(self) -> Believed:
-        """Those of now. Raises a StatusError when the store cannot be read."""
+    async def read(self) -> IdentityHeaders:
+        """Return the current ones. Raises a StatusError when the store cannot be read."""
         resource = self._resource
         if resource is None:
             return NOTHING_ELSE
@@ -54,15 +54,15 @@ class PublishedHeaders:
         if entry is not self._entry:
             self._entry = entry
             found = {} if entry is None else self._store.object_of(resource, entry, "v1")
-            self._believed = believed_of(found.get("data"))
-        return self._believed
+            self._identity_headers = identity_headers_of(found.get("data"))
+        return self._identity_headers
 
 
-def believed_of(data: Any) -> Believed:
-    """What the data of the ConfigMap says; what cannot be read there, backends do not believe."""
+def identity_headers_of(data: Any) -> IdentityHeaders:
+    """Parse the data of the ConfigMap; backends ignore what cannot be parsed as well."""
     if not isinstance(data, dict):
         return NOTHING_ELSE
-    return Believed(
+    return IdentityHeaders(
         names=frozenset(each for field in _NAMES for each in _plain(data.get(field))),
         prefixes=tuple(_plain(data.get(_PREFIXES))),
     )
@@ -74,6 +74,6 @@ def _plain(text: Any) -> Iterator[str]:
     except orjson.JSONDecodeError:
         return
     for each in found if isinstance(found, list) else ():
-        # An empty prefix would be that of all headers: no server takes one.
+        # An empty prefix would match all headers; servers ignore it.
         if isinstance(each, str) and each.strip():
             yield each.strip().lower().replace("_", "-")

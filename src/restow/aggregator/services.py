@@ -1,12 +1,12 @@
-"""Where the servers of a Service are, by what this server's store says.
+"""Resolves a Service to the addresses of its servers, from this server's store.
 
-    a Service with endpoints  -> the ready ones, at the port that carries the name of its port
+    a Service with endpoints  -> the ready ones, at the port with the name of the Service's port
     type ExternalName         -> that name
-    no Service object         -> the name `<name>.<namespace>.svc`, for DNS to know
+    no Service object         -> the name `<name>.<namespace>.svc`, for DNS to resolve
 
-Endpoint slices count before Endpoints; which of the two a cluster keeps is not decided here.
+EndpointSlices take precedence over Endpoints; a cluster may maintain either.
 
-Not here: DNS, and which addresses are refused (`addresses`, `pools`).
+Not here: DNS, and which addresses are rejected (`addresses`, `pools`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from restow.registry.store import ResourceStore
 from restow.registry.watch_cache import WatchCache
 
 PLACES_MAX: Final = 1_000
-"""Servers of one Service that are looked at."""
+"""Limit of endpoints per Service."""
 KNOWN_MAX: Final = 1_000
-"""Services whose places are remembered."""
+"""Limit of Services whose endpoints are cached."""
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
 
 Object = dict[str, Any]
@@ -43,7 +43,7 @@ class ServiceEndpoint:
 
 
 class NoServiceEndpoint(Exception):
-    """A Service leads nowhere. The reason is one word, as conditions of an APIService have it."""
+    """A Service has no endpoint. The reason is one word, for a condition of the APIService."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -52,19 +52,19 @@ class NoServiceEndpoint(Exception):
 
 
 class Services(Protocol):
-    """Who knows where Services lead."""
+    """Resolves Services to endpoints."""
 
     async def places(self, service: ServiceRef) -> Sequence[ServiceEndpoint]:
-        """At least one place. Raises NoPlace."""
+        """Return at least one endpoint. Raises NoServiceEndpoint."""
 
 
 def name_of(service: ServiceRef) -> str:
-    """The name that a server of a Service must prove to have."""
+    """The name that the certificate of a Service's server must contain."""
     return f"{service.name}.{service.namespace}.svc"
 
 
 class StoredServices:
-    """Reads Services, their slices and Endpoints from the caches of this server."""
+    """Reads Services, EndpointSlices and Endpoints from the caches of this server."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog) -> None:
         self._store = store
@@ -72,7 +72,8 @@ class StoredServices:
         self._known: dict[ServiceRef, tuple[tuple[int, ...], tuple[ServiceEndpoint, ...]]] = {}
 
     async def places(self, service: ServiceRef) -> Sequence[ServiceEndpoint]:
-        """At least one place. Raises NoPlace, or a StatusError when the store cannot be read."""
+        """Return at least one endpoint. Raises NoServiceEndpoint, or a StatusError when the store
+        cannot be read."""
         found = [self._catalog.find(*each) for each in _RESOURCES]
         caches = [None if each is None else await self._store.loaded(each) for each in found]
         seen = tuple(-1 if each is None else each.changed_at for each in caches)
@@ -90,7 +91,7 @@ class StoredServices:
         return places
 
 
-# Group, version and plural; in the order in which they are read.
+# Group, version and plural, in the order of reading.
 _RESOURCES: Final = (
     ("", "v1", "services"),
     ("discovery.k8s.io", "v1", "endpointslices"),
@@ -123,7 +124,7 @@ class _Objects:
         return self._store.object_of(self._resource, entry, self._api_version)
 
     def labelled(self, namespace: str, service: str) -> Iterator[Object]:
-        """Those of a namespace that say which Service they belong to."""
+        """The EndpointSlices in a namespace that are labelled with a Service."""
         if self._resource is None or self._cache is None:
             return
         for entry in self._cache.select(f"{namespace}/").entries:
@@ -193,7 +194,7 @@ def _of_endpoints(found: Object, port_name: str) -> Iterator[ServiceEndpoint]:
 
 
 def _ports(ports: Any, port_name: str) -> list[int]:
-    """The numbers under a name; the first one, as others would be the same server again."""
+    """The numbers of the ports with a name; only the first, as others are the same server."""
     return [
         port["port"]
         for port in ports or ()

@@ -1,9 +1,9 @@
-"""The parts of a main server that make other servers' APIs its own, put together.
+"""Composes the parts of a main server that forward requests to aggregated servers.
 
     APIServices -> directory -> availability, documents, proxy, contents -> backends -> Services
 
-The composition root of `restow.aggregator`. Not here: what the parts do, and the servers
-behind this one (`aggregated`).
+This is the composition root of `restow.aggregator`. Not here: the parts themselves, and the
+aggregated servers (`aggregated`).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from restow.request.metrics import Metrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregationOptions:
-    """As whom a server asks others, and where it looks for them."""
+    """The identity with which a server calls aggregated servers, and where they may run."""
 
     identity: Identity
     allows_loopback: bool = False
-    """Whether they may be on this machine: only if clients of this one are, too."""
+    """Whether they may run on this machine: only if this server listens on loopback as well."""
 
 
 def aggregation_options(pki: Pki, bind: str) -> AggregationOptions:
-    """Those of a server with these keys that listens at an address."""
+    """The options of a server with these keys and this bind address."""
 
     def identity() -> ClientCertificate:
         return ClientCertificate(
@@ -50,7 +50,7 @@ def aggregation_options(pki: Pki, bind: str) -> AggregationOptions:
 
 
 def proxy_trust(pki: Pki) -> ProxyTrust:
-    """How servers behind a main server with these keys know that it asks."""
+    """How aggregated servers authenticate a main server with these keys."""
     return ProxyTrust(
         client_ca_pem=pki.client_ca_pem.decode(),
         proxy_ca_pem=pki.front_proxy_ca_pem.decode(),
@@ -59,7 +59,7 @@ def proxy_trust(pki: Pki) -> ProxyTrust:
 
 
 class Aggregation:
-    """All of them. Started when the store can be read, closed before it."""
+    """All aggregation parts. Started when the store is readable, closed before it."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Aggregation:
         *,
         is_leading: Callable[[], bool],
     ) -> None:
-        """`is_leading`: whether this server writes which APIs are available."""
+        """`is_leading`: whether this server writes the availability of the APIs."""
         services = StoredServices(store, catalog)
         self._runtime = runtime
         self._tasks = runtime.tasks("aggregation", on_failure=lambda _: None)
@@ -81,7 +81,7 @@ class Aggregation:
             allows_loopback=options.allows_loopback,
         )
         self.directory = ApiDirectory(catalog, store)
-        believed = PublishedHeaders(store, catalog)
+        identity_headers = PublishedHeaders(store, catalog)
         self.availability = Availability(
             self.directory,
             self._backends,
@@ -89,12 +89,16 @@ class Aggregation:
             store,
             runtime,
             is_leading=is_leading,
-            on_looked=self._backends.settle,
+            on_located=self._backends.settle,
         )
-        # A server that is dead is noticed by those who ask it, long before the next look at it.
+        # Failed requests detect a crashed server long before the next availability check.
         recheck = self.availability.recheck
         self.proxy = Proxy(
-            self.directory, self._backends, runtime, believed=believed, on_failed=recheck
+            self.directory,
+            self._backends,
+            runtime,
+            identity_headers=identity_headers,
+            on_failed=recheck,
         )
         self.documents = RemoteDocuments(self.directory, self._backends, runtime)
         self.contents = RemoteNamespaceContents(
@@ -102,7 +106,7 @@ class Aggregation:
         )
 
     async def start(self) -> None:
-        """Know the APIs there are, and begin to look after them."""
+        """Load the APIServices, and start the checks of their availability."""
         await self.directory.start()
         self.availability.start()
 
@@ -113,7 +117,7 @@ class Aggregation:
         self._tasks.spawn_loop("documents", repeat("documents of APIs", fetch, self._runtime))
 
     def publish(self, metrics: Metrics) -> None:
-        """Count in metrics what cannot be asked, by the reference's name; `APIS_MAX` bounds it."""
+        """Export the availability by APIService name; `APIS_MAX` limits the number of series."""
 
         def read() -> list[tuple[tuple[str, ...], float]]:
             unavailable = self.directory.unavailable
@@ -122,7 +126,7 @@ class Aggregation:
 
         metrics.gauge(
             "aggregator_unavailable_apiservice",
-            "Whether the servers of an APIService cannot be asked: 1 or 0.",
+            "Whether the servers of an APIService are unavailable: 1 or 0.",
             ("name",),
             read,
         )

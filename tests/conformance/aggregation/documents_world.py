@@ -1,7 +1,7 @@
-"""Documents of remote APIs without a network: backends that answer from what a test says.
+"""Documents of remote APIs without a network: backends with responses defined by the test.
 
-A backend is a real set of documents, of a catalogue of its own, unless a test says otherwise for
-one of its paths. Time is simulated; threads are not, so waiting is for a condition.
+A backend serves the real documents of its own catalog, unless a test replaces some paths. Time is
+simulated; threads are not, so tests wait for conditions.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ SETTLE_ROUNDS_MAX = 10_000
 BUILTIN = builtin_catalog()
 
 Script = Callable[[Mapping[str, str]], Awaitable[InProcessResponse]]
-"""Given the headers of the request."""
+"""Called with the headers of the request."""
 
 
 def small_catalog() -> Catalog:
-    """A few of the built-in kinds: enough to meet with others, and quick to describe."""
+    """A few of the built-in kinds: enough to overlap with others, and fast to describe."""
     named = [("", "configmaps"), ("apps", "deployments"), ("batch", "jobs")]
     found = [BUILTIN.named(*each) for each in named]
     return Catalog([each for each in found if each is not None])
 
 
 def api(group: str = GROUP, version: str = "v1", **values: Any) -> RemoteApi:
-    """A remote API, of the backend called `gadgets` unless a service is named."""
+    """A remote API of the backend `gadgets`, unless a service is given."""
     service = ServiceRef(namespace="default", name=values.pop("service", "gadgets"))
     defaults = {"group_priority": 2000, "version_priority": 10, "uid": f"uid-{group}-{version}"}
     return RemoteApi(
@@ -71,7 +71,7 @@ def _hash(resource: Resource) -> str:
 
 
 class Site:
-    """All documents of one server, asked without a network."""
+    """All documents of one server, without a network."""
 
     def __init__(self, catalog: Catalog, **more: Any) -> None:
         remotes = more.pop("remotes", None)
@@ -111,7 +111,7 @@ async def _kept(promise: Any) -> listener.HttpResponse:
 
 @dataclass(slots=True)
 class Directory:
-    """Which APIs there are, as a test says."""
+    """The list of APIs, defined by the test."""
 
     apis: dict[str, RemoteApi] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Directory:
         self.tell()
 
     def say(self, name: str, reason: str | None) -> None:
-        """An API cannot be asked, or can again."""
+        """Make an API unavailable, or available again."""
         if reason is None:
             self.reasons.pop(name, None)
         else:
@@ -149,12 +149,12 @@ class Directory:
 
 
 class ScriptedBackends:
-    """Answers for services by name."""
+    """Responds for services by name."""
 
     def __init__(self) -> None:
         self.sites: dict[str, Site] = {}
         self.scripts: dict[tuple[str, str], Script | InProcessResponse] = {}
-        """By service and path: what is answered there instead."""
+        """By service and path: responses that replace the real ones."""
         self.asked: list[tuple[str, str, Mapping[str, str]]] = []
 
     def send(
@@ -182,11 +182,11 @@ class ScriptedBackends:
         return sum(each[:2] == (service, target) for each in self.asked)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 class World:
-    """A server, its directory, its backends, and time."""
+    """A server, its directory, its backends, and the clock."""
 
     def __init__(self) -> None:
         self.clock = SimulatedClock()
@@ -213,7 +213,7 @@ class World:
             return listener.HttpResponse(response.status, await response.read(bytes_max=1_000_000))
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Let tasks and threads run until something is so; no simulated time passes."""
+        """Let tasks and threads run until a condition holds; no simulated time passes."""
         for _ in range(SETTLE_ROUNDS_MAX):
             await self.clock.settle()
             if is_so():
@@ -228,7 +228,7 @@ class World:
         )
 
     def state(self, group: str = GROUP) -> dict[str, tuple[str, list[str]]]:
-        """For each version of a group its freshness and its resources, as clients see them."""
+        """For each group version its freshness and resources, as clients see them."""
         items = orjson.loads(self.site.discovery.aggregated("/apis"))["items"]
         (found,) = [item for item in items if item["metadata"]["name"] == group]
         return {

@@ -1,4 +1,4 @@
-"""Discovery of remote APIs: merged into ours, as last seen, whatever backends do."""
+"""Discovery of remote APIs: merged with this server's, cached, and robust against backends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def _aggregated(*versions: dict[str, Any], group: str = GROUP) -> InProcessRespo
 
 
 async def test_remote_groups_stand_by_their_priority(world: World) -> None:
-    """Groups of others stand among ours by priority, versions inside by theirs; ours stay."""
+    """Remote groups are sorted among local ones by priority, and versions within a group as
+    well."""
     world.directory.put(
         api("first.example.com", group_priority=20000),
         api("last.example.com", group_priority=100),
@@ -72,7 +73,7 @@ async def test_remote_groups_stand_by_their_priority(world: World) -> None:
 
 
 async def test_what_is_served_here_stays_ours(world: World) -> None:
-    """An API that claims a version that we serve changes nothing of it."""
+    """A remote API that claims a local version changes nothing of it."""
     before = await world.site.document("/apis/apps")
     described = await world.site.document("/openapi/v3/apis/apps/v1")
     world.directory.put(api("apps", "v1"))
@@ -82,7 +83,8 @@ async def test_what_is_served_here_stays_ours(world: World) -> None:
 
 
 async def test_freshness_follows_the_backend(world: World) -> None:
-    """Never seen is stale and empty; seen is current; gone is stale with what was last known."""
+    """Never queried is stale and empty; queried is current; unreachable is stale with the last
+    content."""
     world.directory.put(api())
     assert world.state() == {"v1": ("Stale", [])}
     await world.until(lambda: world.state() == {"v1": CURRENT})
@@ -96,7 +98,7 @@ async def test_freshness_follows_the_backend(world: World) -> None:
 
 
 async def test_all_of_a_resource_is_passed_on(world: World) -> None:
-    """Names, verbs and subresources are as the backend itself says."""
+    """Names, verbs and subresources are those of the backend."""
     await _fetched(world)
     ours = orjson.loads(world.site.discovery.aggregated("/apis"))["items"]
     theirs = orjson.loads(world.backends.sites["gadgets"].discovery.aggregated("/apis"))["items"]
@@ -106,7 +108,8 @@ async def test_all_of_a_resource_is_passed_on(world: World) -> None:
 
 @pytest.mark.parametrize("code", [404, 406, 200])
 async def test_a_backend_without_aggregated_discovery(world: World, code: int) -> None:
-    """An old backend, which refuses it or answers with another, tells the same by its plain one."""
+    """An old backend, which rejects aggregated discovery or returns plain, gives the same
+    result."""
     await _fetched(world)
     before = world.site.discovery.aggregated("/apis")
     plain = InProcessResponse(
@@ -120,7 +123,7 @@ async def test_a_backend_without_aggregated_discovery(world: World, code: int) -
 
 
 async def test_one_plain_document_missing(world: World) -> None:
-    """Of an old backend that has one of two versions, only the other is stale."""
+    """If an old backend lacks the document of one version, only that version is stale."""
     world.backends.scripts["gadgets", "/apis"] = InProcessResponse(404)
     world.directory.put(api(version="v3"), api())
     await world.until(world.documents.is_whole)
@@ -128,7 +131,7 @@ async def test_one_plain_document_missing(world: World) -> None:
 
 
 async def test_redirects_are_not_followed(world: World) -> None:
-    """A redirect is no answer, for none of the documents; nobody is asked where it leads."""
+    """A redirect is an error for every document, and its target is not called."""
     moved = InProcessResponse(302, b"", {"Location": "https://169.254.169.254/apis"})
     for target in ("/apis", "/openapi/v3", "/openapi/v2"):
         world.backends.scripts["gadgets", target] = moved
@@ -163,7 +166,7 @@ _RESOURCE = {"resource": "things", "scope": "Cluster", "verbs": ["get"]}
     ids=range(11),
 )
 async def test_garbage_is_reported_and_dropped(world: World, answer: InProcessResponse) -> None:
-    """What is no such document is known as a problem; what was known stays, and so do others."""
+    """An invalid document is reported as a problem; the cached one and other backends stay."""
     await _fetched(world)
     world.backends.scripts["gadgets", "/apis"] = answer
     world.backends.sites["other"] = Site(Catalog([gadgets("other.example.com")]))
@@ -180,7 +183,7 @@ async def test_garbage_is_reported_and_dropped(world: World, answer: InProcessRe
 
 
 async def test_kinds_that_are_missing_are_filled_in(world: World) -> None:
-    """Old clients do not survive a resource without a kind, nor lists that are null."""
+    """Old clients crash on a resource without a kind, and on lists that are null."""
     below = {"subresource": "status", "verbs": None}
     things = {**_RESOURCE, "verbs": None, "subresources": [below], "unknown": {"x": 1}}
     world.backends.scripts["gadgets", "/apis"] = _aggregated(
@@ -200,8 +203,8 @@ async def test_kinds_that_are_missing_are_filled_in(world: World) -> None:
     }
 
 
-async def test_a_backend_that_hangs_delays_nobody(world: World) -> None:
-    """While many backends give no answer, others are read and clients are answered."""
+async def test_a_hanging_backend_delays_no_others(world: World) -> None:
+    """While many backends do not respond, others are read and clients are answered."""
 
     async def hang(_headers: Mapping[str, str]) -> InProcessResponse:
         await asyncio.get_running_loop().create_future()
@@ -213,16 +216,16 @@ async def test_a_backend_that_hangs_delays_nobody(world: World) -> None:
             world.backends.scripts[each.service.name, target] = hang
     world.directory.put(*slow, api())
     assert world.state() == {"v1": ("Stale", [])}
-    # Each waits for no longer than its deadline.
+    # Each waits until its timeout at most.
     for _ in range(4):
         await world.clock.advance(documents_backend.DISCOVERY_SECONDS_MAX)
     await world.until(lambda: world.state() == {"v1": CURRENT})
-    assert "no answer in 5 s" in world.documents.problems()["v1.slow0.example.com"]
+    assert "no response in 5 s" in world.documents.problems()["v1.slow0.example.com"]
     assert world.state("slow0.example.com") == {"v1": ("Stale", [])}
 
 
 async def test_documents_are_asked_for_again(world: World) -> None:
-    """Each minute, with the tag of what is known: only what has changed is sent and shown."""
+    """Every minute, with the ETag of the cached document: only changes are sent and shown."""
     await _fetched(world)
     tag = world.site.discovery.aggregated("/apis")
     asked = world.backends.count("/apis")
@@ -239,7 +242,7 @@ async def test_documents_are_asked_for_again(world: World) -> None:
 
 
 async def test_a_failure_is_tried_again_with_growing_delays(world: World) -> None:
-    """A backend that is down is asked a few times a minute, and soon after it is back."""
+    """A backend that is down is queried a few times a minute, and soon after its recovery."""
     site = world.backends.sites.pop("gadgets")
     world.directory.put(api())
     await world.until(lambda: world.backends.count("/apis") == 1)
@@ -251,7 +254,7 @@ async def test_a_failure_is_tried_again_with_growing_delays(world: World) -> Non
 
 
 async def test_another_version_of_a_known_backend(world: World) -> None:
-    """A version that comes later is read although the backend says that nothing has changed."""
+    """A version that is added later is read although the backend reports no change."""
     await _fetched(world)
     world.directory.put(api(version="v1beta1", version_priority=5))
     await world.until(lambda: world.is_current(f"v1beta1.{GROUP}"))
@@ -261,7 +264,7 @@ async def test_another_version_of_a_known_backend(world: World) -> None:
 
 
 async def test_caches_of_clients_notice(world: World) -> None:
-    """A document has another tag after each change of what it shows, and no other otherwise."""
+    """A document gets another ETag with each change of its content, and only then."""
 
     async def tag() -> str:
         answer = await world.site.ask("/apis", {"Accept": AGGREGATED})
@@ -283,7 +286,7 @@ async def test_caches_of_clients_notice(world: World) -> None:
 
 
 async def test_plain_documents_are_passed_through(world: World) -> None:
-    """The document of a remote version comes from its server as it is, hashes included."""
+    """The document of a remote version is returned unchanged from its server, hashes included."""
     await _fetched(world)
     ours = await world.site.ask(f"/apis/{GROUP}/v1")
     theirs = await world.backends.sites["gadgets"].ask(f"/apis/{GROUP}/v1")
@@ -297,7 +300,7 @@ async def test_plain_documents_are_passed_through(world: World) -> None:
 
 
 async def test_entries_with_bad_names_are_left_out(world: World) -> None:
-    """What cannot be part of a path, or a word of a command, does not reach clients."""
+    """Names that are invalid in a path or a command are not shown to clients."""
     good: dict[str, Any] = {
         **_RESOURCE,
         "shortNames": ["g", "a b", "../x", ""],

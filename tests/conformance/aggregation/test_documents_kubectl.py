@@ -1,4 +1,4 @@
-"""kubectl and the merged documents: it knows a remote kind as it knows ours."""
+"""kubectl and the merged documents: it treats a remote kind like a local one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECONDS_MAX = 60.0
 
 
 class Kubectl:
-    """The binary on PATH, against a server that has documents and nothing else."""
+    """The binary on PATH, against a server that serves only documents."""
 
     def __init__(self, port: int, home: Path) -> None:
         self._words = [
@@ -60,7 +60,7 @@ class Kubectl:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     async with running_world() as made:
-        # The second backend is old: plain discovery, and v2 alone.
+        # The second backend is old: plain discovery, and OpenAPI v2 only.
         made.backends.sites["old"] = Site(Catalog([gadgets(OLD)]))
         for target in ("/apis", "/openapi/v3"):
             made.backends.scripts["old", target] = InProcessResponse(404)
@@ -84,7 +84,7 @@ async def kubectl(world: World, tmp_path: Path) -> AsyncIterator[Kubectl]:
 
 
 async def test_kubectl_knows_remote_kinds(kubectl: Kubectl) -> None:
-    """It lists, explains and checks kinds of others, of an old backend too, with one gone."""
+    """It lists, explains and validates remote kinds, also of an old backend and a stopped one."""
     _, out = await kubectl("api-resources", "--no-headers")
     lines = [line.split() for line in out.splitlines()]
     assert ["gadgets", "gd", f"{GROUP}/v1", "true", "Gadget"] in lines

@@ -1,4 +1,4 @@
-"""OpenAPI of remote APIs: their own v3 documents, and one v2 document of all."""
+"""OpenAPI of remote APIs: their own v3 documents, and one v2 document for all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ async def _index(world: World) -> dict[str, str]:
 
 
 async def test_v3_documents_are_served_as_fetched(world: World) -> None:
-    """The index names a remote version with a hash; its document is the backend's, from memory."""
+    """The index contains a remote version with a hash; its document is the backend's, from
+    memory."""
     before = await _index(world)
     await _fetched(world)
     index = await _index(world)
@@ -65,7 +66,8 @@ async def test_v3_documents_are_served_as_fetched(world: World) -> None:
 
 
 async def test_v3_documents_follow_the_backend(world: World) -> None:
-    """A change has another hash, and the old address leads there; what is gone is gone."""
+    """A change gets another hash, and the old URL redirects to it; deleted documents are
+    removed."""
     await _fetched(world)
     old = (await _index(world))[f"apis/{GROUP}/v1"]
     world.backends.sites["gadgets"].catalog.host(
@@ -83,7 +85,7 @@ async def test_v3_documents_follow_the_backend(world: World) -> None:
 
 
 async def test_v3_documents_are_not_asked_for_needlessly(world: World) -> None:
-    """While the index names the same hash, the document itself is not asked for again."""
+    """While the index contains the same hash, the document itself is not fetched again."""
     await _fetched(world)
     await world.clock.advance(61)
     await world.until(lambda: world.backends.count("/openapi/v3") == 2)
@@ -95,11 +97,11 @@ async def test_v3_documents_are_not_asked_for_needlessly(world: World) -> None:
     "garbage", [b"", b"null", b'{"openapi":"2"}', b'{"openapi":"3.0.0"}', b"[" * 10_000]
 )
 async def test_garbage_is_no_v3_document(world: World, garbage: bytes) -> None:
-    """It is reported; the version has no document, and its v2 pieces are read all the same."""
+    """It is reported; the version has no v3 document, and its v2 parts are read all the same."""
     world.backends.scripts["gadgets", V3] = InProcessResponse(200, garbage)
     world.directory.put(api())
     await world.until(lambda: NAME in world.documents.problems())
-    assert "cannot be used" in world.documents.problems()[NAME]
+    assert "invalid response" in world.documents.problems()[NAME]
     assert (await world.site.ask(V3)).status == 404
     known = world.documents.version(GROUP, "v1")
     assert known is not None
@@ -107,7 +109,7 @@ async def test_garbage_is_no_v3_document(world: World, garbage: bytes) -> None:
 
 
 async def test_v2_has_the_paths_of_the_version(world: World) -> None:
-    """Its paths, and all that they refer to, are in our document; what we know too is shared."""
+    """Its paths and the definitions they refer to are in the document; equal ones are shared."""
     before = await world.site.document("/openapi/v2")
     await _fetched(world)
     whole = await world.site.document("/openapi/v2")
@@ -130,7 +132,7 @@ async def test_v2_has_the_paths_of_the_version(world: World) -> None:
 
 
 async def test_v2_renames_what_means_something_else(world: World) -> None:
-    """A definition or a parameter of our name with another content gets another name there."""
+    """A definition or parameter with a local name but other content is renamed."""
     theirs = await world.backends.sites["gadgets"].document("/openapi/v2")
     theirs["definitions"][META]["properties"]["extra"] = {"type": "string"}
     theirs["parameters"]["pretty"]["description"] = "Other words."
@@ -152,7 +154,7 @@ async def test_v2_renames_what_means_something_else(world: World) -> None:
 
 
 async def test_v2_in_both_forms(world: World) -> None:
-    """The protobuf form says of remote kinds what the JSON form says."""
+    """The protobuf document describes remote kinds like the JSON document."""
     await _fetched(world)
     whole = await world.site.document("/openapi/v2")
     answer = await world.site.ask("/openapi/v2", {"Accept": V2_PROTOBUF_ACCEPTED})
@@ -164,7 +166,7 @@ async def test_v2_in_both_forms(world: World) -> None:
 
 
 async def test_only_paths_of_the_version_are_taken(world: World) -> None:
-    """A backend cannot describe what is not its own: other paths of its document are left out."""
+    """A backend can describe only its own paths: others are dropped from its document."""
     theirs = await world.backends.sites["gadgets"].document("/openapi/v2")
     stolen = theirs["paths"][f"/apis/{GROUP}/v1/gadgets"]
     for path in ("/api/v1/pods", "/apis/apps/v1/gadgets", f"/apis/{GROUP}/v1beta1/gadgets", "/x"):
@@ -179,7 +181,7 @@ async def test_only_paths_of_the_version_are_taken(world: World) -> None:
 async def test_v2_is_not_made_again_for_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither a backend that comes and goes nor an equal answer makes the document anew."""
+    """Neither a backend that is away for a while nor an equal document rebuilds the document."""
     made: list[int] = []
     whole = V2Assembly.whole
 
@@ -202,7 +204,7 @@ async def test_v2_is_not_made_again_for_nothing(
 
 @pytest.mark.parametrize("code", [404, 403, 500])
 async def test_backends_without_openapi(world: World, code: int) -> None:
-    """One that has no such documents is current all the same, and adds nothing to ours."""
+    """A backend without such documents counts as current, and adds nothing."""
     before = await world.site.ask("/openapi/v2")
     for target in ("/openapi/v2", "/openapi/v3"):
         world.backends.scripts["gadgets", target] = InProcessResponse(code)
@@ -214,7 +216,7 @@ async def test_backends_without_openapi(world: World, code: int) -> None:
 
 
 async def test_a_backend_with_the_old_document_only(world: World) -> None:
-    """Its v3 document is made of it, says the same, and gives way to one of its own."""
+    """Its v3 document is derived from v2, equivalent to it, and replaced by a real one."""
     world.backends.scripts["gadgets", "/openapi/v3"] = InProcessResponse(404)
     await _fetched(world)
     made = await world.site.document(V3)

@@ -1,4 +1,4 @@
-"""Documents of a real backend: over TLS, with the certificate of this server."""
+"""Documents of a real backend, over TLS with this server's client certificate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.endpoints.custom_kinds import gadgets
 
 
 async def test_documents_are_fetched_over_tls(tmp_path: Path) -> None:
-    """A backend is asked by the server itself, and one with another certificate not at all."""
+    """A backend is queried by the server itself; one with a wrong certificate is never queried."""
     site = Site(Catalog([gadgets(GROUP)]))
     proxy = make_certificate(tmp_path / "proxy", name="front-proxy-client")
 

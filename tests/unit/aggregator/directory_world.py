@@ -1,4 +1,4 @@
-"""A directory of APIs over a store in memory, and backends that are functions."""
+"""A directory of APIs over a store in memory, with functions as backends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Handler = Callable[[str, str, Mapping[str, str], bytes], Awaitable[InProcessResp
 
 
 class FunctionBackends:
-    """Asks a function for each API. Satisfies `Backends`."""
+    """Calls a function for each API. Implements `Backends`."""
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
@@ -48,7 +48,7 @@ class FunctionBackends:
 async def well(
     _method: str, _target: str, _headers: Mapping[str, str], _body: bytes
 ) -> InProcessResponse:
-    """A backend that has what it must have."""
+    """A backend that serves its discovery document."""
     return InProcessResponse(200, b"{}")
 
 
@@ -66,7 +66,7 @@ async def open_directory() -> AsyncIterator[tuple[World, ApiDirectory]]:
 async def register(
     world: World, version: str, group: str, *, service: str | None = "s", **spec: Any
 ) -> str:
-    """Create an APIService; its name."""
+    """Create an APIService; returns its name."""
     name = f"{version}.{group}"
     whole = {
         "group": group,
@@ -83,7 +83,7 @@ async def register(
 
 
 async def serve(world: World, name: str = "s", *addresses: str, port: int = 443) -> None:
-    """A Service of the namespace `n`, and a slice with the addresses of its servers."""
+    """Create a Service in namespace `n`, and an EndpointSlice with its servers' addresses."""
     ports = [{"name": "https", "port": port, "protocol": "TCP"}]
     await world.create("Service", name, "n", spec={"type": "ClusterIP", "ports": ports})
     if addresses:

@@ -1,4 +1,4 @@
-"""Which APIs other servers serve: found at once, in order, and never in place of our own."""
+"""The directory of aggregated APIs: found at once, in order, and never for own groups."""
 
 import base64
 
@@ -10,8 +10,8 @@ from tests.unit.controllers.custom import widgets
 from tests.unit.controllers.world import open_world
 
 
-async def test_what_is_registered_is_found() -> None:
-    """One that names a service is found with all that it says; a local one is not another's."""
+async def test_registered_apis_are_found() -> None:
+    """An APIService with a Service is found with all its fields; a local one is not remote."""
     async with open_directory() as (world, directory):
         pem = "-----BEGIN CERTIFICATE-----\n"
         bundle = base64.b64encode(pem.encode()).decode()
@@ -31,8 +31,8 @@ async def test_what_is_registered_is_found() -> None:
         assert directory.find("local.com", "v1") is None
 
 
-async def test_changes_are_followed_and_told() -> None:
-    """What comes, changes or goes is told once; a note in its status is nothing."""
+async def test_changes_are_followed_and_notified() -> None:
+    """Additions, changes and deletions are notified once; a status update is not a change."""
     async with open_directory() as (world, directory):
         told: list[str] = []
         directory.changed.append(told.append)
@@ -64,12 +64,12 @@ async def test_changes_are_followed_and_told() -> None:
         await world.caches.freshen()
         assert directory.find("example.com", "v1") is None
         assert directory.all() == ()
-        assert "is gone" in (directory.unavailable(after) or "")
+        assert "was deleted" in (directory.unavailable(after) or "")
         assert told[-2:] == [name, "all"]
 
 
-async def test_what_is_hosted_here_is_nobody_elses() -> None:
-    """Neither a built-in group nor one of custom resources can be pointed to another server."""
+async def test_hosted_groups_are_never_remote() -> None:
+    """Neither a built-in group nor one of custom resources can be redirected to another server."""
     async with open_directory() as (world, directory):
         await register(world, "v1", "apps")
         await register(world, "v1", "example.com")
@@ -86,7 +86,7 @@ async def test_what_is_hosted_here_is_nobody_elses() -> None:
 
 
 async def test_the_order_is_that_of_priorities() -> None:
-    """A group stands where its greatest priority puts it; its versions by theirs, then by age."""
+    """Groups are sorted by their highest priority; versions by their own, then by version order."""
     async with open_directory() as (world, directory):
         await register(world, "v1", "low.io", groupPriorityMinimum=10)
         await register(world, "v1beta1", "b.io", groupPriorityMinimum=100, versionPriority=5)
@@ -102,8 +102,8 @@ async def test_the_order_is_that_of_priorities() -> None:
         ]
 
 
-async def test_what_was_there_before_is_known_from_the_start() -> None:
-    """A server that starts finds all that is registered before it answers."""
+async def test_existing_apis_are_known_from_the_start() -> None:
+    """A server knows all registered APIs before it answers its first request."""
     async with open_world() as world:
         await register(world, "v1", "example.com")
         directory = ApiDirectory(world.catalog, world.store)
@@ -113,8 +113,8 @@ async def test_what_was_there_before_is_known_from_the_start() -> None:
         assert world.catalog.listeners == []
 
 
-async def test_a_cache_that_is_given_up_is_followed_by_the_next() -> None:
-    """When stored values can be read otherwise, what was known stays and what is new is found."""
+async def test_a_discarded_cache_is_replaced() -> None:
+    """When stored values can be decrypted differently, known APIs stay and new ones are found."""
     async with open_directory() as (world, directory):
         await register(world, "v1", "example.com")
         before = directory.find("example.com", "v1")

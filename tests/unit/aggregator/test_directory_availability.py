@@ -1,4 +1,4 @@
-"""Whether other servers can be asked: found out by asking, noted, and written by one server."""
+"""Availability checks of aggregated APIs: recorded by each server, written by the leader."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.unit.controllers.world import World
 
 @dataclass
 class Leading:
-    """Whether the server writes what it finds."""
+    """Whether the server is the leader, which writes conditions."""
 
     is_leading: bool = True
 
 
 @dataclass
-class Looking:
-    """One server that looks at APIs."""
+class CheckedWorld:
+    """One server that checks the availability of APIs."""
 
     world: World
     directory: ApiDirectory
@@ -56,7 +56,7 @@ class Looking:
 
 
 @asynccontextmanager
-async def look() -> AsyncIterator[Looking]:
+async def look() -> AsyncIterator[CheckedWorld]:
     async with open_directory() as (world, directory):
         backends = FunctionBackends()
         services = StoredServices(world.store, world.catalog)
@@ -69,23 +69,23 @@ async def look() -> AsyncIterator[Looking]:
             world.runtime,
             is_leading=lambda: leading.is_leading,
         )
-        looking = Looking(world, directory, backends, availability, leading)
+        checked = CheckedWorld(world, directory, backends, availability, leading)
         availability.start()
         try:
-            yield looking
+            yield checked
         finally:
             await availability.close()
 
 
-async def test_an_api_that_answers_is_available() -> None:
-    """It is asked for its document as one who may see it; the condition says so, written once."""
-    async with look() as looking:
-        world = looking.world
+async def test_an_api_that_responds_is_available() -> None:
+    """Its discovery document is requested with read rights; the condition is written once."""
+    async with look() as checked:
+        world = checked.world
         await serve(world, "s", "10.0.0.1")
-        looking.backends.handlers["v1.example.com"] = well
+        checked.backends.handlers["v1.example.com"] = well
         name = await register(world, "v1", "example.com")
         await world.clock.advance(2)
-        condition = await looking.condition(name)
+        condition = await checked.condition(name)
         assert condition.pop("lastTransitionTime")
         assert condition == {
             "type": "Available",
@@ -93,27 +93,27 @@ async def test_an_api_that_answers_is_available() -> None:
             "reason": "Passed",
             "message": "all checks passed",
         }
-        assert looking.problem() is None
-        _, target, headers = looking.backends.asked[0]
+        assert checked.problem() is None
+        _, target, headers = checked.backends.asked[0]
         assert target == "/apis/example.com/v1"
         assert headers["x-remote-user"] == "system:kube-aggregator"
         assert headers["x-remote-group"] == "system:masters"
-        revision, count = await world.storage.revision(), len(looking.backends.asked)
+        revision, count = await world.storage.revision(), len(checked.backends.asked)
         await world.clock.advance(CHECK_SECONDS + 1)
-        assert len(looking.backends.asked) > count
+        assert len(checked.backends.asked) > count
         assert await world.storage.revision() == revision
 
 
 async def test_each_failure_has_its_reason() -> None:
-    """No service, no such port, no endpoints, none that is ready, no answer, a bad answer."""
-    async with look() as looking:
-        world = looking.world
+    """No Service, no such port, no endpoints, none that is ready, no response, a bad response."""
+    async with look() as checked:
+        world = checked.world
         name = await register(world, "v1", "example.com")
 
         async def reason() -> tuple[str, str, str]:
             await world.clock.advance(40)
-            found = await looking.condition(name)
-            assert (looking.problem() or "").startswith(found["reason"])
+            found = await checked.condition(name)
+            assert (checked.problem() or "").startswith(found["reason"])
             return found["status"], found["reason"], found["message"]
 
         assert await reason() == (
@@ -148,7 +148,7 @@ async def test_each_failure_has_its_reason() -> None:
         async def moved(*_: object) -> InProcessResponse:
             return InProcessResponse(302, b"", {"Location": "https://elsewhere/"})
 
-        looking.backends.handlers[name] = moved
+        checked.backends.handlers[name] = moved
         url = "https://s.n.svc:443/apis/example.com/v1"
         assert await reason() == (
             "False",
@@ -158,19 +158,19 @@ async def test_each_failure_has_its_reason() -> None:
 
 
 async def test_it_comes_back_soon() -> None:
-    """After a failure it is looked at again before long, and a change is noticed at once."""
-    async with look() as looking:
-        world = looking.world
+    """After a failure it is checked again soon, and a change is detected at once."""
+    async with look() as checked:
+        world = checked.world
         await serve(world, "s", "10.0.0.1")
         name = await register(world, "v1", "example.com")
         await world.clock.advance(1)
-        assert looking.problem() is not None
-        since = (await looking.condition(name))["lastTransitionTime"]
-        looking.backends.handlers[name] = well
+        assert checked.problem() is not None
+        since = (await checked.condition(name))["lastTransitionTime"]
+        checked.backends.handlers[name] = well
         await world.clock.advance(5)
-        assert looking.problem() is None
-        assert (await looking.condition(name))["lastTransitionTime"] > since
-        del looking.backends.handlers[name]
+        assert checked.problem() is None
+        assert (await checked.condition(name))["lastTransitionTime"] > since
+        del checked.backends.handlers[name]
         await world.edit(
             "EndpointSlice",
             "n/s",
@@ -178,13 +178,13 @@ async def test_it_comes_back_soon() -> None:
             group="discovery.k8s.io",
         )
         await world.clock.advance(2)
-        assert looking.problem() is not None
+        assert checked.problem() is not None
 
 
-async def test_one_that_never_answers_holds_up_nobody() -> None:
-    """More hang than are asked at a time, and the others are found to be well all the same."""
-    async with look() as looking:
-        world = looking.world
+async def test_a_hanging_server_delays_no_others() -> None:
+    """More servers hang than are checked concurrently, and the others are still found available."""
+    async with look() as checked:
+        world = checked.world
         await serve(world, "s", "10.0.0.1")
 
         async def hang(
@@ -195,47 +195,47 @@ async def test_one_that_never_answers_holds_up_nobody() -> None:
 
         hanging = [f"h{number}.io" for number in range(CHECKS_AT_ONCE)]
         for group in hanging:
-            looking.backends.handlers[f"v1.{group}"] = hang
+            checked.backends.handlers[f"v1.{group}"] = hang
             await register(world, "v1", group)
         await world.clock.advance(0.1)
-        looking.backends.handlers["v1.example.com"] = well
+        checked.backends.handlers["v1.example.com"] = well
         await register(world, "v1", "example.com")
         await world.clock.advance(15)
-        assert (await looking.condition("v1.example.com"))["status"] == "True"
+        assert (await checked.condition("v1.example.com"))["status"] == "True"
         for group in hanging:
-            assert "timed out waiting for" in (looking.problem(group) or "")
+            assert "timed out waiting for" in (checked.problem(group) or "")
 
 
-async def test_only_who_has_the_turn_writes() -> None:
-    """Every server knows; the one with the turn writes, and the next one as soon as it has it."""
-    async with look() as looking:
-        world = looking.world
-        looking.leading.is_leading = False
+async def test_only_the_leader_writes() -> None:
+    """Every server checks; only the leader writes, and a new leader writes at once."""
+    async with look() as checked:
+        world = checked.world
+        checked.leading.is_leading = False
         await serve(world, "s", "10.0.0.1")
         name = await register(world, "v1", "example.com")
         revision = await world.storage.revision()
         await world.clock.advance(3)
-        assert looking.problem() is not None
+        assert checked.problem() is not None
         assert await world.storage.revision() == revision
-        looking.leading.is_leading = True
+        checked.leading.is_leading = True
         await world.clock.advance(2)
-        assert (await looking.condition(name))["reason"] == "FailedDiscoveryCheck"
+        assert (await checked.condition(name))["reason"] == "FailedDiscoveryCheck"
 
 
-async def test_what_is_gone_is_forgotten() -> None:
-    """An APIService that was deleted is asked no more, and its place may be taken by another."""
-    async with look() as looking:
-        world = looking.world
+async def test_deleted_apis_are_forgotten() -> None:
+    """A deleted APIService is not checked any more, and another one may take its place."""
+    async with look() as checked:
+        world = checked.world
         await serve(world, "s", "10.0.0.1")
         name = await register(world, "v1", "example.com")
         await world.clock.advance(2)
         await world.delete("APIService", name, group=GROUP)
         await world.caches.freshen()
         await world.clock.advance(60)
-        count = len(looking.backends.asked)
+        count = len(checked.backends.asked)
         await world.clock.advance(120)
-        assert len(looking.backends.asked) == count
-        looking.backends.handlers[name] = well
+        assert len(checked.backends.asked) == count
+        checked.backends.handlers[name] = well
         await register(world, "v1", "example.com")
         await world.clock.advance(2)
-        assert (await looking.condition(name))["status"] == "True"
+        assert (await checked.condition(name))["status"] == "True"

@@ -1,4 +1,4 @@
-"""What remote APIs have in a namespace is deleted, and what they do wrong is theirs alone."""
+"""Objects of remote APIs in a namespace are deleted; an error affects its own API only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def offer(name: str, *verbs: str, scope: str = "Namespaced") -> dict[str, Any]:
 
 
 def known(group: str, version: str = "v1", *offers: dict[str, Any]) -> RemoteVersion:
-    """An API and what its documents say."""
+    """An API with the resources of its documents."""
     api = RemoteApi(
         name=f"{version}.{group}",
         uid=f"uid-{version}-{group}",
@@ -48,7 +48,7 @@ def known(group: str, version: str = "v1", *offers: dict[str, Any]) -> RemoteVer
 
 
 class Known(NoRemotes):
-    """Documents as a test says."""
+    """Documents defined by the test."""
 
     def __init__(self, versions: list[RemoteVersion]) -> None:
         super().__init__()
@@ -59,12 +59,12 @@ class Known(NoRemotes):
 
 
 class World:
-    """The servers of some APIs: each path has an answer, or one after another."""
+    """The servers of some APIs: each path has one response, or a sequence."""
 
     def __init__(self, *versions: RemoteVersion) -> None:
         self.clock = SimulatedClock()
         self.answers: dict[str, list[Any]] = {}
-        """By method and target; the last one stays."""
+        """By method and target; the last one is repeated."""
         self.asked: list[str] = []
         self.listeners: list[Callable[[], None]] = []
         self.failed: list[str] = []
@@ -104,7 +104,7 @@ class World:
         return InProcessTransport(handle, server="some").send(request)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
     async def empty(self) -> Leftovers:
         left = Leftovers()
@@ -126,8 +126,8 @@ def items(*names: str, token: str = "") -> dict[str, Any]:
     return {"metadata": {"continue": token}, "items": listed}
 
 
-async def test_only_what_can_be_in_a_namespace_is_asked_for() -> None:
-    """Each namespaced resource that can be deleted is asked for once, in its first version."""
+async def test_only_namespaced_resources_are_requested() -> None:
+    """Each namespaced, deletable resource is requested once, in its first version."""
     world = World(
         known(
             "a.example.com",
@@ -143,19 +143,19 @@ async def test_only_what_can_be_in_a_namespace_is_asked_for() -> None:
     assert world.asked == [listing("notes")]
 
 
-async def test_an_api_that_was_not_discovered_is_said() -> None:
-    """An API of which nothing is known yet holds up the namespace, and is not asked."""
+async def test_an_undiscovered_api_is_reported() -> None:
+    """An API whose resources are unknown blocks the namespace, and is not called."""
     fresh = known("a.example.com", "v1", offer("notes", *ALL))
     world = World(RemoteVersion(api=fresh.api, resources=fresh.resources))
     left = await world.empty()
     assert left
-    assert left.undiscovered == {"a.example.com/v1": "it was not discovered yet"}
+    assert left.undiscovered == {"a.example.com/v1": "it has not been discovered yet"}
     assert world.asked == []
 
 
 async def test_objects_are_deleted_one_by_one_if_need_be() -> None:
-    """A server without deletecollection, even one that claims it, is asked for each, page by page;
-    names are no paths."""
+    """At a server without deletecollection, even one that claims it, objects are deleted one by
+    one, page by page; names are escaped in paths."""
     for verbs in (ALL, ("delete", "list")):
         world = World(known("a.example.com", "v1", offer("notes", *verbs)))
         world.answers |= {
@@ -169,8 +169,8 @@ async def test_objects_are_deleted_one_by_one_if_need_be() -> None:
         assert names == ["x", "y%2Fz", "last"]
 
 
-async def test_what_stays_is_counted() -> None:
-    """Objects that are still there are counted, with those that were not listed, and finalizers."""
+async def test_remaining_objects_are_counted() -> None:
+    """Remaining objects are counted, including those that were not listed, and their finalizers."""
     world = World(known("a.example.com", "v1", offer("notes", *ALL)))
     held = {"metadata": {"name": "x", "finalizers": ["hold"]}}
     world.answers[listing("notes")] = [{"metadata": {"remainingItemCount": 4}, "items": [held]}]
@@ -186,13 +186,13 @@ async def test_what_stays_is_counted() -> None:
         (403, "status 403: because"),
         (500, "status 500: because"),
         (302, "status 302: because"),
-        (b"<html>", "the list cannot be read"),
-        (b'{"items":[{"metadata":{"name":7}}]}', "the list cannot be read"),
-        (b"[" * 5_000, "the list cannot be read"),
+        (b"<html>", "invalid list response"),
+        (b'{"items":[{"metadata":{"name":7}}]}', "invalid list response"),
+        (b"[" * 5_000, "invalid list response"),
     ],
 )
 async def test_a_wrong_answer_is_noted_and_the_rest_goes_on(wrong: object, why: str) -> None:
-    """What a server says wrongly of one resource keeps the namespace, and no other resource."""
+    """An invalid response for one resource blocks the namespace, but no other resource."""
     world = World(known("a.example.com", "v1", offer("bad", *ALL), offer("notes", *ALL)))
     world.answers |= {
         listing("bad"): [wrong],
@@ -204,8 +204,8 @@ async def test_a_wrong_answer_is_noted_and_the_rest_goes_on(wrong: object, why: 
     assert f"DELETE {place('notes')}" in world.asked
 
 
-async def test_a_server_that_hangs_or_breaks_holds_up_itself() -> None:
-    """Another API is emptied while one does not answer at all, and that one is given up."""
+async def test_a_hanging_or_broken_server_delays_no_others() -> None:
+    """Other APIs are emptied while one does not respond at all, which times out."""
     world = World(
         known("hangs.example.com", "v1", offer("notes", *ALL), offer("more", *ALL)),
         known("breaks.example.com", "v1", offer("notes", *ALL)),

@@ -1,4 +1,4 @@
-"""A whole main server in this process, and a small API behind it that is written for the tests."""
+"""A whole main server in this process, and a small aggregated API written for the tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list")
 
 @dataclass
 class Notes:
-    """The API: notes in namespaces, and nothing that a good server would need besides."""
+    """The aggregated API: notes in namespaces, with the minimum that a correct server needs."""
 
     verbs: tuple[str, ...] = ALL_VERBS
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Notes:
         self.objects[namespace, name] = {"metadata": metadata}
 
     async def answer(self, asked: Asked, line: BackendConnection) -> None:
-        """What the backend does about each request."""
+        """Answer one request of the main server."""
         path = urlsplit(asked.target).path
         root = f"/apis/{GROUP}/v1"
         if path == root:
@@ -86,7 +86,7 @@ async def _say(line: BackendConnection, code: int, body: Any) -> None:
 
 @dataclass
 class Joined:
-    """A main server and what stands behind it."""
+    """A main server and the aggregated server behind it."""
 
     kubeconfig: Path
     api: ApiClient
@@ -94,7 +94,7 @@ class Joined:
     notes: Notes
 
     async def until(self, is_so: Callable[[Any], bool], read: Callable[[], Any]) -> Any:
-        """What is read, once it is as wanted."""
+        """Read repeatedly until the result is as expected, and return it."""
         async with self.api.runtime.clock.timeout(30):
             while True:
                 found = await read()
@@ -103,7 +103,7 @@ class Joined:
                 await self.api.runtime.clock.sleep(0.02)
 
     async def available(self, status: str) -> dict[str, Any]:
-        """The condition of the APIService, once it says so."""
+        """Return the condition of the APIService, once it has this status."""
 
         async def read() -> dict[str, Any]:
             found: Any = await self.api.get(API_SERVICES, API_NAME)
@@ -114,7 +114,7 @@ class Joined:
 
 @asynccontextmanager
 async def joined(directory: Path) -> AsyncIterator[Joined]:
-    """All of it, when requests for notes arrive."""
+    """Start all of it; returns when requests for notes are forwarded."""
     runtime, data = Runtime.system(), directory / "main"
     options = ServeOptions(data_dir=data, store="memory:", port=0, grace_seconds=0.1)
     server = await ApiServer.start(options, runtime)
@@ -140,7 +140,7 @@ async def joined(directory: Path) -> AsyncIterator[Joined]:
 
 
 async def _discovered(config: ClientConfig, made: Joined) -> None:
-    """Wait until the main server has asked the backend for what it serves."""
+    """Wait until the main server has read the backend's discovery document."""
     transport = HttpTransport(config, clock=made.api.runtime.clock)
     request = ClientRequest(method="GET", target="/apis", headers=(("Accept", AGGREGATED),))
 

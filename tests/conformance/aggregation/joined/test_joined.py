@@ -1,4 +1,4 @@
-"""A main server with all its parts, and an API behind it: what clients of both see."""
+"""A main server with all its parts and an aggregated API, from the clients' view."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def gone(made: Joined, name: str) -> None:
 
 
 async def says(made: Joined, name: str, kind: str) -> dict[str, Any]:
-    """A condition of a namespace, once it holds."""
+    """Return a condition of a namespace, once it has this status."""
 
     async def read() -> dict[str, Any]:
         return condition(await made.api.get(NAMESPACES, name), kind)
@@ -50,7 +50,7 @@ async def says(made: Joined, name: str, kind: str) -> dict[str, Any]:
 
 
 async def test_all_groups_of_a_user_arrive(tmp_path: Path) -> None:
-    """The administrator's groups are all told, be it known by a token or by a certificate."""
+    """All groups of the administrator are forwarded, for a token and for a certificate."""
     async with joined(tmp_path) as made:
         for context in ("restow", "restow-certificate"):
             config = read_kubeconfig([made.kubeconfig], context=context)
@@ -62,8 +62,8 @@ async def test_all_groups_of_a_user_arrive(tmp_path: Path) -> None:
             assert asked.all("X-Remote-Group") == ["system:masters", "system:authenticated"]
 
 
-async def test_a_dead_server_is_noticed_by_who_asks_it(tmp_path: Path) -> None:
-    """One failed request is enough: the APIService and the metrics say that it is not available."""
+async def test_a_failed_request_detects_a_crashed_server(tmp_path: Path) -> None:
+    """One failed request suffices: the APIService and the metrics report it as unavailable."""
     async with joined(tmp_path) as made:
         line = f'aggregator_unavailable_apiservice{{name="{API_NAME}"}}'
         assert f"{line} 0.0" in await made.api.text("/metrics")
@@ -77,9 +77,9 @@ async def test_a_dead_server_is_noticed_by_who_asks_it(tmp_path: Path) -> None:
         await made.available("True")
 
 
-async def test_a_namespace_takes_along_what_others_have_in_it(tmp_path: Path) -> None:
-    """Objects of an aggregated API go with their namespace, which waits for those that are held;
-    others stay."""
+async def test_aggregated_objects_are_deleted_with_their_namespace(tmp_path: Path) -> None:
+    """Objects of an aggregated API are deleted with their namespace, which waits for those with
+    finalizers; other objects stay."""
     async with joined(tmp_path) as made:
         for name in ("gone", "stays"):
             await made.api.create(NAMESPACES, {"metadata": {"name": name}})
@@ -100,13 +100,13 @@ async def test_a_namespace_takes_along_what_others_have_in_it(tmp_path: Path) ->
         await gone(made, "gone")
 
 
-async def test_a_namespace_waits_for_a_server_that_cannot_be_asked(tmp_path: Path) -> None:
-    """With a dead backend the namespace stays and says why; when it is back, both go on."""
+async def test_a_namespace_waits_for_an_unavailable_server(tmp_path: Path) -> None:
+    """With a stopped backend the namespace stays and reports why; afterwards it is deleted."""
     async with joined(tmp_path) as made:
         await made.api.create(NAMESPACES, {"metadata": {"name": "gone"}})
         made.notes.add("gone", "free")
-        made.notes.verbs = ("create", "delete", "get", "list")  # and so one by one
-        await made.backend.stop()  # which nobody knows yet
+        made.notes.verbs = ("create", "delete", "get", "list")  # so objects are deleted one by one
+        await made.backend.stop()  # not detected yet
         await delete_namespace(made, "gone")
         found = await says(made, "gone", "NamespaceDeletionDiscoveryFailure")
         assert found["reason"] == "DiscoveryFailed"

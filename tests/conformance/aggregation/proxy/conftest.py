@@ -1,4 +1,4 @@
-"""A server in front, a backend behind it, and a client certificate between the two."""
+"""A main server, a backend, and the client certificate between them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ StartRig = Callable[..., Awaitable[Rig]]
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop that servers run on."""
+    """The event loop that servers use."""
     return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(scope="session")
 def front_proxy(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
-    """The authority of the server's own client certificate, and that certificate."""
+    """The CA of the server's own client certificate, and that certificate."""
     return make_certificate(tmp_path_factory.mktemp("front-proxy"), name="front-proxy-client")
 
 
 @pytest_asyncio.fixture
 async def start_rig(front_proxy: CertificateFiles, tmp_path: Path) -> AsyncIterator[StartRig]:
-    """Starts a server and a backend; both are stopped at the end of the test."""
+    """Start servers with backends; all are stopped at the end of the test."""
     certificate = ClientCertificate(
         front_proxy.cert_file.read_text(), front_proxy.key_file.read_text()
     )
@@ -58,13 +58,13 @@ async def start_rig(front_proxy: CertificateFiles, tmp_path: Path) -> AsyncItera
 
 @pytest_asyncio.fixture
 async def rig(start_rig: StartRig) -> Rig:
-    """A server and a backend, as they usually are."""
+    """A server and a backend with default settings."""
     return await start_rig()
 
 
 @pytest_asyncio.fixture
 async def client(rig: Rig) -> AsyncIterator[RawClient]:
-    """A connection to the server in front."""
+    """A connection to the main server."""
     made = await RawClient.connect(rig.server.port)
     yield made
     await made.close()

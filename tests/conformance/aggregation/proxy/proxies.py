@@ -1,4 +1,4 @@
-"""A real server that passes on requests, and what stands behind it, for the tests of the proxy."""
+"""A real server that forwards requests, and the backend behind it, for the tests of the proxy."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class OneApi:
 
 @dataclass(slots=True)
 class FixedServices:
-    """Knows where one Service leads."""
+    """Resolves one Service to fixed endpoints."""
 
     found: list[ServiceEndpoint] = field(default_factory=list)
 
@@ -64,7 +64,7 @@ class FixedServices:
 
 @dataclass(slots=True)
 class Rig:
-    """All of it."""
+    """Server, proxy and backend."""
 
     backend: AggregatedBackend
     server: RunningServer
@@ -95,7 +95,7 @@ def join(
     allows_loopback: bool = True,
     resolve: Resolve = resolve_by_system,
 ) -> Rig:
-    """Make a running server pass on the requests for one API to a backend."""
+    """Make a running server forward the requests for one API to a backend."""
     runtime = Runtime.system()
     api = RemoteApi(
         name=f"v1.{GROUP}",
@@ -123,7 +123,7 @@ def join(
 
 
 class RawClient:
-    """One connection to a server, byte by byte."""
+    """One connection to a server, at byte level."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -134,7 +134,7 @@ class RawClient:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     def ask(self, target: str, *lines: str, method: str = "GET", token: str | None = TOKEN) -> None:
-        """Send a request; the answer is the caller's to read."""
+        """Send a request; the caller reads the response."""
         head = [f"{method} {target} HTTP/1.1", "Host: localhost", *lines]
         if token is not None:
             head.append(f"Authorization: Bearer {token}")
@@ -148,7 +148,7 @@ class RawClient:
         return int(first.split(" ")[1]), {name.lower(): value for name, value in pairs}
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
-        """The next answer, which has a length."""
+        """Read the next response, which must have a length."""
         code, headers = await self.head()
         async with asyncio.timeout(WAIT_SECONDS):
             body = await self.reader.readexactly(int(headers.get("content-length", "0")))
@@ -164,7 +164,7 @@ class RawClient:
             return await self.reader.readexactly(nbytes)
 
     async def rest(self) -> bytes:
-        """All until the server closes."""
+        """Read until the server closes."""
         async with asyncio.timeout(WAIT_SECONDS):
             try:
                 return await self.reader.read()
@@ -178,13 +178,13 @@ class RawClient:
 
 
 def echoed(body: bytes) -> dict[str, Any]:
-    """What the backend says it was asked."""
+    """The request as the backend received it."""
     found: dict[str, Any] = orjson.loads(body)
     return found
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for something that will happen."""
+    """Wait until a condition holds."""
     async with asyncio.timeout(WAIT_SECONDS):
         while not condition():  # noqa: ASYNC110 - any condition, of any part
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Requests for an aggregated API reach its backend, and its answers come back as they are."""
+"""Requests for an aggregated API reach its backend, and its responses return unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encodi
 
 
 async def test_a_request_arrives_as_it_was_sent(rig: Rig) -> None:
-    """Method, path, query and body pass as they came, under the server's own certificate."""
+    """Method, path, query and body are unchanged, and the server presents its own certificate."""
     target = f"{FLUNDERS}/a%20b?pretty=1&x=%2F&fieldManager=me"
     reply = await rig.server.client.request("PUT", target, b'{"a": 1}')
     assert reply.status == 200
@@ -29,14 +29,14 @@ async def test_a_request_arrives_as_it_was_sent(rig: Rig) -> None:
     assert shown["user"] == "front-proxy-client"
 
 
-async def test_a_query_that_servers_read_differently_is_written_anew(rig: Rig) -> None:
-    """A `;` or a broken escape arrives as this server understood it when it authorised."""
+async def test_an_ambiguous_query_is_encoded_again(rig: Rig) -> None:
+    """A `;` or an invalid escape arrives as this server understood it for authorization."""
     reply = await rig.server.client.get(f"{FLUNDERS}?watch=1;limit=2&a=%zz")
     assert echoed(reply.body)["target"] == f"{FLUNDERS}?watch=1%3Blimit%3D2&a=%25zz"
 
 
-async def test_only_who_may_reaches_the_backend(rig: Rig) -> None:
-    """Requests are authenticated and authorised here: the backend sees none that is refused."""
+async def test_only_authorized_requests_reach_the_backend(rig: Rig) -> None:
+    """Requests are authenticated and authorized here: the backend gets no rejected ones."""
     for token, code in ((OTHER_TOKEN, 403), ("wrong", 401), (None, 403)):
         client = ApiClient(rig.server.port, token=token)
         assert (await client.get(FLUNDERS)).status == code
@@ -45,14 +45,14 @@ async def test_only_who_may_reaches_the_backend(rig: Rig) -> None:
 
 
 async def test_other_groups_are_served_here(rig: Rig) -> None:
-    """A request for another group or version is not passed on."""
+    """A request for another group or version is not forwarded."""
     assert (await rig.server.client.get("/api/v1/namespaces")).status == 200
     assert (await rig.server.client.get(FLUNDERS.replace("v1", "v2"))).status == 404
     assert rig.backend.asked == []
 
 
 class Pending:
-    """A server that has reported nothing yet. Satisfies the barrier's `Registration`."""
+    """A server that has not registered yet. Implements the barrier's `Registration`."""
 
     completed = False
 
@@ -61,8 +61,8 @@ class Pending:
 
 
 async def test_the_barrier_lets_aggregated_apis_pass(rig: Rig) -> None:
-    """While this server has reported nothing, and takes no write of its own, writes of an
-    aggregated API pass: they are the aggregated server's to keep back."""
+    """While this server is not registered, and rejects writes of its own, writes of an aggregated
+    API are forwarded: the aggregated server decides about them."""
     rig.server.assembly.app._barrier = WriteBarrier(Pending())
     own = b'{"metadata": {"name": "a"}}'
     assert (await rig.server.client.request("POST", "/api/v1/namespaces", own)).status == 503
@@ -72,7 +72,7 @@ async def test_the_barrier_lets_aggregated_apis_pass(rig: Rig) -> None:
 
 
 async def test_answers_come_back_as_they_are(rig: Rig) -> None:
-    """Status, headers and compressed bodies are not touched; what is hop by hop is left out."""
+    """Status, headers and compressed bodies are unchanged; hop-by-hop headers are dropped."""
 
     async def script(_asked: Asked, line: BackendConnection) -> None:
         headers = [
@@ -100,7 +100,7 @@ async def test_answers_come_back_as_they_are(rig: Rig) -> None:
 
 
 async def test_head_and_answers_without_body(rig: Rig) -> None:
-    """A HEAD tells the length of what a GET would give; 204 and 304 have no body."""
+    """A HEAD returns the length of a GET; 204 and 304 have no body."""
 
     async def script(asked: Asked, line: BackendConnection) -> None:
         if asked.method == "HEAD":
@@ -116,7 +116,7 @@ async def test_head_and_answers_without_body(rig: Rig) -> None:
 
 
 async def test_connections_are_used_again(rig: Rig) -> None:
-    """Many requests need one connection, and a dropped one is replaced unseen."""
+    """Many requests use one connection, and a closed one is replaced transparently."""
     for _ in range(5):
         assert (await rig.server.client.get(FLUNDERS)).status == 200
     assert rig.backend.connections == 1
@@ -127,7 +127,7 @@ async def test_connections_are_used_again(rig: Rig) -> None:
 
 
 async def test_a_watch_arrives_before_it_ends(rig: Rig, client: RawClient) -> None:
-    """Each piece of a stream is passed on at once, without waiting for the next."""
+    """Each piece of a stream is forwarded at once, without waiting for the next."""
     steps: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def script(_asked: Asked, line: BackendConnection) -> None:
@@ -152,7 +152,7 @@ async def test_a_watch_arrives_before_it_ends(rig: Rig, client: RawClient) -> No
 
 
 async def test_a_long_answer_is_not_kept(rig: Rig, client: RawClient) -> None:
-    """A backend is read no faster than the client reads: it cannot send all at once."""
+    """A backend is read no faster than the client reads: it cannot send everything at once."""
     sent = 0
     piece = b"x" * 65_536
     count = 400
@@ -170,7 +170,7 @@ async def test_a_long_answer_is_not_kept(rig: Rig, client: RawClient) -> None:
     first = await client.chunk()
     await wait_until(lambda: sent > 0)
     before = -1
-    while before != sent:  # until the backend waits
+    while before != sent:  # until the backend is blocked
         before = sent
         await asyncio.sleep(0.05)
     assert sent < count
@@ -181,7 +181,8 @@ async def test_a_long_answer_is_not_kept(rig: Rig, client: RawClient) -> None:
 
 
 async def test_a_client_that_leaves_ends_the_request(rig: Rig) -> None:
-    """Whether the answer has begun or not, the backend's connection is closed with the client's."""
+    """Whether the response has begun or not, the backend's connection is closed with the
+    client's."""
     for is_begun in (False, True):
         rig.backend.reset()
 
@@ -201,8 +202,8 @@ async def test_a_client_that_leaves_ends_the_request(rig: Rig) -> None:
     await wait_until(lambda: rig.proxy.streams_open == 0)
 
 
-async def test_a_backend_that_hangs_holds_up_nobody_else(start_rig: StartRig) -> None:
-    """Local requests are answered while a backend hangs, and it takes no more than its share."""
+async def test_a_hanging_backend_delays_no_others(start_rig: StartRig) -> None:
+    """Local requests are answered while a backend hangs, which gets only its share of slots."""
     rig = await start_rig(backend_limits=BackendLimits(requests_max=3))
     let_go = asyncio.Event()
 
@@ -230,7 +231,7 @@ async def test_a_backend_that_hangs_holds_up_nobody_else(start_rig: StartRig) ->
 
 
 async def test_a_dead_backend_is_a_503(rig: Rig) -> None:
-    """Nobody listening, no endpoints, and an API that is known to be unavailable are all 503."""
+    """No listener, no endpoints, and an API known to be unavailable all give a 503."""
     rig.directory.why_not = "FailedDiscoveryCheck"
     reply = await rig.server.client.get(FLUNDERS)
     assert (reply.status, reply.reason, reply.message) == (
@@ -248,7 +249,7 @@ async def test_a_dead_backend_is_a_503(rig: Rig) -> None:
 
 
 async def test_another_server_is_tried(rig: Rig) -> None:
-    """A server that refuses the connection is passed over, since nothing was sent to it."""
+    """A server that refuses the connection is skipped, since nothing was sent to it."""
     good = rig.services.found[0]
     listening = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0)
     dead = ServiceEndpoint("127.0.0.1", listening.sockets[0].getsockname()[1])
@@ -260,7 +261,7 @@ async def test_another_server_is_tried(rig: Rig) -> None:
 
 
 async def test_another_server_answers_for_one_that_has_died(rig: Rig) -> None:
-    """A read that was sent to a server which dies just then is answered by another one."""
+    """A read at a server that crashes meanwhile is repeated at another one."""
     good, dying = rig.services.found[0], AggregatedBackend(rig.backend.files, None)
 
     async def die(_asked: Asked, line: BackendConnection) -> None:
@@ -268,7 +269,7 @@ async def test_another_server_answers_for_one_that_has_died(rig: Rig) -> None:
         dying._server.close()
         line.abort()
 
-    for _ in range(8):  # who is asked first is a matter of luck
+    for _ in range(8):  # the server is selected at random
         await dying.listen()
         rig.services.found = [ServiceEndpoint("127.0.0.1", dying.port)]
         assert (await rig.server.client.get(FLUNDERS)).status == 200
@@ -279,8 +280,8 @@ async def test_another_server_answers_for_one_that_has_died(rig: Rig) -> None:
         dying.reset()
 
 
-async def test_no_answer_in_time_is_a_503(start_rig: StartRig) -> None:
-    """A backend that says nothing is given up, and so is its connection."""
+async def test_a_timeout_is_a_503(start_rig: StartRig) -> None:
+    """A request to an unresponsive backend times out, and its connection is closed."""
     rig = await start_rig(limits=ProxyLimits(head_seconds_max=0.05))
 
     async def script(_asked: Asked, line: BackendConnection) -> None:
@@ -290,13 +291,13 @@ async def test_no_answer_in_time_is_a_503(start_rig: StartRig) -> None:
     reply = await rig.server.client.get(FLUNDERS)
     assert (reply.status, reply.message) == (
         503,
-        "error trying to reach service: no answer in time",
+        "error trying to reach service: the request timed out",
     )
     await wait_until(lambda: rig.backend.connections_open == 0)
 
 
 async def test_the_clients_own_deadline_counts(rig: Rig) -> None:
-    """What a client does not want to wait for is a 504, as for all requests."""
+    """A timeout requested by the client gives a 504, as for all requests."""
 
     async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.closed()
@@ -307,7 +308,7 @@ async def test_the_clients_own_deadline_counts(rig: Rig) -> None:
 
 
 async def test_broken_answers_are_a_503(rig: Rig) -> None:
-    """What is no HTTP, or not clear, is not passed on."""
+    """Invalid or ambiguous HTTP is not forwarded."""
     broken = (
         b"SSH-2.0-x\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -333,7 +334,7 @@ async def test_broken_answers_are_a_503(rig: Rig) -> None:
 
 
 async def test_an_answer_cut_off_is_cut_off(rig: Rig, client: RawClient) -> None:
-    """A body that breaks off in its middle never looks like a whole one to the client."""
+    """A truncated body never looks complete to the client."""
 
     async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.write(CHUNKED)
@@ -347,7 +348,7 @@ async def test_an_answer_cut_off_is_cut_off(rig: Rig, client: RawClient) -> None
 
 
 async def test_a_stop_waits_for_answers_and_ends_watches(rig: Rig) -> None:
-    """A server that stops finishes a long answer, and ends a watch as its end of time would."""
+    """A server that stops completes a long response, and ends a watch as at its timeout."""
     more = asyncio.Event()
 
     async def script(asked: Asked, line: BackendConnection) -> None:
@@ -377,7 +378,7 @@ async def test_a_stop_waits_for_answers_and_ends_watches(rig: Rig) -> None:
 
 
 async def test_a_changed_api_gets_other_connections(rig: Rig) -> None:
-    """When the Service or the APIService changes, connections from before take no more requests."""
+    """When the Service or the APIService changes, old connections accept no more requests."""
     assert (await rig.server.client.get(FLUNDERS)).status == 200
     rig.services.found = [ServiceEndpoint("localhost", rig.backend.port)]
     assert (await rig.server.client.get(FLUNDERS)).status == 200
@@ -389,7 +390,7 @@ async def test_a_changed_api_gets_other_connections(rig: Rig) -> None:
 
 
 async def test_metrics_have_no_text_of_the_client(rig: Rig) -> None:
-    """Requests are counted by the API's group and version, whatever resources clients invent."""
+    """Requests are counted by the API's group and version, whatever resource a client names."""
     for name in ("one", "two", "three"):
         await rig.server.client.get(f"{FLUNDERS[:-8]}{name}/x/{name}")
     metrics = (await rig.server.client.get("/metrics")).body.decode()
@@ -399,7 +400,7 @@ async def test_metrics_have_no_text_of_the_client(rig: Rig) -> None:
 
 
 async def test_trust_is_in_the_bundle_and_the_name(rig: Rig) -> None:
-    """A backend whose certificate is from another authority, or for another name, is not asked."""
+    """A backend whose certificate has another CA, or another name, gets no request."""
     good = rig.api
     client_ca = rig.backend.client_ca_file
     assert client_ca is not None
@@ -417,14 +418,14 @@ async def test_trust_is_in_the_bundle_and_the_name(rig: Rig) -> None:
 
 
 async def test_the_token_never_leaves(rig: Rig) -> None:
-    """The backend gets who the user is, and nothing that it could be the user with."""
+    """The backend gets the user's attributes, but no credential."""
     reply = await rig.server.client.get(FLUNDERS, headers={"Cookie": "session=s"})
     assert TOKEN.encode() not in reply.body
     assert b"session=s" not in reply.body
 
 
 async def test_a_205_has_no_body(rig: Rig, client: RawClient) -> None:
-    """What a backend sends behind such an answer is not taken for the next one."""
+    """Bytes that a backend sends after such a response are not treated as the next one."""
 
     async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.answer(
@@ -442,7 +443,7 @@ async def test_a_205_has_no_body(rig: Rig, client: RawClient) -> None:
 
 
 async def test_browsers_do_not_guess_and_go_nowhere(rig: Rig) -> None:
-    """An answer says once that its type is what it says, and does not send a page elsewhere."""
+    """A response forbids content type sniffing, and does not redirect a page."""
     for said in ([], [("X-Content-Type-Options", "nosniff")]):
 
         async def script(

@@ -1,4 +1,4 @@
-"""Attacks on proxies of API servers from the past, each by its number."""
+"""Past attacks on proxies of API servers, each with its CVE number."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SPECIAL = (
     *("169.254.169.254", "fe80::1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe"),
     *("2002:a9fe:a9fe::1", "0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255"),
     *("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "::7f00:1"),
-    # No addresses, so names: what they are found to mean is checked.
+    # Not addresses, so names: the addresses they resolve to are checked.
     *("010.0.0.1", "2130706433", "0x7f.1", "localhost", "fe80::1%lo"),
 )
 
 
 async def test_cve_2018_1002105_a_failed_upgrade_opens_nothing(rig: Rig, client: RawClient) -> None:
-    """Bytes behind an upgrade that the backend refused are a new request, of whoever sent it."""
+    """Bytes after an upgrade that the backend refused are a new request of their own user."""
 
     async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.answer(b"no", status="400 Bad Request")
@@ -35,9 +35,9 @@ async def test_cve_2018_1002105_a_failed_upgrade_opens_nothing(rig: Rig, client:
     code, _, body = await client.answer()
     assert (code, body) == (400, b"no")
     code, _, _ = await client.answer()
-    assert code == 403  # nobody in particular
+    assert code == 403  # anonymous
     assert [asked.target for asked in rig.backend.asked] == [FLUNDERS]
-    # Later bytes as well, and a request that may be made is made as its own user.
+    # Later bytes as well; an authorized request is forwarded with its own user.
     client.ask(SECOND, "X-Remote-User: root")
     assert (await client.answer())[0] == 400
     assert rig.backend.asked[-1].all("x-remote-user") == ["admin"]
@@ -47,7 +47,7 @@ async def test_cve_2018_1002105_a_failed_upgrade_opens_nothing(rig: Rig, client:
 async def test_cve_2018_1002102_and_2020_8559_redirects_are_not_followed(
     rig: Rig, client: RawClient, lines: Sequence[str]
 ) -> None:
-    """A backend that redirects, also in place of an upgrade, is a 502; nobody else is asked."""
+    """A backend that redirects, also instead of upgrading, is a 502; no other server is called."""
 
     async def script(_asked: Asked, line: BackendConnection) -> None:
         place = ("Location", "https://169.254.169.254/latest")
@@ -64,7 +64,7 @@ async def test_cve_2018_1002102_and_2020_8559_redirects_are_not_followed(
 
 @pytest.mark.parametrize("code", [300, 301, 302, 303, 305, 307, 308, 399])
 async def test_cve_2022_3172_redirects_do_not_reach_the_client(rig: Rig, code: int) -> None:
-    """Each redirect is a 502 without Location: a client would take its credentials along."""
+    """Each redirect is a 502 without Location: a client would follow it with its credentials."""
 
     async def script(_asked: Asked, line: BackendConnection) -> None:
         headers = [("Location", "https://evil.example"), ("Refresh", "0")]
@@ -80,7 +80,7 @@ async def test_cve_2022_3172_redirects_do_not_reach_the_client(rig: Rig, code: i
 
 
 async def test_cve_2022_3172_not_modified_passes(rig: Rig) -> None:
-    """A 304 is no redirect: it passes, without a Location that it may carry."""
+    """A 304 is not a redirect: it is returned, without a Location header."""
 
     async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.write(b"HTTP/1.1 304 Not Modified\r\nETag: e\r\nLocation: https://evil\r\n\r\n")
@@ -92,7 +92,7 @@ async def test_cve_2022_3172_not_modified_passes(rig: Rig) -> None:
 
 
 async def test_cve_2022_3172_own_fetches_follow_nothing(rig: Rig) -> None:
-    """What the server fetches for itself (discovery, OpenAPI) is answered by the backend alone."""
+    """Documents that the server fetches itself (discovery, OpenAPI) come from the backend alone."""
 
     async def script(_asked: Asked, line: BackendConnection) -> None:
         await line.answer(b"", status="301 Moved", headers=[("Location", "/elsewhere")])
@@ -105,7 +105,7 @@ async def test_cve_2022_3172_own_fetches_follow_nothing(rig: Rig) -> None:
 
 
 async def test_cve_2020_8562_no_connection_to_special_addresses(start_rig: StartRig) -> None:
-    """Loopback, link-local and the like are refused in every spelling, before any connection."""
+    """Loopback, link-local and the like are rejected in every spelling, before any connection."""
 
     async def resolve(_name: str, _port: int) -> Sequence[str]:
         return ["127.0.0.1"]
@@ -119,7 +119,7 @@ async def test_cve_2020_8562_no_connection_to_special_addresses(start_rig: Start
 
 
 async def test_cve_2020_8562_a_name_is_resolved_once(start_rig: StartRig) -> None:
-    """The address that was checked is the one connected to, whatever the name means later."""
+    """The address that was checked is the one that is used, even if the name changes later."""
     answers = [["127.0.0.1"], ["169.254.0.1"], ["169.254.0.1", "127.0.0.1"]]
     asked: list[str] = []
 
@@ -134,14 +134,14 @@ async def test_cve_2020_8562_a_name_is_resolved_once(start_rig: StartRig) -> Non
     assert asked == ["rebinding.example"]
     await rig.backend.stop()
     await rig.backend.listen()
-    # The next connection asks anew: a bad address is passed over, a good one beside it is taken.
+    # The next connection resolves again: a rejected address is skipped, a permitted one is used.
     assert (await rig.server.client.get(FLUNDERS)).status == 503
     assert (await rig.server.client.get(FLUNDERS)).status == 200
     assert (len(asked), rig.backend.connections) == (3, 2)
 
 
 async def test_cve_2018_1002105_upgrades_have_no_body(rig: Rig, client: RawClient) -> None:
-    """A request that asks to upgrade and has a body is refused: two readers could differ on it."""
+    """An upgrade request with a body is rejected: two parsers could differ on it."""
     client.ask(FLUNDERS, *UPGRADE, "Content-Length: 4", method="POST")
     client.writer.write(b"GET ")
     assert (await client.answer())[0] == 400

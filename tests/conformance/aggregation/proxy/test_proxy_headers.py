@@ -1,11 +1,11 @@
-"""Which headers of a client reach a backend, and which only the server in front may set."""
+"""Which headers of a client are forwarded to a backend, and which only the server may set."""
 
 from __future__ import annotations
 
 import pytest
 
 from restow.aggregator.forwarded_headers import NOTHING_ELSE, user_lines
-from restow.aggregator.published_headers import PublishedHeaders, believed_of
+from restow.aggregator.published_headers import PublishedHeaders, identity_headers_of
 from restow.apimachinery.status import BadRequest
 from restow.request.context import User
 from tests.conformance.aggregation.proxy.proxies import (
@@ -50,7 +50,7 @@ PASSED = (
 
 
 async def test_headers_are_stripped(rig: Rig, client: RawClient) -> None:
-    """No header that is the server's alone, or a credential, or hop by hop, passes."""
+    """No identity header, credential or hop-by-hop header is forwarded."""
     for line in STRIPPED:
         client.ask(FLUNDERS, line)
         code, _, body = await client.answer()
@@ -60,7 +60,7 @@ async def test_headers_are_stripped(rig: Rig, client: RawClient) -> None:
 
 
 async def test_other_headers_pass(rig: Rig, client: RawClient) -> None:
-    """All else arrives byte for byte, and nothing that the client did not say is added."""
+    """All other headers are forwarded byte for byte, and no others are added."""
     client.ask(FLUNDERS, *PASSED)
     _, _, body = await client.answer()
     got = {f"{name.lower()}: {value}" for name, value in echoed(body)["headers"]}
@@ -71,8 +71,8 @@ async def test_other_headers_pass(rig: Rig, client: RawClient) -> None:
     assert names == {"host", "x-remote-user", "x-remote-group", *own}
 
 
-async def test_what_connection_names_is_not_passed(rig: Rig, client: RawClient) -> None:
-    """Headers that the client calls hop by hop end here; the server's own cannot be called so."""
+async def test_headers_in_connection_are_dropped(rig: Rig, client: RawClient) -> None:
+    """Headers that the client lists in Connection are dropped; the server's own cannot be."""
     client.ask(FLUNDERS, "Connection: X-Mine, X-Remote-User, X-Forwarded-For", "X-Mine: 1")
     _, _, body = await client.answer()
     headers = {name.lower(): value for name, value in echoed(body)["headers"]}
@@ -81,8 +81,8 @@ async def test_what_connection_names_is_not_passed(rig: Rig, client: RawClient) 
     assert headers["x-forwarded-for"] == "127.0.0.1"
 
 
-async def test_the_user_is_told(rig: Rig, client: RawClient) -> None:
-    """Name and groups are the authenticated ones, and Host is the name of the Service."""
+async def test_the_user_is_forwarded(rig: Rig, client: RawClient) -> None:
+    """User and groups are the authenticated ones, and Host is the name of the Service."""
     client.ask(FLUNDERS, "X-Forwarded-For: 10.1.1.1")
     _, _, body = await client.answer()
     shown = [(name.lower(), value) for name, value in echoed(body)["headers"]]
@@ -94,8 +94,8 @@ async def test_the_user_is_told(rig: Rig, client: RawClient) -> None:
     assert ("x-forwarded-host", "localhost") in shown
 
 
-def test_all_of_a_user_is_told() -> None:
-    """Each group has its line, keys of extras are escaped, and other letters are UTF-8."""
+def test_all_attributes_of_a_user_are_forwarded() -> None:
+    """Each group has its own header, keys of extras are escaped, and other characters are UTF-8."""
     user = User("jörg", ("a", "b"), "u-1", (("Scopes/of it%", ("x", "y")),))
     assert [(name, value.encode("latin-1").decode()) for name, value in user_lines(user)] == [
         ("X-Remote-User", "jörg"),
@@ -109,22 +109,22 @@ def test_all_of_a_user_is_told() -> None:
 
 @pytest.mark.parametrize("name", [" admin", "admin ", "a\r\nX-Remote-User: b", "a\0", "\ud800"])
 def test_a_name_that_would_arrive_as_another_is_refused(name: str) -> None:
-    """What a header cannot carry unchanged is a 400, as a user and as a group."""
+    """A user or group that a header cannot carry unchanged is a 400."""
     for user in (User(name), User("x", (name,))):
         with pytest.raises(BadRequest):
             user_lines(user)
 
 
 async def test_headers_have_a_limit(rig: Rig, client: RawClient) -> None:
-    """Header lines that this server takes and backends need not are a 431."""
+    """Headers that this server accepts but backends might not are a 431."""
     client.ask(FLUNDERS, f"X-Long: {'a' * 70_000}")
     code, _, _ = await client.answer()
     assert code == 431
     assert rig.backend.asked == []
 
 
-async def test_no_published_header_is_the_clients(rig: Rig, client: RawClient) -> None:
-    """What the ConfigMap tells backends to believe is never taken over from a client."""
+async def test_published_headers_are_not_forwarded(rig: Rig, client: RawClient) -> None:
+    """Identity headers that the ConfigMap names are never forwarded from a client."""
     data = {
         "requestheader-username-headers": '["X-Remote-User", "X-Forwarded-For"]',
         "requestheader-uid-headers": '["X_Own-Uid"]',
@@ -138,7 +138,7 @@ async def test_no_published_header_is_the_clients(rig: Rig, client: RawClient) -
     created = await rig.server.client.post(path, body)
     assert created.status == 201, created.body
     assembly = rig.server.assembly
-    rig.proxy._believed = PublishedHeaders(assembly.store, assembly.catalog)
+    rig.proxy._identity_headers = PublishedHeaders(assembly.store, assembly.catalog)
     forged = ("X-Forwarded-For", "x-own-uid", "Their_Groups", "their-extra-scopes")
     client.ask(FLUNDERS, *(f"{each}: root" for each in forged), "Accept: text/plain")
     code, _, answer = await client.answer()
@@ -147,7 +147,7 @@ async def test_no_published_header_is_the_clients(rig: Rig, client: RawClient) -
     assert [value for _, value in headers if "root" in value] == []
     assert "x-forwarded-for" not in {each.lower() for each, _ in headers}
     assert ["accept", "text/plain"] in [[each.lower(), value] for each, value in headers]
-    # When it says nothing of that any more, the header passes again.
+    # Once the ConfigMap no longer names it, the header is forwarded again.
     deleted = await rig.server.client.request("DELETE", f"{path}/{name}")
     assert deleted.status == 200
     client.ask(FLUNDERS, "Their-Groups: root")
@@ -156,14 +156,14 @@ async def test_no_published_header_is_the_clients(rig: Rig, client: RawClient) -
 
 
 @pytest.mark.parametrize("data", [None, {}, {"requestheader-group-headers": "no JSON"}, {"x": 1}])
-def test_what_cannot_be_read_is_believed_by_nobody(data: object) -> None:
-    """A ConfigMap that says nothing, or nothing that can be read, adds no names."""
-    assert believed_of(data) == NOTHING_ELSE
+def test_invalid_entries_are_ignored(data: object) -> None:
+    """A ConfigMap without identity headers, or with invalid entries, adds no names."""
+    assert identity_headers_of(data) == NOTHING_ELSE
 
 
 async def test_one_id_in_both_logs(rig: Rig) -> None:
-    """The backend is told the id that this server's answer has, whatever the backend's answer says;
-    what a client brings is cut to what an id may be."""
+    """The backend gets the audit ID of this server's response, whatever its own response contains;
+    a client's ID is truncated to the maximum length."""
     client = rig.server.client
     for said in (None, "mine", "x" * 100, "a b"):
         headers = {} if said is None else {"Audit-Id": said}

@@ -1,4 +1,4 @@
-"""Servers that leave their Service while they are asked: nobody waits for one that hangs."""
+"""Servers that leave their Service during requests: hanging ones do not block clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def _begin_and_hang(asked: Asked, line: BackendConnection) -> None:
 
 @pytest_asyncio.fixture
 async def other(rig: Rig) -> AsyncIterator[AggregatedBackend]:
-    """Another server of the same API; nobody is told of it yet."""
+    """Another server of the same API, not yet an endpoint."""
     made = AggregatedBackend(rig.backend.files, rig.backend.client_ca_file)
     await made.listen()
     yield made
@@ -43,7 +43,7 @@ async def other(rig: Rig) -> AsyncIterator[AggregatedBackend]:
 
 
 def _leave(rig: Rig, *places: ServiceEndpoint) -> None:
-    """Only these are left; noticed as a server does that looks every second."""
+    """Reduce the endpoints; the change is detected as by a server that checks every second."""
     rig.services.found = list(places)
     rig.backends.settle({rig.api.name: places})
 
@@ -51,7 +51,7 @@ def _leave(rig: Rig, *places: ServiceEndpoint) -> None:
 async def test_a_read_is_repeated_elsewhere(
     rig: Rig, other: AggregatedBackend, client: RawClient
 ) -> None:
-    """A read that hangs at a server that leaves is answered by another one, at once."""
+    """A read that hangs at a server that leaves is repeated at another one, at once."""
     rig.backend.script = _hang
     client.ask(FLUNDERS)
     await wait_until(lambda: bool(rig.backend.asked))
@@ -62,7 +62,7 @@ async def test_a_read_is_repeated_elsewhere(
 
 
 async def test_a_write_is_not_repeated(start_rig: StartRig) -> None:
-    """A write that hangs at a server that leaves is a 503, and no other server gets it."""
+    """A write that hangs at a server that leaves is a 503, and is not sent to another server."""
     rig = await start_rig(backend_limits=AT_ONCE)
     rig.backend.script = _hang
     asking = asyncio.create_task(rig.server.client.post(FLUNDERS, {}))
@@ -74,7 +74,7 @@ async def test_a_write_is_not_repeated(start_rig: StartRig) -> None:
 
 
 async def test_what_ends_in_time_is_not_cut(rig: Rig) -> None:
-    """A server that stops in order still answers what it has begun, to the end."""
+    """A server that stops normally completes its responses."""
     go = asyncio.Event()
 
     async def script(_asked: Asked, line: BackendConnection) -> None:
@@ -93,7 +93,7 @@ async def test_what_ends_in_time_is_not_cut(rig: Rig) -> None:
 
 
 async def test_streams_end(start_rig: StartRig) -> None:
-    """Watches, long answers and tunnels of a server that is gone break off."""
+    """Watches, long responses and tunnels of a server that is gone end."""
     rig = await start_rig(backend_limits=AT_ONCE)
     rig.backend.script = _begin_and_hang
     clients = [await RawClient.connect(rig.server.port) for _ in range(3)]
@@ -110,7 +110,7 @@ async def test_streams_end(start_rig: StartRig) -> None:
 
 
 async def test_an_api_that_goes_or_changes_ends_what_is_under_way(start_rig: StartRig) -> None:
-    """A watch does not outlive its APIService, nor a change of where that leads."""
+    """A watch ends when its APIService is deleted, or refers to another Service."""
     rig = await start_rig(backend_limits=AT_ONCE)
     rig.backend.script = _begin_and_hang
     api = rig.api
@@ -121,7 +121,7 @@ async def test_an_api_that_goes_or_changes_ends_what_is_under_way(start_rig: Sta
         assert (await client.head())[0] == 200
         rig.directory.api = changed
         rig.directory.changed()
-        if changed is not None:  # noticed when it is asked for
+        if changed is not None:  # detected by the next request
             rig.backend.script = _hang
             rig.services.found = [ServiceEndpoint("127.0.0.1", 1)]
             assert (await rig.server.client.get(FLUNDERS)).status == 503
@@ -132,13 +132,14 @@ async def test_an_api_that_goes_or_changes_ends_what_is_under_way(start_rig: Sta
 
 
 async def test_one_that_hangs_leaves_time_for_another(start_rig: StartRig) -> None:
-    """A server that accepts connections and says nothing, as a paused one, does not use up all."""
+    """A server that accepts connections but never responds, as a paused one, leaves time for
+    others."""
     rig = await start_rig(backend_limits=BackendLimits(connect_seconds_max=1.0))
     deaf = await asyncio.start_server(_say_nothing, "127.0.0.1", 0)
     port = deaf.sockets[0].getsockname()[1]
     good = ServiceEndpoint("127.0.0.1", rig.backend.port)
     rig.services.found = [ServiceEndpoint("127.0.0.1", port), good]
-    for _ in range(4):  # whichever comes first
+    for _ in range(4):  # in any order
         assert (await rig.server.client.post(FLUNDERS, {})).status == 200
         await rig.backend.stop()
         await rig.backend.listen()

@@ -1,4 +1,4 @@
-"""Other protocols through an aggregated API: only if the backend agrees, and then byte for byte."""
+"""Protocol upgrades through an aggregated API: only if the backend agrees, then byte for byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SWITCHED = (
 
 
 async def _repeat(asked: Asked, line: BackendConnection) -> None:
-    """Agrees, and then says everything twice until `bye`."""
+    """Agree, and then send everything twice until `bye`."""
     assert asked.all("upgrade") == ["websocket"]
     assert asked.all("connection") == ["Upgrade"]
     await line.write(SWITCHED + b"hello")
@@ -25,14 +25,14 @@ async def _repeat(asked: Asked, line: BackendConnection) -> None:
 
 
 async def test_bytes_go_both_ways(rig: Rig, client: RawClient) -> None:
-    """After the backend's 101, bytes pass in both directions, and its end ends the connection."""
+    """After the backend's 101, bytes pass in both directions, and closing one end closes both."""
     rig.backend.script = _repeat
     client.ask(f"{FLUNDERS}/x/exec", *WEBSOCKET, method="POST")
     code, headers = await client.head()
     assert (code, headers["upgrade"], headers["sec-websocket-accept"]) == (101, "websocket", "y")
     assert headers["connection"] == "Upgrade"
     assert await client.read(5) == b"hello"
-    client.writer.write(b"GET / HTTP/1.1\r\n\r\n")  # in a tunnel this is no request
+    client.writer.write(b"GET / HTTP/1.1\r\n\r\n")  # in a tunnel this is not a request
     assert await client.read(36) == b"GET / HTTP/1.1\r\n\r\n" * 2
     assert rig.server.listener.counters.tunnels_open == 1
     assert len(rig.backend.asked) == 1
@@ -43,7 +43,7 @@ async def test_bytes_go_both_ways(rig: Rig, client: RawClient) -> None:
 
 
 async def test_a_client_that_leaves_ends_the_tunnel(rig: Rig, client: RawClient) -> None:
-    """What the client sent last still arrives, and then the backend's connection is closed."""
+    """The last bytes of the client arrive, and then the backend's connection is closed."""
     got = bytearray()
 
     async def script(_asked: Asked, line: BackendConnection) -> None:
@@ -61,7 +61,7 @@ async def test_a_client_that_leaves_ends_the_tunnel(rig: Rig, client: RawClient)
 
 
 async def test_both_ends_are_waited_for(rig: Rig, client: RawClient) -> None:
-    """Much data passes whole though each end reads late: nobody has to hold all of it."""
+    """Much data arrives completely though each end reads late, with bounded buffers."""
     size = 8 * 1024 * 1024
     go = asyncio.Event()
     got = 0
@@ -85,7 +85,7 @@ async def test_both_ends_are_waited_for(rig: Rig, client: RawClient) -> None:
 
 
 async def test_early_bytes_belong_to_the_tunnel(rig: Rig, client: RawClient) -> None:
-    """What a client sends before it was answered goes through the tunnel once there is one."""
+    """Bytes that a client sends before the response are forwarded once there is a tunnel."""
     rig.backend.script = _repeat
     client.ask(FLUNDERS, *WEBSOCKET)
     client.writer.write(b"early")
@@ -94,7 +94,7 @@ async def test_early_bytes_belong_to_the_tunnel(rig: Rig, client: RawClient) -> 
 
 
 async def test_another_protocol_than_asked_for_opens_nothing(rig: Rig, client: RawClient) -> None:
-    """A 101 to something else, or to nothing, is a broken answer."""
+    """A 101 to another protocol, or to none, is an invalid response."""
     for answer in (
         SWITCHED.replace(b"websocket", b"SPDY/3.1"),
         SWITCHED.replace(b"Upgrade: websocket\r\n", b""),
@@ -109,7 +109,7 @@ async def test_another_protocol_than_asked_for_opens_nothing(rig: Rig, client: R
 
 
 async def test_another_http_is_not_asked_for(rig: Rig, client: RawClient) -> None:
-    """An upgrade to h2c is an ordinary request: inside it nobody would authorise anything."""
+    """An upgrade to h2c is an ordinary request: requests inside it would not be authorized."""
     client.ask(FLUNDERS, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: A")
     assert (await client.answer())[0] == 200
     [asked] = rig.backend.asked
@@ -128,7 +128,7 @@ async def test_a_stop_ends_tunnels(rig: Rig, client: RawClient) -> None:
 
 
 async def test_a_token_among_the_protocols_stays_here(rig: Rig, client: RawClient) -> None:
-    """A page's token is dropped from the protocols that it offers; the others are passed on."""
+    """A bearer token is removed from the offered protocols; the others are forwarded."""
     token = "base64url.bearer.authorization.k8s.io.c2VjcmV0"
     rig.backend.script = _repeat
     offered = f"Sec-WebSocket-Protocol: {token}, v5.channel.k8s.io , v4.channel.k8s.io"
@@ -140,7 +140,7 @@ async def test_a_token_among_the_protocols_stays_here(rig: Rig, client: RawClien
 
 
 async def test_a_token_is_no_protocol_to_agree_on(rig: Rig, client: RawClient) -> None:
-    """A backend that answers with a protocol that it was not told of has not agreed."""
+    """A backend that selects a protocol that was not forwarded has not agreed."""
     line = b"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.c2VjcmV0\r\n\r\n"
 
     async def script(_asked: Asked, answer: BackendConnection) -> None:

@@ -1,4 +1,4 @@
-"""Where Services lead, read from the objects of a real server."""
+"""Resolving Services from the objects of a real server."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def _endpoints(**port: Any) -> dict[str, Any]:
 
 
 async def test_without_a_service_it_is_a_name(rig: Rig) -> None:
-    """An APIService may name a Service that only DNS knows."""
+    """An APIService may refer to a Service that only DNS can resolve."""
     services = await _services(rig)
     assert list(await services.places(REF)) == [ServiceEndpoint("samples.default.svc", 443)]
 
 
 async def test_endpoints_by_the_name_of_the_port(rig: Rig) -> None:
-    """Ready addresses at the port that has the name of the Service's port, and news are seen."""
+    """Ready addresses at the port with the name of the Service's port; changes are seen."""
     services = await _services(rig)
     await _post(rig, f"{NS}/services", _service())
     with pytest.raises(NoServiceEndpoint) as no_place:
@@ -69,7 +69,7 @@ async def test_endpoints_by_the_name_of_the_port(rig: Rig) -> None:
 
 
 async def test_slices_come_first(rig: Rig) -> None:
-    """Slices that name the Service count, but not their endpoints that are not ready."""
+    """EndpointSlices of the Service take precedence, without endpoints that are not ready."""
     services = await _services(rig)
     await _post(rig, f"{NS}/services", _service())
     await _post(rig, f"{NS}/endpoints", _endpoints())
@@ -88,7 +88,7 @@ async def test_slices_come_first(rig: Rig) -> None:
 
 
 async def test_an_external_name(rig: Rig) -> None:
-    """A Service of type ExternalName leads to that name, at the port of the APIService."""
+    """A Service of type ExternalName resolves to that name, at the port of the APIService."""
     services = await _services(rig)
     body = _service(type="ExternalName", externalName="backend.example.com")
     await _post(rig, f"{NS}/services", body)

@@ -176,7 +176,7 @@ async def test_nobody_there(
     for index, (client, told) in enumerate(
         (
             (other, "could not get REST client"),
-            (by_service, "where no backend may be"),
+            (by_service, "not permitted for a backend"),
             (plain, "certificate"),
         )
     ):
