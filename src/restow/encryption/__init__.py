@@ -1,8 +1,8 @@
-"""Encryption at rest: values are sealed before they are stored and opened when they are read.
+"""Encryption at rest: encrypts values before they are stored, and decrypts them when read.
 
-A configuration says per resource which keys there are; the first one writes, all of them read. The
-forms on disk are those of Kubernetes, so that either can read what the other has written.
+A configuration lists the keys per resource; the first one encrypts, all of them decrypt. The stored
+formats are those of Kubernetes, so that each can read what the other has written.
 
-Not here: who says which key is written when (`restow.storageversion`), and which file is read when
+Not here: which key is used when (`restow.storageversion`), and which file is read when
 (`restow.apiserver`).
 """

@@ -1,17 +1,17 @@
-"""Reads an EncryptionConfiguration (`apiserver.config.k8s.io/v1`) into values.
+"""Parses an EncryptionConfiguration (`apiserver.config.k8s.io/v1`) into values.
 
     resources:
     - resources: [secrets, deployments.apps, "*.apps", "*.", "*.*"]
-      providers:                            the first one writes, all of them read
+      providers:                          the first one encrypts, all of them decrypt
       - aesgcm: {keys: [{name: key1, secret: <base64>}]}
       - kms: {apiVersion: v2, name: vault, endpoint: unix:///run/kms.sock, timeout: 3s}
       - identity: {}
 
-Refused is what kube-apiserver refuses, in its words, each problem with its path in the file, and
-some things more: see `resource_rules`. No problem tells anything of a secret, nor anything that may
-be one (`redaction`).
+Whatever kube-apiserver rejects is rejected with its wording, each problem with its path in the
+file; `resource_rules` rejects some more. No message contains a secret, or a text that may be one
+(`redaction`).
 
-Not here: ciphers (`providers`, `kms`), and when a file is read (`key_reload`).
+Not here: ciphers (`providers`, `kms`), and reading the file (`key_reload`).
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ KIND: Final = "EncryptionConfiguration"
 FILE_BYTES_MAX: Final = YAML_SIZE_MAX
 PROBLEMS_SHOWN_MAX: Final = 10
 NAME_BYTES_MAX: Final = 253
-"""Names of keys and plug-ins: they travel in reports, and stand before every value."""
+"""For names of keys and plug-ins, which are part of StorageVersions and of every value."""
 SOCKET_PATH_BYTES_MAX: Final = 107
 KMS_TIMEOUT_SECONDS: Final = 3.0
 KMS_TIMEOUT_SECONDS_MAX: Final = 60.0
-"""A longer wait would hold up whoever reads; kube-apiserver has no bound."""
+"""A longer timeout would block readers; kube-apiserver has no limit."""
 
 Cipher = Literal["aescbc", "aesgcm", "secretbox"]
 _CIPHERS: Final[dict[str, tuple[Cipher, tuple[int, ...]]]] = {
@@ -71,19 +71,19 @@ _MORE_THAN_ONE: Final = (
     " should split into different list elements"
 )
 _KMS_V1: Final = (
-    "KMS v1 is not supported: it is deprecated and asks the plug-in for every object. Use a plug-in"
-    " of KMS v2 and set apiVersion: v2; values that kube-apiserver wrote with v1 have to be written"
-    " anew by it, under another provider, before they can be read here"
+    "KMS v1 is not supported: it is deprecated and calls the plug-in for every object. Use a"
+    " plug-in of KMS v2 and set apiVersion: v2; values that kube-apiserver wrote with v1 must be"
+    " rewritten by it under another provider before this server can read them"
 )
 
 
 class ConfigurationRefused(OpenRefused):
-    """A configuration of encryption that nobody may work with; the text says where and why."""
+    """An invalid encryption configuration; the text names the path and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalKey:
-    """A key whose secret stands in the file."""
+    """A key whose secret is in the file."""
 
     name: str
     secret: bytes = field(repr=False)
@@ -91,7 +91,7 @@ class LocalKey:
 
 @dataclass(frozen=True, slots=True)
 class LocalProvider:
-    """A cipher with its keys, the one that writes first."""
+    """A cipher with its keys, the encrypting one first."""
 
     cipher: Cipher
     keys: tuple[LocalKey, ...]
@@ -99,11 +99,11 @@ class LocalProvider:
 
 @dataclass(frozen=True, slots=True)
 class KmsProvider:
-    """A plug-in of KMS v2."""
+    """A KMS v2 plug-in."""
 
     name: str
     socket: str
-    """The path of its socket; one that begins with `@` is abstract, without a file."""
+    """Path of its socket; one that starts with `@` is an abstract socket, without a file."""
     timeout_seconds: float
 
 
@@ -118,14 +118,14 @@ PLAIN: Final[tuple[Provider, ...]] = (IdentityProvider(),)
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a file says: providers by resource, where `*` stands for all of a group, or for all."""
+    """The content of a file: providers by resource, with `*` for all of a group, or all groups."""
 
     rules: dict[GroupResource, tuple[Provider, ...]]
     digest: str
-    """The SHA-256 of the file, as kube-apiserver shows it."""
+    """The SHA-256 of the file, as kube-apiserver reports it."""
 
     def providers_of(self, resource: GroupResource) -> tuple[Provider, ...]:
-        """The providers of a resource, the one that writes first. Pinned kinds have none."""
+        """The providers of a resource, the encrypting one first. Pinned kinds have none."""
         kind = find_resource(*resource)
         if kind is not None and kind.pinned:
             return PLAIN
@@ -135,13 +135,13 @@ class Configuration:
         return PLAIN
 
     def plugins(self) -> tuple[KmsProvider, ...]:
-        """The plug-ins of KMS, in the order of the file."""
+        """The KMS plug-ins, in the order of the file."""
         found = (each for providers in self.rules.values() for each in providers)
         return tuple(dict.fromkeys(each for each in found if isinstance(each, KmsProvider)))
 
 
 NOTHING: Final = Configuration({}, "")
-"""No file: nothing is encrypted."""
+"""Used without a file: nothing is encrypted."""
 
 
 def digest_of(data: bytes) -> str:
@@ -149,7 +149,7 @@ def digest_of(data: bytes) -> str:
 
 
 def read_configuration(data: bytes) -> Configuration:
-    """The configuration in a file, YAML or JSON. Raises `ConfigurationRefused`."""
+    """Parse a file in YAML or JSON. Raises `ConfigurationRefused`."""
     if not data.strip():
         raise ConfigurationRefused("the file is empty")
     try:
@@ -158,18 +158,18 @@ def read_configuration(data: bytes) -> Configuration:
         raise ConfigurationRefused(shown_problem(str(error))) from None
     reader = _Reader()
     for path in duplicates:
-        reader.note(shown_path(path), "the key is there more than once")
+        reader.note(shown_path(path), "duplicate key")
     rules = reader.read_file(fields)
     if reader.problems:
-        told = reader.problems[:PROBLEMS_SHOWN_MAX]
-        if len(reader.problems) > len(told):
-            told.append(f"and {len(reader.problems) - len(told)} more")
-        raise ConfigurationRefused("; ".join(told))
+        messages = reader.problems[:PROBLEMS_SHOWN_MAX]
+        if len(reader.problems) > len(messages):
+            messages.append(f"and {len(reader.problems) - len(messages)} more")
+        raise ConfigurationRefused("; ".join(messages))
     return Configuration(rules, digest_of(data))
 
 
 class _Reader:
-    """Walks through a file and notes what is wrong with it."""
+    """Walks through a file and collects its problems."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -179,7 +179,7 @@ class _Reader:
         self.problems.append(f"{path}: {text}" if path else text)
 
     def _invalid(self, path: str, value: object, text: str) -> None:
-        """Whoever says the value, `shown` must have let it through."""
+        """Add a problem with a value; the caller must have passed the value through `shown`."""
         self.note(path, f'Invalid value: "{value}": {text}')
 
     def _required(self, path: str, text: str) -> None:
@@ -187,7 +187,7 @@ class _Reader:
 
     def _fields(self, path: str, value: Any, known: tuple[str, ...]) -> dict[str, Any]:
         if not isinstance(value, dict):
-            self.note(path, "it must be an object")
+            self.note(path, "must be an object")
             return {}
         for name in value:
             if name not in known:
@@ -197,19 +197,19 @@ class _Reader:
     def _list(self, path: str, value: Any) -> list[Any]:
         if value is None or isinstance(value, list):
             return value or []
-        self.note(path, "it must be a list")
+        self.note(path, "must be a list")
         return []
 
     def _text(self, path: str, value: Any) -> str:
         if value is None or isinstance(value, str):
             return value or ""
-        self.note(path, "it must be text")  # the value is not shown: it may be a secret
+        self.note(path, "must be a string")  # the value is not shown: it may be a secret
         return ""
 
     def read_file(self, value: Any) -> dict[GroupResource, tuple[Provider, ...]]:
         fields = self._fields("", value, ("apiVersion", "kind", "resources"))
         if (fields.get("apiVersion"), fields.get("kind")) != (API_VERSION, KIND):
-            self.note("", f"the file must be of apiVersion {API_VERSION} and kind {KIND}")
+            self.note("", f"the file must have apiVersion {API_VERSION} and kind {KIND}")
             return {}
         rules: dict[GroupResource, tuple[Provider, ...]] = {}
         blocks = self._list("resources", fields.get("resources"))
@@ -258,7 +258,7 @@ class _Reader:
         for number, each in enumerate(given):
             here = f"{path}[{number}]"
             fields = self._fields(here, each, _PROVIDERS)
-            # `aescbc:` without a value is one that was not given, as in kube-apiserver.
+            # An empty `aescbc:` counts as absent, as in kube-apiserver.
             present = [name for name in _PROVIDERS if name in fields and fields[name] is not None]
             if len(present) != 1:
                 self.note(here, _MORE_THAN_ONE if present else _NONE_OF_THEM)
@@ -286,9 +286,7 @@ class _Reader:
             if key is None:
                 continue
             if any(key.name == other.name for other in keys):
-                self._invalid(
-                    f"{here}.name", shown(key.name), "there is a key of that name already"
-                )
+                self._invalid(f"{here}.name", shown(key.name), "duplicate key name")
             keys.append(key)
         return LocalProvider(cipher, tuple(keys))
 
@@ -320,19 +318,21 @@ class _Reader:
         if not name:
             self._required(path, f"name is a mandatory field for a {owner}")
         elif ":" in name:
-            # It ends the name before a value. kube-apiserver lets names of keys contain it.
+            # A colon ends the name before a value. kube-apiserver permits it in names of keys.
             what = "invalid KMS provider name" if owner == "provider" else "invalid name"
             self._invalid(path, shown(name), f"{what} {shown(name)}, must not contain ':'")
         elif len(name.encode()) > NAME_BYTES_MAX or not name.isprintable():
-            self.note(path, f"a name has at most {NAME_BYTES_MAX} bytes, all of them printable")
+            self.note(
+                path, f"a name must have at most {NAME_BYTES_MAX} bytes, all of them printable"
+            )
         return name
 
     def _read_plugin(self, path: str, value: Any) -> Provider | None:
         known = ("apiVersion", "name", "cachesize", "endpoint", "timeout")
         fields = self._fields(path, value, known)
         if not isinstance(value, dict):
-            return None  # which is told already
-        # Without a version it is v1, as in kube-apiserver.
+            return None  # already reported
+        # The default version is v1, as in kube-apiserver.
         version = self._text(f"{path}.apiVersion", fields.get("apiVersion")) or "v1"
         if version == "v1":
             self._invalid(f"{path}.apiVersion", version, _KMS_V1)
@@ -364,7 +364,9 @@ class _Reader:
         if seconds <= 0:
             self._invalid(path, shown(text), "timeout should be a positive value")
         elif seconds > KMS_TIMEOUT_SECONDS_MAX:
-            self._invalid(path, shown(text), f"timeout is at most {KMS_TIMEOUT_SECONDS_MAX:.0f}s")
+            self._invalid(
+                path, shown(text), f"timeout must be at most {KMS_TIMEOUT_SECONDS_MAX:.0f}s"
+            )
         return seconds
 
     def _read_endpoint(self, path: str, value: Any) -> str:
@@ -379,11 +381,11 @@ class _Reader:
             self._invalid(path, shown(endpoint), text)
             return ""
         if not rest.startswith("/") or rest in ("/", "/@") or "\0" in rest:
-            text = "invalid endpoint for kms provider, error: unix:// and an absolute path is meant"
+            text = "invalid endpoint for kms provider, error: must be unix:// and an absolute path"
             self._invalid(path, shown(endpoint), text)
             return ""
         socket = rest[1:] if rest.startswith("/@") else rest
         if len(socket.encode()) > SOCKET_PATH_BYTES_MAX:
-            text = f"a socket's path has at most {SOCKET_PATH_BYTES_MAX} bytes"
+            text = f"a socket path must have at most {SOCKET_PATH_BYTES_MAX} bytes"
             self._invalid(path, shown(endpoint), text)
         return socket

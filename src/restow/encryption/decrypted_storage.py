@@ -1,12 +1,12 @@
-"""A storage whose reads are opened: whoever stands above sees no encryption.
+"""A storage wrapper that decrypts values on reads, so that its users see no encryption.
 
-Writes go through as they are: who writes seals (`restow.registry.committer`), since only it knows
-under which key. What no key opens is passed on as it is stored, so that it is reported as damaged
-and not hidden. In a watch, which may not stop, something stands for what a silent plug-in would
-have to be asked for, and tells whoever reads it to come again. Where either happened is remembered,
-and told when other keys or plug-ins answer.
+Writes pass through: the writer encrypts (`restow.registry.committer`), since it chooses the key. A
+value that no key can decrypt is returned as it is stored, so that it is reported as damaged and not
+hidden. In a watch, which must not stop, a placeholder replaces a value whose plug-in does not
+respond, and makes the reader retry. Both cases are recorded, and reported when the keys change or a
+plug-in responds again.
 
-Not here: what a value means.
+Not here: the meaning of values.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from restow.storage.interface import (
 
 MEMO_ITEMS_MAX: Final = 2048
 MEMO_BYTES_MAX: Final = 4 * 1024 * 1024
-"""What a key held before a change was, as a rule, opened a moment ago."""
+"""The previous value of a key in a change was usually decrypted a moment ago."""
 LOGGED_MAX: Final = 20
-"""So many values that cannot be opened are told in the log until keys change."""
+"""Limit of undecryptable values that are logged until the keys change."""
 PREPARE_ATTEMPTS_MAX: Final = 3
-"""A seed that was just fetched is gone again only if very many others were fetched since."""
+"""Retries if a seed that was just fetched was evicted by very many others."""
 
 logger = logging.getLogger(__name__)
 
 
 class DecryptedStorage:
-    """Satisfies `interface.Storage`."""
+    """Implements `interface.Storage`."""
 
     def __init__(self, storage: Storage, keys: Keys) -> None:
         self.sealed = storage
-        """The same with values as they are stored."""
-        self.revision_now = storage.revision_now  # asked by each read
+        """The wrapped storage, with values as they are stored."""
+        self.revision_now = storage.revision_now  # called by each read
         self.keys = keys
         self.recovered: Final = EventChannel[[frozenset[str]]]()
-        """Emitted with the roots (`/registry/secrets/`) of values that were passed on sealed, when
-        they may be opened now: what was made of them must be loaded again."""
+        """Emitted with the roots (`/registry/secrets/`) of values that were returned encrypted,
+        when decrypting may succeed now: anything derived from them must be loaded again."""
         self._unopened: set[str] = set()
         self._logged = 0
         self._memo = _Memo()
@@ -101,7 +101,7 @@ class DecryptedStorage:
         try:
             current = await self._open(outcome.current)
         except Unavailable:
-            # That it was refused is known, and must not look as if it were not.
+            # The transaction was refused: an error now must not make its outcome look unknown.
             current = self._postpone(outcome.current)
         return Refused(outcome.guard, current, outcome.revision)
 
@@ -117,7 +117,7 @@ class DecryptedStorage:
         await self.sealed.close()
 
     async def open_batch(self, batch: Batch) -> Batch:
-        """For watches. Never raises because of a key or a plug-in."""
+        """Decrypt a batch of a watch. Never raises because of a key or a plug-in."""
         try:
             return self._open_batch(batch)
         except NotPrepared:
@@ -125,7 +125,7 @@ class DecryptedStorage:
         try:
             await self.keys.prepare(_values_of(batch))
         except Unavailable as error:
-            logger.warning("changes cannot be opened for now: %s", error)
+            logger.warning("changes cannot be decrypted for now: %s", error)
         return self._open_batch(batch, is_patient=False)
 
     def _open_batch(self, batch: Batch, *, is_patient: bool = True) -> Batch:
@@ -153,7 +153,7 @@ class DecryptedStorage:
             return self._postpone(item)
 
     async def _open(self, item: Item) -> Item:
-        """Raises `Unavailable` when a plug-in does not answer."""
+        """Decrypt an item. Raises `Unavailable` when a plug-in does not respond."""
         for _ in range(PREPARE_ATTEMPTS_MAX):
             try:
                 return self._open_now(item)
@@ -162,7 +162,7 @@ class DecryptedStorage:
         return self._open_or_pass_on(item, is_patient=False)
 
     def _open_now(self, item: Item, *, remember: bool = False) -> Item:
-        """Raises `NotPrepared`. What no key opens comes back as it is."""
+        """Decrypt without a plug-in. Raises `NotPrepared`. An undecryptable item is not changed."""
         key, value = item.key, item.value
         is_sealed = value.startswith(SEALED_PREFIX)
         if is_sealed:
@@ -180,22 +180,22 @@ class DecryptedStorage:
         return item._replace(value=opened)
 
     def _pass_on(self, item: Item, why: str) -> Item:
-        """The item as it is stored; a plain value that is not taken looks like no object."""
+        """Return the item as it is stored; a rejected plain value is replaced by a marker."""
         if self._logged < LOGGED_MAX:
             self._logged += 1
-            logger.warning("%s cannot be opened: %s", item.key, why)
+            logger.warning("%s cannot be decrypted: %s", item.key, why)
         root = resource_of(item.key)
         if root is not None:
             self._unopened.add(f"{OBJECTS_PREFIX}{root}/")
         return item if item.value.startswith(SEALED_PREFIX) else item._replace(value=PLAIN_REFUSED)
 
     def _postpone(self, item: Item) -> Item:
-        """What stands for an item whose plug-in does not answer."""
-        sealed = self._pass_on(item, "its plug-in does not answer")
+        """Return the placeholder of an item whose plug-in does not respond."""
+        sealed = self._pass_on(item, "its plug-in does not respond")
         return sealed._replace(value=unasked(sealed.value))
 
     def _try_again(self) -> None:
-        """Other keys, or plug-ins that answer again: what was passed on may be opened now."""
+        """Handle changed keys or plug-ins: values returned encrypted may be readable now."""
         self._logged = 0
         if not self._unopened:
             return
@@ -204,7 +204,7 @@ class DecryptedStorage:
 
 
 class DecryptedWatch:
-    """Satisfies `interface.Watch`."""
+    """Implements `interface.Watch`."""
 
     def __init__(self, storage: DecryptedStorage, watch: Watch) -> None:
         self._storage = storage
@@ -216,7 +216,7 @@ class DecryptedWatch:
 
     async def __anext__(self) -> Batch:
         if self._batch is None:
-            # Kept until it is opened: a waiter that is cancelled meanwhile must lose nothing.
+            # Kept until it is decrypted: a cancelled reader must not lose it.
             self._batch = await self._watch.__anext__()
         opened = await self._storage.open_batch(self._batch) if self._batch.events else self._batch
         self._batch = None
@@ -230,7 +230,7 @@ class DecryptedWatch:
 
 
 class _Memo:
-    """The values that were opened last, by key and revision."""
+    """A cache of recently decrypted values, by key and revision."""
 
     def __init__(self) -> None:
         self._values: OrderedDict[tuple[Key, Revision], bytes] = OrderedDict()

@@ -1,4 +1,4 @@
-"""Opening one value, whatever it takes."""
+"""Decrypts single values, including those that need a plug-in."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from restow.storage.errors import CannotOpen, PluginSilent
 from restow.storage.interface import SEALED_PREFIX, Key
 
 PLAIN_REFUSED: Final = b"k8s:enc:identity:v1:not-taken:"
-"""Stands for a plain value of a resource that takes none: nobody must take it for an object."""
+"""Replaces a plain value where none is accepted: it must not be decoded as an object."""
 _SILENT: Final = b"k8s:enc:silent:v1:"
-"""Stands before the name of a plug-in for a value that it was not there to open: it may be soon."""
+"""Prefix before a plug-in's name, for a value that the plug-in may decrypt later."""
 
 
 async def open_value(keys: Keys | None, key: Key, value: bytes) -> Opened:
-    """The value that was sealed for a key. Raises `CannotOpen`, or `Unavailable` when a plug-in
-    that has to be asked does not answer."""
+    """Decrypt the value of a storage key. Raises `CannotOpen`, or `Unavailable` when a plug-in that
+    is needed does not respond."""
     if keys is None:
         if value.startswith(SEALED_PREFIX):
             raise CannotOpen(
@@ -32,38 +32,38 @@ async def open_value(keys: Keys | None, key: Key, value: bytes) -> Opened:
 
 
 def key_named_in(value: bytes) -> str:
-    """Which key a sealed value names, for people."""
+    """The key that an encrypted value names, for messages."""
     return key_text(read_value(value))
 
 
 def key_text(stored: Stored) -> str:
-    """The key of a sealed value, for people."""
+    """The key of an encrypted value, for messages."""
     scheme = f" {stored.scheme}" if stored.provider == "kms" else ""
     return f"{stored.provider}{scheme} key {stored.key or '(unreadable)'}"
 
 
 def unasked(value: bytes) -> bytes:
-    """What stands for a sealed value while its plug-in is silent."""
+    """A placeholder for an encrypted value while its plug-in does not respond."""
     return _SILENT + read_value(value).key.encode(errors="surrogateescape")
 
 
 def error_of_sealed(value: bytes) -> CannotOpen | PluginSilent:
-    """Why a value is still sealed after it was to be opened, for people."""
+    """The error of a value that is still encrypted after a read, for messages."""
     if value.startswith(_SILENT):
         name = value[len(_SILENT) :].decode(errors="replace")
-        return PluginSilent(f"it is encrypted with the KMS plug-in {name}, which does not answer")
+        return PluginSilent(f"it is encrypted with the KMS plug-in {name}, which does not respond")
     if value == PLAIN_REFUSED:
         return CannotOpen(
-            "it is not encrypted, and this server takes no plain values of this resource"
+            "it is not encrypted, and this server accepts no plain values of this resource"
         )
     named = key_named_in(value)
     if named.startswith("kms"):
         return CannotOpen(
-            f"it is encrypted with {named}, whose plug-in is missing or does not decrypt it; or it"
+            f"it is encrypted with {named}, whose plug-in is missing or cannot decrypt it; or it"
             " was changed or moved from another key of the store"
         )
     return CannotOpen(
-        f"it is encrypted with {named}, and no key of this server opens it: it was changed or moved"
-        " from another key of the store, or this server has another secret of that name, or has no"
-        " key of that name in its encryption configuration"
+        f"it is encrypted with {named}, and no key of this server can decrypt it: it was changed"
+        " or moved from another key of the store, or this server has another secret of that name,"
+        " or has no key of that name in its encryption configuration"
     )

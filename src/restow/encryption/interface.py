@@ -1,7 +1,7 @@
-"""What the keys of a server can do, for those who write and read under them.
+"""Interface of a server's encryption keys for code that reads and writes values.
 
-`Keys` is one object for the life of a process; what it says changes when its configuration does.
-Nobody is told a secret: keys are named by their ids (`restow.apis.encryption_keys`).
+`Keys` is one object for the lifetime of a process; its answers change with the configuration. It
+reveals no secrets: keys are identified by their IDs (`restow.apis.encryption_keys`).
 """
 
 from __future__ import annotations
@@ -14,45 +14,46 @@ from restow.storage.interface import Key
 
 
 class Opened(NamedTuple):
-    """A value as it was before it was sealed."""
+    """A decrypted value."""
 
     value: bytes
     key_id: str
-    """Under which key it is stored; empty: it is not encrypted."""
+    """ID of the key under which it is stored; empty: it is not encrypted."""
 
 
 class NotPrepared(Exception):
-    """A plug-in has to be asked for the key of a value first: see `Keys.prepare`."""
+    """A plug-in must first decrypt the key of a value: see `Keys.prepare`."""
 
 
 class Keys(Protocol):
     """The encryption keys of this server."""
 
     listeners: list[Callable[[], None]]
-    """Called when another key is to be written with, or others can be read."""
+    """Called when the write key or the readable keys have changed."""
 
     def write_key(self, resource: GroupResource) -> str:
-        """The id of the key that a resource is to be written with; empty: none.
+        """The ID of the key with which a resource is to be written; empty: none.
 
-        Raises `Unavailable` while a plug-in has not said which.
+        Raises `Unavailable` until the plug-in has named its key.
         """
 
     def readable(self, resource: GroupResource) -> tuple[str, ...]:
-        """The keys that can be read, `IDENTITY` among them if plain values are."""
+        """The readable keys, including `IDENTITY` if plain values are accepted."""
 
     def writable(self, resource: GroupResource) -> tuple[str, ...]:
-        """The ids of the keys that can be written with, the preferred one first."""
+        """The IDs of the keys that this server can write with, the preferred one first."""
 
     def seal(self, key_id: str, key: Key, value: bytes) -> bytes:
-        """The value to store at a key. Raises `Unavailable` when that encryption key is gone."""
+        """Encrypt a value for a storage key. Raises `Unavailable` if the encryption key is
+        missing."""
 
     def open(self, key: Key, value: bytes) -> Opened:
-        """The value that was sealed for this key. Raises `CannotOpen`; `NotPrepared` for one whose
-        key a plug-in has to be asked for first."""
+        """Decrypt the value of a storage key. Raises `CannotOpen`; `NotPrepared` if a plug-in must
+        decrypt the value's key first."""
 
     def settled(self) -> None:
-        """All that this server writes with and can read has been told to the others: what only an
-        earlier configuration could read need not be read any more."""
+        """Call this once all servers know the current keys: keys that only an earlier configuration
+        could read are dropped."""
 
     async def prepare(self, values: Iterable[bytes]) -> None:
-        """Ask plug-ins for whatever is needed to open values. Raises `Unavailable`."""
+        """Let plug-ins decrypt the keys that values need. Raises `Unavailable`."""

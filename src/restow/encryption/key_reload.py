@@ -1,11 +1,11 @@
-"""The keys of this server for as long as it runs: its file is read again when it changes.
+"""The keys of a running server: reloads the encryption configuration file when it changes.
 
-A file that says nothing sensible, or that would take away a key that is still needed, is refused
-and told once; what was in force stays in force. Plug-ins that both files name stay as they are,
-with their seeds.
+A file that is invalid, or lacks a key that is still needed, is rejected and logged once; the
+previous configuration stays in effect. Plug-ins that both files name keep running, with their
+seeds.
 
-Not here: what a file may say (`configuration`), which keys are still needed (`check`, given by
-whoever knows), and what follows from other keys (`listeners`).
+Not here: the format of the file (`configuration`), which keys are still needed (`check`, passed
+in), and the effects of new keys (`listeners`).
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from restow.storage.errors import CannotOpen, StorageError, Unavailable
 from restow.storage.interface import Key
 from restow.storage.private_files import FileExposed, read_kept
 
-if TYPE_CHECKING:  # gRPC is loaded only where there is a plug-in
+if TYPE_CHECKING:  # gRPC is imported only if there is a plug-in
     from restow.encryption.kms import Plugin
 
 POLL_SECONDS: Final = 1.0
 CONTENT_SECONDS: Final = 60.0
-"""This often the content is looked at, whatever the file system says of its age."""
+"""Interval at which the content is read even if the file's timestamps are unchanged."""
 RECHECK_SECONDS: Final = 10.0
-"""This often a file is tried again that was refused for what the world was like."""
+"""Interval of retries of a valid file that was rejected because of other conditions."""
 UNSETTLED_MAX: Final = 8
-"""So many configurations are kept until the other servers know of the newest."""
+"""Limit of configurations that are kept until the other servers know the newest one."""
 PLUGIN_POLL_SECONDS: Final = 60.0
 PLUGIN_RETRY_SECONDS: Final = 10.0
 
 Check = Callable[[Keys], Awaitable[None]]
-"""Raises a `StorageError` that says why the keys may not be taken."""
+"""Raises a `StorageError` with the reason why the keys must not be used."""
 Publish = Callable[[], Awaitable[None]]
 _Signature = tuple[int, int, int, int]
 
@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReloadedKeys:
-    """Satisfies `interface.Keys`; `load` first, then let a task `follow`, then `close`."""
+    """Implements `interface.Keys`; call `load`, then run `follow` in a task, then `close`."""
 
     def __init__(
         self,
@@ -73,26 +73,26 @@ class ReloadedKeys:
         self._probes = probes
         self.listeners: list[Callable[[], None]] = []
         self.last_error = ""
-        """Why the file as it is now is not in force; empty: it is."""
+        """Why the current file is not in effect; empty: it is."""
         self.loaded_at: datetime | None = None
         self.reloads: dict[str, int] = {"success": 0, "failure": 0}
         self.keyring = Keyring(NOTHING, runtime, plugins={})
         self._before: list[Keyring] = []
-        """Those that were in force, and are needed until all servers know of the new one."""
+        """Earlier keyrings, needed until all servers know the current one."""
         self._retired: set[Plugin] = set()
-        """Plug-ins that nobody needs any more; the next look ends them."""
+        """Plug-ins that are no longer used; the next check closes them."""
         self._runtime = runtime
         self._seen: _Signature | None = None
         self._seen_at = 0.0
-        self._refused = ""  # the digest of a file that will never do
+        self._refused = ""  # the digest of an invalid file
         self._try_again_at = 0.0
 
     @property
     def digest(self) -> str:
-        """The hash of the file in force, as kube-apiserver shows it."""
+        """The hash of the file in effect, as kube-apiserver reports it."""
         return self.keyring.configuration.digest
 
-    # What keys can do: see `Keys`.
+    # Implementation of `Keys`.
 
     def write_key(self, resource: GroupResource) -> str:
         return self.keyring.write_key(resource)
@@ -109,7 +109,7 @@ class ReloadedKeys:
         try:
             return self.keyring.seal(key_id, key, value)
         except Unavailable:
-            # Until it is registered with its new key, a server goes on with the old one.
+            # Until its new key is registered, a server writes with the previous one.
             for keyring in self._before:
                 with suppress(Unavailable):
                     return keyring.seal(key_id, key, value)
@@ -138,16 +138,16 @@ class ReloadedKeys:
         self._retired |= {plugin for plugin in found if plugin not in kept}
 
     def problem(self) -> str:
-        """What is wrong with the plug-ins (the health check `kms-providers`); empty: nothing."""
+        """Problems of the plug-ins (the health check `kms-providers`); empty: none."""
         return self.keyring.problem()
 
     # The file.
 
     async def load(self) -> None:
-        """Take what the file says. Raises `ConfigurationRefused`.
+        """Read and apply the file. Raises `ConfigurationRefused`.
 
-        A plug-in that does not answer is waited for later: it may start after this server. One
-        that answers with other keys than those of the other servers is refused.
+        An unresponsive plug-in does not fail the start: it may start after this server. One whose
+        keys are not those of the other servers is rejected.
         """
         try:
             self._seen = await self._sign()
@@ -166,25 +166,25 @@ class ReloadedKeys:
         self._take(configuration, plugins)
 
     def connect(self, *, check: Check | None = None, publish: Publish | None = None) -> None:
-        """From now on ask `check` before other keys are taken, and call `publish` after
-        `last_error` has changed, so that other servers see it soon."""
+        """From now on call `check` before new keys are used, and `publish` after `last_error` has
+        changed, so that other servers see it soon."""
         self._check, self._publish = check, publish
 
     async def follow(self) -> None:
-        """Look at the file for ever."""
+        """Check the file forever."""
         while True:
             await self._runtime.clock.sleep(POLL_SECONDS)
-            await self.look_and_publish()
+            await self.check_and_publish()
 
-    async def look_and_publish(self) -> None:
-        """Look at the file once, and publish whether it is refused if that has changed."""
+    async def check_and_publish(self) -> None:
+        """Check the file once, and publish the result if it has changed."""
         before = self.last_error
-        await self.look()
+        await self.check_once()
         if self.last_error != before and self._publish is not None:
             await self._publish()
 
-    async def look(self) -> bool:
-        """Look at the file once; whether other keys are in force now."""
+    async def check_once(self) -> bool:
+        """Check the file once; returns whether new keys are in effect."""
         while self._retired:
             await self._retired.pop().close()
         now = self._runtime.clock.monotonic()
@@ -212,18 +212,18 @@ class ReloadedKeys:
             return False
         return await self._try(configuration)
 
-    # A thread of its own: a file system that does not answer must not keep us from ending.
+    # In a thread of its own: a hanging file system must not prevent the shutdown.
 
     async def _sign(self) -> _Signature:
-        """What changes when the file does. Raises `ConfigurationRefused`."""
+        """Attributes that change when the file does. Raises `ConfigurationRefused`."""
         return await in_own_thread("encryption", partial(_signature_of, self.path))
 
     async def _read(self) -> bytes:
-        """The content of the file. Raises `ConfigurationRefused`."""
+        """Read the content of the file. Raises `ConfigurationRefused`."""
         return await in_own_thread("encryption", partial(_read, self.path))
 
     async def close(self) -> None:
-        """End the plug-ins' tasks and connections."""
+        """Stop the plug-ins' tasks and close their connections."""
         keyring, self.keyring = self.keyring, Keyring(NOTHING, self._runtime, plugins={})
         self._before.append(keyring)
         self.settled()
@@ -241,7 +241,7 @@ class ReloadedKeys:
         try:
             if len(self._before) >= UNSETTLED_MAX:
                 raise Unavailable(
-                    f"the other servers do not know yet of the last {UNSETTLED_MAX} changes"
+                    f"the other servers do not know the last {UNSETTLED_MAX} changes yet"
                 )
             for plugin in self._new_ones(plugins):
                 if plugin.problem:
@@ -258,19 +258,19 @@ class ReloadedKeys:
             raise
         self._take(configuration, plugins)
         self.reloads["success"] += 1
-        logger.info("the encryption configuration %s is in force as it is now", self.path)
+        logger.info("loaded the encryption configuration %s", self.path)
         self._notify()
         return True
 
     async def _start_plugins(self, configuration: Configuration) -> dict[str, Plugin]:
-        """The plug-ins that a configuration names, those that run already among them."""
+        """Start the plug-ins of a configuration; those that run already are reused."""
         found: dict[str, Plugin] = {}
         for provider in configuration.plugins():
             running = self.keyring.plugins.get(provider.name)
             if running is not None and running.provider == provider:
                 found[provider.name] = running
                 continue
-            from restow.encryption.kms import Plugin  # noqa: PLC0415 - it loads gRPC
+            from restow.encryption.kms import Plugin  # noqa: PLC0415 - it imports gRPC
 
             found[provider.name] = plugin = Plugin(
                 provider,
@@ -287,7 +287,7 @@ class ReloadedKeys:
         return found
 
     async def _end(self, plugins: dict[str, Plugin]) -> None:
-        """End the plug-ins that were started for a configuration that is not taken."""
+        """Close the plug-ins that were started for a rejected configuration."""
         for plugin in self._new_ones(plugins):
             await plugin.close()
 
@@ -307,11 +307,11 @@ class ReloadedKeys:
 
     def _refuse(self, why: str) -> None:
         if why == self.last_error:
-            return  # told already
+            return  # already reported
         self.last_error = why
         self.reloads["failure"] += 1
         logger.error(
-            "the encryption configuration %s is not taken, and the one before stays in force: %s",
+            "the encryption configuration %s is rejected, the previous one stays in effect: %s",
             self.path,
             why,
         )
@@ -326,15 +326,15 @@ def _signature_of(path: str) -> _Signature:
         status = Path(path).stat()
         check_regular(status, path)
     except OSError as error:
-        raise ConfigurationRefused(f"it cannot be read: {error.strerror}") from error
+        raise ConfigurationRefused(f"cannot be read: {error.strerror}") from error
     return status.st_mtime_ns, status.st_ino, status.st_size, status.st_ctime_ns
 
 
 def _read(path: str) -> bytes:
-    """For a thread: nobody knows how long a file system takes."""
+    """Read the file; for a thread, as a file system may take arbitrarily long."""
     try:
         return read_kept(Path(path), bytes_max=FILE_BYTES_MAX, is_secret=True)
     except FileExposed as error:
         raise ConfigurationRefused(str(error)) from error
     except OSError as error:
-        raise ConfigurationRefused(f"it cannot be read: {error.strerror}") from error
+        raise ConfigurationRefused(f"cannot be read: {error.strerror}") from error

@@ -1,10 +1,10 @@
-"""The keys of one configuration: which one a resource is written with, and which open it.
+"""The keys of one configuration: selects the key that encrypts and the keys that decrypt.
 
-A *ring* is what the providers of a resource come to: the keys in their order, and how plain values
-are taken. The key in the store tells the resource. A value that says that it is encrypted is never
-taken for a plain one; if two secrets have one name, both are tried.
+A *ring* is built from the providers of a resource: its keys in order, and whether plain values are
+accepted. The storage key determines the resource. A value with the prefix of an encrypted one is
+never treated as plain; if two secrets have the same name, both are tried.
 
-Not here: ciphers (`providers`, `kms`), and when another configuration comes (`key_reload`).
+Not here: ciphers (`providers`, `kms`), and configuration changes (`key_reload`).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from restow.storage.checks import resource_of
 from restow.storage.errors import CannotOpen, Unavailable
 from restow.storage.interface import SEALED_PREFIX, Key
 
-if TYPE_CHECKING:  # gRPC is loaded only where there is a plug-in
+if TYPE_CHECKING:  # gRPC is imported only if there is a plug-in
     from restow.encryption.kms import Plugin
 
 ROOTS_MAX: Final = 10_000
-"""So many resources have their ring at hand; there are no more, unless somebody plays."""
+"""Limit of cached rings, above the number of resources in any real cluster."""
 
 
 class Ring:
-    """The keys of some resources."""
+    """The keys of a set of resources."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Ring:
     ) -> None:
         self.reads_plain = False
         self._keys: list[LocalCipher | Plugin | None] = []
-        """In their order; None is plain."""
+        """The ciphers in order; None stands for plain values."""
         self._openers: dict[bytes, list[LocalCipher | Plugin]] = {}
         for provider in providers:
             if isinstance(provider, LocalProvider):
@@ -65,7 +65,7 @@ class Ring:
             else:
                 self.reads_plain = True
                 self._keys.append(None)
-        # Nearly all that is read was written with the first key.
+        # Nearly all values were written with the first key.
         self._usual = next(iter(self._openers), b"none of them begins like this")
 
     def write_key(self) -> str:
@@ -100,7 +100,7 @@ class Ring:
         if self.reads_plain:
             return Opened(value, "")
         raise CannotOpen(
-            "it is not encrypted, and this server takes no plain values of this resource: add the"
+            "it is not encrypted, and this server accepts no plain values of this resource: add the"
             " provider identity at the end of its list, rewrite the objects, then remove it"
         )
 
@@ -122,7 +122,7 @@ class Ring:
             except WrongKey:
                 continue
         raise CannotOpen(
-            f"it is encrypted with {key_named_in(value)}, and the key of that name does not open"
+            f"it is encrypted with {key_named_in(value)}, and the key of that name cannot decrypt"
             " it: this server has another secret under that name, or the value was changed or"
             " moved from another key of the store",
             tried=tuple(each.key_id for each in openers if isinstance(each, LocalCipher)),
@@ -130,7 +130,7 @@ class Ring:
 
 
 def prefix_of(value: bytes) -> bytes:
-    """`k8s:enc:<provider>:<version>:<name>:`, or nothing if there is no such."""
+    """Return `k8s:enc:<provider>:<version>:<name>:`, or an empty prefix if there is none."""
     end = len(SEALED_PREFIX) - 1
     for _ in range(3):
         end = value.find(b":", end + 1)
@@ -140,12 +140,12 @@ def prefix_of(value: bytes) -> bytes:
 
 
 class Keyring:
-    """Satisfies `interface.Keys` for one configuration."""
+    """Implements `interface.Keys` for one configuration."""
 
     def __init__(
         self, configuration: Configuration, runtime: Runtime, *, plugins: Mapping[str, Plugin]
     ) -> None:
-        """The plug-ins are by name; whoever started them ends them."""
+        """`plugins` by name; the caller starts and closes them."""
         self.configuration = configuration
         self.listeners: list[Callable[[], None]] = []
         self.plugins = {each.name: plugins[each.name] for each in configuration.plugins()}
@@ -165,7 +165,7 @@ class Keyring:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it encrypts nothing and reads nothing that is encrypted."""
+        """Whether it neither encrypts nor can decrypt anything."""
         return not self._sealers and not self.plugins
 
     def write_key(self, resource: GroupResource) -> str:
@@ -186,7 +186,7 @@ class Keyring:
         provider, _, rest = key_id.partition(":")
         plugin = self.plugins.get(rest.partition(":")[0]) if provider == "kms" else None
         if plugin is None:
-            raise Unavailable(f"this server has no encryption key {key_id} any more")
+            raise Unavailable(f"this server no longer has the encryption key {key_id}")
         return plugin.seal(key_id, key, value)
 
     def open(self, key: Key, value: bytes) -> Opened:
@@ -197,7 +197,7 @@ class Keyring:
         return ring.open_plain(value)
 
     def settled(self) -> None:
-        """It has nothing to give up: it is one configuration."""
+        """Do nothing: one configuration has no earlier keys to drop."""
 
     async def prepare(self, values: Iterable[bytes]) -> None:
         wanted: dict[bytes, list[bytes]] = {}
@@ -209,7 +209,7 @@ class Keyring:
             await self._by_prefix[prefix].prepare(sealed)
 
     def problem(self) -> str:
-        """What is wrong with the plug-ins, for health checks; empty: nothing."""
+        """Problems of the plug-ins, for health checks; empty: none."""
         return "; ".join(
             f"kms-provider-{number}: {plugin.trouble}"
             for number, plugin in enumerate(self.plugins.values())
@@ -227,7 +227,7 @@ class Keyring:
         return Ring(providers, ciphers=self._ciphers, plugins=self.plugins)
 
     def _ring_of_root(self, root: str | None) -> Ring:
-        assert root is not None, "keys that hold no objects have their ring from the beginning"
+        assert root is not None, "the ring for keys of no resource is created at the start"
         ring = self.ring(resource_at(root))
         if len(self._by_root) < ROOTS_MAX:
             self._by_root[root] = ring
@@ -235,12 +235,12 @@ class Keyring:
 
 
 def readable_ids(configuration: Configuration, resource: GroupResource) -> tuple[str, ...]:
-    """The ids of the keys that a configuration reads a resource with. No plug-in is asked."""
+    """The IDs of the keys that a configuration can read a resource with. Calls no plug-in."""
     found: list[str] = []
     for provider in configuration.providers_of(resource):
         match provider:
             case LocalProvider():
-                # Nothing is encrypted here, so nothing random is drawn.
+                # Nothing is encrypted here, so no random bytes are needed.
                 found += [cipher.key_id for cipher in ciphers_of(provider, bytes)]
             case KmsProvider():
                 found.append(f"kms:{provider.name}:{ANY}")
@@ -259,7 +259,7 @@ def _builtin_roots() -> dict[str, GroupResource]:
 
 
 def resource_at(root: str) -> GroupResource:
-    """The resource whose keys begin with `/registry/<root>/`."""
+    """The resource whose keys start with `/registry/<root>/`."""
     builtin = _builtin_roots().get(root)
     if builtin is not None:
         return builtin

@@ -1,14 +1,14 @@
-"""A plug-in of KMS v2: it guards one key, and this server's seeds are encrypted under that.
+"""Client of a KMS v2 plug-in: the plug-in has one key, which encrypts the seeds of this server.
 
-The plug-in is asked for its status now and then; when it names another key, a new seed is made and
-encrypted under it. What was written under other seeds is opened after the plug-in has been asked
-for them once. Writes go on for some minutes after the plug-in has fallen silent, as in
-kube-apiserver; reads of known seeds go on for ever.
+The plug-in's status is polled; when it names another key, a new seed is generated and encrypted
+under it. Values under other seeds can be decrypted after the plug-in has decrypted those seeds
+once. Writes continue for some minutes after the plug-in stopped responding, as in kube-apiserver;
+reads of known seeds continue indefinitely.
 
-Under a key that is new to it, a server writes only after it has opened what another server has
-sealed there (`kms_probes`): two plug-ins of one name need not have the same keys behind them.
+Before a server writes under a key that is new to it, it must decrypt a probe that another server
+encrypted under it (`kms_probes`): two plug-ins of one name may have different keys.
 
-Not here: the form of values (`kms_seeds`), the socket (`kms_channel`), and which resources are
+Not here: the format of values (`kms_seeds`), the socket (`kms_channel`), and which resources are
 encrypted (`keyring`).
 """
 
@@ -43,26 +43,26 @@ from restow.storage.interface import Key
 
 POLL_SECONDS: Final = 60.0
 RETRY_SECONDS_MAX: Final = 10.0
-"""After a failure it is asked sooner."""
-HURRY_SECONDS: Final = 1.0
-"""A read that failed makes it be asked this soon; until it answers, other reads fail at once."""
+"""After a failure it is polled sooner."""
+EARLY_POLL_SECONDS: Final = 1.0
+"""A failed read triggers a poll this soon; until that succeeds, other reads fail at once."""
 WRITE_SECONDS_MAX: Final = 180.0
-"""How long a seed is written with after the plug-in last said that its key is in use."""
+"""How long a seed is used for writes after the plug-in last confirmed its key."""
 SEEDS_MAX: Final = 1024
 WRITE_SEEDS_MAX: Final = 4
 REFUSALS_MAX: Final = 256
 REFUSALS_ASKED_AGAIN_MAX: Final = 16
 DECRYPTS_MAX: Final = 8
-"""So many seeds are asked for at a time."""
+"""Concurrent decryptions of seeds."""
 _VERSIONS: Final = ("v2", "v2beta1")
 _RESERVED: Final = "*"
-"""Means all keys of a plug-in where servers say what they can read."""
+"""All keys of a plug-in, in the readable keys of a server."""
 
 logger = logging.getLogger(__name__)
 
 
 class Plugin:
-    """One plug-in, and the seeds that it has encrypted or decrypted for us."""
+    """One plug-in, and the seeds that it has encrypted or decrypted."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class Plugin:
         self.name = provider.name
         self.prefix = f"k8s:enc:kms:v2:{provider.name}:".encode()
         self.listeners: list[Callable[[], None]] = []
-        """Called when another key is to be written with, or more can be read than before."""
-        self.problem = "it has not been asked yet"
-        """What is wrong with the plug-in; empty: nothing."""
+        """Called when the write key or the readable keys have changed."""
+        self.problem = "it has not been polled yet"
+        """The problem of the plug-in; empty: none."""
         self.refusal = ""
-        """Why it may not be used at all: its keys are not those of the other servers."""
+        """Why it must not be used at all: its keys are not those of the other servers."""
         self._probes = probes
         self._clock: Clock = runtime.clock
         self._draw = runtime.randomness.token_bytes
@@ -89,7 +89,7 @@ class Plugin:
         self._tasks = runtime.tasks(f"kms {provider.name}")
         self._poll_seconds = poll_seconds
         self._backoff = Backoff(
-            initial_seconds=min(HURRY_SECONDS, retry_seconds_max),
+            initial_seconds=min(EARLY_POLL_SECONDS, retry_seconds_max),
             factor=2,
             max_seconds=retry_seconds_max,
             jitter=0,
@@ -98,21 +98,21 @@ class Plugin:
             provider.socket, timeout_seconds=provider.timeout_seconds, clock=runtime.clock
         )
         self._version = ""
-        self._writing: dict[str, Seed] = {}  # by the id of the key, the newest last
+        self._writing: dict[str, Seed] = {}  # by key ID, the newest last
         self._writes_until = 0.0
-        self._seeds: OrderedDict[bytes, Seed] = OrderedDict()  # by tail, the last asked for last
+        self._seeds: OrderedDict[bytes, Seed] = OrderedDict()  # by tail, in order of last use
         self._refusals: OrderedDict[bytes, tuple[KmsEnvelope, str]] = OrderedDict()
         self._asking: dict[bytes, TaskHandle] = {}
-        self._turns = asyncio.Semaphore(DECRYPTS_MAX)
-        self._silence = ""
-        """Why the last seed that was asked for did not come; empty: it came."""
+        self._decrypt_slots = asyncio.Semaphore(DECRYPTS_MAX)
+        self._decrypt_problem = ""
+        """Why the last decryption of a seed failed; empty: it succeeded."""
         self._unanswered: tuple[bytes, KmsEnvelope] | None = None
-        """That seed: it is asked for again to see whether the silence is over."""
-        self._hurry = asyncio.Event()
+        """That seed: it is decrypted again to check whether the plug-in works again."""
+        self._poll_soon = asyncio.Event()
         self._polling = asyncio.Lock()
 
     async def start(self) -> None:
-        """Ask for the first time, then again and again. A plug-in may come later than we do."""
+        """Poll once, then periodically. A plug-in may start later than this server."""
         await self.poll()
         self._tasks.spawn_loop("poll", self._follow())
 
@@ -122,26 +122,27 @@ class Plugin:
 
     @property
     def trouble(self) -> str:
-        """What is wrong with it, as of its last answer to anything; empty: nothing."""
-        if self.problem or not self._silence:
+        """The problem of the plug-in as of its last response to any call; empty: none."""
+        if self.problem or not self._decrypt_problem:
             return self.problem
-        return f"kmsv2 Provider {self.name} does not decrypt, error: {self._silence}"
+        return f"kmsv2 Provider {self.name} cannot decrypt, error: {self._decrypt_problem}"
 
     # Writing.
 
     def write_ids(self) -> tuple[str, ...]:
-        """The keys that can be written with, the plug-in's own choice first."""
+        """The IDs of the keys that can be written with, the plug-in's current one first."""
         return tuple(seed.key_id for seed in reversed(self._writing.values()))
 
     def write_id(self) -> str:
-        """The key that the plug-in has chosen. Raises `Unavailable` before it has."""
+        """The ID of the plug-in's current key. Raises `Unavailable` until it has named one."""
         for seed in reversed(self._writing.values()):
             return seed.key_id
-        text = f"the KMS plug-in {self.name} has named no key yet"
+        text = f"the KMS plug-in {self.name} has not named a key yet"
         raise Unavailable(f"{text}: {self.problem}", client_message=text)
 
     def seal(self, key_id: str, key: str, value: bytes) -> bytes:
-        """Raises `Unavailable` without a seed under that key, or when it is too old."""
+        """Encrypt a value. Raises `Unavailable` if there is no seed under that key, or it is too
+        old."""
         for seed in self._writing.values():
             if seed.key_id == key_id:
                 break
@@ -158,7 +159,8 @@ class Plugin:
     # Reading.
 
     def open(self, key: str, value: bytes) -> Opened:
-        """Raises `CannotOpen`; `NotPrepared` for a seed that has to be asked for first."""
+        """Decrypt a value. Raises `CannotOpen`; `NotPrepared` if its seed must be decrypted
+        first."""
         begin = len(self.prefix)
         found = cut(value, begin)
         seed = self._seeds.get(found.tail) if found is not None else None
@@ -170,18 +172,18 @@ class Plugin:
             opened = seed.open(key, data)
         except WrongKey:
             if not seed.is_proven:
-                self._seeds.pop(seed.tail, None)  # the plug-in may say another thing next time
+                self._seeds.pop(seed.tail, None)  # the plug-in may return another seed next time
             raise CannotOpen(
                 f"it is encrypted with the KMS plug-in {self.name} under its key"
-                f" {seed.key_id.split(':', 2)[2]}, and what the plug-in gives does not open it: it"
-                " was changed, or moved from another key of the store, or the plug-in has another"
-                " key of that id",
+                f" {seed.key_id.split(':', 2)[2]}, and the seed that the plug-in returned cannot"
+                " decrypt it: the value was changed, or moved from another key of the store, or"
+                " the plug-in has another key of that ID",
                 tried=(seed.key_id,),
             ) from None
         return Opened(opened, seed.key_id)
 
     def _find(self, value: bytes) -> tuple[Seed, bytes]:
-        """The slow way, for what is not known yet, or was written with its fields otherwise."""
+        """Look up the seed of a value whose envelope is unknown, or has another field order."""
         envelope, data = self._read(value)
         tail = envelope.to_bytes()
         seed = self._seeds.get(tail)
@@ -190,8 +192,8 @@ class Plugin:
         if tail in self._refusals:
             raise CannotOpen(
                 f"it is encrypted with the KMS plug-in {self.name} under its key"
-                f" {envelope.key_id}, and the plug-in does not decrypt that:"
-                f" {self._refusals[tail][1]}; give the plug-in that key back",
+                f" {envelope.key_id}, and the plug-in cannot decrypt that:"
+                f" {self._refusals[tail][1]}; restore that key in the plug-in",
                 tried=(f"kms:{self.name}:{envelope.key_id}",),
             )
         raise NotPrepared
@@ -206,7 +208,7 @@ class Plugin:
             ) from None
 
     async def prepare(self, values: Iterable[bytes]) -> None:
-        """Ask for the seeds of values. Raises `Unavailable` when the plug-in does not answer."""
+        """Decrypt the seeds of values. Raises `Unavailable` when the plug-in does not respond."""
         wanted: dict[bytes, KmsEnvelope] = {}
         for value in values:
             found = cut(value, len(self.prefix))
@@ -216,16 +218,18 @@ class Plugin:
             try:
                 envelope, _ = self._read(value)
             except CannotOpen:
-                continue  # whoever opens it is told
+                continue  # `open` reports the error
             wanted[envelope.to_bytes()] = envelope
         waiting = []
         for tail, envelope in wanted.items():
             if tail in self._seeds or tail in self._refusals:
                 continue
-            if self._silence:
+            if self._decrypt_problem:
                 raise self._unavailable()
             if tail not in self._asking:
-                self._asking[tail] = self._tasks.spawn("decrypt", self._ask(tail, envelope))
+                self._asking[tail] = self._tasks.spawn(
+                    "decrypt", self._decrypt_in_slot(tail, envelope)
+                )
             waiting.append((tail, self._asking[tail]))
         for tail, task in waiting:
             await task.wait()
@@ -233,18 +237,18 @@ class Plugin:
                 raise self._unavailable()
 
     def _unavailable(self) -> Unavailable:
-        text = f"the KMS plug-in {self.name} does not decrypt"
-        return PluginSilent(f"{text}: {self._silence}", client_message=text)
+        text = f"the KMS plug-in {self.name} cannot decrypt"
+        return PluginSilent(f"{text}: {self._decrypt_problem}", client_message=text)
 
-    async def _ask(self, tail: bytes, envelope: KmsEnvelope) -> None:
+    async def _decrypt_in_slot(self, tail: bytes, envelope: KmsEnvelope) -> None:
         try:
-            async with self._turns:
+            async with self._decrypt_slots:
                 await self._decrypt(tail, envelope)
         finally:
             del self._asking[tail]
 
     async def _decrypt(self, tail: bytes, envelope: KmsEnvelope) -> None:
-        """Afterwards the seed is known, or that it is refused, or the plug-in is silent."""
+        """Decrypt a seed, and record it, its rejection, or that the plug-in does not respond."""
         try:
             response = await self._channel.call(
                 DECRYPT,
@@ -258,11 +262,11 @@ class Plugin:
             if failed.cause is KmsFailureCause.REFUSED or (
                 failed.cause is KmsFailureCause.DOUBTFUL and not await self._status_problem()
             ):
-                # A plug-in that is well and does not decrypt this one will not.
+                # A healthy plug-in that cannot decrypt this seed rejects it permanently.
                 self._refuse(tail, envelope, str(failed))
             else:
                 self._unanswered = (tail, envelope)
-                self._fall_silent(str(failed))
+                self._mark_unresponsive(str(failed))
         except ValueError as error:
             self._refuse(tail, envelope, str(error))
         else:
@@ -278,18 +282,18 @@ class Plugin:
             self._seeds.popitem(last=False)
 
     def _refuse(self, tail: bytes, envelope: KmsEnvelope, why: str) -> None:
-        logger.warning("the KMS plug-in %s does not decrypt a seed: %s", self.name, why)
+        logger.warning("the KMS plug-in %s cannot decrypt a seed: %s", self.name, why)
         self._refusals[tail] = (envelope, why)
         while len(self._refusals) > REFUSALS_MAX:
             self._refusals.popitem(last=False)
 
-    def _fall_silent(self, why: str) -> None:
-        if not self._silence:
-            logger.warning("the KMS plug-in %s does not answer: %s", self.name, why)
-            self._hurry.set()
-        self._silence = why
+    def _mark_unresponsive(self, why: str) -> None:
+        if not self._decrypt_problem:
+            logger.warning("the KMS plug-in %s does not respond: %s", self.name, why)
+            self._poll_soon.set()
+        self._decrypt_problem = why
 
-    # Asking how it is.
+    # Polling.
 
     async def _follow(self) -> None:
         failures = 0
@@ -299,26 +303,26 @@ class Plugin:
                 seconds = self._backoff.ceiling_seconds(failures)
             try:
                 async with self._clock.timeout(seconds):
-                    await self._hurry.wait()
-                await self._clock.sleep(min(HURRY_SECONDS, seconds))
+                    await self._poll_soon.wait()
+                await self._clock.sleep(min(EARLY_POLL_SECONDS, seconds))
             except TimeoutError:
                 pass
-            self._hurry.clear()
+            self._poll_soon.clear()
             await self.poll()
             failures = failures + 1 if self.trouble else 0
 
     async def poll(self) -> None:
-        """Ask for the status, and follow the plug-in to another key. Never raises."""
+        """Poll the status, and switch to another key if the plug-in did. Never raises."""
         async with self._polling:
-            had_problem, had_silence = bool(self.problem), bool(self._silence)
+            had_problem, had_silence = bool(self.problem), bool(self._decrypt_problem)
             before = self.write_ids()
             problem = await self._poll()
             if problem and problem != self.problem:
                 logger.warning("%s", problem)
             self.problem = problem
             is_richer = False
-            if not problem and await self._breaks_silence():
-                is_richer = await self._ask_again()
+            if not problem and await self._has_recovered():
+                is_richer = await self._retry_refused()
         recovered = not self.trouble and (had_problem or had_silence)
         if before != self.write_ids() or recovered or is_richer:
             for listener in tuple(self.listeners):
@@ -365,11 +369,11 @@ class Plugin:
         return ""
 
     async def _rotate(self, key_id: str) -> str:
-        """See to it that there is a seed under the plug-in's key, the newest. What went wrong."""
+        """Ensure that the newest seed is under the plug-in's key. Returns the problem, if any."""
         self.refusal = ""
         known = self._writing.pop(key_id, None)
         if known is not None:
-            self._writing[key_id] = known  # one seed per key, also when the plug-in goes back
+            self._writing[key_id] = known  # one seed per key, also if the plug-in switches back
             return ""
         secret = self._draw(SEED_BYTES)
         try:
@@ -398,7 +402,7 @@ class Plugin:
         return ""
 
     async def _prove(self, seed: Seed, key_id: str) -> str:
-        """Whether this key of the plug-in is that of the other servers. What speaks against it."""
+        """Check that this key is also that of the other servers. Returns the problem, if any."""
         if self._probes is None:
             return ""
         key = probe_key(self.name, key_id)
@@ -411,17 +415,18 @@ class Plugin:
             self.refusal = why_refused(self.name, key_id, str(error))
             return self.refusal
         except StorageError as error:
-            return f"it is not known yet whether the other servers have the same keys: {error}"
+            return f"cannot check yet whether the other servers have the same keys: {error}"
         return ""
 
     async def _open_probe(self, key: Key, value: bytes) -> None:
-        """Raises `CannotOpen`, or `Unavailable` when it does not answer."""
+        """Decrypt a probe. Raises `CannotOpen`, or `Unavailable` if the plug-in does not
+        respond."""
         if not value.startswith(self.prefix):
             raise CannotOpen("it is damaged")
         envelope, _ = self._read(value)
         tail = envelope.to_bytes()
         if tail not in self._seeds:
-            # What it once refused, it is asked for again: somebody may have mended it.
+            # Retry a seed that was rejected before: the plug-in may have been fixed.
             self._refusals.pop(tail, None)
             await self._decrypt(tail, envelope)
             if tail not in self._seeds and tail not in self._refusals:
@@ -429,14 +434,14 @@ class Plugin:
         if self.open(key, value).value != PROBE:
             raise CannotOpen("it is damaged")
 
-    async def _breaks_silence(self) -> bool:
-        """Whether it decrypts again. Its status tells nothing of that."""
-        if self._silence and self._unanswered is not None:
+    async def _has_recovered(self) -> bool:
+        """Whether it can decrypt again, which its status does not show."""
+        if self._decrypt_problem and self._unanswered is not None:
             tail, envelope = self._unanswered
             await self._decrypt(tail, envelope)
             if tail not in self._seeds and tail not in self._refusals:
                 return False
-        self._silence, self._unanswered = "", None
+        self._decrypt_problem, self._unanswered = "", None
         return True
 
     async def _status_problem(self) -> str:
@@ -446,11 +451,11 @@ class Plugin:
             return str(failed)
         return "" if response.healthz == "ok" else f"healthz is {response.healthz[:200]}"
 
-    async def _ask_again(self) -> bool:
-        """Whether something that was refused is decrypted now."""
+    async def _retry_refused(self) -> bool:
+        """Retry rejected seeds; returns whether one can be decrypted now."""
         for tail, (envelope, _) in list(self._refusals.items())[:REFUSALS_ASKED_AGAIN_MAX]:
             await self._decrypt(tail, envelope)
             if tail in self._seeds:
-                self._refusals.clear()  # the others are asked for when they are read
+                self._refusals.clear()  # the others are decrypted again on the next read
                 return True
         return False

@@ -1,7 +1,7 @@
-"""The socket of a plug-in of KMS v2: three calls, each with a deadline.
+"""Calls a KMS v2 plug-in over its socket: three methods, each with a timeout.
 
-A call fails in one of three ways: the plug-in did not answer, it refused what it was asked, or it
-said something that leaves open which of the two it is. Nothing is decided here about it.
+A call fails in one of three ways: the plug-in did not respond, it rejected the request, or its
+error is ambiguous. The caller decides how to react.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from restow.aio import Clock
 from restow.encryption.kms_messages import DECRYPT, ENCRYPT, STATUS, KmsMethod
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024
-"""Far above what a plug-in may answer: 1 KiB of key and 32 KiB of annotations."""
+"""Far above the limits of a response: 1 KiB of key and 32 KiB of annotations."""
 DETAILS_LENGTH_MAX: Final = 500
-# gRPC ends a closed channel's work in the background.
+# gRPC finishes the work of a closed channel in the background.
 _SETTLE_SECONDS: Final = 0.01
 
 
@@ -26,11 +26,11 @@ class KmsFailureCause(Enum):
     """Why a call failed."""
 
     SILENT = auto()
-    """No answer, or none in time."""
+    """No response within the timeout."""
     REFUSED = auto()
-    """The plug-in will not do this, now or later."""
+    """The plug-in rejects this request permanently."""
     DOUBTFUL = auto()
-    """Plug-ins say this of both."""
+    """Plug-ins use this status for both."""
 
 
 _SILENT: Final = frozenset(
@@ -54,7 +54,7 @@ _REFUSED: Final = frozenset(
 
 
 class KmsCallFailed(Exception):
-    """A call to a plug-in failed. Stays inside this package."""
+    """A call to a plug-in failed. Not visible outside this package."""
 
     def __init__(self, cause: KmsFailureCause, details: str) -> None:
         super().__init__(details)
@@ -62,7 +62,7 @@ class KmsCallFailed(Exception):
 
 
 class Channel:
-    """A connection to one plug-in; it is made, and made anew, when something is asked."""
+    """A connection to one plug-in; it is opened, and reopened, on demand."""
 
     def __init__(self, socket: str, *, timeout_seconds: float, clock: Clock) -> None:
         self._timeout_seconds = timeout_seconds
@@ -71,7 +71,10 @@ class Channel:
         self._channel = grpc.aio.insecure_channel(
             target,
             options=[
-                ("grpc.default_authority", "localhost"),  # plug-ins in Go take no path for one
+                (
+                    "grpc.default_authority",
+                    "localhost",
+                ),  # plug-ins in Go reject a path as the authority
                 ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
                 ("grpc.enable_retries", 0),
                 ("grpc.initial_reconnect_backoff_ms", 100),
@@ -90,7 +93,7 @@ class Channel:
         }
 
     async def call(self, method: KmsMethod, **fields: Any) -> Any:
-        """The plug-in's answer. Raises `KmsCallFailed`."""
+        """Call a method and return its response. Raises `KmsCallFailed`."""
         try:
             return await self._calls[method.path](
                 method.request(**fields), timeout=self._timeout_seconds

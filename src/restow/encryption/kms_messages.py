@@ -1,10 +1,10 @@
-"""The messages of KMS v2, and the one that stands in the store: as a table.
+"""The messages of KMS v2 and the stored message, as a table.
 
-The table is turned into message classes when this module is imported, in a pool of its own. Two
-liberties that the wire format allows: a map is a repeated message of key and value, and an enum is
-int32. What stands in the store is checked here, as kube-apiserver checks it.
+The table is converted to message classes when this module is imported, in a descriptor pool of its
+own. Two simplifications that the wire format permits: a map is a repeated message of key and value,
+and an enum is int32. Stored messages are validated here as in kube-apiserver.
 
-The classes are `Any` for the type checker: it cannot know fields made at run time.
+The classes are `Any` for the type checker: it cannot know fields that are created at run time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SOURCE_BYTES_MAX: Final = 1024
 ANNOTATIONS_BYTES_MAX: Final = 32 * 1024
 
 AES_GCM_KEY: Final = 0
-"""The source is the key of AES-GCM itself, as before Kubernetes 1.29."""
+"""The source is the AES-GCM key itself, as before Kubernetes 1.29."""
 HKDF_SEED: Final = 1
-"""The source is a seed, from which every value's own key is derived."""
+"""The source is a seed, from which each value's key is derived."""
 
 _PACKAGE: Final = "v2"
 _TABLE: Final = {
@@ -41,7 +41,7 @@ _TABLE: Final = {
         5 source_type int32
     """,
 }
-"""Message -> its fields: number, name, type; a star marks a repeated field."""
+"""Message -> its fields: number, name, type; an asterisk marks a repeated field."""
 
 _SCALARS: Final = {
     "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
@@ -97,7 +97,7 @@ DECRYPT: Final = _method("Decrypt")
 
 
 class KmsEnvelope(NamedTuple):
-    """What a stored value says of its key."""
+    """The key information of a stored value."""
 
     key_id: str
     source: bytes
@@ -105,7 +105,7 @@ class KmsEnvelope(NamedTuple):
     annotations: tuple[tuple[str, bytes], ...] = ()
 
     def to_bytes(self) -> bytes:
-        """All fields behind the data, in the order in which kube-apiserver writes them."""
+        """All fields after the data, in the order in which kube-apiserver writes them."""
         message = _CLASSES["EncryptedObject"](
             key_id=self.key_id, source=self.source, source_type=self.source_type
         )
@@ -114,7 +114,7 @@ class KmsEnvelope(NamedTuple):
         return bytes(message.SerializeToString(deterministic=True))
 
     def problem(self) -> str:
-        """What is wrong with it; empty: nothing."""
+        """The problem of the envelope; empty: none."""
         if self.source_type not in (AES_GCM_KEY, HKDF_SEED):
             return f"unknown encryptedDEKSourceType: {self.source_type}"
         if not self.source:
@@ -128,11 +128,11 @@ class KmsEnvelope(NamedTuple):
 
 
 def read_envelope(data: bytes, begin: int) -> tuple[KmsEnvelope, bytes]:
-    """The envelope in a stored value behind its prefix, and the data. Raises `ValueError`."""
+    """Parse a stored value after its prefix into envelope and data. Raises `ValueError`."""
     try:
         message = _CLASSES["EncryptedObject"].FromString(data[begin:])
     except DecodeError:
-        raise ValueError("it is no message of KMS v2") from None
+        raise ValueError("it is not a message of KMS v2") from None
     envelope = KmsEnvelope(
         message.key_id, message.source, message.source_type, annotations_of(message)
     )
@@ -143,12 +143,12 @@ def read_envelope(data: bytes, begin: int) -> tuple[KmsEnvelope, bytes]:
 
 
 def annotations_of(message: Any) -> tuple[tuple[str, bytes], ...]:
-    """As a map: the last of equal keys counts, and the order is that of the keys."""
+    """The annotations as a map: the last of equal keys counts, sorted by key."""
     return tuple(sorted({each.key: each.value for each in message.annotations}.items()))
 
 
 def problem_of_key_id(key_id: str) -> str:
-    """What is wrong with the id of a key; empty: nothing."""
+    """The problem of a key's ID; empty: none."""
     if not key_id:
         return "keyID is empty"
     size = len(key_id.encode())
@@ -161,7 +161,7 @@ def _problem_of_annotations(annotations: tuple[tuple[str, bytes], ...]) -> str:
     size = 0
     for key, value in annotations:
         size += len(key.encode()) + len(value)
-        # Fully qualified: a final dot may stand there, and a dot must.
+        # Fully qualified: a final dot is permitted, and at least one dot is required.
         name = key.removesuffix(".")
         if subdomain_problem(name) or "." not in name:
             return f"annotations: {key[:80]!r} should be a domain with at least one dot"

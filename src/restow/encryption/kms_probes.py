@@ -1,13 +1,14 @@
-"""What shows that the plug-ins of two servers have the same keys behind one name.
+"""Probes that show whether the KMS plug-ins of two servers have the same keys under one name.
 
-The first server that uses a key of a plug-in seals a few bytes through it, and leaves them in the
-store; every other server has to open them before it writes under that key. Otherwise each would
-write what the other cannot read, and both would say `kms:vault:*` of what they read.
+The first server that uses a key of a plug-in encrypts a few bytes with it and stores them; every
+other server must decrypt them before it writes under that key. Otherwise each server would write
+values that the other cannot decrypt, while both report `kms:vault:*` as readable.
 
-It proves that the plug-in decrypted under that key at that moment, and nothing of other keys, nor
-of later: a plug-in may forget a key. Then values cannot be opened, which is told as such.
+A probe proves that the plug-in could decrypt under that key at that time. It proves nothing about
+other keys, nor about later: a plug-in may lose a key. Then values cannot be decrypted, which is
+reported as such.
 
-Not here: who writes to the store (`restow.apiserver`), and when it is asked for (`kms`).
+Not here: access to the store (`restow.apiserver`), and when a probe is used (`kms`).
 """
 
 from __future__ import annotations
@@ -23,27 +24,28 @@ _DIGITS: Final = 16
 
 
 class KmsProbes(Protocol):
-    """The place where servers leave what they have sealed."""
+    """Stores probes for all servers."""
 
     async def leave(self, key: Key, value: bytes) -> bytes:
-        """Store a value if there is none; the value that is stored now.
+        """Store a value if there is none; returns the value that is stored now.
 
-        Raises `StorageError` when that is not known.
+        Raises `StorageError` when that is unknown.
         """
 
 
 def probe_key(plugin: str, key_id: str) -> Key:
-    """Where the probe of a key of a plug-in is; ids may be long, and have any letters."""
+    """Key of the probe; hashed, as the IDs of KMS keys may be long and have any characters."""
     digest = hashlib.sha256(key_id.encode()).hexdigest()[:_DIGITS]
     return Key(f"{PROBES_PREFIX}{plugin}/{digest}")
 
 
 def why_refused(plugin: str, key_id: str, why: str) -> str:
-    """For people: what it means that a probe was not opened, and what to do."""
+    """The error of a probe that cannot be decrypted, and what to do about it."""
     return (
-        f"the KMS plug-in {plugin} is not the one that other servers have under this name: it does"
-        f" not open what they sealed under its key {key_id} ({why}). Writing with it would make"
-        " objects that they cannot read. Let both plug-ins use the same keys, or give this one"
-        " another name; if it is the right one, and nothing is stored under that key (restow census"
-        f" --key kms:{plugin}:{key_id}), delete {probe_key(plugin, key_id)} (restow store delete)"
+        f"the KMS plug-in {plugin} does not have the keys that other servers have under this name:"
+        f" it cannot decrypt what they encrypted under its key {key_id} ({why}). Writing with it"
+        " would create objects that they cannot read. Use the same keys in both plug-ins, or give"
+        " this one another name; if it is the right one, and nothing is stored under that key"
+        f" (restow census --key kms:{plugin}:{key_id}), delete {probe_key(plugin, key_id)} (restow"
+        " store delete)"
     )

@@ -1,18 +1,18 @@
-"""The ciphers whose keys stand in the file, byte for byte as kube-apiserver writes them.
+"""Ciphers with keys from the file, byte-compatible with kube-apiserver.
 
     aescbc     IV of 16 bytes, AES-CBC with PKCS#7 padding
     aesgcm     nonce of 12 bytes, AES-GCM; the storage key is authenticated with the value
     secretbox  nonce of 24 bytes, XSalsa20-Poly1305
 
-Before each stands `k8s:enc:<cipher>:v1:<name>:`. What aesgcm has sealed for one storage key does
-not open at another. aescbc and secretbox do not bind the two, so whoever can write to the store can
-move values that they sealed; aescbc does not even notice every change of a value.
+Each value is prefixed with `k8s:enc:<cipher>:v1:<name>:`. A value that aesgcm encrypted for one
+storage key cannot be decrypted at another one. aescbc and secretbox do not bind the two, so a
+client with write access to the store can move their values; aescbc does not even detect every
+change.
 
-aesgcm draws nonces of 96 bits at random: after some 2^32 writes under one key two of them may be
-equal, and then both values are lost to an attacker. Rotate the key long before that. The others
-have no such bound that anybody reaches.
+aesgcm uses random nonces of 96 bits: after some 2^32 writes under one key two of them may be equal,
+which exposes both values. Rotate the key long before that. The others have no practical limit.
 
-Not here: which key is tried when (`keyring`), and keys that a plug-in guards (`kms`).
+Not here: which key is tried when (`keyring`), and keys of a plug-in (`kms`).
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ SECRETBOX_NONCE_BYTES: Final = 24
 SECRETBOX_TAG_BYTES: Final = 16
 
 Draw = Callable[[int], bytes]
-"""So many bytes that nobody can foresee."""
+"""Returns random bytes for cryptographic use."""
 
 
 class WrongKey(Exception):
-    """This key did not seal this value for this place, or the value was changed."""
+    """The value was encrypted under another key or for another storage key, or it was changed."""
 
 
 def fingerprint(secret: bytes) -> str:
-    """Tells secrets apart and tells nothing of them."""
+    """A hash that distinguishes secrets and reveals nothing about them."""
     return hmac.digest(secret, _FINGERPRINT_LABEL, "sha256").hex()[:FINGERPRINT_DIGITS]
 
 
 class LocalCipher(ABC):
-    """One key, ready for use."""
+    """A cipher with one key."""
 
     def __init__(self, cipher: str, key: LocalKey, draw: Draw) -> None:
         self.prefix = f"k8s:enc:{cipher}:v1:{key.name}:".encode()
-        """Before every value that it seals."""
+        """Prefix of every value that it encrypts."""
         self.key_id = f"{cipher}:{key.name}:{fingerprint(key.secret)}"
         self._cut = len(self.prefix)
         self._draw = draw
@@ -63,18 +63,18 @@ class LocalCipher(ABC):
 
     @abstractmethod
     def seal(self, key: str, value: bytes) -> bytes:
-        """The value to store at a key."""
+        """Encrypt a value for a storage key."""
 
     @abstractmethod
     def open(self, key: str, value: bytes) -> bytes:
-        """The value that was sealed; its prefix is ours. Raises `WrongKey`."""
+        """Decrypt a value with this cipher's prefix. Raises `WrongKey`."""
 
     @abstractmethod
     def _make(self, secret: bytes) -> None: ...
 
 
 class AesGcm(LocalCipher):
-    """AES-GCM with a nonce drawn for each value."""
+    """AES-GCM with a random nonce per value."""
 
     def _make(self, secret: bytes) -> None:
         self._cipher = AESGCM(secret)
@@ -95,10 +95,10 @@ class AesGcm(LocalCipher):
 
 
 class Secretbox(LocalCipher):
-    """XSalsa20-Poly1305 with a nonce drawn for each value."""
+    """XSalsa20-Poly1305 with a random nonce per value."""
 
     def _make(self, secret: bytes) -> None:
-        # Here: the library belongs to an extra, and the other ciphers do without it.
+        # Imported here: the library belongs to an extra that the other ciphers do not need.
         from nacl import bindings, exceptions  # noqa: PLC0415
 
         self._seal, self._open = bindings.crypto_secretbox_easy, bindings.crypto_secretbox_open
@@ -121,7 +121,7 @@ class Secretbox(LocalCipher):
 
 
 class AesCbc(LocalCipher):
-    """AES-CBC with an IV drawn for each value. Nothing is authenticated."""
+    """AES-CBC with a random IV per value. Values are not authenticated."""
 
     def _make(self, secret: bytes) -> None:
         self._cipher = algorithms.AES(secret)
@@ -154,6 +154,6 @@ _CIPHERS: Final[dict[str, type[AesCbc | AesGcm | Secretbox]]] = {
 
 
 def ciphers_of(provider: LocalProvider, draw: Draw) -> list[LocalCipher]:
-    """The keys of a provider in their order."""
+    """The ciphers of a provider's keys, in order."""
     make = _CIPHERS[provider.cipher]
     return [make(provider.cipher, key, draw) for key in provider.keys]

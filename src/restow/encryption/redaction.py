@@ -1,11 +1,11 @@
-"""What may be told of a file that holds secrets, when something in it is wrong.
+"""Removes secrets from error messages about a file that contains some.
 
-A slip of the hand makes a secret the name of a field, a tag, or the value of another field; and
-what is told stands in logs. So names and values are shown only if they can be no secret: if they
-are shorter than any, or look as only names of resources do. Below a provider, no name of a field is
-shown that is not one of ours.
+By mistake a secret may be used as a field name, a tag, or the value of another field; and messages
+are logged. So names and values are shown only if they cannot be a secret: if they are shorter than
+any secret, or have a form that only resource names have. Below a provider, unknown field names are
+never shown.
 
-Pure. Not here: what is wrong (`configuration`).
+Pure. Not here: finding the problems (`configuration`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from typing import Final
 
 SHOWN_LENGTH_MAX: Final = 15
-"""A secret of 16 bytes has 22 characters of base64; this is shorter than one of 12 bytes."""
+"""A secret of 16 bytes has 22 base64 characters; this is shorter than one of 12 bytes."""
 NOT_SHOWN: Final = "(not shown: it may be a secret)"
 
 _RESOURCE: Final = re.compile(r"[a-z*-]{1,40}(\.([a-z0-9*-]{1,40}\.)*[a-z0-9*-]{0,40})?")
@@ -24,8 +24,8 @@ _FIELDS: Final = r"\.(keys(\[\d+\](\.(name|secret))?)?|apiVersion|name|cachesize
 _PROVIDER: Final = rf"(\.(aescbc|aesgcm|secretbox|kms|identity)({_FIELDS})?)?"
 _BLOCK: Final = rf"(\.(resources(\[\d+\])?|providers(\[\d+\]{_PROVIDER})?))?"
 _PATH: Final = re.compile(rf"(apiVersion|kind|resources(\[\d+\]{_BLOCK})?)?")
-# What the reader of YAML says without a word of the file in it. What stands behind "not YAML" comes
-# from the scanner, whose texts are fixed.
+# Messages of the YAML reader that quote nothing from the file. The part after "not YAML" is from
+# the scanner, whose messages are fixed.
 _HARMLESS: Final = re.compile(
     r"the body is not UTF-8"
     r"|the body is not YAML: (line \d+: )?[A-Za-z ,:;'\"%#<>-]+"
@@ -39,25 +39,25 @@ _HARMLESS: Final = re.compile(
 
 
 def shown(value: object) -> str:
-    """A value, if it can be no secret."""
+    """Return the value if it cannot be a secret."""
     text = str(value)
     return text if len(text) <= SHOWN_LENGTH_MAX and text.isprintable() else NOT_SHOWN
 
 
 def shown_resource(text: str) -> str:
-    """What stands in the place of a resource, if it can be no secret."""
+    """Return the text given as a resource if it cannot be a secret."""
     return text if _RESOURCE.fullmatch(text) else shown(text)
 
 
 def shown_field(path: str, name: str) -> str:
-    """The path of a field that should not be there."""
-    # A name that is a secret in part is longer than one, too: `secret:c2Vj…`.
+    """Return the path of an unknown field, redacted if necessary."""
+    # A name that contains a secret is longer than the secret, too: `secret:c2Vj…`.
     last = NOT_SHOWN if _INSIDE.search(path) else shown(name)
     return f"{path}.{last}" if path else last
 
 
 def shown_path(path: str) -> str:
-    """A path as the reader of the file gives it, as far as it consists of our own words."""
+    """Return a path of the file reader, as far as it consists of known field names."""
     if _PATH.fullmatch(path):
         return path
     known = _PATH.match(path)
@@ -66,7 +66,7 @@ def shown_path(path: str) -> str:
 
 
 def shown_problem(text: str) -> str:
-    """What the reader of YAML or JSON says, without anything that it quotes from the file."""
+    """Return a message of the YAML or JSON reader without anything that it quotes from the file."""
     if _HARMLESS.fullmatch(text):
         return text.replace("the body", "the file").replace(" in the YAML of a request", "")
     line = _LINE.search(text)

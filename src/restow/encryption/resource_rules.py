@@ -1,8 +1,8 @@
-"""Which resources a rule of an EncryptionConfiguration means, and which rules there may be.
+"""Matches and validates the resources of an EncryptionConfiguration.
 
-The rules and their words are those of kube-apiserver: `secrets`, `deployments.apps`, `*.apps`, `*.`
-for the core group, `*.*` for all. More is refused here than there: pinned kinds, which servers read
-before they know of any key, and names that no resource can have.
+The rules and messages are those of kube-apiserver: `secrets`, `deployments.apps`, `*.apps`, `*.`
+for the core group, `*.*` for all. Rejected in addition are pinned kinds, which servers read before
+they know any key, and names that no resource can have.
 
 Pure. Not here: the file (`configuration`), and keys in the store (`keyring`).
 """
@@ -38,24 +38,24 @@ _WITHOUT_API: Final = frozenset(
     {"apiserveripinfo", "serviceipallocations", "servicenodeportallocations"}
 )
 _PINNED: Final = (
-    "it is never encrypted: servers agree on versions and keys through it, and read it before they"
-    " know of any key"
+    "it is never encrypted: servers use it to agree on versions and keys, and read it before they"
+    " know any key"
 )
 
 
 def read_resource(text: str) -> GroupResource:
-    """A resource or a wildcard; everything behind the first dot is the group."""
+    """Parse a resource or a wildcard; everything after the first dot is the group."""
     resource, _, group = text.partition(".")
     return GroupResource(group, resource)
 
 
 def write_resource(resource: GroupResource) -> str:
-    """The text in the file."""
+    """The text of a resource in the file."""
     return "*." if resource == GroupResource("", "*") else str(resource)
 
 
 def find_mask(resource: GroupResource, earlier: Collection[GroupResource]) -> GroupResource | None:
-    """The rule of an earlier block after which this one would never be read."""
+    """The rule of an earlier block that masks this one completely."""
     for mask in (GroupResource(resource.group, "*"), EVERYTHING):
         if mask in earlier:
             return mask
@@ -63,7 +63,7 @@ def find_mask(resource: GroupResource, earlier: Collection[GroupResource]) -> Gr
 
 
 def find_overlaps(texts: Sequence[str]) -> list[str]:
-    """What is wrong with the resources of one block, seen together."""
+    """Problems of the resources of one block in combination."""
     resources = [read_resource(text) for text in texts]
     problems = []
     if len(set(resources)) < len(resources):
@@ -78,7 +78,7 @@ def find_overlaps(texts: Sequence[str]) -> list[str]:
 
 
 def problem_of_resource(text: str) -> str:
-    """What is wrong with one name; empty: nothing."""
+    """The problem of one name; empty: none."""
     if text.lower() != text:
         return _CAPITALS
     if text == "*":
@@ -86,7 +86,7 @@ def problem_of_resource(text: str) -> str:
     if text in _WITHOUT_API:
         return _NO_API
     if not text or len(text) > NAME_LENGTH_MAX or not _is_plain(text):
-        return "it is no name of a resource"
+        return "it is not the name of a resource"
     group, plural = resource = read_resource(text)
     if group == "events.k8s.io":
         return _EVENTS
@@ -108,5 +108,5 @@ def _problem_of_builtin(resource: GroupResource) -> str:
     if kind.cohabits_with is not None:
         home = find_kind(*kind.cohabits_with)
         if home is not None and not home.pinned:
-            return f"its objects are stored as {home.group_resource}: name that instead"
+            return f"its objects are stored as {home.group_resource}: use that name instead"
     return _PINNED if kind.pinned else ""

@@ -96,7 +96,7 @@ def test_another_vault_behind_the_same_name(
     assert servers[1].get(f"{SECRETS}/first")[0] == 200
     with Vault(tmp_path, "c", OTHER_VAULT) as other:
         third = servers[0].sibling(tmp_path / "data", arguments=other.flags)
-        with pytest.raises(ProcessFailed, match="is not the one that other servers have"):
+        with pytest.raises(ProcessFailed, match="does not have the keys that other servers have"):
             third.start()
 
 

@@ -15,7 +15,7 @@ SECRETS: Final = {name: bytes([number]) * 32 for number, name in enumerate("abcd
 
 
 def local(cipher: str, *names: str) -> dict[str, object]:
-    """A provider whose keys are called like their secrets; `a=b` has the secret of another."""
+    """A provider whose keys are named like their secrets; `a=b` has the secret of another name."""
     keys = []
     for name in names:
         called, _, secret = name.partition("=")
@@ -33,7 +33,7 @@ IDENTITY: Final[dict[str, object]] = {"identity": {}}
 
 
 def document(*blocks: tuple[str, list[dict[str, object]]]) -> bytes:
-    """A file: for each block its resources, in one text, and its providers."""
+    """A file: for each block its resources, in one string, and its providers."""
     return msgspec.json.encode(
         {
             "apiVersion": "apiserver.config.k8s.io/v1",

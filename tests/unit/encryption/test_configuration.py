@@ -1,4 +1,4 @@
-"""What an EncryptionConfiguration may say."""
+"""Valid and invalid EncryptionConfigurations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = "{name: a, secret: AAAAAAAAAAAAAAAAAAAAAA==}"
 
 
 def test_yaml_as_people_write_it() -> None:
-    """A file in YAML gives the providers in their order, with the secrets decoded."""
+    """A YAML file gives the providers in order, with decoded secrets."""
     found = read_configuration(
         f"""{HEAD}
 resources:
@@ -70,7 +70,7 @@ resources:
     ],
 )
 def test_which_rule_counts(resource: str, key: str | None) -> None:
-    """A name counts before its group, a group before all; pinned kinds are in no wildcard."""
+    """A name takes precedence over its group, a group over all; wildcards exclude pinned kinds."""
     found = read_configuration(
         document(
             ("secrets", [local("aesgcm", "a")]),
@@ -90,7 +90,7 @@ def test_which_rule_counts(resource: str, key: str | None) -> None:
 
 
 def test_a_resource_in_two_blocks_has_the_providers_of_both() -> None:
-    """The first block's come first, so that they write; the second's are read as well."""
+    """Those of the first block come first and encrypt; those of the second can decrypt as well."""
     found = read_configuration(
         document(("secrets", [local("aesgcm", "a")]), ("secrets", [local("aescbc", "b"), IDENTITY]))
     )
@@ -102,7 +102,7 @@ def test_a_resource_in_two_blocks_has_the_providers_of_both() -> None:
 
 
 def test_abstract_socket() -> None:
-    """A socket without a file is named with an @, as in kube-apiserver."""
+    """An abstract socket is named with an @, as in kube-apiserver."""
     found = read_configuration(document(("secrets", [kms("unix:///@kms"), IDENTITY])))
     assert found.plugins()[0].socket == "@kms"
 
@@ -124,17 +124,17 @@ BAD_RESOURCES = {
     "*.* *.apps": MASKED,
     "deployments.apps *.apps": MASKED,
     "leases.coordination.k8s.io": f'{RESOURCES}[0]: Invalid value: "leases.coordination.k8s.io":'
-    " it is never encrypted: servers agree on versions and keys through it",
+    " it is never encrypted: servers use it to agree on versions and keys",
     "customresourcedefinitions.apiextensions.k8s.io": "it is never encrypted",
     "storagestates.migration.k8s.io": "it is never encrypted",
-    "a/b": "it is no name of a resource",
+    "a/b": "it is not the name of a resource",
     "": f"{RESOURCES}: Required value: at least one {RESOURCES} is required",
 }
 
 
 @pytest.mark.parametrize(("names", "problem"), BAD_RESOURCES.items())
 def test_bad_resources(names: str, problem: str) -> None:
-    """Resources that cannot be meant are refused, in kube-apiserver's words where it has some."""
+    """Invalid resources are rejected, with kube-apiserver's wording if there is one."""
     with pytest.raises(ConfigurationRefused) as caught:
         read_configuration(document((names, [IDENTITY])))
     assert problem in str(caught.value)
@@ -150,7 +150,7 @@ def test_bad_resources(names: str, problem: str) -> None:
     ],
 )
 def test_masked_by_an_earlier_block(first: str, second: str, text: str) -> None:
-    """A rule that would never be read is refused."""
+    """A rule that would never apply is rejected."""
     with pytest.raises(ConfigurationRefused) as caught:
         read_configuration(document((first, [IDENTITY]), (second, [IDENTITY])))
     assert f"resources[1].resources[0]: {text}" in str(caught.value)
@@ -165,21 +165,21 @@ BAD_PROVIDERS = {
     "[{identity: {a: 1}}]": f"{PROVIDERS}[0].identity.(not shown: it may be a"
     " secret): unknown field",
     "[{aesgcm: {keys: []}}]": f"{PROVIDERS}[0].aesgcm.keys: Required value: at least one keys",
-    "[{aesgcm: {keys: {}}}]": f"{PROVIDERS}[0].aesgcm.keys: it must be a list",
-    "[{aescbc: []}]": f"{PROVIDERS}[0].aescbc: it must be an object",
+    "[{aesgcm: {keys: {}}}]": f"{PROVIDERS}[0].aesgcm.keys: must be a list",
+    "[{aescbc: []}]": f"{PROVIDERS}[0].aescbc: must be an object",
     "[{aesgcm: {keys: [{secret: AAAA}]}}]": "keys[0].name: Required value: name is a mandatory",
     "[{aesgcm: {keys: [{name: a}]}}]": "keys[0].secret: Required value: secret is a mandatory",
     "[{aesgcm: {keys: [{name: a, secret: '!!'}]}}]": "secrets must be base64 encoded",
-    "[{aesgcm: {keys: [{name: a, secret: 12345678}]}}]": "keys[0].secret: it must be text",
+    "[{aesgcm: {keys: [{name: a, secret: 12345678}]}}]": "keys[0].secret: must be a string",
     "[{aesgcm: {keys: [{name: a, secret: AAAA}]}}]": 'secret: Invalid value: "REDACTED": secret is'
     " not of the expected length, got 3, expected one of [16 24 32]",
     f"[{{secretbox: {{keys: [{KEY}]}}}}]": "got 16, expected one of [32]",
-    f"[{{aesgcm: {{keys: [{KEY}, {KEY}]}}}}]": 'keys[1].name: Invalid value: "a": there is a key',
+    f"[{{aesgcm: {{keys: [{KEY}, {KEY}]}}}}]": 'keys[1].name: Invalid value: "a": duplicate key',
     "[{aesgcm: {keys: [{name: 'a:b', secret: AAAA}]}}]": "must not contain ':'",
     "[{kms: {name: a, endpoint: 'unix:///a'}}]": f"{PROVIDERS}[0].kms.apiVersion: Invalid value:"
     ' "v1": KMS v1 is not supported',
     "[{kms: {}}, {identity: {}}]": f'{PROVIDERS}[0].kms.apiVersion: Invalid value: "v1"',
-    "[{kms: []}]": f"{PROVIDERS}[0].kms: it must be an object",
+    "[{kms: []}]": f"{PROVIDERS}[0].kms: must be an object",
     "[{kms: {apiVersion: v3, name: a, endpoint: 'unix:///a'}}]": "only v2 is supported",
     "[{kms: {apiVersion: v2, endpoint: 'unix:///a'}}]": "name is a mandatory field for a provider",
     "[{kms: {apiVersion: v2, name: 'a:b', endpoint: 'unix:///a'}}]": "KMS provider name a:b",
@@ -197,7 +197,7 @@ BAD_PROVIDERS = {
 
 @pytest.mark.parametrize(("providers", "problem"), BAD_PROVIDERS.items())
 def test_bad_providers(providers: str, problem: str) -> None:
-    """Each problem is told with its path in the file, and nothing of a secret is told."""
+    """Each problem is reported with its path in the file, and without secrets."""
     text = f"{HEAD}resources: [{{resources: [secrets], providers: {providers}}}]"
     with pytest.raises(ConfigurationRefused) as caught:
         read_configuration(text.encode())
@@ -211,23 +211,23 @@ def test_bad_providers(providers: str, problem: str) -> None:
         ("", "the file is empty"),
         ("a: [", "YAML"),
         ("[]", "object"),
-        ("kind: Secret\napiVersion: v1", "the file must be of apiVersion apiserver.config.k8s.io"),
+        ("kind: Secret\napiVersion: v1", "the file must have apiVersion apiserver.config.k8s.io"),
         (HEAD, "resources: Required value: at least one resources is required"),
         (f"{HEAD}resources: []\nmore: 1", "more: unknown field"),
-        (f"{HEAD}resources: []\nresources: []", "resources: the key is there more than once"),
-        (f"{HEAD}resources: [1]", "resources[0]: it must be an object"),
+        (f"{HEAD}resources: []\nresources: []", "resources: duplicate key"),
+        (f"{HEAD}resources: [1]", "resources[0]: must be an object"),
         (f"{HEAD}# {'x' * FILE_BYTES_MAX}", "large"),
     ],
 )
 def test_bad_files(text: str, problem: str) -> None:
-    """What is no such file at all is refused as well, and says why."""
+    """A file of another type or format is rejected with the reason."""
     with pytest.raises(ConfigurationRefused) as caught:
         read_configuration(text.encode())
     assert problem in str(caught.value)
 
 
 def test_many_problems_are_cut_short() -> None:
-    """However much is wrong, the text stays readable."""
+    """With any number of problems the message stays readable."""
     names = " ".join(f"A{number}" for number in range(100))
     with pytest.raises(ConfigurationRefused) as caught:
         read_configuration(document((names, [IDENTITY])))

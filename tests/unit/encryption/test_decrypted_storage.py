@@ -1,4 +1,4 @@
-"""A storage whose reads are opened, over the stores themselves."""
+"""A storage wrapper that decrypts, over each kind of store."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ async def put_sealed(storage: Storage, key: Key, value: bytes, keys: Keyring) ->
     return await put(storage, key, keys.seal(keys.write_key(SECRET), key, value))
 
 
-async def test_reads_are_opened(store: Storage) -> None:
-    """Get, range, watch and a refused commit give values as they were before they were sealed."""
+async def test_reads_are_decrypted(store: Storage) -> None:
+    """Get, range, watch and a refused commit return decrypted values."""
     keys = keys_of("a")
     opened = DecryptedStorage(store, keys)
     before = await opened.revision()
@@ -107,8 +107,8 @@ async def test_reads_are_opened(store: Storage) -> None:
     assert events[2].revision == second
 
 
-async def test_what_no_key_opens_is_passed_on(store: Storage) -> None:
-    """It stays there to be seen, it is told what it is, and comes back with its key."""
+async def test_undecryptable_values_are_passed_on(store: Storage) -> None:
+    """It is still returned, reported with the reason, and readable once its key is back."""
     await put_sealed(store, ONE, VALUE, keys_of("a"))
     keys = keys_of("b")
     told: list[frozenset[str]] = []
@@ -118,7 +118,7 @@ async def test_what_no_key_opens_is_passed_on(store: Storage) -> None:
     assert item == raw
     assert item is not None
     with pytest.raises(
-        CannotOpen, match="aesgcm key a, and no key of this server opens it: it was"
+        CannotOpen, match="aesgcm key a, and no key of this server can decrypt it: it was"
     ):
         Splicer("Secret", ("v1",)).serve(item.value, item.revision)
     assert not told
@@ -131,18 +131,18 @@ async def test_what_no_key_opens_is_passed_on(store: Storage) -> None:
     assert item.value == VALUE
 
 
-async def test_plain_values_where_none_are_taken() -> None:
-    """A plain value that somebody slipped into the store is not taken for an object."""
+async def test_plain_values_where_none_are_accepted() -> None:
+    """A plain value that was inserted into the store is not decoded as an object."""
     opened = DecryptedStorage(MemoryStorage(), keyring(("secrets", [local("aesgcm", "a")])))
     await put(opened, ONE, VALUE)
     item = await opened.get(ONE)
     assert item is not None
-    with pytest.raises(CannotOpen, match="this server takes no plain values"):
+    with pytest.raises(CannotOpen, match="this server accepts no plain values"):
         Splicer("Secret", ("v1",)).serve(item.value, item.revision)
 
 
-async def test_each_value_of_a_watch_is_opened_once() -> None:
-    """What a key held before a change is not decrypted again."""
+async def test_each_value_of_a_watch_is_decrypted_once() -> None:
+    """The previous value of a key is not decrypted again."""
     keys = keys_of("a")
     opened = DecryptedStorage(MemoryStorage(), keys)
     after = await opened.revision()
@@ -167,7 +167,7 @@ async def test_each_value_of_a_watch_is_opened_once() -> None:
 
 
 async def test_closing_leaves_the_keys_alone() -> None:
-    """A storage that is closed hears of no more changes."""
+    """A closed storage is not notified of key changes."""
     keys = keys_of("a")
     opened = DecryptedStorage(MemoryStorage(), keys)
     assert len(keys.listeners) == 1
@@ -176,7 +176,7 @@ async def test_closing_leaves_the_keys_alone() -> None:
 
 
 def test_pinned_kinds_are_plain() -> None:
-    """Nothing that servers agree through is sealed, whatever the wildcards say."""
+    """Kinds that servers agree by are never encrypted, whatever the wildcards are."""
     keys = keyring(("*.*", [local("aesgcm", "a")]))
     kind = find_kind("coordination.k8s.io", "Lease")
     assert kind is not None
@@ -217,8 +217,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
         await other.close()
 
 
-async def test_seeds_are_asked_for_when_they_are_needed(served: Served) -> None:
-    """Values under another server's seed are opened everywhere, after one question."""
+async def test_seeds_are_decrypted_on_demand(served: Served) -> None:
+    """Values under another server's seed can be decrypted everywhere, after one call."""
     after = await served.storage.revision()
     await served.write(ONE, b"1")
     await served.write(TWO, b"2")
@@ -231,7 +231,7 @@ async def test_seeds_are_asked_for_when_they_are_needed(served: Served) -> None:
 
 @pytest.mark.parametrize("mood", ["fail", "hang"])
 async def test_a_silent_plugin(mood: str, served: Served) -> None:
-    """Reads are told to try again; a watch goes on, and says what to load anew afterwards."""
+    """Reads get a retryable error; a watch continues, and reports afterwards what to reload."""
     after = await served.storage.revision()
     await served.write(ONE, b"1")
     await put(served.storage, POD, b"pod")
@@ -244,13 +244,13 @@ async def test_a_silent_plugin(mood: str, served: Served) -> None:
     batch = await anext(watch)
     sealed, plain = (event.value for event in batch.events)
     assert sealed is not None
-    with pytest.raises(PluginSilent, match="plug-in vault, which does not answer"):
+    with pytest.raises(PluginSilent, match="plug-in vault, which does not respond"):
         raise error_of_sealed(sealed)
     assert plain == b"pod"
-    assert "does not decrypt" in served.keys.problem(), "its status is well"
+    assert "cannot decrypt" in served.keys.problem(), "its status is well"
     vault = served.keys.keyring.plugins["vault"]
     await vault.poll()
-    assert "does not decrypt" in served.keys.problem(), "nothing has changed"
+    assert "cannot decrypt" in served.keys.problem(), "nothing has changed"
     refused = await served.storage.commit(
         Transaction(guards=(Absent(ONE),), writes=(Put(ONE, b"x"),))
     )
@@ -265,14 +265,14 @@ async def test_a_silent_plugin(mood: str, served: Served) -> None:
     await watch.close()
 
 
-async def test_a_waiter_that_gives_up_loses_nothing(served: Served) -> None:
-    """A batch that was being opened when its reader was cancelled is there for the next one."""
+async def test_a_cancelled_reader_loses_nothing(served: Served) -> None:
+    """A batch that was being decrypted when its reader was cancelled goes to the next reader."""
     after = await served.storage.revision()
     await served.write(ONE, b"1")
     served.service.decrypts_badly = "hang"
     watch = served.storage.watch(EVERYTHING, after=after)
     reader = asyncio.ensure_future(watch.__anext__())
-    while not served.service.calls["Decrypt"]:  # noqa: ASYNC110 - gRPC tells nobody
+    while not served.service.calls["Decrypt"]:  # noqa: ASYNC110 - gRPC sends no notification
         await asyncio.sleep(0.005)
     reader.cancel()
     with pytest.raises(asyncio.CancelledError):

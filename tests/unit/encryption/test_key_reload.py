@@ -1,4 +1,4 @@
-"""The keys of a server follow their file."""
+"""The keys of a server follow its configuration file."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ NEW: Final = document(("secrets", [local("aesgcm", "b"), IDENTITY]))
 
 
 class Changing:
-    """A file, the keys that follow it, and the time."""
+    """A file, the keys that follow it, and the clock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.clock = SimulatedClock()
-        self.told = 0
+        self.notified = 0
         self.write(OLD)
         self.keys = ReloadedKeys(str(path), Runtime.simulated(1, clock=self.clock))
-        self.keys.listeners.append(self._tell)
+        self.keys.listeners.append(self._notify)
 
-    def _tell(self) -> None:
-        self.told += 1
+    def _notify(self) -> None:
+        self.notified += 1
 
     def write(self, data: bytes) -> None:
-        """As people do it who want it whole: a new file takes the old one's place."""
+        """Replace the file atomically, as an operator should."""
         beside = self.path.with_suffix(".new")
         beside.write_bytes(data)
         beside.chmod(0o600)
@@ -68,22 +68,22 @@ async def changing(tmp_path: Path) -> AsyncIterator[Changing]:
     await changing.keys.close()
 
 
-async def test_a_change_is_taken(changing: Changing) -> None:
-    """Another key in the file is in force after the next look, and listeners are told once."""
+async def test_a_change_is_applied(changing: Changing) -> None:
+    """Another key in the file is in effect after the next check, and listeners are called once."""
     sealed = changing.keys.seal(changing.keys.write_key(SECRET), KEY, b"v")
     digest = changing.keys.digest
     changing.write(BOTH)
-    assert await changing.keys.look()
-    assert not await changing.keys.look()
+    assert await changing.keys.check_once()
+    assert not await changing.keys.check_once()
     assert changing.name() == "b"
-    assert changing.told == 1
+    assert changing.notified == 1
     assert changing.keys.digest != digest
     assert changing.keys.open(KEY, sealed).value == b"v"
     assert changing.keys.reloads == {"success": 1, "failure": 0}
 
 
 async def test_following(changing: Changing) -> None:
-    """A task that follows looks every second."""
+    """A following task checks every second."""
     async with changing.keys._runtime.tasks("test") as tasks:
         tasks.spawn("follow", changing.keys.follow())
         taken = asyncio.Event()
@@ -98,35 +98,36 @@ async def test_following(changing: Changing) -> None:
 async def test_a_bad_file_is_refused(
     bad: bytes | None, changing: Changing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was in force stays, the reason is logged once, and the next good file is taken."""
+    """The previous configuration stays, the reason is logged once, and the next valid file is
+    used."""
     if bad is None:
         changing.path.unlink()
     else:
         changing.write(bad)
     for _ in range(3):
-        assert not await changing.keys.look()
+        assert not await changing.keys.check_once()
         await changing.clock.advance(CONTENT_SECONDS)
     assert changing.name() == "a"
     assert changing.keys.last_error
-    assert caplog.text.count("is not taken") == 1
+    assert caplog.text.count("is rejected") == 1
     assert changing.keys.reloads["failure"] == 1
     changing.write(BOTH)
-    assert await changing.keys.look()
+    assert await changing.keys.check_once()
     assert changing.keys.last_error == ""
 
 
-async def test_back_to_what_is_in_force(changing: Changing) -> None:
-    """A bad file that is taken back leaves nothing to complain of."""
+async def test_reverting_an_invalid_file(changing: Changing) -> None:
+    """An invalid file that is reverted leaves no error."""
     changing.write(b"{")
-    await changing.keys.look()
+    await changing.keys.check_once()
     changing.write(OLD)
-    assert not await changing.keys.look()
+    assert not await changing.keys.check_once()
     assert changing.keys.last_error == ""
-    assert changing.told == 0
+    assert changing.notified == 0
 
 
 async def test_a_check_may_refuse(changing: Changing, caplog: pytest.LogCaptureFixture) -> None:
-    """A key that is still needed is not given up; the file is tried again until it may be."""
+    """A key that is still needed is not dropped; the file is retried until it may be."""
     asked: list[Keys] = []
 
     async def check(keyring: Keys) -> None:
@@ -137,19 +138,19 @@ async def test_a_check_may_refuse(changing: Changing, caplog: pytest.LogCaptureF
     changing.keys.connect(check=check)
     changing.write(NEW)
     for _ in range(2):
-        assert not await changing.keys.look()
-        assert not await changing.keys.look()
+        assert not await changing.keys.check_once()
+        assert not await changing.keys.check_once()
         assert changing.keys.last_error == "key a is still in use"
         await changing.clock.advance(RECHECK_SECONDS)
     assert changing.name() == "a"
-    assert caplog.text.count("is not taken") == 1
-    assert await changing.keys.look()
+    assert caplog.text.count("is rejected") == 1
+    assert await changing.keys.check_once()
     assert [ring.write_key(SECRET) for ring in asked] == [changing.keys.write_key(SECRET)] * 3
     assert changing.name() == "b"
 
 
 async def test_the_same_age_and_another_content(changing: Changing) -> None:
-    """A file that was changed in place within one tick of the clock is noticed all the same."""
+    """A file that was changed in place within one tick of the clock is detected all the same."""
     status = changing.path.stat()
     changing.path.write_bytes(OLD.replace(b'"a"', b'"q"'))
     os.utime(changing.path, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -159,28 +160,28 @@ async def test_the_same_age_and_another_content(changing: Changing) -> None:
         now.st_size,
         now.st_ctime_ns,
     )
-    assert not await changing.keys.look()
+    assert not await changing.keys.check_once()
     await changing.clock.advance(CONTENT_SECONDS)
-    assert await changing.keys.look()
+    assert await changing.keys.check_once()
     assert changing.name() == "q"
 
 
 async def test_loading_what_cannot_be_loaded(tmp_path: Path) -> None:
-    """At the start there is nothing to fall back to: the file is named, and why."""
+    """The start has no previous configuration: the error names the file and the reason."""
     path = tmp_path / "missing.yaml"
     keys = ReloadedKeys(str(path), Runtime.system())
-    with pytest.raises(ConfigurationRefused, match=r"missing\.yaml: it cannot be read"):
+    with pytest.raises(ConfigurationRefused, match=r"missing\.yaml: cannot be read"):
         await keys.load()
     path.write_bytes(b"kind: Secret")
     path.chmod(0o600)
-    with pytest.raises(ConfigurationRefused, match=r"missing\.yaml: the file must be of"):
+    with pytest.raises(ConfigurationRefused, match=r"missing\.yaml: the file must have apiVersion"):
         await keys.load()
 
 
 async def test_a_file_that_all_may_read(
     changing: Changing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is refused at the start; later the keys stay, whatever it says, and the log tells once."""
+    """It is rejected at the start; later the keys stay, and the log says it once."""
     changing.write(BOTH)
     for mode, problem in ((0o644, "holds secrets"), (0o660, "other users can write it")):
         changing.path.chmod(mode)
@@ -189,19 +190,19 @@ async def test_a_file_that_all_may_read(
             await again.load()
         caplog.clear()
         for _ in range(2):
-            assert not await changing.keys.look()
+            assert not await changing.keys.check_once()
         [said] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
         assert f"mode {mode:o}" in said
         assert f"mode {mode:o}" in changing.keys.last_error
         assert changing.name() == "a"
     changing.path.chmod(0o600)
-    assert await changing.keys.look()
+    assert await changing.keys.check_once()
     assert changing.keys.last_error == ""
     assert changing.name() == "b"
 
 
 async def test_plugins_stay_with_their_seeds(tmp_path: Path) -> None:
-    """A plug-in in both files is not asked anew; one that is gone from the file is left."""
+    """A plug-in in both files keeps its seeds; one that the new file lacks is closed."""
     path = tmp_path / "encryption.json"
     async with KmsPlugin(str(tmp_path / "kms.sock"), Runtime.simulated(1)) as service:
         path.touch(mode=0o600)
@@ -212,18 +213,18 @@ async def test_plugins_stay_with_their_seeds(tmp_path: Path) -> None:
         assert keys.problem() == ""
         plugin = keys.keyring.plugins["vault"]
         path.write_bytes(document(("secrets", [local("aesgcm", "a"), kms(service.endpoint)])))
-        assert await keys.look()
+        assert await keys.check_once()
         assert keys.keyring.plugins["vault"] is plugin
         assert service.calls["Encrypt"] == 1
-        told: list[str] = []
-        keys.listeners.append(lambda: told.append(keys.writable(SECRET)[1]))
+        notified: list[str] = []
+        keys.listeners.append(lambda: notified.append(keys.writable(SECRET)[1]))
         service.key_id = "key-2"
         await plugin.poll()
-        assert told == ["kms:vault:key-2"]
+        assert notified == ["kms:vault:key-2"]
         path.write_bytes(OLD)
-        assert await keys.look()
+        assert await keys.check_once()
         assert not keys.keyring.plugins
-        # Until the others know of the change, this server may have to go on as before.
+        # Until the others know the change, this server may have to write as before.
         sealed = keys.seal("kms:vault:key-2", KEY, b"v")
         assert keys.open(KEY, sealed) == (b"v", "kms:vault:key-2")
         keys.settled()
@@ -235,7 +236,7 @@ async def test_plugins_stay_with_their_seeds(tmp_path: Path) -> None:
 
 
 async def test_a_new_plugin_must_answer(tmp_path: Path) -> None:
-    """A running server does not change to a plug-in that is not there; a starting one waits."""
+    """A running server does not switch to an unreachable plug-in; a starting one waits for it."""
     path = tmp_path / "encryption.json"
     service = KmsPlugin(str(tmp_path / "kms.sock"), Runtime.simulated(1))
     path.touch(mode=0o600)
@@ -243,7 +244,7 @@ async def test_a_new_plugin_must_answer(tmp_path: Path) -> None:
     keys = ReloadedKeys(str(path), Runtime.system())
     await keys.load()
     path.write_bytes(document(("secrets", [kms(service.endpoint), local("aesgcm", "a")])))
-    assert not await keys.look()
+    assert not await keys.check_once()
     assert "KMS Provider vault" in keys.last_error
     assert keys.write_key(SECRET).startswith("aesgcm:a:")
     await keys.load()
@@ -256,34 +257,34 @@ async def test_a_new_plugin_must_answer(tmp_path: Path) -> None:
 async def test_a_plugin_without_its_libraries(
     changing: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server without the extra for KMS refuses the file, names the extra, and runs on."""
+    """A server without the extra for KMS rejects the file, names the extra, and keeps running."""
     for name in ("kms", "kms_channel"):
         monkeypatch.delitem(sys.modules, f"restow.encryption.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "grpc", None)
     changing.write(document(("secrets", [kms("unix:///nowhere.sock"), local("aesgcm", "a")])))
-    assert not await changing.keys.look()
+    assert not await changing.keys.check_once()
     assert changing.keys.last_error == "KMS needs the extra 'etcd': pip install 'restow[etcd]'"
     assert changing.name() == "a"
 
 
-async def test_changes_that_nobody_is_told_of(changing: Changing) -> None:
-    """While the others cannot be told, the file may change only so often."""
+async def test_unsettled_changes_are_limited(changing: Changing) -> None:
+    """While the others do not know them, the number of changes is limited."""
     for number in range(UNSETTLED_MAX):
         changing.write(BOTH if number % 2 == 0 else OLD)
-        assert await changing.keys.look()
+        assert await changing.keys.check_once()
     changing.write(BOTH)
-    assert not await changing.keys.look()
-    assert "do not know yet" in changing.keys.last_error
+    assert not await changing.keys.check_once()
+    assert "do not know the last" in changing.keys.last_error
     changing.keys.settled()
     await changing.clock.advance(RECHECK_SECONDS)
-    assert await changing.keys.look()
+    assert await changing.keys.check_once()
 
 
 @pytest.mark.parametrize("is_behind_a_link", [False, True])
 async def test_a_pipe_is_no_file(
     is_behind_a_link: bool, changing: Changing, tmp_path: Path
 ) -> None:
-    """What may never end is refused at once, at the start and later, and keeps nobody waiting."""
+    """A pipe, whose read may never end, is rejected at once, at the start and later."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     changing.path.unlink()
@@ -292,7 +293,7 @@ async def test_a_pipe_is_no_file(
     else:
         pipe.rename(changing.path)
     async with asyncio.timeout(30):
-        assert not await changing.keys.look()
+        assert not await changing.keys.check_once()
         assert "it is no regular file" in changing.keys.last_error
         with pytest.raises(ConfigurationRefused, match="it is no regular file"):
             await ReloadedKeys(str(changing.path), Runtime.system()).load()
@@ -302,26 +303,27 @@ async def test_a_pipe_is_no_file(
 
 
 @pytest.mark.parametrize("path", ["/dev/null", "/dev/zero", "/"])
-async def test_what_else_is_no_file(path: str) -> None:
+async def test_other_special_files(path: str) -> None:
     """Nor is a device, or a directory."""
     with pytest.raises(ConfigurationRefused, match="it is no regular file"):
         await ReloadedKeys(path, Runtime.system()).load()
 
 
 async def test_a_refusal_is_published_at_once(changing: Changing) -> None:
-    """When the file is refused, and when it is taken again, `publish` is called; not otherwise."""
+    """`publish` is called when the file is rejected, and when it is accepted again; not
+    otherwise."""
     published: list[str] = []
 
     async def publish() -> None:
         published.append(changing.keys.last_error)
 
     changing.keys.connect(publish=publish)
-    await changing.keys.look_and_publish()
+    await changing.keys.check_and_publish()
     changing.write(b"{}")
     for _ in range(2):
-        await changing.keys.look_and_publish()
+        await changing.keys.check_and_publish()
     assert len(published) == 1
     assert published[0]
     changing.write(OLD)
-    await changing.keys.look_and_publish()
+    await changing.keys.check_and_publish()
     assert published[1:] == [""]

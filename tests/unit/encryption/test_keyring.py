@@ -1,4 +1,4 @@
-"""Sealing and opening with the keys of a configuration."""
+"""Encryption and decryption with the keys of a configuration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ring_of(*providers: dict[str, object]) -> Keyring:
 
 
 def made_by_hand(cipher: str, secret: bytes, key: str, value: bytes) -> bytes:
-    """The payload as the libraries make it, with no code of ours."""
+    """The payload as the libraries create it, without restow's code."""
     if cipher == "aesgcm":
         return b"n" * 12 + AESGCM(secret).encrypt(b"n" * 12, value, key.encode())
     if cipher == "secretbox":
@@ -46,7 +46,7 @@ def made_by_hand(cipher: str, secret: bytes, key: str, value: bytes) -> bytes:
 
 @pytest.mark.parametrize("cipher", CIPHERS)
 def test_golden(cipher: str) -> None:
-    """What the libraries make by hand, behind kube-apiserver's prefix, is opened."""
+    """A payload of the libraries, with kube-apiserver's prefix, can be decrypted."""
     ring = ring_of(local(cipher, "a"))
     sealed = f"k8s:enc:{cipher}:v1:a:".encode() + made_by_hand(cipher, SECRETS["a"], KEY, VALUE)
     assert ring.open(KEY, sealed) == (VALUE, ring.write_key(SECRET))
@@ -55,7 +55,7 @@ def test_golden(cipher: str) -> None:
 @pytest.mark.parametrize("cipher", CIPHERS)
 @given(value=st.binary(max_size=100))
 def test_round_trip(cipher: str, value: bytes) -> None:
-    """Whatever is sealed is opened again, and says under which key it was."""
+    """Every encrypted value can be decrypted, and reports its key."""
     ring = ring_of(local(cipher, "a", "b"))
     for key_id in ring.writable(SECRET)[:2]:
         sealed = ring.seal(key_id, KEY, value)
@@ -64,8 +64,8 @@ def test_round_trip(cipher: str, value: bytes) -> None:
 
 
 @pytest.mark.parametrize("cipher", CIPHERS)
-def test_no_two_are_alike(cipher: str) -> None:
-    """The same value is never sealed to the same bytes twice."""
+def test_ciphertexts_are_unique(cipher: str) -> None:
+    """The same value is never encrypted to the same bytes twice."""
     ring = ring_of(local(cipher, "a"))
     key_id = ring.write_key(SECRET)
     assert len({ring.seal(key_id, KEY, VALUE) for _ in range(100)}) == 100
@@ -73,8 +73,8 @@ def test_no_two_are_alike(cipher: str) -> None:
 
 @pytest.mark.parametrize("cipher", ["aesgcm", "secretbox"])
 @given(place=st.integers(min_value=0), bit=st.integers(min_value=0, max_value=7))
-def test_a_changed_bit_is_noticed(cipher: str, place: int, bit: int) -> None:
-    """One bit of the payload changed, anywhere, and nothing is opened. (aescbc cannot tell.)"""
+def test_a_changed_bit_is_detected(cipher: str, place: int, bit: int) -> None:
+    """One changed bit anywhere in the payload prevents decryption. (aescbc cannot detect it.)"""
     ring = ring_of(local(cipher, "a"))
     sealed = bytearray(ring.seal(ring.write_key(SECRET), KEY, VALUE))
     begin = len(f"k8s:enc:{cipher}:v1:a:")
@@ -84,8 +84,8 @@ def test_a_changed_bit_is_noticed(cipher: str, place: int, bit: int) -> None:
 
 
 @pytest.mark.parametrize("cipher", CIPHERS)
-def test_what_is_cut_off_is_never_opened_as_something_else(cipher: str) -> None:
-    """Every part of a sealed value is refused, or is not what it was (aescbc has no seal)."""
+def test_truncated_values_are_never_decrypted_wrongly(cipher: str) -> None:
+    """Every truncated value is rejected, or differs (aescbc does not authenticate)."""
     ring = ring_of(local(cipher, "a"))
     sealed = ring.seal(ring.write_key(SECRET), KEY, VALUE)
     for size in range(len("k8s:enc:"), len(sealed)):
@@ -99,7 +99,7 @@ def test_what_is_cut_off_is_never_opened_as_something_else(cipher: str) -> None:
 
 @pytest.mark.parametrize(("cipher", "is_bound"), [("aesgcm", True), ("secretbox", False)])
 def test_a_value_moved_to_another_key(cipher: str, is_bound: bool) -> None:
-    """aesgcm binds a value to its key in the store; secretbox, like aescbc, has no way to."""
+    """aesgcm binds a value to its storage key; secretbox and aescbc cannot."""
     ring = ring_of(local(cipher, "a"))
     sealed = ring.seal(ring.write_key(SECRET), KEY, VALUE)
     if is_bound:
@@ -111,16 +111,16 @@ def test_a_value_moved_to_another_key(cipher: str, is_bound: bool) -> None:
 
 @pytest.mark.parametrize("cipher", ["aesgcm", "secretbox"])
 def test_another_secret_of_that_name(cipher: str) -> None:
-    """The error names provider and key and says what may be wrong; the secret is not in it."""
+    """The error names provider and key and possible causes; it does not contain the secret."""
     sealed = ring_of(local(cipher, "a")).seal(
         ring_of(local(cipher, "a")).write_key(SECRET), KEY, VALUE
     )
-    with pytest.raises(CannotOpen, match=f"{cipher} key a, and the key of that name does not open"):
+    with pytest.raises(CannotOpen, match=f"{cipher} key a, and the key of that name cannot"):
         ring_of(local(cipher, "a=b")).open(KEY, sealed)
 
 
 def test_a_missing_key() -> None:
-    """A value under a key that this server does not have is named, with what to do."""
+    """The error of a value under a missing key names the key and the remedy."""
     old = ring_of(local("aesgcm", "a"))
     sealed = old.seal(old.write_key(SECRET), KEY, VALUE)
     for ring in (ring_of(local("aesgcm", "b")), keyring(("pods", [local("aesgcm", "a")]))):
@@ -140,7 +140,8 @@ def test_two_secrets_of_one_name() -> None:
 
 
 def test_plain_values() -> None:
-    """Plain values are read where identity is, first or not, and refused where it is not."""
+    """Plain values can be read where identity is listed, first or not, and are rejected
+    elsewhere."""
     for ring in (ring_of(local("aesgcm", "a")), keyring(("secrets", [IDENTITY]))):
         assert ring.open(KEY, VALUE) == (VALUE, "")
     strict = keyring(("secrets", [local("aesgcm", "a")]))
@@ -160,15 +161,15 @@ def test_plain_values() -> None:
         b"k8s:enc:\xff:v1:\0:",
     ],
 )
-def test_what_says_that_it_is_encrypted_is_never_plain(value: bytes) -> None:
-    """Identity refuses it, whatever comes behind."""
+def test_a_value_with_an_encryption_prefix_is_never_plain(value: bytes) -> None:
+    """Identity rejects it, whatever follows the prefix."""
     for ring in (keyring(("secrets", [IDENTITY])), ring_of(local("aesgcm", "a"))):
         with pytest.raises(CannotOpen):
             ring.open(KEY, value)
 
 
 def test_the_first_provider_writes() -> None:
-    """Also when it is identity, in front of those that are rotated away from."""
+    """Also if it is identity, before the keys that are being removed."""
     away = keyring(("secrets", [IDENTITY, local("aescbc", "a")]))
     assert away.write_key(SECRET) == ""
     assert away.seal("", KEY, VALUE) == VALUE
@@ -177,16 +178,16 @@ def test_the_first_provider_writes() -> None:
     assert is_readable(away.writable(SECRET)[1], away.readable(SECRET))
 
 
-def test_a_key_that_is_gone() -> None:
-    """To write with a key that is no longer there is tried again later, not done otherwise."""
+def test_a_removed_key() -> None:
+    """Writing with a key that was removed is retried later, not done with another key."""
     for key_id in ("aesgcm:b:000000000000", "kms:vault:1", "what"):
         with pytest.raises(Unavailable):
             ring_of(local("aesgcm", "a")).seal(key_id, KEY, VALUE)
 
 
 def test_ids_tell_secrets_apart() -> None:
-    """The same name and secret have one id on all servers, another secret has another."""
-    # Written down, since it may never change: it stands in what servers tell one another.
+    """The same name and secret have one ID on all servers; another secret has another ID."""
+    # Spelled out, since it must never change: servers exchange these IDs.
     assert ring_of(local("aesgcm", "a")).write_key(SECRET) == "aesgcm:a:a71d144e72fc"
     label = b"restow: fingerprint of an encryption key"
     assert hmac.new(SECRETS["a"], label, hashlib.sha256).hexdigest().startswith("a71d144e72fc")
@@ -209,7 +210,7 @@ def test_ids_tell_secrets_apart() -> None:
     ],
 )
 def test_keys_tell_their_resource(root: str, resource: str) -> None:
-    """A value's resource is known from its key, as the kinds say, or by group and plural."""
+    """A value's resource is known from its storage key, by kind, or by group and plural."""
     assert str(resource_at(root)) == resource
     ring = keyring((resource, [local("aesgcm", "a")]))
     with pytest.raises(CannotOpen):

@@ -1,4 +1,4 @@
-"""KMS v2, against a real plug-in on a socket."""
+"""KMS v2, with a real plug-in on a socket."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def service(tmp_path: Path) -> AsyncIterator[KmsPlugin]:
 
 
 def plugin_of(service: KmsPlugin, runtime: Runtime | None = None) -> Plugin:
-    # gRPC keeps real time for its deadlines, whatever clock we have.
+    # gRPC uses real time for its timeouts, whatever the clock is.
     return Plugin(KmsProvider("vault", service.socket, 0.3), runtime or Runtime.system())
 
 
@@ -65,7 +65,7 @@ async def another(service: KmsPlugin) -> bytes:
 
 
 async def test_round_trip(plugin: Plugin, service: KmsPlugin) -> None:
-    """A server seals and opens with one seed, and asks the plug-in once."""
+    """A server encrypts and decrypts with one seed, and calls the plug-in once."""
     sealed = plugin.seal(CURRENT, KEY, VALUE)
     assert sealed != plugin.seal(CURRENT, KEY, VALUE)
     assert plugin.open(KEY, sealed) == (VALUE, CURRENT)
@@ -75,7 +75,7 @@ async def test_round_trip(plugin: Plugin, service: KmsPlugin) -> None:
 
 
 async def test_golden(plugin: Plugin, service: KmsPlugin) -> None:
-    """What is stored is what Kubernetes describes, opened here with the libraries alone."""
+    """The stored format is that of Kubernetes, decrypted here with the libraries alone."""
     sealed = plugin.seal(CURRENT, KEY, VALUE)
     envelope, data = read_envelope(sealed, len(PREFIX))
     assert envelope.annotations == ((ANNOTATION, b"1"),)
@@ -86,7 +86,7 @@ async def test_golden(plugin: Plugin, service: KmsPlugin) -> None:
 
 
 async def test_values_from_before_seeds(plugin: Plugin, service: KmsPlugin) -> None:
-    """A value whose source is a key of AES-GCM itself, as up to Kubernetes 1.28, is opened."""
+    """A value whose source is an AES-GCM key itself, as up to Kubernetes 1.28, can be decrypted."""
     dek = b"k" * 32
     kek = AESGCM(hashlib.sha256(b"not a secret/key-1").digest())
     source = b"n" * 12 + kek.encrypt(b"n" * 12, dek, None)
@@ -102,7 +102,7 @@ async def test_values_from_before_seeds(plugin: Plugin, service: KmsPlugin) -> N
 
 
 async def test_seeds_of_others(plugin: Plugin, service: KmsPlugin) -> None:
-    """Another server's seed is asked for once, however many want it at the same time."""
+    """Another server's seed is decrypted once, for any number of concurrent readers."""
     sealed = await another(service)
     with pytest.raises(NotPrepared):
         plugin.open(KEY, sealed)
@@ -113,7 +113,7 @@ async def test_seeds_of_others(plugin: Plugin, service: KmsPlugin) -> None:
 
 
 async def test_rotation(plugin: Plugin, service: KmsPlugin) -> None:
-    """When the plug-in names another key, a seed is made under it; the one before still writes."""
+    """If the plug-in names another key, a seed is created under it; the old one can still write."""
     told: list[tuple[str, ...]] = []
     plugin.listeners.append(lambda: told.append(plugin.write_ids()))
     old = plugin.seal(CURRENT, KEY, VALUE)
@@ -143,8 +143,8 @@ async def test_rotation(plugin: Plugin, service: KmsPlugin) -> None:
         ("unhealthy", "kmsv2 Provider vault is not healthy, error: got unexpected healthz status"),
     ],
 )
-async def test_how_it_is(mood: str, text: str, plugin: Plugin, service: KmsPlugin) -> None:
-    """What is wrong with a plug-in is told, writes go on meanwhile, and it may get well again."""
+async def test_plugin_health(mood: str, text: str, plugin: Plugin, service: KmsPlugin) -> None:
+    """Problems of a plug-in are reported, writes continue meanwhile, and it may recover."""
     told: list[str] = []
     plugin.listeners.append(lambda: told.append(plugin.problem))
     service.mood = mood  # type: ignore[assignment]
@@ -156,8 +156,8 @@ async def test_how_it_is(mood: str, text: str, plugin: Plugin, service: KmsPlugi
     assert told == [""]
 
 
-async def test_writes_end_some_time_after_silence(service: KmsPlugin) -> None:
-    """A plug-in that confirms its key no more is not written with for ever; reads go on."""
+async def test_writes_end_some_time_after_the_last_response(service: KmsPlugin) -> None:
+    """A plug-in that stops confirming its key is not used for writes forever; reads continue."""
     clock = SimulatedClock()
     plugin = plugin_of(service, Runtime.simulated(1, clock=clock))
     await plugin.poll()
@@ -175,11 +175,11 @@ async def test_writes_end_some_time_after_silence(service: KmsPlugin) -> None:
 
 
 async def test_a_plugin_that_comes_later(tmp_path: Path) -> None:
-    """Until a plug-in is there, nobody can say which key it has; then it is found."""
+    """Until a plug-in is reachable its key is unknown; then it is used."""
     service = KmsPlugin(str(tmp_path / "late.sock"), Runtime.simulated(1))
     plugin = plugin_of(service)
     await plugin.poll()
-    with pytest.raises(Unavailable, match="has named no key yet: failed to perform status"):
+    with pytest.raises(Unavailable, match="has not named a key yet: failed to perform status"):
         plugin.write_id()
     with pytest.raises(Unavailable, match="no seed"):
         plugin.seal(CURRENT, KEY, VALUE)
@@ -191,12 +191,14 @@ async def test_a_plugin_that_comes_later(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mood", ["fail", "hang"])
-async def test_silence_while_reading(mood: str, plugin: Plugin, service: KmsPlugin) -> None:
-    """Who needs a seed that does not come is told to try again; others do not wait for it too."""
+async def test_unresponsive_plugin_while_reading(
+    mood: str, plugin: Plugin, service: KmsPlugin
+) -> None:
+    """A reader whose seed is not decrypted gets a retryable error; others do not wait for it."""
     sealed = await another(service)
     service.decrypts_badly = mood  # type: ignore[assignment]
     for _ in range(3):
-        with pytest.raises(Unavailable, match="does not decrypt"):
+        with pytest.raises(Unavailable, match="cannot decrypt"):
             await plugin.prepare([sealed])
     assert service.calls["Decrypt"] == 1
     service.decrypts_badly = "well"
@@ -209,11 +211,11 @@ async def test_silence_while_reading(mood: str, plugin: Plugin, service: KmsPlug
 
 
 async def test_a_seed_that_is_refused(plugin: Plugin, service: KmsPlugin) -> None:
-    """What the plug-in will not decrypt is reported, does not stop others, and may come back."""
+    """A seed that the plug-in rejects is reported, does not stop others, and may recover."""
     sealed = await another(service)
     service.forgotten.add("key-1")
     await plugin.prepare([sealed])
-    with pytest.raises(CannotOpen, match="under its key key-1, and the plug-in does not decrypt"):
+    with pytest.raises(CannotOpen, match="under its key key-1, and the plug-in cannot decrypt"):
         plugin.open(KEY, sealed)
     service.forgotten.clear()
     told: list[bool] = []
@@ -223,9 +225,9 @@ async def test_a_seed_that_is_refused(plugin: Plugin, service: KmsPlugin) -> Non
     assert plugin.open(KEY, sealed).value == VALUE
 
 
-async def test_what_was_tried_is_told(plugin: Plugin) -> None:
-    """So that a damaged value can be told from a missing key: by the id under which it says it is,
-    or, if not even that can be read, by the plug-in alone."""
+async def test_tried_keys_are_reported(plugin: Plugin) -> None:
+    """To tell a damaged value from a missing key: by the key ID that the value names, or, if that
+    is unreadable, by the plug-in alone."""
     sealed = plugin.seal(plugin.write_id(), KEY, VALUE)
     assert plugin.open(KEY, sealed).value == VALUE
     changed = bytearray(sealed)
@@ -240,11 +242,11 @@ async def test_what_was_tried_is_told(plugin: Plugin) -> None:
 
 
 async def test_garbage_for_a_seed(plugin: Plugin, service: KmsPlugin) -> None:
-    """A plug-in that gives out wrong bytes opens nothing, and is asked again the next time."""
+    """A plug-in that returns wrong bytes decrypts nothing, and is called again the next time."""
     sealed = await another(service)
     service.decrypts_badly = "garbage"
     await plugin.prepare([sealed])
-    with pytest.raises(CannotOpen, match="what the plug-in gives does not open it"):
+    with pytest.raises(CannotOpen, match="the seed that the plug-in returned cannot decrypt it"):
         plugin.open(KEY, sealed)
     service.decrypts_badly = "well"
     await plugin.prepare([sealed])
@@ -267,7 +269,7 @@ async def test_garbage_for_a_seed(plugin: Plugin, service: KmsPlugin) -> None:
     ],
 )
 async def test_limits_of_envelopes(envelope: KmsEnvelope, problem: str, plugin: Plugin) -> None:
-    """A value beyond the limits of Kubernetes is damaged, and the plug-in is not asked."""
+    """A value beyond Kubernetes' limits is damaged, and the plug-in is not called."""
     sealed = PREFIX + b"\x0a\x01x" + envelope.to_bytes()
     await plugin.prepare([sealed])
     with pytest.raises(CannotOpen, match=problem):
@@ -275,7 +277,7 @@ async def test_limits_of_envelopes(envelope: KmsEnvelope, problem: str, plugin: 
 
 
 async def test_damaged_values(plugin: Plugin) -> None:
-    """Every part of a sealed value is refused, and no part raises anything else."""
+    """Every truncated value is rejected, and none raises another error."""
     sealed = plugin.seal(CURRENT, KEY, VALUE)
     for size in range(len(PREFIX), len(sealed)):
         with pytest.raises((CannotOpen, NotPrepared)):
@@ -283,7 +285,7 @@ async def test_damaged_values(plugin: Plugin) -> None:
 
 
 async def test_as_a_part_of_a_keyring(plugin: Plugin, service: KmsPlugin) -> None:
-    """A ring with a plug-in says that it reads all of that plug-in, and asks when it must."""
+    """A ring with a plug-in can read all keys of that plug-in, and calls it when necessary."""
     configuration = read_configuration(document(("secrets", [kms(service.endpoint), IDENTITY])))
     ring = Keyring(configuration, Runtime.system(), plugins={"vault": plugin})
 

@@ -1,4 +1,4 @@
-"""Two plug-ins of one name must have the same keys behind them, or the second is not used."""
+"""Two plug-ins of one name must have the same keys, or the second one is not used."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Machines:
         return await self._undo.enter_async_context(found)
 
     async def keys(self, plugin: KmsPlugin, *, data: bytes | None = None) -> ReloadedKeys:
-        """Those of a server, not loaded yet."""
+        """The keys of a server, not loaded yet."""
         path = Path(f"{plugin.socket}.json")
         path.touch(mode=0o600)
         path.write_bytes(data or document(("secrets", [kms(plugin.endpoint), IDENTITY])))
@@ -57,7 +57,7 @@ async def machines(tmp_path: Path) -> AsyncIterator[Machines]:
 
 
 async def test_plugins_with_one_vault(machines: Machines) -> None:
-    """The first server leaves a probe, the second opens it, and both write."""
+    """The first server stores a probe, the second decrypts it, and both write."""
     for name in ("a", "b"):
         keys = await machines.keys(await machines.plugin(name))
         await keys.load()
@@ -68,16 +68,16 @@ async def test_plugins_with_one_vault(machines: Machines) -> None:
 
 
 async def test_plugins_with_different_vaults(machines: Machines) -> None:
-    """A server whose plug-in does not open the probe does not start, and says what to do."""
+    """A server whose plug-in cannot decrypt the probe does not start, and says what to do."""
     await (await machines.keys(await machines.plugin("a"))).load()
     other = await machines.keys(await machines.plugin("b", b"another vault"))
     with pytest.raises(ConfigurationRefused) as caught:
         await other.load()
     text = str(caught.value)
-    assert "the KMS plug-in vault is not the one that other servers have" in text
-    assert "same keys, or give this one another name" in text
+    assert "the KMS plug-in vault does not have the keys that other servers have" in text
+    assert "same keys in both plug-ins, or give this one another name" in text
     assert "--key kms:vault:key-1" in text
-    # It is the right one, and nothing is stored under the key: a person says so.
+    # The plug-in is right, and nothing is stored under the key: an operator deletes the probe.
     key = probe_key("vault", "key-1")
     await machines.storage.commit(Transaction((), (Delete(key),)))
     await other.load()
@@ -85,7 +85,7 @@ async def test_plugins_with_different_vaults(machines: Machines) -> None:
 
 
 async def test_a_damaged_probe(machines: Machines) -> None:
-    """What is no probe is not opened, whoever left it there."""
+    """A value that is no probe is not accepted, whichever client wrote it."""
     key = probe_key("vault", "key-1")
     await machines.storage.commit(Transaction((Absent(key),), (Put(key, b"something"),)))
     with pytest.raises(ConfigurationRefused, match="it is damaged"):
@@ -93,19 +93,19 @@ async def test_a_damaged_probe(machines: Machines) -> None:
 
 
 async def test_a_reload_with_another_vault(machines: Machines) -> None:
-    """A running server does not take a file that names such a plug-in, until it is mended."""
+    """A running server rejects a file that names such a plug-in, until it is fixed."""
     await (await machines.keys(await machines.plugin("a"))).load()
     wrong = await machines.plugin("b", b"another vault")
     keys = await machines.keys(wrong, data=PLAIN)
     await keys.load()
     Path(keys.path).write_bytes(document(("secrets", [kms(wrong.endpoint), IDENTITY])))
-    assert not await keys.look()
-    assert "is not the one that other servers have" in keys.last_error
+    assert not await keys.check_once()
+    assert "does not have the keys that other servers have" in keys.last_error
     assert keys.write_key(SECRET).startswith("aesgcm:a:")
 
 
 async def test_a_rotation_to_another_vault(machines: Machines) -> None:
-    """A plug-in that goes to a key that others do not share is not followed there."""
+    """If a plug-in switches to a key that others do not have, the server does not follow."""
     plugins = [await machines.plugin("a"), await machines.plugin("b")]
     servers = [await machines.keys(plugin) for plugin in plugins]
     for server in servers:
@@ -117,7 +117,7 @@ async def test_a_rotation_to_another_vault(machines: Machines) -> None:
     assert servers[0].write_key(SECRET) == "kms:vault:key-2"
     assert servers[1].write_key(SECRET) == "kms:vault:key-1"
     assert servers[1].writable(SECRET) == ("kms:vault:key-1", "")
-    assert "is not the one that other servers have" in servers[1].problem()
+    assert "does not have the keys that other servers have" in servers[1].problem()
     plugins[0]._secret, plugins[1]._secret = b"one vault", b"a vault of its own"
     await servers[1].keyring.plugins["vault"].poll()
     assert servers[1].write_key(SECRET) == "kms:vault:key-2"
@@ -125,13 +125,14 @@ async def test_a_rotation_to_another_vault(machines: Machines) -> None:
 
 
 async def test_a_plugin_that_does_not_answer_is_waited_for(machines: Machines) -> None:
-    """Silence proves nothing: the server starts, and writes as soon as the probe was opened."""
+    """Without a response nothing is proven: the server starts, and writes after the probe
+    succeeds."""
     await (await machines.keys(await machines.plugin("a"))).load()
     plugin = await machines.plugin("b")
     plugin.decrypts_badly = "fail"
     keys = await machines.keys(plugin)
     await keys.load()
-    assert "not known yet whether the other servers have the same keys" in keys.problem()
+    assert "cannot check yet whether the other servers have the same keys" in keys.problem()
     with pytest.raises(Unavailable):
         keys.write_key(SECRET)
     plugin.decrypts_badly = "well"

@@ -1,4 +1,4 @@
-"""A file with a slip in it is refused without a word of the secrets in it."""
+"""An invalid file is rejected with messages that contain no secrets."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ resources:
 """
 KEY: Final = "{name: k1, secret: %s}"
 PIECE: Final = 12
-"""So many characters in a row of a secret are too many."""
+"""So many consecutive characters of a secret are a leak."""
 
 
-def told(text: str) -> str:
-    """What is wrong with a file; empty: nothing."""
+def problems_of(text: str) -> str:
+    """The problems of a file; empty: none."""
     try:
         read_configuration(text.encode())
     except ConfigurationRefused as error:
@@ -77,18 +77,18 @@ SLIPS: Final = [
 
 
 @pytest.mark.parametrize(("place", "slip"), SLIPS)
-def test_slips(place: str, slip: str) -> None:
-    """A secret that ends up where none belongs is refused, and not shown."""
-    text = told(FILE.replace(place, slip).replace("%s", SECRET))
+def test_misplaced_secrets(place: str, slip: str) -> None:
+    """A misplaced secret is rejected, and not shown."""
+    text = problems_of(FILE.replace(place, slip).replace("%s", SECRET))
     assert text
     assert not leaks(text, SECRET)
 
 
-def test_a_slip_is_told_where_it_is() -> None:
-    """What is not shown still has a place, and the text says why it is not shown."""
-    text = told(FILE.replace(KEY, "{name: k1, secret:%s}").replace("%s", SECRET))
+def test_the_path_of_a_mistake_is_reported() -> None:
+    """Its path is still reported, with the reason why the value is not shown."""
+    text = problems_of(FILE.replace(KEY, "{name: k1, secret:%s}").replace("%s", SECRET))
     assert "keys[0].(not shown: it may be a secret): unknown field" in text
-    text = told(FILE.replace(KEY, "{name: k1, secret: !%s x}").replace("%s", SECRET))
+    text = problems_of(FILE.replace(KEY, "{name: k1, secret: !%s x}").replace("%s", SECRET))
     assert text == "line 8: a value or a tag is not accepted (not shown: it may be a secret)"
 
 
@@ -108,8 +108,8 @@ def test_a_slip_is_told_where_it_is() -> None:
 def test_a_secret_anywhere(
     secret: bytes, cut: int, drop: int, around: tuple[str, str], times: int
 ) -> None:
-    """Wherever a secret gets into a file, and whatever is lost there, no error shows it."""
+    """Wherever a secret is inserted into a file, or parts are deleted, no error shows it."""
     word = base64.b64encode(secret).decode()
     inserted = f"{around[0]}{word}{around[1]}" * times
-    text = told((FILE[:cut] + inserted + FILE[cut + drop :]).replace("%s", word))
+    text = problems_of((FILE[:cut] + inserted + FILE[cut + drop :]).replace("%s", word))
     assert not leaks(text, word)
