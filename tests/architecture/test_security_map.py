@@ -95,7 +95,7 @@ LIMITS: dict[str, tuple[str, ...] | str] = {
     ),
     "in flight, fair between users": (
         f"{LIMITS_OF}/test_in_flight.py::test_a_flood_of_one_user_leaves_room",
-        "tests/unit/request/test_limits.py::test_rules_of_rooms",
+        "tests/unit/request/test_limits.py::test_pool_invariants",
     ),
     "watches of one user: 429": (f"{LIMITS_OF}/test_in_flight.py::test_watches_of_one_user",),
     "chunked bodies: authorized first, then parsed in steps": (

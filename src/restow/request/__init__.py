@@ -1,5 +1,5 @@
-"""What every layer of the HTTP side shares: context, request info, bodies, responses, limits.
+"""Request handling shared by the HTTP layers: context, request info, bodies, responses, limits.
 
-Not here: what is done with a request (`restow.endpoints`), who sent it (`restow.authentication`),
-and the connection by which it came (`restow.httpserver`).
+Not here: the actions of requests (`restow.endpoints`), users (`restow.authentication`), and
+connections (`restow.httpserver`).
 """

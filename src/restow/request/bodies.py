@@ -1,7 +1,7 @@
-"""Request bodies: from bytes to an object in the version of the request, checked and defaulted.
+"""Decodes request bodies into objects in the version of the request, validated and defaulted.
 
-JSON, YAML and protobuf come in; one kind of object goes on. Unknown and repeated fields become
-warnings or a 400, as the client asked by `fieldValidation`.
+Bodies are JSON, YAML or protobuf. Unknown and duplicate fields become warnings or a 400, as
+`fieldValidation` requests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SORTED: Final = orjson.OPT_SORT_KEYS
 def read_object(
     context: Context, resource: Resource, *, known: ManagedFieldsCache | None = None
 ) -> Object:
-    """The object in the body of a create or update. Of one that is there entries may be known."""
+    """Read the object in the body of a create or update. An update may reuse known entries."""
     version = resource.api_version(context.info.version)
     content_type = context.request.headers.get("content-type") or ""
     if content_type != codec.JSON and codec.media_type_name(content_type) == PROTOBUF:
@@ -46,7 +46,7 @@ def read_object(
 def _decode_known(
     context: Context, resource: Resource, known: ManagedFieldsCache
 ) -> codec.Decoded | None:
-    """What a body holds, if it has the entries that are known; None: it must be read whole."""
+    """Decode a body using the known entries; None if it must be decoded completely."""
     info = context.info
     key = resource.key_of(resource.path_of(info.namespace, info.name))
     short = known.cut(key, context.request.body)
@@ -55,7 +55,7 @@ def _decode_known(
     try:
         decoded = codec.decode(short)
     except status.StatusError:
-        return None  # told of the whole
+        return None  # the complete decoder reports the problem
     return decoded if known.put_back(key, decoded.value) else None
 
 
@@ -67,9 +67,9 @@ def complete(
     *,
     reports: bool = True,
 ) -> Object:
-    """Check an object's type and fields, and fill in defaults; a fresh one is returned.
+    """Check an object's type and fields, and fill in defaults; returns a new object.
 
-    Without `reports` nobody is told of fields that are dropped: the client has not sent them.
+    Without `reports` dropped fields are not reported: the client has not sent them.
     """
     checked, unknown = check_object(context, resource, obj)
     if reports and (unknown or duplicates or context.info.query):
@@ -78,9 +78,10 @@ def complete(
 
 
 def check_object(context: Context, resource: Resource, obj: Object) -> tuple[Object, list[str]]:
-    """An object of the right type, without the fields that its kind does not know; these fields.
+    """Check the type, and drop fields that are unknown to the kind; returns the object and those
+    fields.
 
-    Raises 400 when it cannot be read as one of its kind.
+    Raises 400 if the object cannot be decoded as its kind.
     """
     version = resource.api_version(context.info.version)
     if obj.get("apiVersion") != version or obj.get("kind") != resource.kind.kind:
@@ -90,19 +91,19 @@ def check_object(context: Context, resource: Resource, obj: Object) -> tuple[Obj
     check_types(metadata := obj.get("metadata"))
     checked, unknown = resource.shape.check(version, obj)
     if metadata and metadata.get("managedFields") == []:
-        # Of a built-in kind, it says that all entries shall go; of a custom one, nothing.
+        # For a built-in kind an empty list removes all entries; for a custom one it is ignored.
         said = None if resource.is_custom else metadata["managedFields"]
         checked["metadata"] = {**checked["metadata"], "managedFields": said}
     return checked, unknown
 
 
 def fill_in(context: Context, resource: Resource, checked: Object) -> Object:
-    """A fresh object with its defaults."""
+    """Return a new object with its defaults."""
     version = resource.api_version(context.info.version)
     kind = resource.kind.kind
     metadata = checked.get("metadata")
     metadata = metadata.copy() if isinstance(metadata, dict) else {}
-    # These come first, whatever order they came in, and each once.
+    # These come first, in this order and without duplicates.
     fresh: Object = {"kind": kind, "apiVersion": version, "metadata": metadata, **checked}
     fresh["kind"], fresh["apiVersion"], fresh["metadata"] = kind, version, metadata
     if "ownerReferences" in metadata and len(metadata["ownerReferences"] or ()) > 1:
@@ -113,9 +114,9 @@ def fill_in(context: Context, resource: Resource, checked: Object) -> Object:
 def check_type(
     resource: Resource, context: Context, api_version: Any, kind: Any, *, name: Any = ""
 ) -> None:
-    """A body may leave out its type, but not claim another one; that of a custom kind must say it.
+    """A body may omit its type, but not name another one; that of a custom resource must name it.
 
-    Nothing else tells a custom object from any other: it has no type of its own in the server.
+    Nothing else distinguishes custom resources: they have no type of their own in the server.
     """
     is_custom = bool(resource.traits)
     if is_custom and not kind:
@@ -142,7 +143,7 @@ def check_type(
 
 
 def drop_duplicate_owners(context: Context, metadata: Object) -> None:
-    """Keep one of several equal references to an owner, and say so."""
+    """Remove duplicate owner references, with a warning."""
     owners = metadata["ownerReferences"]
     kept = list({orjson.dumps(owner, option=_SORTED): owner for owner in owners}.values())
     if len(kept) < len(owners):
@@ -151,16 +152,16 @@ def drop_duplicate_owners(context: Context, metadata: Object) -> None:
 
 
 def report_fields(context: Context, unknown: list[str], duplicates: tuple[str, ...]) -> None:
-    """Warn of fields that were dropped, or refuse the request because of them."""
+    """Warn about dropped fields, or reject the request, as `fieldValidation` says."""
     problems = [f'unknown field "{path}"' for path in unknown]
     repeated = [f'duplicate field "{path}"' for path in duplicates]
-    # Custom objects are pruned after they were read, so what is unknown comes last.
+    # Custom resources are pruned after decoding, so unknown fields come last.
     is_custom = context.resource is not None and bool(context.resource.traits)
     report_problems(context, repeated + problems if is_custom else problems + repeated)
 
 
 def report_problems(context: Context, problems: list[str]) -> None:
-    """Warn of these, or refuse the request because of them, as the client asked."""
+    """Warn about problems, or reject the request, as the client requested."""
     mode = field_validation(context.info)
     if mode == "Ignore" or not problems:
         return
@@ -171,7 +172,7 @@ def report_problems(context: Context, problems: list[str]) -> None:
 
 
 def _strict(context: Context, problems: list[str]) -> status.StatusError:
-    """The refusal of a body because of its fields; that of a patch is a 422 without a kind."""
+    """The error for the fields of a body; that of a patch is a 422 without a kind."""
     error, resource = status.strict_decoding(problems), context.resource
     if context.info.verb == "patch":
         return status.unfit_patch(error.message)
@@ -189,7 +190,7 @@ async def read_body(
     *,
     known: ManagedFieldsCache | None = None,
 ) -> Object:
-    """The object in the body of a request: what takes long is read in a thread, and heavy kinds
+    """Read the object in a request body: a large body is decoded in a thread, and expensive kinds
     one at a time."""
     if needs_thread(context):
         return await asyncio.to_thread(read_object, context, resource)
@@ -199,6 +200,6 @@ async def read_body(
 
 
 def needs_thread(context: Context) -> bool:
-    """Whether reading the body takes too long for the event loop."""
+    """Whether decoding the body would block the event loop for too long."""
     content_type = context.request.headers.get("content-type") or ""
     return codec.takes_long(context.request.body, content_type)

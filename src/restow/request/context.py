@@ -1,7 +1,6 @@
-"""One request on its way through the chain: what is known about it so far.
+"""The state of one request while it is processed.
 
-Filters fill it in, handlers read it. It is passed on explicitly; nothing about a request lives in
-ambient state.
+Filters set it, handlers read it. It is passed explicitly; nothing about a request is ambient state.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ _READS: Final = frozenset({"get", "list", "watch"})
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks."""
+    """The user of a request."""
 
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """What else is known of the user, by name: whoever passes on a request passes it on too."""
+    """Extra attributes of the user, by name; a forwarded request passes them on."""
     is_master: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,23 +45,23 @@ ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
 
 
 class Sender:
-    """What is known of all requests with the same header lines; kept with those lines."""
+    """Cached decisions about all requests with the same header lines."""
 
     __slots__ = ("gets", "good_until_seconds", "is_plain", "user")
 
     def __init__(self, user: User, *, is_plain: bool, good_until_seconds: float = math.inf) -> None:
         self.user = user
         self.is_plain = is_plain
-        """It takes JSON, whole objects, and not indented."""
+        """The client accepts JSON, full objects, and no indentation."""
         self.good_until_seconds = good_until_seconds
-        """For requests received until then, in the time of `received_seconds`; later ones are
-        looked at anew."""
+        """Valid for requests received until then, on the clock of `received_seconds`; later ones
+        are authenticated again."""
         self.gets: dict[object, Any] = {}
-        """The application's own: what was decided about gets that come again and again."""
+        """State of the application: decisions about gets that are repeated often."""
 
 
 class Context:
-    """A request, who sent it, what it is about, and the warnings its answer carries."""
+    """A request with its user, its attributes, and the warnings of its response."""
 
     __slots__ = (
         "_form",
@@ -90,36 +89,36 @@ class Context:
         self.is_authorized = False
         """Whether authentication and authorization are done: once, when the head is complete."""
         self.impersonator: User | None = None
-        """Who has sent the request, if it is done in the name of another."""
+        """The authenticated user, if the request impersonates another one."""
         self.resource: Resource | None = None
         self.remote: GroupVersion | None = None
-        """What another server serves, if the request is passed on to one."""
+        """The aggregated API, if the request is forwarded to another server."""
         self.pool: SlotPool | None = None
-        """Where it has been told that there is a seat for it."""
+        """The pool that has a free slot for it."""
         self.slot: Slot | None = None
-        """What it holds while it waits, if it is one of those that need a seat for that."""
+        """The slot it holds while it waits, if it needs one."""
         self.warnings: list[str] = []
         self.annotations: dict[str, str] | None = None
-        """What is noted of it in the audit log, by name."""
+        """Annotations for the audit log, by name."""
         self.audit: Any = None
-        """The audit log's own: what is being written down of it."""
+        """State of the audit log: the event of this request."""
         self.charged: dict[str, dict[str, Number]] | None = None
-        """What quotas were charged for it, by their paths."""
+        """The quotas that were charged for it, by their paths."""
         self.give_back: Callable[[], None] | None = None
-        """To be called when that was for nothing: the object is surely not stored."""
+        """Called to undo that if the object was certainly not stored."""
         self._form: Form | None = None
         self._retries: Retries | None = None
 
     @property
     def retries(self) -> Retries:
-        """How often it may still be tried again, whatever the cause."""
+        """The remaining retries, for any cause."""
         if self._retries is None:
             self._retries = Retries()
         return self._retries
 
     @property
     def form(self) -> Form:
-        """The form of the answer. Raises 406."""
+        """The negotiated form of the response. Raises 406."""
         if self._form is None:
             accept = self.request.headers.get("accept")
             if accept is None or accept in ANYTHING_OR_JSON:
@@ -133,12 +132,13 @@ class Context:
             return "document"
         if self.info.verb == "watch":
             return "watch"
-        # Of what is not kept, a review is answered as it came; the rest can be looked at.
+        # Reviews return the object of the request; everything else can be formatted.
         is_object = self.resource.kind.persisted or self.info.verb != "create"
         return "object" if is_object else "review"
 
     def _protobuf(self) -> Protobuf:
-        """Answers to writes and reviews are small beside what they cost; reads are not."""
+        """When to use protobuf: responses to writes and reviews are small compared to their
+        cost."""
         resource = self.resource
         if resource is not None and not has_messages(resource, self.info.version):
             return "metadata"
@@ -146,12 +146,12 @@ class Context:
         return "spared" if is_read else "preferred"
 
     def warn(self, text: str) -> None:
-        """Tell the client something beside the answer."""
+        """Add a Warning header to the response."""
         if len(self.warnings) < WARNINGS_MAX and text not in self.warnings:
             self.warnings.append(text)
 
     def annotate(self, name: str, value: str) -> None:
-        """Note something in the audit log. What was noted under a name first stays."""
+        """Add an audit annotation. The first value of a name stays."""
         if self.annotations is None:
             self.annotations = {}
         if len(self.annotations) < ANNOTATIONS_MAX:

@@ -1,4 +1,4 @@
-"""DeleteOptions: what a client sends with a delete, in the body or in the query."""
+"""Reads DeleteOptions, which a client sends in the body or the query of a delete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from restow.request.context import Context
 
 
 def read_options(context: Context) -> dict[str, Any]:
-    """What a client says about a delete, in the body or in the query. Raises 400."""
+    """Read the options of a delete, from the body or the query. Raises 400."""
     body, info = context.request.body, context.info
     if not body:
         options: dict[str, Any] = {}

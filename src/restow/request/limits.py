@@ -1,19 +1,19 @@
-"""Requests in flight and watches: how many at once, and how they are shared between users.
+"""Limits of requests in flight and of watches, with fairness between users.
 
-Who answers at once never holds a seat. Only a request that has to wait does (for the store, a
-webhook, another server): one of the seats for reading or for writing, until its answer is there;
-a watch, or whatever else takes its own time, one of those for streams, until the stream is over.
-Without a seat it is a 429, before its body is looked at.
+A request that is answered synchronously never holds a slot. Only a request that has to wait (for
+the store, a webhook, another server) does: a slot for reads or writes until it is answered; a watch
+or another long-running request holds a slot for streams until the stream ends. Without a free slot
+the response is 429, before the body is parsed.
 
-Fair between users: as long as there are plenty of seats, everybody takes what he needs. Once they
-are scarce, a user may hold his share and no more: the seats by the number of users who hold some,
-and one more who may come next. So a flood of one user leaves room for the others, and whoever is
-sent away finds a seat as soon as some of the flood is over. Seats are scarce when few are left, and
-for some seconds after somebody below his share was sent away.
+Fairness: while enough slots are free, every user gets as many as needed. Once they are scarce, a
+user may hold at most a fair share: the number of slots divided by the number of users who hold some
+plus one for a new user. So a flood of one user leaves slots for others, and a rejected user gets a
+slot as soon as part of the flood is done. Slots are scarce when few are free, and for some seconds
+after a user below the fair share was rejected.
 
-Masters are exempt, as are questions about health and the leases by which components of the cluster
-choose their leader: those must go on in a flood. Pure but for the clock, which is handed in. Not
-here: connections, and how long a request may take.
+Masters are exempt, and so are health checks and the leases of leader election, which must work
+during a flood. Pure except for the clock, which is injected. Not here: connections, and how long a
+request may take.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from restow.request.slots import Slot, SlotPool
 READS_MAX_DEFAULT: Final = 400
 WRITES_MAX_DEFAULT: Final = 200
 STREAMS_MAX_DEFAULT: Final = 9_000
-"""Of the connections that there may be, some are left for all else."""
+"""Below the limit of connections, so that other requests still get some."""
 STREAMS_PER_USER_MAX_DEFAULT: Final = 1_000
 
 _READS: Final = frozenset({"get", "list", "head", "options"})
@@ -45,7 +45,7 @@ _LEASES: Final = ("coordination.k8s.io", "leases", "kube-system")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlightOptions:
-    """How many requests may wait at once. Zero is no limit."""
+    """Limits of requests in flight. Zero means no limit."""
 
     reads_max: int = READS_MAX_DEFAULT
     writes_max: int = WRITES_MAX_DEFAULT
@@ -55,14 +55,14 @@ class InFlightOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """How many requests at once, and how long each may take."""
+    """Limits of concurrency and duration of requests."""
 
     in_flight: InFlightOptions = field(default_factory=InFlightOptions)
     deadlines: Deadlines = DEADLINES
 
 
 class InFlight:
-    """The rooms of one server, and who needs a seat in which."""
+    """The slot pools of one server, and which requests need a slot of which pool."""
 
     def __init__(
         self, monotonic: Callable[[], float], options: InFlightOptions | None = None
@@ -78,7 +78,7 @@ class InFlight:
         )
 
     def check(self, context: Context) -> None:
-        """Raises 429 for a request that would have no seat if it had to wait."""
+        """Raise 429 for a request that would get no slot if it had to wait."""
         user = context.user
         slot = context.slot
         if slot is not None:
@@ -89,7 +89,7 @@ class InFlight:
                 raise refusal(pool)
 
     def take(self, context: Context) -> Slot | None:
-        """The seat of a request that has been checked in this moment and has to wait."""
+        """Take the slot of a request that was just checked and has to wait."""
         if context.slot is None and not context.user.is_master:
             pool = context.pool or self.pool_of(context.info)
             if pool is not None:
@@ -97,14 +97,14 @@ class InFlight:
         return context.slot
 
     def _check_moved(self, slot: Slot, user: User) -> None:
-        """It has waited before it was known who asks: hold the seat as that user."""
+        """Transfer a slot that was taken before authentication to the authenticated user."""
         if user.is_master:
             slot.leave()
         elif not slot.move_to(user.name):
             raise status.too_many_requests()
 
     def pool_of(self, info: RequestInfo) -> SlotPool | None:
-        """Where a request takes its seat; None: it needs none."""
+        """The pool of a request; None if it needs no slot."""
         if info.is_long:
             return self.streams
         if info.verb not in _READS:
@@ -115,14 +115,14 @@ class InFlight:
 
 
 def _is_election(info: RequestInfo) -> bool:
-    """Whether components of the cluster choose their leader by it."""
+    """Whether the request is for a leader election lease of a cluster component."""
     if info.resource != _LEASES[1] or not info.name:
-        return False  # as nearly always
+        return False  # nearly always
     return (info.group, info.resource, info.namespace) == _LEASES
 
 
 def refusal(pool: SlotPool) -> StatusError:
-    """The 429 of a request that finds no seat."""
+    """The 429 of a request without a free slot."""
     if pool.is_of_streams:
         return status.too_many_requests(
             "too many watches are open, please try again later.",
@@ -131,8 +131,8 @@ def refusal(pool: SlotPool) -> StatusError:
 
 
 def hold_slot(answer: Answer, slot: Slot) -> Answer:
-    """The same answer; a stream or tunnel of a long-running request leaves its slot when it is
-    over, any other answer now."""
+    """Return the answer unchanged. A long-running stream or tunnel releases the slot when it ends,
+    any other answer releases it now."""
     if slot.is_of_stream and isinstance(answer, PushStream):
         return _held_stream(answer, slot)
     if slot.is_of_stream and isinstance(answer, Tunnel):
@@ -142,7 +142,7 @@ def hold_slot(answer: Answer, slot: Slot) -> Answer:
 
 
 def _held_stream(stream: PushStream, slot: Slot) -> PushStream:
-    """The same stream; the seat is left when it is over, or nobody takes it."""
+    """Make a stream release the slot when it ends or is dropped."""
     start = stream.start
 
     def begin(writer: StreamWriter) -> None:

@@ -1,7 +1,7 @@
-"""Metrics in Prometheus' format. Labels come from closed sets, so their number is bounded.
+"""Metrics in Prometheus' format. Labels have a closed set of values, so series are bounded.
 
-Counting happens on every request, so it is done in plain dictionaries; Prometheus' library turns
-them into its families when somebody asks.
+Requests are counted in plain dictionaries, since that happens on every request; Prometheus' library
+converts them when the metrics are scraped.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ KUBERNETES_COUNTERS: Final = (
     "apiserver_admission_webhook_fail_open_count",
     "apiserver_admission_webhook_rejection_count",
 )
-"""Counters that Kubernetes defines without `_total`."""
+"""Counters whose names in Kubernetes lack `_total`."""
 _LABELS: Final = ("verb", "group", "version", "resource", "subresource", "code")
 
 Labels = tuple[str, str, str, str, str, str]
 Values = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
-"""Reads the value of each set of labels."""
+"""Returns the value of each set of labels."""
 Histogram = Callable[[], Iterable[tuple[tuple[str, ...], list[tuple[str, float]], float]]]
-"""Of each set of labels: how many were at most so much, by bound, the last one `+Inf`; the sum."""
+"""Returns, for each set of labels, the cumulative counts by bound, ending with `+Inf`, and the
+sum."""
 
 
 class Tally:
-    """How often one kind of request was answered in one way."""
+    """Number of requests with one set of labels."""
 
     __slots__ = ("_durations", "requests")
 
@@ -47,7 +48,7 @@ class Tally:
         self._durations = durations
 
     def add(self, seconds: float) -> None:
-        """Note a request that took so long."""
+        """Count a request with its duration."""
         self.requests += 1
         durations = self._durations
         if durations is not None:
@@ -56,7 +57,7 @@ class Tally:
 
 
 class _Durations:
-    """How long requests of one verb took."""
+    """Histogram of the durations of requests with one verb."""
 
     __slots__ = ("buckets", "sum_seconds")
 
@@ -75,7 +76,7 @@ class _Durations:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Requests of all verbs together, watches left out."""
+    """Totals of all verbs except watches."""
 
     buckets: tuple[int, ...] = (0,) * (len(_BOUNDS) + 1)
     seconds: float = 0.0
@@ -85,13 +86,13 @@ class Totals:
         return sum(self.buckets)
 
     def since(self, before: Totals) -> Totals:
-        """What has come since then."""
+        """The difference to an earlier state."""
         pairs = zip(self.buckets, before.buckets, strict=True)
         return Totals(tuple(now - then for now, then in pairs), self.seconds - before.seconds)
 
     def slower_than(self, share: float) -> float | None:
-        """A time that at most this share of them exceeds: the bound of a bucket, the last bound
-        for what is beyond all of them. None without requests."""
+        """The duration that at most this share of the requests exceeds: the bound of a bucket, the
+        largest bound if it is exceeded as well. None without requests."""
         if not self.requests:
             return None
         allowed, slower, found = self.requests * share, 0, float(_BOUNDS[-1])
@@ -104,7 +105,7 @@ class Totals:
 
 
 class Metrics(Collector):
-    """What one server counts."""
+    """The metrics of one server."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -116,11 +117,11 @@ class Metrics(Collector):
         self._histograms: list[tuple[str, str, tuple[str, ...], Histogram]] = []
 
     def count(self, labels: Labels, seconds: float) -> None:
-        """Note an answered request; the labels are those of a request that was understood."""
+        """Count an answered request, with the labels of a request that could be parsed."""
         self.tally(labels).add(seconds)
 
     def tally(self, labels: Labels) -> Tally:
-        """Where to note requests with these labels, for who has many of them."""
+        """The tally of these labels, for a caller that counts many requests."""
         found = self._tallies.get(labels)
         if found is None:
             verb = labels[0]
@@ -131,25 +132,25 @@ class Metrics(Collector):
         return found
 
     def gauge(self, name: str, about: str, labels: tuple[str, ...], read: Values) -> None:
-        """Add a value that can rise and fall; it is read at each scrape. Raises ValueError for a
-        name that ends in `_total`."""
+        """Add a gauge, which is read at each scrape. Raises ValueError for a name that ends in
+        `_total`."""
         if name.endswith("_total"):
             raise ValueError(f"{name} is the name of a counter")
         self._gauges.append((name, about, labels, read))
 
     def counter(self, name: str, about: str, labels: tuple[str, ...], read: Values) -> None:
-        """Add a value that only grows while the process runs; it is read at each scrape. Raises
+        """Add a counter, which only grows while the process runs and is read at each scrape. Raises
         ValueError for a name without `_total`, unless Kubernetes defines that name."""
         if not name.endswith("_total") and name not in KUBERNETES_COUNTERS:
             raise ValueError(f"{name} is not the name of a counter: it lacks _total")
         self._counters.append((name, about, labels, read))
 
     def histogram(self, name: str, about: str, labels: tuple[str, ...], read: Histogram) -> None:
-        """Add something that was measured, and is read when asked for."""
+        """Add a histogram, which is read at each scrape."""
         self._histograms.append((name, about, labels, read))
 
     def totals(self) -> Totals:
-        """All verbs together, as of now."""
+        """The current totals of all verbs."""
         found = list(self._durations.values())
         buckets = (sum(counts) for counts in zip(*(each.buckets for each in found), strict=True))
         return (
@@ -157,10 +158,10 @@ class Metrics(Collector):
         )
 
     def collect(self) -> Iterator[Metric]:
-        """All of it, as Prometheus' library wants it."""
+        """Yield all metrics for Prometheus' library."""
         requests = CounterMetricFamily(
             "apiserver_request",
-            "Requests by what they were about and how they were answered.",
+            "Requests by resource, verb and status code.",
             labels=_LABELS,
         )
         for labels, tally in list(self._tallies.items()):
@@ -169,7 +170,7 @@ class Metrics(Collector):
         yield requests
         durations = HistogramMetricFamily(
             "apiserver_request_duration_seconds",
-            "Time from a whole request to its answer; watches are left out.",
+            "Time from the complete request to its response, without watches.",
             labels=("verb",),
         )
         for verb, found in list(self._durations.items()):
@@ -193,9 +194,9 @@ class Metrics(Collector):
             yield drawn
 
     def document(self) -> bytes:
-        """The text that a scrape gets."""
+        """The text for a scrape."""
         text = generate_latest(self.registry)
-        # The library has no counter without `_total`, so it writes these as untyped.
+        # The library supports no counter without `_total`, so it writes these as untyped.
         for name in KUBERNETES_COUNTERS:
             text = text.replace(
                 f"# TYPE {name} untyped".encode(), f"# TYPE {name} counter".encode()
@@ -204,7 +205,7 @@ class Metrics(Collector):
 
 
 class HealthMetrics(Collector):
-    """Health checks by Kubernetes' names, in a document of their own: it is asked for often."""
+    """Health check metrics with Kubernetes' names, in a separate document that is read often."""
 
     def __init__(self, *, states: Values, counts: Values) -> None:
         self._states = states
@@ -213,11 +214,11 @@ class HealthMetrics(Collector):
         self._registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """All of it, as Prometheus' library wants it."""
+        """Yield all metrics for Prometheus' library."""
         states = GaugeMetricFamily(
             # KEP-2339 3.58: the metric of each health check
             "kubernetes_healthcheck",
-            "Whether a health check passes now: 1 or 0.",
+            "Whether a health check currently passes: 1 or 0.",
             labels=("name", "type"),
         )
         for labels, value in self._states():
@@ -225,7 +226,7 @@ class HealthMetrics(Collector):
         yield states
         counts = CounterMetricFamily(
             "kubernetes_healthchecks",
-            "Results of each health check that were answered to probes.",
+            "Results of each health check that were returned to probes.",
             labels=("name", "type", "status"),
         )
         for labels, value in self._counts():

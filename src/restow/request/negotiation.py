@@ -1,8 +1,8 @@
-"""Which form an answer takes: the media type, and whether it is whole, a Table or metadata only.
+"""Content negotiation: the media type, and whether to return objects, a Table or metadata only.
 
-Clauses of Accept are taken in order of q, then as written; the first that can be served wins. With
-one exception: objects are kept as JSON, and writing them as protobuf takes time, so who takes both
-gets protobuf only where little is to be written. Pure.
+Clauses of Accept are tried in order of q, then as written; the first supported one wins. There is
+one exception: objects are cached as JSON, and encoding protobuf takes time, so a client that
+accepts both gets protobuf only for small responses. Pure.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from restow.apimachinery import status
 As = Literal["", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]
 Media = Literal["json", "yaml", "protobuf"]
 Purpose = Literal["object", "watch", "review", "document"]
-"""What is asked for: objects, a stream of them, an answer without metadata, something else."""
+"""The kind of response: objects, a stream of them, a document without metadata, or another."""
 Protobuf = Literal["preferred", "spared", "metadata"]
-"""When an answer is in protobuf: if the client would rather have it; only if it takes no JSON; the
-same, and only of metadata, as the rest has no form in protobuf."""
+"""When to use protobuf: if the client prefers it; only if it does not accept JSON; the same, and
+for metadata only, since the rest has no protobuf encoding."""
 
 ACCEPT_LENGTH_MAX: Final = 8192
 _MEDIA: Final[dict[str, Media]] = {
@@ -36,14 +36,14 @@ _DISCOVERY: Final = ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
 
 
 class Form(NamedTuple):
-    """What the client gets."""
+    """The negotiated form of a response."""
 
     media: Media = "json"
     as_kind: As = ""
     discovery: bool = False
-    """Aggregated discovery was asked for."""
+    """Aggregated discovery was requested."""
     or_json: bool = False
-    """The client would also take it as JSON."""
+    """The client also accepts it as JSON."""
 
 
 PLAIN: Final = Form()
@@ -52,12 +52,12 @@ PLAIN_ACCEPTS: Final = (
     "",
     "*/*",
     "application/json, */*",
-    # What programs in Go say. A get in JSON goes the shortest way, so that is what they get.
+    # What Go clients send. A get in JSON is the fastest path, so they get JSON.
     "application/vnd.kubernetes.protobuf,application/json",
     "application/vnd.kubernetes.protobuf, */*",
 )
 PRETTY_AGENTS: Final = ("curl", "Wget", "Mozilla/5.0")
-"""Behind these sits a person, who gets indented JSON."""
+"""Interactive clients, which get indented JSON."""
 ANYTHING_OR_JSON: Final = frozenset({"", "application/json", "*/*", "application/json, */*"})
 
 
@@ -69,7 +69,7 @@ class _Clause(NamedTuple):
 
 @lru_cache(maxsize=512)
 def negotiate(accept: str, purpose: Purpose = "object", protobuf: Protobuf = "spared") -> Form:
-    """The form for an Accept header. Raises 406 when none of its clauses can be served."""
+    """Select the form for an Accept header. Raises 406 if no clause is supported."""
     if accept in ANYTHING_OR_JSON:
         return PLAIN
     if len(accept) > ACCEPT_LENGTH_MAX:

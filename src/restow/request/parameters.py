@@ -1,7 +1,7 @@
-"""Query parameters that many verbs share, checked in one place. Pure.
+"""Validates query parameters that many verbs share. Pure.
 
-A parameter that makes no sense is refused before anything is done: 400 for what cannot be read,
-422 for what can be read but is no option.
+An invalid parameter is rejected before anything is done: 400 if it cannot be parsed, 422 if its
+value is not supported.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from restow.request.request_info import RequestInfo
 
 DURATION_LENGTH_MAX: Final = 64
 REQUEST_SECONDS_MAX: Final = 60.0
-"""How long any request but a watch may take."""
+"""Timeout of every request except watches."""
 WRITE_SECONDS_MAX: Final = 34.0
-"""How long a write of one object may take: a write that is held up holds up others."""
+"""Timeout of writes of one object: a blocked write blocks others."""
 WATCH_SECONDS_MIN: Final = 1800.0
-"""How long a watch lasts that does not say it: so long at least, and twice that at most."""
+"""Minimum duration of a watch that requests none; twice that is the maximum."""
 
 _DURATION: Final = re.compile(r"[-+]?(?:0|(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+)")
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
@@ -37,7 +37,7 @@ _UNIT_SECONDS: Final = {
     "h": 3600.0,
 }
 _WRITES: Final = frozenset({"create", "update", "patch", "delete"})
-# Subresources that are the object, or a part of it: others do what takes longer.
+# Subresources that are the object or a part of it: others may take longer.
 _PARTS: Final = frozenset({"", "status", "scale", "finalize"})
 _FIELD_VALIDATION: Final = ("Ignore", "Warn", "Strict")
 _OPTIONS: Final = {
@@ -50,7 +50,7 @@ _OPTIONS: Final = {
 
 
 def check_parameters(info: RequestInfo) -> None:
-    """Check what every request to a resource may carry. Raises 400 or 422."""
+    """Validate the parameters that every resource request may have. Raises 400 or 422."""
     if info.query:
         check_timeout(info)
         check_field_manager(info)
@@ -58,7 +58,7 @@ def check_parameters(info: RequestInfo) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """How long requests may take that do not want it shorter."""
+    """Timeouts of requests that do not request a shorter one."""
 
     request_seconds: float = REQUEST_SECONDS_MAX
     write_seconds: float = WRITE_SECONDS_MAX
@@ -69,10 +69,10 @@ DEADLINES: Final = Deadlines()
 
 
 def seconds_of(info: RequestInfo, deadlines: Deadlines = DEADLINES) -> float:
-    """How long a request may take: as long as it says, but not longer than all may.
+    """Timeout of a request: the requested one, up to the server's maximum.
 
-    Zero or less is no wish. Watches take their own time. What is no duration counts as no wish
-    here: `check_timeout` refuses it.
+    Zero or less means that none was requested. Watches have durations of their own. An invalid
+    duration is ignored here: `check_timeout` rejects it.
     """
     if info.verb == "watch":
         return math.inf
@@ -88,7 +88,7 @@ def seconds_of(info: RequestInfo, deadlines: Deadlines = DEADLINES) -> float:
 
 
 def check_timeout(info: RequestInfo) -> None:
-    """`timeout` must be a duration as Go writes it."""
+    """`timeout` must be a duration in Go's format."""
     if "timeout" not in info.query:
         return
     text = info.parameter("timeout")
@@ -100,7 +100,7 @@ def check_timeout(info: RequestInfo) -> None:
 
 
 def check_field_manager(info: RequestInfo) -> None:
-    """The name of a field manager is short and printable."""
+    """The name of a field manager must be short and printable."""
     if "fieldManager" not in info.query:
         return
     if causes := name_problems(info.parameter("fieldManager"), "fieldManager"):
@@ -108,7 +108,7 @@ def check_field_manager(info: RequestInfo) -> None:
 
 
 def field_validation(info: RequestInfo) -> str:
-    """What to do about unknown and repeated fields. Raises 422."""
+    """How to treat unknown and duplicate fields. Raises 422."""
     mode = info.parameter("fieldValidation") or "Warn"
     if mode not in _FIELD_VALIDATION:
         cause = field_errors.not_supported("fieldValidation", mode, _FIELD_VALIDATION)
@@ -117,7 +117,7 @@ def field_validation(info: RequestInfo) -> str:
 
 
 def is_dry_run(info: RequestInfo) -> bool:
-    """Whether nothing shall be stored. Raises 422 for a wish that is not known."""
+    """Whether the request is a dry run. Raises 422 for an unknown value."""
     values = info.query.get("dryRun")
     if not values:
         return False
@@ -129,6 +129,6 @@ def is_dry_run(info: RequestInfo) -> bool:
 
 
 def invalid_options(info: RequestInfo, causes: list[Any]) -> status.StatusError:
-    """The 422 for options of a request."""
+    """The 422 for invalid options of a request."""
     kind = _OPTIONS.get(info.verb, "ListOptions")
     return status.invalid(GroupKind("meta.k8s.io", kind), "", causes)

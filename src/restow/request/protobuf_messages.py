@@ -1,8 +1,8 @@
-"""Answers in protobuf: the JSON of objects, lists and events, written as messages.
+"""Encodes JSON objects, lists and watch events as protobuf messages.
 
-Objects are kept and sent as JSON bytes, so a message is made anew for each answer. That costs some
-thirty nanoseconds per byte of JSON, while JSON is sent as it is: who takes both gets messages only
-where they are small (`negotiation` decides).
+Objects are stored and cached as JSON bytes, so a message is encoded for each response. That costs
+some thirty nanoseconds per byte of JSON, while JSON is sent unchanged: a client that accepts both
+gets protobuf only for small responses (`negotiation` decides).
 
 Not here: the wire format (`restow.apimachinery.protobuf`), and which client gets a message.
 """
@@ -29,21 +29,21 @@ from restow.registry.shapes import BuiltinShape
 
 STRUCTS_KEPT_MAX: Final = 1024
 FRAME_LENGTH_BYTES: Final = 4
-"""Before each event of a watch stands its length, the largest byte first."""
+"""Each event of a watch is preceded by its length, in big-endian order."""
 
 STATUS_BEGIN: Final = b"k8s\x00\x0a\x0c\x0a\x02v1\x12\x06Status"
-"""How a message begins that says how it went."""
+"""Prefix of a message that contains a Status."""
 
 _LIST_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
 _NOT_CANONICAL: Final = (
     *(TypeError, ValueError, AttributeError, LookupError, ArithmeticError),
-    RecursionError,  # schemas may hold schemas
+    RecursionError,  # schemas may be nested
 )
 
 
 @lru_cache(maxsize=STRUCTS_KEPT_MAX)
 def struct_of(api_version: str, kind: str) -> Struct | None:
-    """The struct of a kind; None if it has no form in protobuf."""
+    """The struct of a kind; None if it has no protobuf encoding."""
     try:
         group_version = GroupVersion.parse(api_version)
     except InvalidName:
@@ -53,15 +53,15 @@ def struct_of(api_version: str, kind: str) -> Struct | None:
 
 
 def has_messages(resource: Resource, version: str) -> bool:
-    """Whether objects can be written as messages. Those of custom kinds cannot: they have no
-    numbers for their fields."""
+    """Whether objects can be encoded as protobuf. Custom resources cannot: their fields have no
+    numbers."""
     if not isinstance(resource.shape, BuiltinShape):
         return False
     return struct_of(resource.api_version(version), resource.kind.kind) is not None
 
 
 def message_of(body: bytes) -> bytes | None:
-    """An object's JSON as a message in its envelope; None if there is no such form of it."""
+    """Encode an object as a message in its envelope; None if its kind has no protobuf encoding."""
     obj = orjson.loads(body)
     if not isinstance(obj, dict):
         return None
@@ -79,20 +79,20 @@ def message_of(body: bytes) -> bytes | None:
 
 
 def _written(struct: Struct, obj: dict[str, Any]) -> bytes:
-    """Raises a StatusError for what somebody else has stored and no struct can hold."""
+    """Encode by struct. Raises a StatusError for a stored object that does not fit into it."""
     try:
         return protobuf.encode(struct, obj)
     except _NOT_CANONICAL:
-        checked = check(struct, obj).value  # written by somebody who is less strict
+        checked = check(struct, obj).value  # written by a less strict program
         try:
             return protobuf.encode(struct, checked)
         except _NOT_CANONICAL as error:
             name = struct.short_name
-            raise status.internal(f"this {name} cannot be written as protobuf: {error}") from error
+            raise status.internal(f"this {name} cannot be encoded as protobuf: {error}") from error
 
 
 def items_of(api_version: str, kind: str, bodies: Iterable[bytes]) -> bytes:
-    """Objects as they stand in the message of a list. Raises a StatusError."""
+    """Encode objects as items of a list message. Raises a StatusError."""
     struct = struct_of(api_version, kind)
     assert struct is not None
     return b"".join([write_field(2, _written(struct, orjson.loads(body))) for body in bodies])
@@ -101,38 +101,38 @@ def items_of(api_version: str, kind: str, bodies: Iterable[bytes]) -> bytes:
 def list_message(
     api_version: str, kind: str, metadata: Mapping[str, Any], items: Iterable[bytes]
 ) -> bytes:
-    """A list in its envelope, of what `items_of` has made."""
+    """Wrap the result of `items_of` in a list message and its envelope."""
     head = protobuf.encode(all_types().struct(_LIST_META), dict(metadata))
     raw = b"".join((write_field(1, head), *items))
     return protobuf.write_envelope(api_version, kind, raw)
 
 
 def event_frame(what: bytes, body: bytes) -> bytes:
-    """An event of a watch, with its length before it. Only its object has an envelope."""
-    # What has no form in protobuf stays JSON; then it is the client who says so.
+    """Encode a watch event, prefixed with its length. Only its object has an envelope."""
+    # An object without a protobuf encoding stays JSON; the client reports the error then.
     obj = message_of(body) or body
     event = write_field(1, what) + write_field(2, write_field(1, obj))
     return len(event).to_bytes(FRAME_LENGTH_BYTES, "big") + event
 
 
 def read_message(body: bytes) -> dict[str, Any]:
-    """What an answer in protobuf says, as JSON would. Raises a StatusError."""
+    """Decode a protobuf response as JSON. Raises a StatusError."""
     envelope = protobuf.read_envelope(body, size_max=len(body))
     struct = struct_of(envelope.api_version, envelope.kind)
     if struct is None:
-        raise status.bad_request(f"{envelope.kind} has no form in protobuf")
+        raise status.bad_request(f"{envelope.kind} has no protobuf encoding")
     obj = protobuf.decode(struct, envelope.raw, size_max=len(body))
     return {"kind": envelope.kind, "apiVersion": envelope.api_version, **obj}
 
 
 def name_in(body: bytes) -> str:
-    """The name of the object in an answer, without reading the rest of it."""
+    """The name of the object in a response, without decoding the rest."""
     envelope = protobuf.read_envelope(body, size_max=len(body))
     metadata = _first(envelope.raw)
     return str(_first(metadata), "utf-8")
 
 
 def _first(message: bytes) -> bytes:
-    """The field with number 1: of objects their metadata, of metadata the name."""
+    """The field with number 1: the metadata of an object, or the name in metadata."""
     found = read_small(message, 0, len(message)).get(1, b"")
     return found if isinstance(found, bytes) else b""

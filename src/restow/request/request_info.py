@@ -1,7 +1,7 @@
-"""What a request is about, read from its method, path and query alone.
+"""Parses the method, path and query of a request into its attributes.
 
-Pure: no look at what the server hosts. A path that cannot name anything (empty segments, dots that
-climb, broken escapes) is refused here, before anything is built from it.
+Pure: independent of the resources that the server hosts. An invalid path (empty segments, `..`,
+invalid escapes) is rejected here, before anything is built from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VERBS: Final = {
     "DELETE": "delete",
 }
 _COLLECTION_VERBS: Final = {"get": "list", "delete": "deletecollection"}
-# No escapes, and no dots that climb.
+# No escapes, and no dot segments.
 _PLAIN_NAME: Final = re.compile(r"[a-z0-9][-a-z0-9.]*")
 _FALSE: Final = frozenset({"0", "false"})
 _LONG_SUBRESOURCES: Final = frozenset({"attach", "exec", "log", "portforward", "proxy"})
@@ -33,12 +33,12 @@ _NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
 
 
 class RequestInfo(Struct, frozen=True):
-    """One request, as authorisation and dispatch see it."""
+    """The attributes of a request for authorization and routing."""
 
     method: str
     path: str
-    """As it came; of a request for no resource without a trailing slash, since authorization and
-    audit must see the path that is served."""
+    """As received; a non-resource path without a trailing slash, since authorization and audit
+    must use the path that is served."""
     verb: str
     is_resource: bool = False
     group: str = ""
@@ -48,26 +48,26 @@ class RequestInfo(Struct, frozen=True):
     name: str = ""
     subresource: str = ""
     rest: str = ""
-    """What follows a subresource, as in `/proxy/some/path`."""
+    """The path after a subresource, such as in `/proxy/some/path`."""
     query: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def is_long(self) -> bool:
-        """Whether the answer may take its own time, as a watch does."""
+        """Whether the request is long-running, like a watch."""
         return self.verb == "watch" or self.subresource in _LONG_SUBRESOURCES
 
     def parameter(self, name: str) -> str:
-        """The first value of a query parameter, or the empty text."""
+        """The first value of a query parameter, or an empty string."""
         values = self.query.get(name)
         return values[0] if values else ""
 
     def flag(self, name: str) -> bool:
-        """A boolean parameter: absent, 0 and false are false, everything else is true."""
+        """A boolean parameter: absent, 0 and false are false, all other values are true."""
         values = self.query.get(name)
         return values is not None and values[0].lower() not in _FALSE
 
     def number(self, name: str) -> int | None:
-        """A whole number, or None when it was not given; 400 when it is none."""
+        """An integer parameter, or None if absent; 400 if it is invalid."""
         text = self.parameter(name)
         if not text:
             return None
@@ -87,7 +87,7 @@ def access_question(
     subresource: str = "",
     query: dict[str, list[str]] | None = None,
 ) -> RequestInfo:
-    """What an authorizer is asked about a resource when there is no such request."""
+    """Build the attributes for an authorization check that has no request of its own."""
     return RequestInfo(
         method="",
         path="",
@@ -104,15 +104,15 @@ def access_question(
 
 
 def has_siblings(info: RequestInfo, name: str) -> bool:
-    """Whether paths that differ in their last segment, `name`, alone differ in nothing else."""
-    # A namespace's path is its objects' too.
+    """Whether paths that differ only in their last segment, `name`, are otherwise equivalent."""
+    # A namespace's path is also the prefix of the objects in it.
     return info.name == name and not info.subresource and info.resource != "namespaces"
 
 
 def sibling(info: RequestInfo, path: str, name: str) -> RequestInfo | None:
-    """What a path is about that names another object of the same kind and place.
+    """Return the attributes of a path that names another object of the same resource and namespace.
 
-    None for a name that is not plain: then the path must be read.
+    None if the name contains special characters: then the path must be parsed.
     """
     if _PLAIN_NAME.fullmatch(name) is None:
         return None
@@ -131,7 +131,7 @@ def sibling(info: RequestInfo, path: str, name: str) -> RequestInfo | None:
 
 
 def parse_request(method: str, target: str) -> RequestInfo:
-    """Read a request line. Raises a 400 or 405 StatusError."""
+    """Parse a request line. Raises a 400 or 405 StatusError."""
     raw_path, _, raw_query = target.partition("?")
     query = _parse_query(raw_query) if raw_query else {}
     verb = _VERBS.get(method, method.lower())
@@ -171,7 +171,7 @@ def parse_request(method: str, target: str) -> RequestInfo:
 def _old_watch(
     query: dict[str, list[str]], name: str, verb: str
 ) -> tuple[dict[str, list[str]], str, str]:
-    """`/watch/` before a resource: an old way to ask for a watch, of one object too."""
+    """Handle the deprecated `/watch/` prefix, which also exists for single objects."""
     query = {**query, "watch": ["true"]}
     if name:
         query["fieldSelector"] = [f"metadata.name={name}"]
@@ -179,7 +179,7 @@ def _old_watch(
 
 
 def _split(tail: list[str]) -> tuple[str, str, str, str, str]:
-    """Namespace, resource, name, subresource and what follows."""
+    """Return namespace, resource, name, subresource and the rest of the path."""
     namespace = ""
     if tail[0] == "namespaces" and len(tail) > 1:
         # /namespaces/NAME is the namespace itself; /namespaces/NAME/status is its subresource.

@@ -1,8 +1,8 @@
-"""How results become answers: headers, warnings, pretty printing, YAML, protobuf, gzip, Status
+"""Encodes results as responses: headers, warnings, pretty printing, YAML, protobuf, gzip, Status
 bodies.
 
-The usual case, JSON without anything special, is one prebuilt block of headers and the bytes as
-they are. Not here: which result it is.
+The common case, plain JSON, is one prebuilt block of headers and the unchanged bytes. Not here: the
+results.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from restow.request.protobuf_messages import message_of
 
 GZIP_BYTES_MIN: Final = 128 * 1024
 PIECE_BYTES: Final = 128 * 1024
-"""About how much of a list is joined and written at once."""
+"""Approximate bytes of a list that are joined and written at once."""
 YAML_BYTES_MAX: Final = 1024 * 1024
-"""Longest object, as JSON, that is encoded as YAML, in one step; a longer one is refused with
+"""Largest object, in bytes of JSON, that is encoded as YAML, in one step; a larger one gets a
 406."""
 YAML_LIST_BYTES_MAX: Final = 4 * 1024 * 1024
-"""The same for a list, which is encoded in small steps but takes about 0.3 s of CPU per MiB."""
+"""The same for a list, which is encoded in small steps but needs about 0.3 s of CPU per MiB."""
 PROTOBUF_BYTES_MAX: Final = 8 * 1024
-"""What is longer as JSON stays JSON, if the client takes that too."""
+"""Above this size in JSON the response stays JSON, if the client accepts that as well."""
 WARNING_CHARACTERS_MAX: Final = 256
 
 _CACHE: Final = ("Cache-Control", "no-cache, private")
@@ -48,15 +48,15 @@ _GZIP_LINES: Final = header_block([("Content-Encoding", "gzip"), ("Vary", "Accep
 
 
 def respond(context: Context, code: int, body: bytes) -> HttpResponse:
-    """An answer whose body is this JSON."""
+    """Return a response with this JSON as the body."""
     headers = JSON_HEADERS
-    if context.info.query or context.form.media != "json" or _is_person(context):
-        body, headers = _dressed(context, body)
+    if context.info.query or context.form.media != "json" or _is_interactive(context):
+        body, headers = _encoded(context, body)
     return _finished(context, code, body, headers)
 
 
 def respond_message(context: Context, body: bytes) -> HttpResponse:
-    """An answer whose body is this message."""
+    """Return a response with this protobuf message as the body."""
     return _finished(context, 200, body, _PROTOBUF_HEADERS)
 
 
@@ -69,13 +69,13 @@ def _finished(context: Context, code: int, body: bytes, headers: bytes) -> HttpR
 
 
 def wants_message(context: Context, size: int) -> bool:
-    """Whether an answer that is so long as JSON is to be written as protobuf."""
+    """Whether a response of this size in JSON is to be encoded as protobuf."""
     form = context.form
     return form.media == "protobuf" and (size <= PROTOBUF_BYTES_MAX or not form.or_json)
 
 
 def respond_object(context: Context, code: int, value: Any) -> HttpResponse:
-    """An answer whose body is this value as JSON."""
+    """Return a response with this value, encoded as JSON."""
     return respond(context, code, orjson.dumps(value))
 
 
@@ -84,11 +84,11 @@ def respond_text(code: int, text: str) -> HttpResponse:
 
 
 def error_answer(context: Context | None, error: StatusError) -> HttpResponse:
-    """The Status of an error, in the form the client reads, if it said which."""
+    """Return the Status of an error, in the negotiated media type if there is one."""
     body, headers = error.to_bytes(), JSON_HEADERS
     if context is not None:
-        with suppress(StatusError):  # if no form could be agreed on, it is JSON
-            body, headers = _dressed(context, body)
+        with suppress(StatusError):  # JSON if the negotiation failed
+            body, headers = _encoded(context, body)
         if context.warnings:
             headers += warning_lines(context.warnings)
     if error.retry_after_seconds:
@@ -97,7 +97,7 @@ def error_answer(context: Context | None, error: StatusError) -> HttpResponse:
 
 
 class Bodies(NamedTuple):
-    """Objects as bytes, and how many bytes they are together. Lists share it: it never changes."""
+    """Encoded objects and their total size. Immutable; shared by lists."""
 
     items: list[bytes]
     nbytes: int
@@ -108,7 +108,7 @@ class Bodies(NamedTuple):
 
 
 def respond_list(context: Context, head: bytes, bodies: Bodies, tail: bytes) -> Answer:
-    """A list: sent piece by piece, while the client keeps up, without ever being whole."""
+    """Return a list response that is streamed in pieces, with backpressure."""
     headers = JSON_HEADERS
     items = bodies.items
     if context.form.media == "yaml":
@@ -129,20 +129,20 @@ def respond_list(context: Context, head: bytes, bodies: Bodies, tail: bytes) -> 
 
 
 def list_pieces(head: bytes, bodies: Bodies, tail: bytes) -> Iterator[bytes]:
-    """The bytes of a list, some items at a time."""
+    """Yield the bytes of a list, some items at a time."""
     items = bodies.items
     step = max(1, PIECE_BYTES * len(items) // max(bodies.nbytes, 1))
     before = head
     for first in range(0, len(items), step):
         some = items[first : first + step]
-        some[0] = before + some[0]  # so that the piece itself is copied only once
+        some[0] = before + some[0]  # so that the piece is copied only once
         yield b",".join(some)
         before = b","
     yield tail if items else head + tail
 
 
 def _yaml_pieces(empty_list: bytes, items: list[bytes]) -> Iterator[bytes]:
-    """The same as YAML, in small steps."""
+    """Yield the list as YAML, in small steps."""
     fields = orjson.loads(empty_list)
     if not items:
         yield yaml_encoder.encode(fields)
@@ -163,7 +163,7 @@ def compress(body: bytes) -> bytes:
 
 
 def warning_lines(warnings: list[str]) -> bytes:
-    """Warning headers, one each, with what a header cannot carry replaced."""
+    """Build one Warning header per text, replacing characters that are invalid in a header."""
     lines = []
     for text in warnings:
         clean = "".join(each if " " <= each <= "~" else "?" for each in text)
@@ -181,7 +181,7 @@ def _compressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
     yield bytes(packer.flush())
 
 
-def _dressed(context: Context, body: bytes) -> tuple[bytes, bytes]:
+def _encoded(context: Context, body: bytes) -> tuple[bytes, bytes]:
     if context.form.media == "yaml":
         if len(body) > YAML_BYTES_MAX:
             raise status.not_acceptable(["application/json"])
@@ -198,16 +198,16 @@ def _dressed(context: Context, body: bytes) -> tuple[bytes, bytes]:
 def _wants_pretty(context: Context) -> bool:
     if "pretty" in context.info.query:
         return context.info.flag("pretty")
-    return _is_person(context)
+    return _is_interactive(context)
 
 
-def _is_person(context: Context) -> bool:
-    """Whether someone looks at the answer rather than a program."""
+def _is_interactive(context: Context) -> bool:
+    """Whether the client is a browser or similar, not a program."""
     agent = context.request.headers.get("user-agent")
     return agent is not None and agent.startswith(PRETTY_AGENTS)
 
 
 def error_body(code: int, message: str) -> tuple[str, bytes]:
-    """A Status for what the listener refuses by itself."""
+    """Return the Status for an error of the listener itself."""
     error = status_from_response(code, message.encode())
     return "application/json", error.to_bytes()

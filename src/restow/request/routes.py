@@ -1,6 +1,6 @@
-"""Routes: what a request line means, worked out once and kept until the catalogue changes.
+"""Caches the parsed and validated form of request lines until the catalog changes.
 
-Not here: whether somebody may ask that, and the answer.
+Not here: authorization, and the responses.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from restow.request.parameters import DEADLINES, Deadlines, seconds_of
 from restow.request.request_info import RequestInfo, has_siblings, parse_request, sibling
 
 ROUTES_MAX: Final = 4096
-# Longer ones are rare, and would fill the memory with what will not be asked again.
+# Longer ones are rare, and would fill the memory with lines that are not requested again.
 ROUTE_LENGTH_MAX: Final = 512
 _NO_MOMENT: Final = frozenset({"", "0"})
 _WRITING_METHODS: Final = frozenset({"PUT", "PATCH", "DELETE"})
 
 
 def deprecation_of(resource: Resource, version: str) -> str:
-    """What whoever uses a version of a resource is to be told."""
+    """The deprecation warning for a version of a resource, if any."""
     traits = resource.traits.get(version)
     return resource.kind.deprecation if traits is None else traits.deprecation
 
 
 class ShortGet:
-    """A get of an object whose answer is what memory holds, as it is."""
+    """A get whose response is the cached object, unchanged."""
 
     __slots__ = ("api_version", "audited", "info", "is_stale", "path", "root", "tally")
 
     def __init__(self, resource: Resource, info: RequestInfo, metrics: Metrics) -> None:
         self.info = info
         self.audited: dict[object, Any] = {}
-        """What is written down of it, by the rules that say so."""
+        """Cached audit decisions, by audit policy."""
         self.is_stale = False
-        """Something else may be hosted there by now."""
+        """Whether the resource may have been replaced meanwhile."""
         self.root = resource.root
         self.path = resource.path_of(info.namespace, info.name)
         self.api_version = resource.api_version(info.version)
@@ -44,14 +44,14 @@ class ShortGet:
 
     @staticmethod
     def is_there(resource: Resource, info: RequestInfo) -> bool:
-        """Whether a request like this can be answered that way."""
+        """Whether a request can be answered from the cache in this way."""
         if not resource.kind.persisted or deprecation_of(resource, info.version):
             return False
         return info.verb == "get" and info.method == "GET" and not (info.subresource or info.query)
 
 
 class Route:
-    """What a request line means, worked out once for as long as the catalogue stays the same."""
+    """A parsed request line, valid as long as the catalog does not change."""
 
     __slots__ = ("info", "resource", "seconds_max", "short")
 
@@ -59,14 +59,14 @@ class Route:
         self.info = info
         self.seconds_max = seconds_of(info, deadlines)
         self.resource: Resource | None = None
-        """Set once the path, the verb and the parameters have been found to be good."""
+        """Set once the path, the verb and the parameters have been validated."""
         self.short: ShortGet | None = None
-        """Set once a get was answered the long way, if there is a short one."""
+        """Set after a get took the slow path, if the fast path is possible."""
 
 
-def _is_passing(info: RequestInfo) -> bool:
-    """Whether a request names a moment, and so will not come again: where a watch begins, where a
-    page of a list goes on. Kept, such would push out what is asked for all the time."""
+def _is_transient(info: RequestInfo) -> bool:
+    """Whether a request line is unlikely to be repeated, since it contains a resource version or a
+    continue token. Caching it would evict lines that are repeated often."""
     if not info.query:
         return False
     if info.verb == "watch" or info.parameter("continue"):
@@ -75,16 +75,16 @@ def _is_passing(info: RequestInfo) -> bool:
 
 
 class Routes:
-    """The routes of one server."""
+    """The cached routes of one server."""
 
     def __init__(self, deadlines: Deadlines = DEADLINES) -> None:
         self._deadlines = deadlines
         self._routes: dict[tuple[str, str, str], Route] = {}
         self._siblings: dict[tuple[str, str, str], Route] = {}
-        """By method, path without the last segment, and query: the first of many like it."""
+        """The first of many similar paths, by method, path without the last segment, and query."""
 
     def forget(self) -> None:
-        """The catalogue has changed: what a path means may be something else."""
+        """Discard all routes: after a catalog change a path may mean another resource."""
         for route in self._routes.values():
             if route.short is not None:
                 route.short.is_stale = True
@@ -92,7 +92,7 @@ class Routes:
         self._siblings.clear()
 
     def short(self, line: RequestLine) -> ShortGet | None:
-        """The short way of a request line that has come before, if it has one."""
+        """The fast path of a request line that was seen before, if it has one."""
         route = self._routes.get((line.method, line.path, line.query))
         return None if route is None else route.short
 
@@ -105,7 +105,7 @@ class Routes:
             query = f"?{request.query}" if request.query else ""
             info = parse_request(request.method, request.path + query)
             route = Route(info, self._deadlines)
-            if len(request.path) + len(query) > ROUTE_LENGTH_MAX or _is_passing(info):
+            if len(request.path) + len(query) > ROUTE_LENGTH_MAX or _is_transient(info):
                 return route
             if len(self._routes) >= ROUTES_MAX:
                 self.forget()
@@ -113,9 +113,9 @@ class Routes:
         return route
 
     def _sibling(self, request: HttpRequest) -> Route | None:
-        """The route of a write to an object, from that of another beside it; None: read it.
+        """Derive the route of a write to an object from that of a similar path; None: parse it.
 
-        Objects are many and each is seldom written, so that their routes are not worth keeping.
+        There are many objects and each is rarely written, so their routes are not cached.
         """
         folder, _, name = request.path.rpartition("/")
         key = (request.method, folder, request.query)

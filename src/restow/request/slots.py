@@ -1,4 +1,4 @@
-"""The slots of the in-flight limiter: which user holds how many, and whether one more is free.
+"""Slots of the in-flight limiter: how many each user holds, and whether another one is available.
 
 Not here: which requests need a slot, and how many slots there are (`limits` describes both).
 """
@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Final
 
 SCARCE_SECONDS: Final = 3.0
-"""Longer than it takes a client that was refused to retry."""
+"""Longer than a rejected client waits before it retries."""
 RESERVED_SHARE: Final = 8
-"""One of so many seats is kept for those below their share."""
+"""One of so many slots is reserved for users below their share."""
 
 
 class Slot:
-    """One seat, held until `leave`. To leave twice is to leave once."""
+    """One slot, held until `leave`, which is idempotent."""
 
     __slots__ = ("_pool", "user")
 
@@ -25,7 +25,7 @@ class Slot:
 
     @property
     def is_of_stream(self) -> bool:
-        """Whether it is held as long as a stream lasts."""
+        """Whether it is held for the duration of a stream."""
         return self._pool is not None and self._pool.is_of_streams
 
     def leave(self) -> None:
@@ -34,7 +34,8 @@ class Slot:
             pool.give_back(self.user)
 
     def move_to(self, user: str) -> bool:
-        """Hold it as somebody else; False, and the seat is left, if he may have none."""
+        """Transfer it to another user; False, and the slot is released, if that user may have
+        none."""
         pool = self._pool
         if pool is None or user == self.user:
             return True
@@ -47,7 +48,7 @@ class Slot:
 
 
 class SlotPool:
-    """Seats of one kind. Values in, values out; `held` has only those who hold some."""
+    """Slots of one kind. `held` contains only users who hold some."""
 
     __slots__ = (
         "_free_max",
@@ -76,12 +77,12 @@ class SlotPool:
         self.held: dict[str, int] = {}
         self.refused = 0
         self._monotonic = monotonic
-        # Up to here nobody is asked how many he holds.
+        # Up to this number the slots of a user are not checked.
         self._free_max = slots_max - slots_max // RESERVED_SHARE
         self._scarce_until = 0.0
 
     def has_slot_for(self, user: str) -> bool:
-        """Whether he may take one now. Nothing changes, but that a refusal is remembered."""
+        """Whether a user may take a slot now. Changes nothing except the record of rejections."""
         per_user_max = self.per_user_max
         if per_user_max and self.held.get(user, 0) >= per_user_max:
             self.refused += 1
@@ -109,11 +110,11 @@ class SlotPool:
         has = self.held.get(user, 0)
         users = len(self.held) + (has == 0)
         if self._scarce_until or self.slots_max >= RESERVED_SHARE:
-            users += 1  # the one who comes next; but the only user of few seats may have them all
+            users += 1  # reserved for a new user, except that one user may take all of few slots
         return has < max(1, self.slots_max // users)
 
     def take(self, user: str) -> Slot:
-        """A seat for somebody who was told in this moment that there is one."""
+        """Take a slot right after `has_slot_for` has returned True."""
         self.take_for(user)
         return Slot(self, user)
 

@@ -1,4 +1,4 @@
-"""Seats for requests that wait: how many, for whom, and that all are given back."""
+"""In-flight slots of waiting requests: how many, for which users, and that all are released."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MASTER = User("root", ("system:masters",))
 
 
 class Time:
-    """A clock that tests move."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -38,13 +38,13 @@ def context_of(user: User, method: str, target: str) -> Context:
 
 
 def fill(pool: SlotPool, user: str, count: int) -> list[Slot]:
-    """Take so many slots, or as many as there are."""
+    """Take so many slots, or as many as are available."""
     return [pool.take(user) for _ in range(count) if pool.has_slot_for(user)]
 
 
 @pytest.mark.parametrize("slots", [1, 2, 7])
-def test_one_user_may_have_all_of_few_seats(slots: int) -> None:
-    """Alone, a user gets as many as there are, and not one more; then there are as many again."""
+def test_one_user_may_have_all_of_few_slots(slots: int) -> None:
+    """A single user gets all slots, but not one more; after a release all again."""
     pool = SlotPool(slots, Time())
     held = fill(pool, "alice", slots + 1)
     assert len(held) == slots
@@ -56,21 +56,21 @@ def test_one_user_may_have_all_of_few_seats(slots: int) -> None:
 
 
 def test_zero_is_no_limit() -> None:
-    """Without a limit nobody is sent away."""
+    """Without a limit no request is rejected."""
     pool = SlotPool(0, Time())
     assert len(fill(pool, "alice", 5_000)) == 5_000
 
 
-def test_a_flood_leaves_room_for_others() -> None:
-    """One user takes most of many slots, and a hundred others still find one each, at once."""
+def test_a_flood_leaves_slots_for_others() -> None:
+    """One user takes most of many slots, and a hundred others still get one each, at once."""
     pool = SlotPool(400, Time())
     assert len(fill(pool, "flood", 1_000)) == 350
     assert all(len(fill(pool, f"user-{number}", 1)) == 1 for number in range(50))
     assert pool.taken == 400
 
 
-def test_who_was_sent_away_is_next() -> None:
-    """After a refusal the flood gets no more than its share, until nobody was refused for long."""
+def test_a_rejected_user_is_next() -> None:
+    """After a rejection the flood gets only its share, until none was rejected for some time."""
     time = Time()
     pool = SlotPool(4, time)
     flood = fill(pool, "flood", 4)
@@ -91,9 +91,9 @@ def test_who_was_sent_away_is_next() -> None:
         st.tuples(st.sampled_from("abcdefgh"), st.booleans(), st.integers(0, 5)), max_size=200
     ),
 )
-def test_rules_of_rooms(slots: int, steps: list[tuple[str, bool, int]]) -> None:
-    """Never more slots than there are; who holds none is sent away only when all are taken; and in
-    the end all are given back."""
+def test_pool_invariants(slots: int, steps: list[tuple[str, bool, int]]) -> None:
+    """Never more slots than there are; a user without a slot is rejected only if all are taken; at
+    the end all are released."""
     time = Time()
     pool = SlotPool(slots, time)
     held: dict[str, list[Slot]] = {}
@@ -102,10 +102,10 @@ def test_rules_of_rooms(slots: int, steps: list[tuple[str, bool, int]]) -> None:
         if not comes and held.get(user):
             held[user].pop().leave()
         elif comes:
-            has_seat = pool.has_slot_for(user)
+            has_slot = pool.has_slot_for(user)
             if not held.get(user):
-                assert has_seat or pool.taken == slots
-            if has_seat:
+                assert has_slot or pool.taken == slots
+            if has_slot:
                 held.setdefault(user, []).append(pool.take(user))
         counts = {name: len(each) for name, each in held.items() if each}
         assert pool.held == counts
@@ -138,15 +138,16 @@ def test_rules_of_rooms(slots: int, steps: list[tuple[str, bool, int]]) -> None:
         ("PUT", "/apis/coordination.k8s.io/v1/namespaces/default/leases/a", "writes"),
     ],
 )
-def test_which_room(method: str, target: str, pool: str | None) -> None:
-    """Reads, writes and streams have slots of their own; health and elections need none."""
+def test_pool_of_requests(method: str, target: str, pool: str | None) -> None:
+    """Reads, writes and streams have separate slots; health checks and leader election need
+    none."""
     flights = InFlight(Time())
     expected = None if pool is None else getattr(flights, pool)
     assert flights.pool_of(parse_request(method, target)) is expected
 
 
 def test_masters_are_exempt() -> None:
-    """A master is let in when all slots are taken, and holds none."""
+    """A master is accepted when all slots are taken, and holds none."""
     flights = InFlight(Time(), InFlightOptions(reads_max=1))
     first = context_of(ALICE, "GET", "/api/v1/pods")
     flights.check(first)
@@ -161,8 +162,9 @@ def test_masters_are_exempt() -> None:
     assert refused.value.retry_after_seconds == 1
 
 
-def test_a_seat_taken_before_it_was_known_who_asks() -> None:
-    """Who waits to be known holds a seat of nobody's; it becomes his own, or a master's none."""
+def test_a_slot_taken_before_authentication() -> None:
+    """A request that waits for authentication holds an anonymous slot, which is then
+    transferred."""
     flights = InFlight(Time(), InFlightOptions(reads_max=2))
     for user, holders in ((ALICE, {"alice": 1}), (MASTER, {})):
         context = context_of(ANONYMOUS, "GET", "/api/v1/pods")
@@ -179,7 +181,7 @@ def test_a_seat_taken_before_it_was_known_who_asks() -> None:
 
 
 class Channel:
-    """A connection that takes everything."""
+    """A connection that accepts all data."""
 
     def stream_overfull(self) -> bool:
         return False
@@ -196,8 +198,8 @@ class Channel:
 
 
 @pytest.mark.parametrize("end", ["close", "abort", "cut"])
-def test_a_stream_holds_its_seat_until_its_end(end: str) -> None:
-    """Whoever ends a watch or a tunnel, its seat is held until then, and free from then on."""
+def test_a_stream_holds_its_slot_until_its_end(end: str) -> None:
+    """However a watch or a tunnel ends, its slot is held until then, and released once."""
     pool = SlotPool(8, Time(), is_of_streams=True)
     closed: list[str] = []
     stream = hold_slot(PushStream(200, lambda _: None), pool.take("alice"))
@@ -218,8 +220,8 @@ def test_a_stream_holds_its_seat_until_its_end(end: str) -> None:
     assert closed == (["stream", "tunnel"] if end == "cut" else [])
 
 
-def test_a_stream_that_nobody_takes() -> None:
-    """Its producer is told, and the seat is free."""
+def test_a_dropped_stream() -> None:
+    """Its producer is notified, and the slot is released."""
     pool = SlotPool(8, Time(), is_of_streams=True)
     dropped: list[str] = []
     stream = PushStream(200, lambda _: None, on_dropped=lambda: dropped.append("stream"))
@@ -230,7 +232,7 @@ def test_a_stream_that_nobody_takes() -> None:
 
 
 def test_watches_of_one_user() -> None:
-    """A user has a limit of his own; others are not touched by it."""
+    """A user has a limit of watches; others are not affected by it."""
     flights = InFlight(Time(), InFlightOptions(streams_per_user_max=2))
     watch = "/api/v1/pods?watch=1"
     for _ in range(2):

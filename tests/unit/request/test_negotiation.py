@@ -1,4 +1,4 @@
-"""The choice of a form by the header Accept."""
+"""Content negotiation by the Accept header."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ TABLE = ";as=Table;v=v1;g=meta.k8s.io"
         (PB, "spared", Form("protobuf")),
         (f"{PB};stream=watch", "spared", Form("protobuf")),
         (f"{PB}{META}", "metadata", Form("protobuf", AS_META)),
-        # The same form in JSON will do; a whole object in its place would not.
+        # The same form in JSON is acceptable; a full object instead is not.
         (f"{PB}{META},application/json{META},application/json", "spared", Form("json", AS_META)),
         (f"{PB}{META},application/json", "spared", Form("protobuf", AS_META)),
         (f"{PB}{TABLE},application/json{TABLE}", "preferred", Form("json", "Table")),
     ],
 )
 def test_the_form_of_an_object(accept: str, protobuf: Protobuf, form: Form) -> None:
-    """Protobuf comes where it is preferred or nothing else is taken; JSON wherever it will do."""
+    """Protobuf is used if preferred or if nothing else is accepted; otherwise JSON."""
     assert negotiate(accept, "object", protobuf) == form
 
 
@@ -56,8 +56,8 @@ def test_the_form_of_an_object(accept: str, protobuf: Protobuf, form: Form) -> N
         ("application/cbor", "object", "preferred"),
     ],
 )
-def test_what_cannot_be_served(accept: str, purpose: Purpose, protobuf: Protobuf) -> None:
-    """If no clause can be served, that is a 406."""
+def test_unsupported_types(accept: str, purpose: Purpose, protobuf: Protobuf) -> None:
+    """If no clause is supported, the response is 406."""
     with pytest.raises(StatusError) as refused:
         negotiate(accept, purpose, protobuf)
     assert refused.value.code == 406

@@ -32,7 +32,7 @@ from restow.request.request_info import parse_request
     ],
 )
 def test_how_long_a_request_may_take(text: str, seconds: float) -> None:
-    """As long as it says, as Go reads it, but never longer than all may."""
+    """The requested duration in Go's format, up to the server's maximum."""
     info = parse_request("GET", f"/api/v1/configmaps?timeout={text}")
     assert seconds_of(info) == pytest.approx(seconds)
     assert seconds_of(parse_request("GET", f"/api/v1/pods?watch=1&timeout={text}")) == math.inf

@@ -1,4 +1,4 @@
-"""Answers in protobuf, byte by byte."""
+"""Protobuf responses, byte by byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from restow.request.protobuf_messages import (
 from restow.request.responses import JSON_HEADERS
 from tests.typed_values import struct_of as struct_of_kind
 
-# {"metadata": {"name": "a"}} as Go writes it: with every field of metadata that is no pointer.
+# {"metadata": {"name": "a"}} as Go encodes it: with every non-pointer field of metadata.
 METADATA = b"\x0a\x11\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x008\x00B\x00"
 TYPE = b"\x0a\x0f\x0a\x02v1\x12\x09ConfigMap"
 
@@ -32,7 +32,8 @@ def body(**fields: Any) -> bytes:
 
 
 def test_an_object() -> None:
-    """An object is the magic, its type, and its message with all that Go writes."""
+    """An object is encoded as the magic, its type, and its message with all fields that Go
+    writes."""
     message = b"k8s\x00" + TYPE + b"\x12\x13" + METADATA + b"\x1a\x00\x22\x00"
     assert message_of(body(metadata={"name": "a"})) == message
     assert read_message(message) == {
@@ -43,7 +44,7 @@ def test_an_object() -> None:
 
 
 def test_an_event_has_no_envelope_of_its_own() -> None:
-    """Before an event stands its length; of what is in it, only the object has an envelope."""
+    """An event is preceded by its length; only its object has an envelope."""
     obj = b"k8s\x00" + TYPE + b"\x12\x13" + METADATA + b"\x1a\x00\x22\x00"
     event = b"\x0a\x05ADDED\x12" + bytes([len(obj) + 2]) + b"\x0a" + bytes([len(obj)]) + obj
     frame = event_frame(b"ADDED", body(metadata={"name": "a"}))
@@ -51,7 +52,7 @@ def test_an_event_has_no_envelope_of_its_own() -> None:
 
 
 def test_a_list() -> None:
-    """Items stand in a list without their type; of its metadata the zeros are written too."""
+    """List items are encoded without their type; zero values of list metadata are encoded too."""
     items = items_of("v1", "ConfigMap", [body(metadata={"name": "a"}, data={"k": "v"})] * 2)
     metadata = {"resourceVersion": "7", "remainingItemCount": 3}
     raw = read_envelope(list_message("v1", "ConfigMapList", metadata, [items])).raw
@@ -62,8 +63,8 @@ def test_a_list() -> None:
     }
 
 
-def test_what_has_no_form_in_protobuf() -> None:
-    """Kinds without numbers, bodies without a type and texts are given back to the caller."""
+def test_kinds_without_protobuf_encoding() -> None:
+    """Kinds without field numbers, bodies without a type, and plain text are returned unchanged."""
     assert struct_of("migration.k8s.io/v1alpha1", "StorageState") is None
     assert message_of(b'{"kind":"StorageState","apiVersion":"migration.k8s.io/v1alpha1"}') is None
     for other in (
@@ -76,8 +77,8 @@ def test_what_has_no_form_in_protobuf() -> None:
         assert message_of(other) is None
 
 
-def test_what_others_have_stored() -> None:
-    """Nulls, and values that are not written as this server would, are mended or left as JSON."""
+def test_values_of_other_writers() -> None:
+    """Nulls, and values in another form than this server's, are corrected or left as JSON."""
     old = body(metadata={"name": "a", "creationTimestamp": None}, data={"k": None}, more=1)
     message = message_of(old)
     assert message is not None
@@ -93,7 +94,7 @@ def test_what_others_have_stored() -> None:
 
 
 def test_the_audit_log_reads_messages() -> None:
-    """What was answered in protobuf is written down as if it had been JSON."""
+    """A protobuf response is recorded as if it had been JSON."""
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     message = message_of(orjson.dumps(status | {"details": {"name": "a"}}))
     assert message is not None

@@ -1,4 +1,4 @@
-"""What a path is about may be told from a path beside it, if that is beyond doubt."""
+"""The attributes of a path may be derived from a similar path if that is unambiguous."""
 
 import pytest
 
@@ -10,8 +10,8 @@ FOLDER = "/api/v1/namespaces/default/configmaps"
 @pytest.mark.parametrize("folder", [FOLDER, "/api/v1/nodes", "/apis/apps/v1/namespaces/n/x"])
 @pytest.mark.parametrize("name", ["b", "b.c-d", "0", "status", "watch"])
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
-def test_siblings_are_read_alike(method: str, folder: str, name: str) -> None:
-    """A sibling is what reading its path gives."""
+def test_siblings_have_equal_attributes(method: str, folder: str, name: str) -> None:
+    """A derived result equals that of parsing the path."""
     first = parse_request(method, f"{folder}/a?dryRun=All")
     assert has_siblings(first, "a")
     path = f"{folder}/{name}"
@@ -19,8 +19,8 @@ def test_siblings_are_read_alike(method: str, folder: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a%2fb", "%2e", "A", "a\0", "a\n", "..a"])
-def test_odd_names_are_read(name: str) -> None:
-    """Whatever could mean something else is not guessed at."""
+def test_special_names_are_parsed(name: str) -> None:
+    """An ambiguous path is parsed."""
     assert sibling(parse_request("PUT", f"{FOLDER}/a"), f"{FOLDER}/{name}", name) is None
 
 
@@ -37,7 +37,7 @@ def test_odd_names_are_read(name: str) -> None:
     ],
 )
 def test_some_have_no_siblings(path: str) -> None:
-    """Collections, subresources, namespaces and what is no resource stand for themselves."""
+    """Collections, subresources, namespaces and non-resource paths have no siblings."""
     assert not has_siblings(parse_request("DELETE", path), path.rpartition("/")[2])
 
 
@@ -52,5 +52,5 @@ def test_some_have_no_siblings(path: str) -> None:
     ],
 )
 def test_paths_without_a_trailing_slash(target: str, path: str) -> None:
-    """The path that rules are compared with is the one that is served."""
+    """Authorization rules are matched with the path that is served."""
     assert parse_request("GET", target).path == path

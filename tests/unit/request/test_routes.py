@@ -1,4 +1,4 @@
-"""What is kept of request lines: those that come again, and none that cannot."""
+"""The cache of request lines: it contains those that may be repeated, and no others."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _lines_of(server: RunningServer) -> RequestLineCache:
 
 
 def _reader(server: RunningServer) -> RequestReader:
-    """The reader of a connection that has asked for something before."""
+    """The reader of a connection that has sent a request before."""
     limits = Limits()
     budgets = Budgets(limits)
     reader = RequestReader(limits, budgets=budgets, peer=Peer(1), lines=_lines_of(server))
@@ -57,10 +57,11 @@ def _reader(server: RunningServer) -> RequestReader:
     return reader
 
 
-async def test_watches_leave_nothing_in_what_is_kept_of_request_lines(
+async def test_watches_are_not_cached(
     server: RunningServer,
 ) -> None:
-    """A thousand watches from different resource versions leave no line and no route behind."""
+    """A thousand watches from different resource versions leave no line and no route in the
+    cache."""
     reader, app = _reader(server), server.assembly.app
     clock = server.assembly.server.runtime.clock
     sizes = []
@@ -77,7 +78,7 @@ async def test_watches_leave_nothing_in_what_is_kept_of_request_lines(
 
 
 async def test_hot_routes_stay_beside_watches(server: RunningServer) -> None:
-    """More watches than there is room for routes do not push out what is asked all the time."""
+    """More watches than the cache has entries do not evict lines that are repeated often."""
     app = server.assembly.app
     path = f"{CONFIG_MAPS}/a"
     for _ in range(2):
@@ -104,8 +105,8 @@ async def test_hot_routes_stay_beside_watches(server: RunningServer) -> None:
         ("resourceVersion=17&resourceVersionMatch=NotOlderThan", False),
     ],
 )
-def test_what_is_kept_of_lists(query: str, *, is_kept: bool) -> None:
-    """A list that can come again is kept; the rest of one, or one from a point in time, cannot."""
+def test_cached_lists(query: str, *, is_kept: bool) -> None:
+    """A list that can be repeated is cached; a continuation or a list at a revision is not."""
     routes, target = Routes(), f"{CONFIG_MAPS}?{query}".removesuffix("?")
     first = routes.of(_request("GET", target))
     assert (routes.of(_request("GET", target)) is first) is is_kept
@@ -121,10 +122,8 @@ def test_what_is_kept_of_lists(query: str, *, is_kept: bool) -> None:
         (f"HEAD {CONFIG_MAPS}/a", False),
     ],
 )
-async def test_which_request_lines_are_kept(
-    server: RunningServer, line: str, *, is_kept: bool
-) -> None:
-    """Those that may have a quick answer; no delete, as it names each object once."""
+async def test_cached_request_lines(server: RunningServer, line: str, *, is_kept: bool) -> None:
+    """Those that may have a fast path; no delete, since each names an object once."""
     data = f"{line} HTTP/1.1\r\n".encode()
     assert _reader(server).whole_request(data + HEADERS, 0.0) is not None
     assert (data in _lines_of(server).known) is is_kept
