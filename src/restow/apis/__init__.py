@@ -1,7 +1,7 @@
-"""The kinds that our own code reads, as typed structs, one module per group and version.
+"""Typed structs of the kinds that this project's code reads, one module per group and version.
 
-Wire names are spelled here and nowhere else.
+Wire names are defined here and nowhere else.
 
-Not here: behaviour. No defaulting that needs a server, no storage, no decisions. Kinds that we
-only pass on are in `restow.kinds`, as data.
+Not here: behaviour. No defaulting that needs a server, no storage, no decisions. Kinds that are
+only passed through are in `restow.kinds`, as data.
 """

@@ -1,4 +1,4 @@
-"""`coordination.k8s.io/v1`: Lease, as far as servers use it for their identity."""
+"""`coordination.k8s.io/v1`: Lease, with the fields that servers use for their identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`internal.apiserver.k8s.io/v1alpha1`: StorageVersion, how each server writes a resource."""
+"""`internal.apiserver.k8s.io/v1alpha1`: StorageVersion, the encoding version of each server."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ API_VERSION: Final = f"{GROUP}/v1alpha1"
 KIND: Final = "StorageVersion"
 
 _CORE: Final = "core"
-"""What the core group is called in the name of an object."""
+"""The core group in the name of an object."""
 
 
 def name_of(resource: GroupResource) -> str:
-    """How the StorageVersion of a resource is called: `<group>.<resource>`."""
+    """The name of a resource's StorageVersion: `<group>.<resource>`."""
     # KEP-2339 3.5: named <group>.<resource>, one for each resource
     return f"{resource.group or _CORE}.{resource.resource}"
 
@@ -41,7 +41,7 @@ def resource_of_name(name: str) -> GroupResource:
 
 
 class ServerStorageVersion(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What one server says."""
+    """The entry of one server."""
 
     api_server_id: str = msgspec.field(name="apiServerID", default="")
     encoding_version: str = msgspec.field(name="encodingVersion", default="")

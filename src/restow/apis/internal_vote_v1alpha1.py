@@ -21,7 +21,7 @@ KIND: Final = "StorageVersion"
 
 
 class VersionCandidate(msgspec.Struct, kw_only=True, frozen=True):
-    """What one server would like."""
+    """The candidate of one server."""
 
     # KEP-1201 0.3: the server and the version that it prefers
     api_server_id: str = msgspec.field(name="apiServerID", default="")

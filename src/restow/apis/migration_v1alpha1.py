@@ -24,14 +24,14 @@ API_VERSION: Final = f"{GROUP}/v1alpha1"
 STORAGE_STATE: Final = "StorageState"
 # KEP-2343 4.6: a value of the list
 UNKNOWN_HASH: Final = "Unknown"
-"""In the persisted hashes: objects may be stored in any version (KEP-2343)."""
+"""Element of the persisted hashes: objects may be stored in any version (KEP-2343)."""
 
 
 def persisted_hashes(found: object) -> tuple[str, ...]:
-    """The persisted hashes in the status of a StorageState, each once.
+    """Return the persisted hashes in the status of a StorageState, without duplicates.
 
-    "Unknown" is the default value: an empty or missing list, and an element that is no hash, mean
-    that objects may be stored in any version.
+    The default is "Unknown": an empty or missing list, or an element that is no hash, means that
+    objects may be stored in any version.
     """
     listed = found if isinstance(found, list) else []
     hashes = [each if isinstance(each, str) and each else UNKNOWN_HASH for each in listed]
@@ -50,7 +50,7 @@ class StorageStateSpec(msgspec.Struct, kw_only=True):
 
 
 class StorageVersionHash(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What one of several controllers has last seen of the server beside it."""
+    """The state of its API server that one of several controllers observed last."""
 
     reporter_id: str = msgspec.field(name="reporterID", default="")
     # KEP-2343 4.29: what one reporter has seen, and when

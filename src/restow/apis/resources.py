@@ -1,4 +1,4 @@
-"""Where the kinds that our own code reads as a client are served.
+"""Resources that this project's clients use, with group, version and plural.
 
 Not here: what a server hosts (`restow.registry.catalog`), and the kinds themselves.
 """
@@ -18,4 +18,4 @@ DEFINITIONS: Final = GroupVersion("apiextensions.k8s.io", "v1").with_resource(
 )
 
 IN_TREE_GROUP: Final = "storagemigration.k8s.io"
-"""Of Kubernetes' own requests for migrations."""
+"""The migrations of Kubernetes' own API."""

@@ -21,19 +21,19 @@ KIND: Final = "StorageScan"
 STORAGE_SCANS: Final = GroupVersionResource(GROUP, VERSION, "storagescans")
 
 OBJECTS_PREFIX: Final = "/registry/"
-"""Of the keys of all API objects."""
+"""Prefix of the keys of all API objects."""
 LIMIT_MAX: Final = 100_000
 """Values per page."""
 EXAMPLES_MAX: Final = 5
 """Keys named per count."""
 
 Scope = Literal["Cluster", "Namespaced", "Other"]
-"""How many parts a key has behind the prefix of its resource: one, two, or another number."""
+"""Number of key segments after the resource's prefix: one, two, or another number."""
 Problem = Literal["", "NotDecrypted", "NotDecodable"]
 
 
 class StorageScanSpec(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
-    """What to scan."""
+    """The request."""
 
     prefix: str = ""
     """Only keys with this prefix; empty: all keys of API objects."""
@@ -43,27 +43,27 @@ class StorageScanSpec(msgspec.Struct, kw_only=True, rename="camel", omit_default
 
 
 class StoredCount(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
-    """Values under one prefix that are stored alike."""
+    """Values under one prefix that are stored in the same way."""
 
     prefix: str
-    """Of the keys of the resource: `/registry/example.com/widgets/`."""
+    """Key prefix of the resource: `/registry/example.com/widgets/`."""
     group: str = ""
     resource: str = ""
-    """The resource that the prefix stands for; empty if it cannot be named."""
+    """The resource of the prefix; empty if it has no name."""
     scope: Scope
     api_version: str = ""
-    """Empty if it cannot be read."""
+    """Empty if unreadable."""
     kind: str = ""
     encoding: str
-    """`json`, `protobuf`, `yaml`, or `unreadable`; of an encrypted value, what is inside."""
+    """`json`, `protobuf`, `yaml`, or `unreadable`; of an encrypted value, the decrypted form."""
     encryption_key: str = ""
-    """The id of the key; empty: not encrypted."""
+    """ID of the encryption key; empty: not encrypted."""
     problem: Problem = ""
     values: int
     first_create_revision: int = 0
-    """When the oldest of the keys was created."""
+    """Creation time of the oldest key."""
     examples: list[str] = msgspec.field(default_factory=list)
-    """Some of the keys."""
+    """Sample keys."""
 
 
 class ScannedServer(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
@@ -71,14 +71,14 @@ class ScannedServer(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=
 
     id: str
     mode: str = ""
-    """`report`, `strict`, `loose` or `off`; empty: its record cannot be read."""
+    """`report`, `strict`, `loose` or `off`; empty: its record is unreadable."""
     address: str = ""
     encryption_problem: str = ""
-    """Its encryption configuration file, if it refuses it, and why: it would not start again."""
+    """Path and error of its encryption configuration file, if rejected: it could not restart."""
 
 
 class ScannedDefinition(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
-    """A CustomResourceDefinition, as it is stored."""
+    """A stored CustomResourceDefinition."""
 
     name: str
     uid: str = ""
@@ -92,16 +92,16 @@ class Contradiction(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=
     group: str = ""
     resource: str
     api_version: str = ""
-    """Empty if it cannot be read."""
+    """Empty if unreadable."""
     encryption_key: str = ""
-    """The key that the StorageState does not list; `identity`: they are not encrypted. Empty: the
-    key is listed, and the version is not."""
+    """The key that the StorageState does not list; `identity`: not encrypted. Empty: the key is
+    listed, but the version is not."""
     values: int
     examples: list[str] = msgspec.field(default_factory=list)
 
     @property
     def text(self) -> str:
-        """How many values are stored how, for people: `2 as apps/v1, encrypted with aesgcm:a`."""
+        """How many values are stored how, for messages: `2 as apps/v1, encrypted with aesgcm:a`."""
         parts = [f" as {self.api_version}"] if self.api_version else []
         if self.encryption_key == IDENTITY:
             parts.append(" not encrypted")
@@ -111,7 +111,7 @@ class Contradiction(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=
 
 
 class StorageScanStatus(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
-    """One page of the answer."""
+    """One page of the result."""
 
     resource_version: str = ""
     """The revision that all pages read."""

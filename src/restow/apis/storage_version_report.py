@@ -1,7 +1,7 @@
-"""StorageVersionReport: what a server with a store of its own says of one resource.
+"""StorageVersionReport: the entry of a server with a store of its own for one resource.
 
-It is sent to the subresource `report` of the StorageVersion of the resource, in that group.
-Kubernetes has no such thing: there, aggregated servers write the status themselves.
+It is sent to the subresource `report` of the resource's StorageVersion, in that group. Kubernetes
+has no such kind: there, aggregated servers write the status themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from restow.apis.internal_v1alpha1 import API_VERSION
 
 KIND: Final = "StorageVersionReport"
 SUBRESOURCE: Final = "report"
-# By these a report is taken back, in the query of a DELETE.
+# Query parameters of the DELETE that withdraws a report.
 SERVER_PARAMETER: Final = "serverID"
 STORE_PARAMETER: Final = "store"
 SEQUENCE_PARAMETER: Final = "sequence"
@@ -31,11 +31,11 @@ class StorageVersionReport(
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     server_id: str = msgspec.field(name="serverID")
     store: str
-    """The id of the store in which the server keeps its keys."""
+    """ID of the store in which the server keeps its keys."""
     sequence: int
-    """The revision of that store at which it says so; never goes back."""
+    """The revision of that store at which it reports; never decreases."""
     object_kind: str
-    """What the objects are called: versions have hashes by it."""
+    """Kind of the objects, from which version hashes are computed."""
     encoding_version: str
     decodable_versions: list[str]
     served_versions: list[str] = msgspec.field(default_factory=list)
@@ -45,5 +45,5 @@ class StorageVersionReport(
 
 
 def new_report(**fields: Any) -> StorageVersionReport:
-    """A report with the kind that it has on the wire."""
+    """Create a report with its kind and API version."""
     return StorageVersionReport(kind=KIND, api_version=API_VERSION, **fields)

@@ -1,20 +1,14 @@
-"""The census: what a store really holds, read from its raw values, without any schema.
+"""The census: determines how objects are stored, from the raw values of a store, without schemas.
 
-    values      one value: its form, its version, how it is encrypted
-    naming      one key: the resource it belongs to
-    targets     in which version each resource should be stored, as the store itself says
-    tally       counts of all that, and what is left behind
-    keys        what is left under one encryption key
-    sources     where keys and values come from: a SQLite file, etcd, a snapshot file
-    snapshot    an etcd snapshot: the newest revision of each key
-    bolt        the database file inside a snapshot: pages and buckets
+    values          one value: its form, its version, how it is encrypted
+    resource_names  one key: the resource it belongs to
+    targets         the target version of each resource, according to the store itself
+    counter         counts of values by location, form and key; servers use it for StorageScans
+    tally           counts of objects per resource, and of stale objects
+    keys            objects that are still encrypted with one key
 
-How a SQLite file and a running etcd are read without a trace is said in `storage.sqlite.read_only`
-and `storage.etcd.read_only`, beside the libraries that do it.
-
-It only ever reads. It is the one part of storage that looks into values. Of the rest of storage,
-only backup and restore use it, and of it only the sources: it stands here because it has no use for
-a server, only for what lies on disk.
+It only reads. Not here: reading keys and values (`restow.storage.sources`), and doing so without a
+trace from a SQLite file or a running etcd (`storage.sqlite.read_only`, `storage.etcd.read_only`).
 """
 
 from restow.census.keys import KeyCount, count_key

@@ -1,7 +1,7 @@
 """Counts raw values by location, stored form and encryption key, without decoding objects.
 
-One loop for the census of a store and for the scan that a server does. Keys may come in any order;
-in order of key, as a store yields them, it is fastest.
+Shared by the census of a store and a server's StorageScan. Keys may come in any order; it is
+fastest in key order, as a store yields them.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from restow.census.resource_names import is_whole, root_of
 from restow.census.values import Stored
 
 Scope = Literal["Cluster", "Namespaced", "Other"]
-"""How many parts a key has behind the root of its resource: one, two, or another number; also
-`Other` if a part is empty."""
+"""Number of key segments after the root of the resource: one, two, or another number; also
+`Other` if a segment is empty."""
 
 _SCOPES: Final[dict[int, Scope]] = {0: "Cluster", 1: "Namespaced"}
 
 
 class ValueLocation(NamedTuple):
-    """What all values of a group have in common."""
+    """The properties that all values of a group share."""
 
     root: str
     scope: Scope
     stored: Stored
     key_id: str = ""
-    """The id of the encryption key, where the value was decrypted."""
+    """ID of the encryption key, if the value was decrypted."""
 
 
 class ValueGroup:
-    """Values stored alike: how many, and some of their keys."""
+    """Values that are stored in the same way: their number, and sample keys."""
 
     __slots__ = ("_last_sample", "first_create_revision", "keys", "values")
 
@@ -38,7 +38,7 @@ class ValueGroup:
         self.keys: list[str] = []
         self.first_create_revision = 0
         self._last_sample = ""
-        """No key behind this one is a sample; empty: any key may be."""
+        """Only keys before this one can still become samples; empty: any key can."""
 
     def add(self, key: str, samples_max: int, created: int = 0) -> None:
         self.values += 1
@@ -48,7 +48,7 @@ class ValueGroup:
             self._add_sample(key, samples_max)
 
     def _add_sample(self, key: str, samples_max: int) -> None:
-        """Keys come in any order; the first in order stay."""
+        """Keep the first keys in order, as keys may be added in any order."""
         keys = self.keys
         keys.append(key)
         if len(keys) > 2 * samples_max:
@@ -57,12 +57,12 @@ class ValueGroup:
             self._last_sample = keys[-1] if keys else "\0"
 
     def samples(self, samples_max: int) -> tuple[str, ...]:
-        """The first keys in order."""
+        """The first keys, in order."""
         return tuple(sorted(self.keys)[:samples_max])
 
 
 class Counter:
-    """Adds up the values of a store under a prefix."""
+    """Counts the values of a store under a prefix."""
 
     def __init__(self, prefix: str, *, samples_max: int) -> None:
         self.groups: dict[ValueLocation, ValueGroup] = {}
@@ -70,14 +70,14 @@ class Counter:
         self._samples_max = samples_max
         self._root = ""
         self._is_whole = False
-        """Whether all keys that begin alike have this root."""
+        """Whether all keys with the prefix `_start` belong to this root."""
         self._start = prefix
-        """Of the keys of the resource that was counted last."""
+        """Key prefix of the resource that was counted last."""
 
     def add_as(
         self, key: str, stored: Stored, *, created: int = 0, key_id: str = ""
     ) -> ValueLocation:
-        """Count a value that is stored like this."""
+        """Count a value with this form."""
         if not self._is_whole or not key.startswith(self._start):
             self._root = root_of(key[len(self._prefix) :])
             self._is_whole = is_whole(self._root)

@@ -1,11 +1,11 @@
-"""What is left under one encryption key: the proof that nobody needs it any more.
+"""Counts the objects that are still encrypted with one key, to show that it can be removed.
 
-A value says in its first bytes under which provider and which name it was encrypted, and under KMS
-v2 also which key of the plug-in. It does not say which secret goes by that name: two secrets of one
-name are counted as one key, which errs on the safe side.
+The first bytes of a value name its provider and key, and for KMS v2 also the key of the plug-in.
+They do not identify the secret: two secrets of one name are counted as one key, which is the safe
+direction.
 
-Counted is what a census counts: the newest value of each object. Older revisions that are not
-compacted yet are not among them, nor are backups.
+It counts what a census counts: the newest value of each object. Older revisions that are not yet
+compacted are not included, nor are backups.
 
 Pure.
 """
@@ -24,14 +24,14 @@ _KMS: Final = "kms"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCount:
-    """The objects that are stored under a key, by their resources."""
+    """Objects that are stored under a key, by resource."""
 
     key: str
     left: tuple[tuple[str, Row], ...]
     undecided: tuple[tuple[str, Row], ...]
-    """Values that are encrypted, and do not say under which key."""
+    """Encrypted values that do not name their key."""
     apart: tuple[tuple[str, Row], ...] = ()
-    """What is under the key in resources that are not counted."""
+    """Objects under the key in resources that are not selected."""
 
     @property
     def objects_apart(self) -> int:
@@ -49,10 +49,10 @@ class KeyCount:
 def count_key(
     census: Census, key: str, *, is_counted: Callable[[str], bool] = lambda _: True
 ) -> KeyCount:
-    """What a census has found under a key, of the resources that are counted.
+    """Count the objects under a key in a census, for the selected resources.
 
-    The key is called as people call it: `key1`, `aesgcm:key1`, `kms:vault`, `kms:vault:7`, with or
-    without the fingerprint; `identity` stands for values that are not encrypted.
+    The key is named as users name it: `key1`, `aesgcm:key1`, `kms:vault`, `kms:vault:7`, with or
+    without the fingerprint; `identity` means values that are not encrypted.
     """
     left: list[tuple[str, Row]] = []
     undecided: list[tuple[str, Row]] = []
@@ -71,7 +71,7 @@ def count_key(
 
 
 def is_under(stored: Stored, key: str) -> bool | None:
-    """Whether a value is stored under a key; None if that cannot be known."""
+    """Whether a value is stored under a key; None if that is unknown."""
     if stored == UNREADABLE_SEAL:
         return None if key != IDENTITY else False
     if stored.form != "encrypted":
@@ -82,6 +82,6 @@ def is_under(stored: Stored, key: str) -> bool | None:
         if (stored.provider, stored.key) != (_KMS, name):
             return False
         return stored.key_id == key_id if stored.key_id else None
-    # The fingerprint of a secret stands in no value.
+    # Values do not contain the fingerprint of a secret.
     name, _, _ = rest.partition(":")
     return (provider, name) == (stored.provider, stored.key) if rest else key == stored.key

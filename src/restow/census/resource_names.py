@@ -1,8 +1,8 @@
-"""The resource that a key belongs to, and the keys that a resource may have.
+"""Maps keys of the store to resources, and resources to key prefixes.
 
-Kubernetes keeps built-in resources under their plural, some under other words, and those of groups
-that it does not build in under `<group>/<plural>`. A *root* is that part of the key: `minions`,
-`services/specs`, `example.com/widgets`. What cannot be named is called by its prefix.
+Kubernetes stores built-in resources under their plural, some under other names, and those of other
+groups under `<group>/<plural>`. That part of the key is the *root*: `minions`, `services/specs`,
+`example.com/widgets`. A resource without a known name is identified by its prefix.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STORAGE_VERSIONS: Final = "storageversions"
 DEFINITIONS: Final = "apiextensions.k8s.io/customresourcedefinitions"
 STORAGE_STATES: Final = "migration.k8s.io/storagestates"
 TARGET_ROOTS: Final = (STORAGE_VERSIONS, DEFINITIONS, STORAGE_STATES)
-"""Where the store itself says in which version resources should be stored."""
+"""Objects that define the target version of resources."""
 
 
 @cache
@@ -36,18 +36,18 @@ def _builtin_roots() -> dict[str, GroupResource]:
 
 @cache
 def pinned_names() -> frozenset[str]:
-    """The resources that servers never encrypt: they agree on keys through them."""
+    """Resources that servers never encrypt: they use them to agree on keys."""
     return frozenset(str(kind.group_resource) for kind in all_kinds() if kind.pinned)
 
 
 @cache
 def _long_heads() -> frozenset[str]:
-    """First words of roots that have two."""
+    """First segments of roots that have two."""
     return frozenset(root.partition("/")[0] for root in _builtin_roots() if "/" in root)
 
 
 def root_of(rest: str) -> str:
-    """The root in a key, given without the prefix that all objects have."""
+    """The root of a key, given without the common prefix of all objects."""
     head, slash, tail = rest.partition("/")
     if not slash:
         return ""
@@ -58,20 +58,20 @@ def root_of(rest: str) -> str:
 
 
 def is_whole(root: str) -> bool:
-    """Whether every key that begins with this root belongs to it.
+    """Whether every key with this root as its prefix belongs to it.
 
-    A key without a name under a group, such as `example.com/a`, has the group alone as its root;
-    the keys of the resources of that group begin with it as well.
+    For a key without a name under a group, such as `example.com/a`, the root is the group alone;
+    the keys of the group's resources have that prefix as well.
     """
     return "/" in root or bool(root and "." not in root and root not in _long_heads())
 
 
 def name_of(root: str, api_version: str) -> GroupResource | None:
-    """The resource of a root; None if it cannot be named.
+    """The resource of a root; None if it has no name.
 
-    A root of one word that is no built-in kind of ours is the plural of one that another server
-    builds in, whose group stands only in the value. The core group has no such kinds: what looks
-    like it is a list of addresses or ports.
+    A root of one segment that is not built in here is the plural of a kind that another server
+    builds in; only the value contains its group. The core group has no such kinds: a root that
+    looks like one is a list of addresses or ports.
     """
     builtin = _builtin_roots().get(root)
     if builtin is not None:
@@ -84,7 +84,7 @@ def name_of(root: str, api_version: str) -> GroupResource | None:
 
 
 def canonical(text: str) -> str:
-    """How the census calls a resource that a person may call otherwise."""
+    """The census' name of a resource that the user may name differently."""
     try:
         group, plural = GroupResource.parse(text)
     except InvalidName:
@@ -98,17 +98,17 @@ def canonical(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ResourceSelection:
-    """The resources that are counted: those named, or all."""
+    """The resources to count: those named, or all."""
 
     names: tuple[str, ...] = ()
-    """`deployments.apps`, `deployments`, or a prefix as the census shows it."""
+    """`deployments.apps`, `deployments`, or a prefix as the census prints it."""
 
     @classmethod
     def of(cls, words: Iterable[str]) -> ResourceSelection:
         return cls(tuple(dict.fromkeys(canonical(word) for word in words)))
 
     def prefixes(self, prefix: str) -> tuple[str, ...]:
-        """Prefixes of all keys that need be read, none inside another, with the targets' own."""
+        """Disjoint prefixes of all keys that must be read, including those of the targets."""
         roots: set[str] = set()
         for name in self.names:
             if name.startswith("/"):
@@ -132,14 +132,14 @@ class ResourceSelection:
 
 
 def means(name: str, resource: str) -> bool:
-    """Whether a name that a person gave means this resource; a bare plural means any group's."""
+    """Whether a name given by the user selects this resource; a bare plural matches any group."""
     return name == resource or (
         "." not in name and not name.startswith("/") and name == resource.partition(".")[0]
     )
 
 
 def is_builtin(name: str) -> bool:
-    """Whether a name that a person gave means a built-in resource."""
+    """Whether a name given by the user is a built-in resource."""
     return any(means(name, str(resource)) for resource in _builtin_roots().values())
 
 

@@ -1,7 +1,7 @@
-"""Counting: objects per resource and way of storing, and which of them are left behind.
+"""Counts objects per resource and stored form, and determines which of them are stale.
 
-One pass over the store, in any order of keys, with memory for the counts and a bounded number of
-keys as samples: what is left behind is known only when the targets have been read, too.
+One pass over the store, in any key order, with memory for the counts and a bounded number of sample
+keys: stale objects are known only after all targets have been read.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ SAMPLES_MAX: Final = 1_000_000
 _TARGETS: Final = frozenset(TARGET_ROOTS)
 
 Opener = Callable[[str, bytes], Awaitable[bytes | None]]
-"""Of an encrypted value at a key, what is inside; None if no key opens it."""
+"""Decrypts the value of a key; None if no key can."""
 
 
 class ReadableStore(Protocol):
-    """What the census needs of a store."""
+    """The interface of a store for the census."""
 
     @property
     def revision(self) -> int:
-        """Known when something has been read."""
+        """Valid after the first read."""
 
     def pages(self, prefixes: Sequence[str]) -> AsyncIterator[Sequence[Entry]]:
-        """The keys that have one of the prefixes, in any order, each once, at one revision."""
+        """Yield the entries under the prefixes, in any order, each once, at one revision."""
 
 
 class CensusVerdict(Enum):
-    """What can be said of the objects of a row, of a resource, or of the whole store."""
+    """The result for the objects of a row, of a resource, or of the whole store."""
 
     RIGHT = "right"
     """Stored in the target version."""
     LEFT_BEHIND = "left-behind"
-    """Stored in another."""
+    """Stored in another version."""
     UNDECIDED = "undecided"
-    """There is a target, but it or the stored version cannot be known."""
+    """There is a target, but it or the stored version is unknown."""
     NO_TARGET = "no-target"
-    """Nobody says in which version they should be stored."""
+    """There is no target version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The objects of a resource that are stored alike."""
+    """Objects of one resource that are stored in the same way."""
 
     stored: Stored
     objects: int
@@ -66,7 +66,7 @@ class Row:
     keys: tuple[str, ...]
     """The first of their keys, at most `samples_max`."""
     scope: Scope = "Namespaced"
-    """By the number of parts of their keys."""
+    """By the number of key segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ResourceCount:
     """The objects of one resource."""
 
     resource: str
-    """`deployments.apps`; or `/registry/ranges/`, if it cannot be named."""
+    """`deployments.apps`; or a key prefix such as `/registry/ranges/`, if it has no name."""
     target: CensusTarget | None
     rows: tuple[Row, ...]
 
@@ -83,18 +83,18 @@ class ResourceCount:
         return sum(row.objects for row in self.rows)
 
     def of(self, verdict: CensusVerdict) -> int:
-        """How many objects there are with this verdict."""
+        """Number of objects with this verdict."""
         return sum(row.objects for row in self.rows if row.verdict is verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """What a store holds, at one revision."""
+    """The content of a store at one revision."""
 
     revision: int
     resources: tuple[ResourceCount, ...]
     targets: Mapping[str, CensusTarget] = field(default_factory=dict)
-    """All that the store says, also of resources that have no objects."""
+    """All targets in the store, including those of resources without objects."""
 
     @property
     def objects(self) -> int:
@@ -102,7 +102,7 @@ class Census:
 
     @property
     def unreadable(self) -> tuple[tuple[str, Row], ...]:
-        """Rows of values that are nothing that an API server writes, with their resources."""
+        """Rows of unreadable values, with their resources."""
         return tuple(
             (each.resource, row)
             for each in self.resources
@@ -112,7 +112,7 @@ class Census:
 
     @property
     def unopened(self) -> int:
-        """How many objects are encrypted, and were not opened."""
+        """Number of encrypted objects that were not decrypted."""
         rows = (row for each in self.resources for row in each.rows)
         return sum(
             row.objects
@@ -125,14 +125,14 @@ class Census:
 
     @property
     def verdict(self) -> CensusVerdict:
-        """The worst that can be said."""
+        """The worst verdict of all objects."""
         for worse in (CensusVerdict.LEFT_BEHIND, CensusVerdict.UNDECIDED, CensusVerdict.RIGHT):
             if self.of(worse):
                 return worse
         return CensusVerdict.NO_TARGET
 
     def knows(self, name: str) -> bool:
-        """Whether there is anything in the store by which it could know this resource."""
+        """Whether the store contains anything that belongs to this resource."""
         return any(means(name, each.resource) for each in self.resources) or any(
             means(name, resource) for resource in self.targets
         )
@@ -148,10 +148,10 @@ async def take_census(
     on_progress: Callable[[int], None] | None = None,
     opener: Opener | None = None,
 ) -> Census:
-    """Count what a store holds under a prefix. Without an opener nothing is decrypted.
+    """Count the objects of a store under a prefix. Without `opener` nothing is decrypted.
 
-    `arguments` are targets that a person gave: names of resources, and versions. They count more
-    than what the store says.
+    `arguments` are targets given by the user: resource names and versions. They take precedence
+    over targets in the store.
     """
     selection = selection or ResourceSelection()
     counter = Counter(prefix, samples_max=samples_max)

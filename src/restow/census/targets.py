@@ -1,11 +1,11 @@
-"""In which version a resource should be stored: what a person says, or the store itself.
+"""The target version of each resource: given by the user, or read from the store.
 
-The store says it in three kinds of objects, and the first that there is counts:
+Three kinds of objects in the store define it; the first that exists counts:
 
 - a StorageVersion (`internal.apiserver.k8s.io`): the common encoding version of all servers,
-- a CustomResourceDefinition: the version marked as the one that is stored,
-- a StorageState (`migration.k8s.io`): a hash of the version, which cannot be turned back but can be
-  compared.
+- a CustomResourceDefinition: the version marked as the storage version,
+- a StorageState (`migration.k8s.io`): a hash of the version, which can be compared but not
+inverted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ORDER: Final[tuple[SourceName, ...]] = (
 _STATUS, _COMMON = 3, 2
 
 _WRONG: Final = (msgspec.MsgspecError, IndexError, ValueError, RecursionError)
-"""What decoders raise for an object that is damaged, encrypted, or something else."""
+"""Errors of the decoders for an object that is damaged, encrypted, or of another type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +47,12 @@ class CensusTarget:
     source: SourceName
     version: str = ""
     hash: str = ""
-    """Instead of the version, if only this is known."""
+    """The version's hash, if the version itself is unknown."""
     problem: str = ""
-    """Why neither is known."""
+    """Why both are unknown."""
 
     def accepts(self, stored: Stored) -> bool | None:
-        """Whether a value is stored so; None if that cannot be known."""
+        """Whether a value is in the target version; None if that is unknown."""
         if not stored.api_version or self.problem:
             return None
         if self.version:
@@ -68,30 +68,30 @@ class CensusTarget:
 
 
 class Targets:
-    """Collects what the store says while it is read."""
+    """Collects target versions while a store is read."""
 
     def __init__(self) -> None:
         self._found: dict[str, CensusTarget] = {}
 
     def note(self, root: str, name: str, value: bytes) -> None:
-        """Look at an object of one of `resource_names.TARGET_ROOTS`."""
+        """Evaluate an object of one of `resource_names.TARGET_ROOTS`."""
         match root:
             case _ if root == STORAGE_VERSIONS:
-                self._add(str(resource_of_name(name)), _of_report(value))
+                self._add(str(resource_of_name(name)), _of_storage_version(value))
             case _ if root == DEFINITIONS:
                 self._add(name, _of_definition(value))
             case _ if root == STORAGE_STATES:
                 self._add_state(name, value)
 
     def found(self) -> Mapping[str, CensusTarget]:
-        """Resources, as the census names them, and their targets."""
+        """The targets by resource, as the census names it."""
         return self._found
 
     def _add_state(self, name: str, value: bytes) -> None:
         try:
             state = msgspec.json.decode(value, type=_State)
         except _WRONG:
-            return  # it is only a second opinion, and counted as unreadable itself
+            return  # the source of last resort; it is counted as unreadable itself
         current = state.status.currentStorageVersionHash
         if current:
             self._add(state.named() or name, CensusTarget(source="StorageState", hash=current))
@@ -103,16 +103,16 @@ class Targets:
 
 
 def target_of_argument(resource: str, version: str) -> CensusTarget:
-    """What a person says; a bare version is one of the resource's own group."""
+    """A target given by the user; a version without group belongs to the resource's group."""
     group = "" if resource.startswith("/") else resource.partition(".")[2]
     if "/" not in version and group:
         version = f"{group}/{version}"
     return CensusTarget(source="argument", version=version)
 
 
-class _Report(msgspec.Struct):
+class _StorageVersion(msgspec.Struct):
     class Status(msgspec.Struct):
-        commonEncodingVersion: str | None = None  # noqa: N815  (as it is written)
+        commonEncodingVersion: str | None = None  # noqa: N815  (the JSON name)
 
     status: Status = msgspec.field(default_factory=Status)
 
@@ -139,34 +139,33 @@ class _State(msgspec.Struct):
         resource: Resource = msgspec.field(default_factory=Resource)
 
     class Status(msgspec.Struct):
-        currentStorageVersionHash: str = ""  # noqa: N815  (as it is written)
+        currentStorageVersionHash: str = ""  # noqa: N815  (the JSON name)
 
     spec: Spec = msgspec.field(default_factory=Spec)
     status: Status = msgspec.field(default_factory=Status)
 
     def named(self) -> str:
-        """The resource that it is about; empty if it does not say."""
+        """The resource of the object; empty if it has none."""
         resource = self.spec.resource
         return str(GroupResource(resource.group, resource.resource)) if resource.resource else ""
 
 
 def state_resource(value: bytes) -> str:
-    """The resource that a stored StorageState is about; empty if it does not say. Raises
-    MsgspecError."""
+    """The resource of a stored StorageState; empty if it has none. Raises MsgspecError."""
     return msgspec.json.decode(value, type=_State).named()
 
 
-def _of_report(value: bytes) -> CensusTarget:
+def _of_storage_version(value: bytes) -> CensusTarget:
     version: str | None
     try:
         raw = unwrap(value)
         if raw is None:
-            version = msgspec.json.decode(value, type=_Report).status.commonEncodingVersion
+            version = msgspec.json.decode(value, type=_StorageVersion).status.commonEncodingVersion
         else:
             status = _bytes(read_small(raw, 0, len(raw)).get(_STATUS))
             version = _bytes(read_small(status, 0, len(status)).get(_COMMON)).decode()
     except _WRONG:
-        return CensusTarget(source="StorageVersion", problem="its StorageVersion cannot be read")
+        return CensusTarget(source="StorageVersion", problem="its StorageVersion is unreadable")
     if not version:
         return CensusTarget(source="StorageVersion", problem="the servers do not agree")
     return CensusTarget(source="StorageVersion", version=version)
@@ -177,10 +176,12 @@ def _of_definition(value: bytes) -> CensusTarget:
     try:
         spec = msgspec.json.decode(value, type=_Definition).spec
     except _WRONG:
-        return CensusTarget(source=source, problem="its definition cannot be read")
+        return CensusTarget(source=source, problem="its CustomResourceDefinition is unreadable")
     names = [each.name for each in spec.versions or () if each.storage] or [spec.version]
     if not names[0]:
-        return CensusTarget(source=source, problem="its definition names no stored version")
+        return CensusTarget(
+            source=source, problem="its CustomResourceDefinition has no storage version"
+        )
     return CensusTarget(source=source, version=f"{spec.group}/{names[0]}")
 
 
@@ -188,5 +189,5 @@ def _bytes(value: Any) -> bytes:
     if value is None:
         return b""
     if not isinstance(value, bytes):
-        raise ValueError("a field has another type")  # noqa: TRY004  (read like all that is wrong)
+        raise ValueError("a field has another type")  # noqa: TRY004  (handled like all decoding errors)
     return value

@@ -1,11 +1,11 @@
-"""One raw value: in which form, which version and under which key it was stored.
+"""Determines the stored form, version and encryption key of one raw value.
 
     {"kind":…,"apiVersion":…}                       JSON, fields in any order
     k8s\\0 + Unknown{1: {1: apiVersion, 2: kind}}    the protobuf envelope of Kubernetes
     apiVersion: …                                   YAML, which kube-apiserver can write as well
-    k8s:enc:<provider>:<version>:<name>:…           encrypted; what is inside only `inside` knows
+    k8s:enc:<provider>:<version>:<name>:…           encrypted; `inside` reads the decrypted content
 
-Pure and total: whatever is none of these is unreadable, and that is an answer, not an error.
+Pure and total: every other value is classified as unreadable, without an error.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _loads: Final = orjson.loads
 _dumps: Final = orjson.dumps
 
 IDENTITY: Final = "identity"
-"""Kubernetes' word for the provider that does not encrypt."""
+"""The provider that does not encrypt, as Kubernetes names it."""
 
 TEXT_BYTES_MAX: Final = 4096
-"""No version, kind or name of a key is longer; such a value is not what it seems."""
+"""Longer than any version, kind or key name; such a value is not what it seems."""
 
 _ENCRYPTED: Final = b"k8s:enc:"
 _ENCRYPTED_HEAD: Final = re.compile(rb"k8s:enc:([^:]{1,64}):(v[0-9]{1,4}):([^:]{0,1024}):")
@@ -35,45 +35,45 @@ _YAML_VERSION: Final = re.compile(
 )
 _YAML_KIND: Final = re.compile(rb"""^kind:[ ]+["']?([^\s"']+)["']?[ ]*\r?$""", re.MULTILINE)
 
-# Fields of Unknown, of its TypeMeta, and of the messages of KMS v2.
+# Fields of Unknown, of its TypeMeta, and of KMS v2 messages.
 _TYPE_META, _API_VERSION, _KIND = 1, 1, 2
 _KMS_KEY_ID: Final = 2
 
 
 class Stored(NamedTuple):
-    """How a value is stored. Values that are stored alike give equal ones."""
+    """How a value is stored. Equal for values that are stored in the same way."""
 
     form: Form
     api_version: str = ""
-    """Empty if it cannot be known."""
+    """Empty if unknown."""
     kind: str = ""
     provider: str = IDENTITY
     scheme: str = ""
-    """Which format of the provider: `v1`, or `v2` of kms."""
+    """Format version of the provider: `v1`, or `v2` of kms."""
     key: str = ""
-    """The name of the key; of kms, the name of the plugin."""
+    """Name of the key, or of the plug-in for kms."""
     key_id: str = ""
-    """What the plugin of kms v2 calls its key."""
+    """ID of the plug-in's key, for kms v2."""
     is_object: bool = True
-    """False: it gives a version, and is still no object that a server reads: it has no kind or no
-    metadata, or a protobuf message is damaged."""
+    """False: it has a version, but servers cannot read it as an object: kind or metadata is
+    missing, or a protobuf message is damaged."""
 
 
 UNREADABLE: Final = Stored("unreadable")
 UNREADABLE_SEAL: Final = Stored("unreadable", provider="")
-"""It begins like an encrypted value, but does not say under which key."""
+"""It has the prefix of an encrypted value, but names no key."""
 
 
 def read_value(value: bytes) -> Stored:
-    """How this value is stored."""
+    """Determine how a value is stored."""
     if value.startswith(MAGIC):
         return _read_envelope(value)
     if value.startswith(_ENCRYPTED):
         return _read_encrypted(value)
     try:
-        # As servers read and write values, so that one which they cannot read, or cannot write
-        # again because it is nested too deep, is never counted as an object. A decoder that skips
-        # all but the head takes numbers such as 1e999, which this one refuses.
+        # Decoded as servers do, so that a value which they cannot read, or cannot write again
+        # because it is nested too deep, is never counted as an object. A decoder that reads only
+        # the first fields accepts numbers such as 1e999, which this one rejects.
         fields = _loads(value)
         _dumps(fields)
     except orjson.JSONDecodeError:
@@ -97,7 +97,7 @@ def _read_fields(fields: Any) -> Stored:
 
 
 def inside(sealed: Stored, opened: bytes) -> Stored:
-    """How an encrypted value is stored, for one who has opened it."""
+    """Determine how an encrypted value is stored, from its decrypted content."""
     found = read_value(opened)
     return sealed._replace(
         api_version=found.api_version, kind=found.kind, is_object=found.is_object
@@ -122,7 +122,7 @@ def _read_envelope(value: bytes) -> Stored:
         api_version = found[_API_VERSION].decode()
         kind = found.get(_KIND, b"").decode()
     except (IndexError, KeyError, ValueError, TypeError, AttributeError):
-        return UNREADABLE  # cut off, or of other types
+        return UNREADABLE  # truncated, or with other wire types
     return _stored("protobuf", api_version, kind)
 
 
@@ -150,7 +150,7 @@ def _read_key_id(value: bytes, start: int) -> str:
 def _read_yaml(value: bytes) -> Stored:
     version = _YAML_VERSION.search(value)
     if version is None or value.lstrip().startswith((b"{", b"[")):
-        return UNREADABLE  # JSON that is damaged or has no version, or something else altogether
+        return UNREADABLE  # damaged JSON, JSON without a version, or another format
     kind = _YAML_KIND.search(value)
     try:
         return _stored("yaml", version[1].decode(), kind[1].decode() if kind else "")

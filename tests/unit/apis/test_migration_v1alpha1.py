@@ -1,4 +1,4 @@
-"""What a StorageState tells of the versions in which objects may be stored."""
+"""The persisted hashes in a StorageState."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ from restow.apis.migration_v1alpha1 import persisted_hashes
     ],
 )
 def test_an_empty_or_malformed_list_means_unknown(found: object, hashes: tuple[str, ...]) -> None:
-    """ "Unknown" is the default value: it is not read as "nothing is stored"."""
+    """ "Unknown" is the default value: it does not mean that nothing is stored."""
     assert persisted_hashes(found) == hashes

@@ -1,4 +1,4 @@
-"""Values as API servers write them, and stores that hold them."""
+"""Values as API servers write them, and stores that contain them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ async def opened(address: str) -> AsyncIterator[Storage]:
 
 
 async def put_all(storage: Storage, values: Mapping[str, bytes]) -> None:
-    """One transaction for each value, many at once."""
+    """One transaction per value, many at once."""
     pairs = list(values.items())
     for first in range(0, len(pairs), IN_FLIGHT):
         some = pairs[first : first + IN_FLIGHT]
@@ -69,7 +69,7 @@ async def count(address: str) -> Census:
 
 
 async def read_all(address: str, *prefixes: str) -> dict[str, bytes]:
-    """Everything that a source yields; each key must come once."""
+    """Everything that a source yields; each key must occur once."""
     source = await open_source(address, Runtime.system())
     found: dict[str, bytes] = {}
     try:
@@ -83,7 +83,7 @@ async def read_all(address: str, *prefixes: str) -> dict[str, bytes]:
 
 
 def files_beside(path: Path) -> dict[str, tuple[int, int]]:
-    """What lies in the directory of a file, with sizes and times."""
+    """The files in the directory of a file, with sizes and times."""
     return {
         each.name: (each.stat().st_size, each.stat().st_mtime_ns)
         for each in path.parent.iterdir()

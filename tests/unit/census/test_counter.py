@@ -25,13 +25,13 @@ def placed(*keys: str) -> list[tuple[str, Scope]]:
     ],
 )
 def test_scope(rest: str, scope: Scope) -> None:
-    """A key with an empty name or namespace is one that no server looks for."""
+    """A key with an empty name or namespace is one that no server reads."""
     for root in ("configmaps", "example.com/widgets"):
         assert placed(f"/registry/{root}/{rest}") == [(root, scope)]
 
 
 @pytest.mark.parametrize(
-    ("stray", "key", "root"),
+    ("extra", "key", "root"),
     [
         (
             "/registry/example.com/a",
@@ -42,8 +42,8 @@ def test_scope(rest: str, scope: Scope) -> None:
         ("/registry/a", "/registry/configmaps/default/a", "configmaps"),
     ],
 )
-def test_a_stray_value_beside_resources(stray: str, key: str, root: str) -> None:
+def test_a_value_beside_resources(extra: str, key: str, root: str) -> None:
     """A value directly under a group does not hide the resources of that group."""
-    (_, (found, scope)) = placed(stray, key)
+    (_, (found, scope)) = placed(extra, key)
     assert (found, scope) == (root, "Namespaced")
-    assert placed(key, stray, key)[2] == (root, "Namespaced")
+    assert placed(key, extra, key)[2] == (root, "Namespaced")

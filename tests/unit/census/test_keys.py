@@ -1,4 +1,4 @@
-"""What is left under one encryption key."""
+"""Objects that are still encrypted with one key."""
 
 import pytest
 
@@ -43,12 +43,12 @@ PLAIN = as_json("v1", "Secret")
     ],
 )
 def test_under_which_key(value: bytes, key: str, is_left: bool | None) -> None:
-    """By name, by provider and name, by the id of a plug-in's key; what cannot be told is None."""
+    """By name, by provider and name, by the ID of a plug-in's key; None if unknown."""
     assert is_under(read_value(value), key) is is_left
 
 
 async def test_all_resources_are_counted() -> None:
-    """Also those that nobody would look for; and none is none."""
+    """Including unexpected resources; without objects the count is zero."""
     census = await take_census(
         Values(
             {

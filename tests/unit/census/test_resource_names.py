@@ -1,4 +1,4 @@
-"""Names of resources from keys, and what a person's words mean."""
+"""Names of resources from keys, and from user input."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_names(rest: str, api_version: str, name: str | None) -> None:
 
 
 def test_all_builtin_kinds() -> None:
-    """Every kind that is stored is found again from a key of its own."""
+    """Every persisted kind is recognised from its own key."""
     for kind in all_kinds():
         if kind.persisted and kind.cohabits_with is None:
             assert name_of(root_of(f"{kind.key_prefix}/a/b"), "") == kind.group_resource
@@ -56,7 +56,7 @@ def test_all_builtin_kinds() -> None:
 
 
 def test_means() -> None:
-    """A bare plural means that resource in any group; a full name means itself."""
+    """A bare plural selects that resource in any group; a full name selects one resource."""
     assert means("widgets", "widgets.example.com")
     assert means("widgets.example.com", "widgets.example.com")
     assert means("/registry/ranges/", "/registry/ranges/")
@@ -65,7 +65,7 @@ def test_means() -> None:
 
 
 def test_canonical() -> None:
-    """Events of the newer group are kept with those of the core."""
+    """Events of the newer group are stored with those of the core group."""
     assert canonical("events.events.k8s.io") == "events"
     assert canonical("pods") == "pods"
     assert canonical("a.") == "a."
@@ -82,7 +82,7 @@ def test_canonical() -> None:
     ],
 )
 def test_only_what_is_needed_is_read(words: list[str], own: list[str]) -> None:
-    """Named resources are read by their own prefixes, and with them what says the targets."""
+    """Only the prefixes of selected resources are read, and those of the targets."""
     targets = [
         "/registry/apiextensions.k8s.io/customresourcedefinitions/",
         "/registry/migration.k8s.io/storagestates/",

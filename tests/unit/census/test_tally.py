@@ -1,4 +1,4 @@
-"""Counting and judging: from keys and values to what is left behind."""
+"""Counting and verdicts: from keys and values to stale objects."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
@@ -11,7 +11,7 @@ from tests.unit.census.stores import as_json, as_protobuf, message
 
 
 class Values:
-    """A source that holds what it is given."""
+    """A source with given values."""
 
     revision = 7
 
@@ -40,7 +40,7 @@ def only(census: Census) -> ResourceCount:
     return census.resources[0]
 
 
-def report(common: str | None) -> bytes:
+def storage_version(common: str | None) -> bytes:
     status = {} if common is None else {"commonEncodingVersion": common}
     return as_json("internal.apiserver.k8s.io/v1alpha1", "StorageVersion", spec={}, status=status)
 
@@ -73,7 +73,7 @@ WIDGETS = {
 
 
 async def test_counts() -> None:
-    """Objects are counted for each resource, form, version, provider and key."""
+    """Objects are counted by resource, form, version, provider and key."""
     secrets = {
         f"/registry/secrets/default/{number}": f"k8s:enc:aescbc:v1:key{number % 2}:?".encode()
         for number in range(5)
@@ -98,7 +98,7 @@ async def test_counts() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        report("apps/v1"),
+        storage_version("apps/v1"),
         as_protobuf(
             "internal.apiserver.k8s.io/v1alpha1",
             "StorageVersion",
@@ -107,8 +107,8 @@ async def test_counts() -> None:
     ],
     ids=["json", "protobuf"],
 )
-async def test_target_of_a_report(value: bytes) -> None:
-    """A StorageVersion says the common version, in both forms; other versions are left behind."""
+async def test_target_of_a_storage_version(value: bytes) -> None:
+    """A StorageVersion gives the common version, in both formats; other versions are stale."""
     values = {**DEPLOYMENTS, "/registry/storageversions/apps.deployments": value}
     census = await census_of(values, "deployments.apps")
     count = only(census)
@@ -123,23 +123,23 @@ async def test_target_of_a_report(value: bytes) -> None:
 
 
 async def test_core_group() -> None:
-    """The core group has a name of its own in the names of reports."""
+    """The core group has a special name in StorageVersion names."""
     values = {
         "/registry/pods/default/a": as_json("v1", "Pod"),
-        "/registry/storageversions/core.pods": report("v1"),
+        "/registry/storageversions/core.pods": storage_version("v1"),
     }
     assert (await census_of(values, "pods")).verdict is CensusVerdict.RIGHT
 
 
-@pytest.mark.parametrize("value", [report(None), b"k8s:enc:aescbc:v1:k:?", b"?"])
+@pytest.mark.parametrize("value", [storage_version(None), b"k8s:enc:aescbc:v1:k:?", b"?"])
 async def test_no_agreement(value: bytes) -> None:
-    """Without a common version, or one that can be read, nothing can be said."""
+    """Without a common version, or a readable StorageVersion, there is no target."""
     values = {**DEPLOYMENTS, "/registry/storageversions/apps.deployments": value}
     assert (await census_of(values, "deployments")).verdict is CensusVerdict.UNDECIDED
 
 
-async def test_target_of_a_definition() -> None:
-    """The definition of a custom resource says which version is stored."""
+async def test_target_of_a_crd() -> None:
+    """A CRD gives the storage version of its custom resource."""
     key = "/registry/apiextensions.k8s.io/customresourcedefinitions/widgets.example.com"
     values = {**WIDGETS, key: definition("example.com", v1=False, v2=True)}
     count = only(await census_of(values, "widgets.example.com"))
@@ -152,7 +152,7 @@ async def test_target_of_a_definition() -> None:
 
 
 async def test_target_of_a_state() -> None:
-    """Where only a StorageState is, the hash of the stored version is compared with its hash."""
+    """With a StorageState alone, the hash of the stored version is compared with its hash."""
     current = storage_version_hash(GroupVersionKind("example.com", "v1", "Widget"))
     key = "/registry/migration.k8s.io/storagestates/widgets.example.com"
     values = {**WIDGETS, key: state("example.com", "widgets", current)}
@@ -164,14 +164,14 @@ async def test_target_of_a_state() -> None:
 
 
 async def test_order_of_targets() -> None:
-    """A person's word counts before a report, a report before a definition and a state."""
+    """The user's target precedes a StorageVersion, which precedes a CRD and a StorageState."""
     values = {
         "/registry/apiextensions.k8s.io/customresourcedefinitions/widgets.example.com": definition(
             "example.com", v3=True
         ),
         **WIDGETS,
         "/registry/migration.k8s.io/storagestates/w": state("example.com", "widgets", "x"),
-        "/registry/storageversions/example.com.widgets": report("example.com/v2"),
+        "/registry/storageversions/example.com.widgets": storage_version("example.com/v2"),
     }
     assert only(await census_of(values, "widgets")).target == (
         only(await census_of(dict(reversed(values.items())), "widgets")).target
@@ -185,7 +185,7 @@ async def test_order_of_targets() -> None:
 
 
 async def test_a_version_that_cannot_be_known() -> None:
-    """Encrypted and unreadable objects are not called right, nor left behind."""
+    """Encrypted and unreadable objects count neither as current nor as stale."""
     values = {
         "/registry/secrets/default/a": as_protobuf("v1", "Secret"),
         "/registry/secrets/default/b": b"k8s:enc:secretbox:v1:k:?",
@@ -200,7 +200,7 @@ async def test_a_version_that_cannot_be_known() -> None:
 
 
 async def test_samples_are_bounded_and_in_order() -> None:
-    """However many and in whatever order keys come, the first few are kept, and all are counted."""
+    """For any number and order of keys, the first few are kept, and all are counted."""
     values = {
         f"/registry/pods/default/{(number * 7919) % 1000:04}": as_json("v1", "Pod")
         for number in range(1000)
@@ -210,8 +210,8 @@ async def test_samples_are_bounded_and_in_order() -> None:
     assert row.keys == tuple(f"/registry/pods/default/{number:04}" for number in range(3))
 
 
-async def test_what_cannot_be_named() -> None:
-    """It is shown by its prefix, and can be asked for by it."""
+async def test_resources_without_a_name() -> None:
+    """It is listed by its prefix, and can be selected by it."""
     values = {
         "/registry/ranges/serviceips": as_protobuf("v1", "RangeAllocation"),
         "/registry/alone": b"1",
@@ -226,8 +226,11 @@ async def test_what_cannot_be_named() -> None:
 
 
 async def test_known_names() -> None:
-    """A resource without objects is known if a report or a definition speaks of it."""
-    values = {**WIDGETS, "/registry/storageversions/example.com.gears": report("example.com/v1")}
+    """A resource without objects is known if a StorageVersion or a CRD names it."""
+    values = {
+        **WIDGETS,
+        "/registry/storageversions/example.com.gears": storage_version("example.com/v1"),
+    }
     census = await census_of(values)
     assert census.knows("widgets")
     assert census.knows("gears.example.com")
