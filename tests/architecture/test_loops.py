@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "restow"
 PACKAGES = ("apiserver", "coordination", "resources", "serving", "storage")
 ENDLESS = frozenset(
-    {"run", "_run", "follow", "_follow", "repeat", "work_off", "_keep", "_for_ever"}
+    {"run", "_run", "follow", "_follow", "repeat", "work_off", "_keep", "_run_repeatedly"}
 )
 """Names of coroutine functions that, as a rule, do not end by themselves."""
 ENDING = {

@@ -1,9 +1,9 @@
-"""One API server process: the composition root that joins storage, resources and serving.
+"""One API server process: the composition root of storage, resources and HTTP serving.
 
     from restow.apiserver import ServeOptions, declare_kind, serve
     from restow.apiserver import AggregatedOptions, load_kinds, serve_aggregated
 
-Not here: anything that a test or another program could want without a whole server.
+Not here: anything that a test or another program needs without a whole server.
 """
 
 from restow.apiserver.aggregated_options import AggregatedOptions

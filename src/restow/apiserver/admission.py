@@ -1,7 +1,7 @@
-"""All plug-ins of admission of one server, in the order in which they are asked.
+"""The admission plug-ins of one server, in the order in which they run.
 
-The composition root of `restow.admission`. Whoever adds a plug-in adds it to one of the two
-lists in `AdmissionParts`. Not here: what a plug-in does.
+This is the composition root of `restow.admission`. To add a plug-in, add it to one of the two lists
+in `AdmissionParts`. Not here: the plug-ins themselves.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from restow.request.metrics import Metrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnPlugins:
-    """What a server asks besides webhooks and policies."""
+    """Plug-ins of a server besides webhooks and policies."""
 
     checks: Sequence[Admission] = ()
-    """Asked first: what the server itself will not have, whoever wants it."""
+    """Run first: what the server itself rejects, independently of the requesting user."""
     object_checks: Sequence[ObjectCheck] = ()
-    """The same of each object, also of those that concern no plug-in."""
+    """Checks of every object, including objects that concern no plug-in."""
     own: Sequence[Admission] = ()
-    """Those of a program that serves kinds of its own."""
+    """Plug-ins of a program that serves kinds of its own."""
     last: Sequence[Admission] = ()
-    """Asked when nobody else is against it: those that count what is written."""
+    """Run after all others have accepted the write, such as plug-ins that count objects."""
     gives_accounts: bool = False
-    """Whether pods run as service accounts of this cluster, with tokens of it."""
+    """Whether pods run as service accounts of this cluster and get tokens of it."""
 
 
 class AdmissionParts:
-    """All of them. Started when the store can be read, before anything is written; closed."""
+    """All admission plug-ins; `start` them when the store is readable, before the first write."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class AdmissionParts:
         plugins: OwnPlugins,
         allows_loopback: bool = False,
     ) -> None:
-        """`allows_loopback`: whether webhooks behind a Service may be on this machine."""
+        """`allows_loopback`: whether webhooks behind a Service may run on this machine."""
         self._calls = HookCalls(
             StoredServices(store, catalog), runtime, allows_loopback=allows_loopback
         )
@@ -116,11 +116,11 @@ class AdmissionParts:
             *self._quotas,
         ]
         self.chain = Chain(mutations, admissions, object_checks=plugins.object_checks)
-        # What is equivalent to what depends on what is hosted.
+        # The equivalent resources of a webhook's rules depend on the resources that are served.
         catalog.listeners.append(lambda _group: self._catalog_changed())
 
     async def start(self) -> None:
-        """Know all configurations there are. Raises when they cannot be read."""
+        """Load all admission configurations. Raises when they cannot be read."""
         for each in self._hooks:
             await each.start()
         await self._policies.start()
@@ -129,7 +129,7 @@ class AdmissionParts:
             await quota.start()
 
     async def freshen(self) -> None:
-        """Wait until all policies count that were acknowledged before."""
+        """Wait until every policy that was acknowledged before this call is in effect."""
         await self._policies.freshen()
 
     async def close(self) -> None:
@@ -146,7 +146,7 @@ class AdmissionParts:
         self._metrics.publish(metrics)
 
     def forget(self) -> None:
-        """Other writes may concern plug-ins than before."""
+        """Discard the chain's cache: other writes may concern plug-ins now."""
         self.chain.invalidate()
 
     def _hooks_changed(self) -> None:

@@ -1,10 +1,11 @@
-"""One aggregated server process: it serves its own groups, behind the main servers.
+"""One aggregated API server process, which serves its own API groups behind the main servers.
 
-`START` has the steps of its start, `restow.apiserver.shutdown` those of its end.
+`START` lists the steps of its start; `restow.apiserver.shutdown` stops it.
 
-In the main servers' store it is a member of their agreement. In one of its own it agrees with the
-servers on that store, and reports through the main servers' API. It keeps nobody's house but its
-own: namespaces, accounts and definitions are the main servers'.
+On the main servers' store it participates in their storage version agreement. On its own store it
+agrees with the other servers of that store, and reports its storage versions through the main
+servers' API. It runs controllers only for its own resources: namespaces, service accounts and CRDs
+belong to the main servers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from restow.apiserver.aggregated_registration import (
 )
 from restow.apiserver.aggregated_reviews import Reviews
 from restow.apiserver.aggregated_store import check_component, check_main, cluster_of, is_shared
-from restow.apiserver.aggregated_trust import ForgetfulAuthentication, MainTrust
+from restow.apiserver.aggregated_trust import MainTrust, UncachedAuthentication
 from restow.apiserver.assembly import Assembly
 from restow.apiserver.audit import Audit, open_audit
 from restow.apiserver.build import build
@@ -44,7 +45,7 @@ from restow.apiserver.certificate_reload import CertificateReload
 from restow.apiserver.limits import request_limits
 from restow.apiserver.listener import listen
 from restow.apiserver.main_api import ClientMainApi
-from restow.apiserver.memory_trim import find_trim, give_back_memory
+from restow.apiserver.memory_trim import find_trim, trim_memory
 from restow.apiserver.option_files import read_option
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import Pki, PkiOptions, ensure_pki
@@ -73,7 +74,7 @@ from restow.storageversion.records import name_of
 from restow.storageversion.remote_registration import Remote, ensure_store_id, forget_store
 
 NOT_READY_SECONDS: Final = 0.2
-"""Between taking the address out and draining, so that the main servers can look away."""
+"""Between removing the address and draining, so that the main servers stop forwarding."""
 LOCK_NAME: Final = "housekeeping"
 NONCE_BYTES: Final = 8
 
@@ -81,13 +82,13 @@ logger = logging.getLogger(__name__)
 
 
 class AggregatedServer:
-    """A running aggregated server. Made by `start`."""
+    """A running aggregated server. Create it with `start`."""
 
     def __init__(self, started: _Start) -> None:
         self._started = started
         self.component: Final = started.component
         self.metrics = started.assembly.metrics
-        """What it counts, as `/metrics` shows it."""
+        """The metrics that `/metrics` serves."""
         self._stopping = False
         health = started.assembly.health
         health.add("shutdown", lambda: "stopping" if self._stopping else None, "readyz")
@@ -105,8 +106,8 @@ class AggregatedServer:
         kinds: Sequence[Resource],
         admission: Sequence[Admission] = (),
     ) -> AggregatedServer:
-        """Start a server that hosts these kinds; returns when it is ready. `admission` is asked
-        last about each write. Waits for the main servers, if they are not there yet."""
+        """Start a server of these kinds; returns when it is ready. `admission` is the last plug-in
+        that reviews each write. Waits until the main servers are reachable."""
         catalog = aggregated_catalog(kinds, name=options.release_name)
         started = _Start(options, catalog, runtime, admission)
         await start(START, started, started.shutdown)
@@ -122,25 +123,25 @@ class AggregatedServer:
         return cls(started)
 
     async def stop(self) -> None:
-        """Not ready, drain, close."""
+        """Report not ready, drain, close."""
         self._stopping = True
         await self._started.shutdown.run()
         logger.info("stopped")
 
 
 def aggregated_catalog(kinds: Sequence[Resource], *, name: str = "") -> Catalog:
-    """What the server hosts. Raises ValueError for what no aggregated server could."""
+    """The resources that the server hosts. Raises ValueError if it cannot host one of them."""
     if not kinds:
         raise ValueError("an aggregated server needs kinds of its own: give --kinds")
     for each in kinds:
         if "." not in each.group:
-            raise ValueError(f"{each.kind.group_resource} is no kind of an aggregated server")
+            raise ValueError(f"{each.kind.group_resource} cannot be served by an aggregated server")
     return Catalog(kinds, name=name)
 
 
 def _read_main(path: Path) -> ClientConfig:
-    """Where the main servers are, and whom to believe that it is they. It blocks."""
-    read_option("--main-kubeconfig", path)  # whoever writes it says who comes in here
+    """Read the address and the CA of the main servers. Blocks."""
+    read_option("--main-kubeconfig", path)  # its writer decides which clients are trusted
     return read_kubeconfig([path])
 
 
@@ -162,7 +163,7 @@ def _pki_options(options: AggregatedOptions, component: str) -> PkiOptions:
 
 
 class _Start:
-    """The steps of a start, and what each leaves for the next."""
+    """The steps of a start, with the state that one step leaves for the next."""
 
     def __init__(
         self,
@@ -193,7 +194,7 @@ class _Start:
         self._namespaces: MainNamespaces
         self._tasks: Tasks
 
-    async def meet_main(self) -> None:
+    async def connect_main(self) -> None:
         options, runtime = self._options, self._runtime
         self._pki = await asyncio.to_thread(_make_pki, options.serve, runtime, self._requested)
         config = await asyncio.to_thread(_read_main, options.main_kubeconfig)
@@ -219,7 +220,7 @@ class _Start:
         own = None if self._remote is None else self._remote.store
         for store in self._options.forget_stores:
             if store == own:
-                raise OpenRefused(f"--forget-store {store}: that is the store of this server")
+                raise OpenRefused(f"--forget-store {store}: that is this server's own store")
             names = [name_of(each.kind.group_resource) for each in self._catalog.persisted()]
             await forget_store(ClientMainApi(self._client), names, store=store)
 
@@ -233,7 +234,7 @@ class _Start:
             self.shutdown.add("audit", self._audit.close)
 
     async def build(self) -> None:
-        """The main servers authenticate and authorize."""
+        """Build the parts; the main servers authenticate and authorize."""
         serve, store, trust = self._options.serve, self._store, self._trust
         self._namespaces = MainNamespaces(self._client, self._runtime)
         foundation = store.foundation(self._catalog, self._runtime)
@@ -247,7 +248,7 @@ class _Start:
                 admission=(self._namespaces, *self._admission),
                 audit=self._audit,
                 auth_parts=AuthParts(
-                    authentication=ForgetfulAuthentication(
+                    authentication=UncachedAuthentication(
                         trust.proxies, trust.clients, self._reviews
                     ),
                     authorizer=self._reviews,
@@ -299,13 +300,13 @@ class _Start:
         async def follow_namespaces() -> None:
             await self._namespaces.run(self.assembly.store, self._catalog)
 
-        memory = give_back_memory(self.listener.counters, runtime.clock, find_trim())
+        memory = trim_memory(self.listener.counters, runtime.clock, find_trim())
         tasks.spawn_loop("memory", memory)
         tasks.spawn_loop("certificates", self._renewal.run())
         renew_seconds = serve.identity_lease_renew_interval_seconds
         keep_guard(store.guard, self.assembly.health, tasks, interval_seconds=renew_seconds)
-        tasks.spawn_loop("trust", _for_ever("whom to believe", self._trust.follow, runtime))
-        tasks.spawn_loop("namespaces", _for_ever("namespaces", follow_namespaces, runtime))
+        tasks.spawn_loop("trust", _run_repeatedly("main trust", self._trust.follow, runtime))
+        tasks.spawn_loop("namespaces", _run_repeatedly("namespaces", follow_namespaces, runtime))
         if not self.shares_store and serve.compaction_interval_seconds > 0:
             work = _compact(store.storage, runtime, serve.compaction_interval_seconds)
             tasks.spawn_loop("compaction", work)
@@ -314,7 +315,7 @@ class _Start:
         if not self._options.registers_itself:
             return
         registration = self._registration(self.listener.port)
-        # Not of livez: a restart would not bring the main servers back.
+        # Not a livez check: a restart would not bring the main servers back.
         self.assembly.health.add("api-service-registration", lambda: registration.trouble, "readyz")
 
         async def leave() -> None:
@@ -342,45 +343,55 @@ class _Start:
             self._runtime,
             identity,
             own=EndpointAddress(options.address, port),
-            living=_Living(self._coordinator, self.component),
+            member_addresses=_MemberAddresses(self._coordinator, self.component),
         )
 
 
 START: Final[tuple[StartStep[_Start], ...]] = (
-    StartStep("main servers", _Start.meet_main, "they say which clients and proxies are trusted"),
+    StartStep("main servers", _Start.connect_main, "they define the trusted clients and proxies"),
     StartStep(
-        "store", _Start.open_store, "it must be that of this component, for these main servers"
+        "store", _Start.open_store, "it must belong to this component and these main servers"
     ),
     StartStep(
         "forgotten stores", _Start.forget_stores, "before this server reports to the same APIs"
     ),
     StartStep(
-        "reviews", _Start.open_reviews, "the main servers authorize what the audit log is about"
+        "reviews",
+        _Start.open_reviews,
+        "the main servers authorize the requests that the audit log records",
     ),
     StartStep(
-        "audit", _Start.open_audit, "a wrong policy ends the start before anything is served"
+        "audit", _Start.open_audit, "an invalid policy fails the start before anything is served"
     ),
     StartStep("build", _Start.build, "all parts are complete before the first of them is started"),
-    StartStep("assembly", _Start.start_assembly, "no request comes before the admission is read"),
-    StartStep("listener", _Start.listen, "others see how the start goes on, and its port is known"),
-    StartStep("participation", _Start.participate, "KEP-2339: see `startup.PARTICIPATION`"),
-    StartStep("background", _Start.start_background, "trust, namespaces and the store may change"),
     StartStep(
-        "registration", _Start.register_apis, "the main servers pass on requests from here on"
+        "assembly",
+        _Start.start_assembly,
+        "the admission configuration is loaded before the first request",
+    ),
+    StartStep(
+        "listener", _Start.listen, "health checks report the progress, and the port is known"
+    ),
+    StartStep("participation", _Start.participate, "KEP-2339: see `startup.PARTICIPATION`"),
+    StartStep(
+        "background", _Start.start_background, "follow changes of trust, namespaces and the store"
+    ),
+    StartStep(
+        "registration", _Start.register_apis, "the main servers forward requests from now on"
     ),
 )
 
 
-class _Living:
-    """The addresses of the members of one component. Call it."""
+class _MemberAddresses:
+    """Returns the addresses of all participating servers of one component when called."""
 
     def __init__(self, coordinator: Coordinator, component: str) -> None:
-        self._roster = Participants(coordinator.mirror)
+        self._participants = Participants(coordinator.mirror)
         self._component = component
 
     def __call__(self) -> set[EndpointAddress]:
         found = set[EndpointAddress]()
-        for record in self._roster.servers().values():
+        for record in self._participants.servers().values():
             if record is not None and record.component == self._component:
                 ip, _, port = record.address.rpartition(":")
                 if ip and port.isdecimal():
@@ -388,8 +399,8 @@ class _Living:
         return found
 
 
-async def _for_ever(name: str, run: Callable[[], Awaitable[None]], runtime: Runtime) -> None:
-    """Begin again what has ended by an error."""
+async def _run_repeatedly(name: str, run: Callable[[], Awaitable[None]], runtime: Runtime) -> None:
+    """Run a coroutine function forever; restart it after an error."""
 
     async def step() -> float:
         await run()
@@ -399,7 +410,7 @@ async def _for_ever(name: str, run: Callable[[], Awaitable[None]], runtime: Runt
 
 
 async def _compact(storage: Storage, runtime: Runtime, seconds: float) -> None:
-    """Nobody else would do it in a store of one's own; one server does it for all."""
+    """Compact a store of one's own, where no main server does; one elected server compacts."""
     identity = runtime.ids.nonce(NONCE_BYTES)
     elector = store_elector(storage, runtime, name=LOCK_NAME, identity=identity)
 

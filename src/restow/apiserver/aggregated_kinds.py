@@ -1,12 +1,12 @@
-"""Kinds that an aggregated server hosts, read from files of CustomResourceDefinitions.
+"""Kinds of an aggregated server, read from files of CustomResourceDefinitions.
 
-A definition in a file says what one in the API says: names, scope, versions, schemas, which version
-is stored. But it is no object. It comes with the program, as the types of a release do, and does
-not change while the server runs: two files that differ in the storage version are two releases of
-the server. Checked as the API checks them; what needs somebody else, such as a webhook that
-converts, is refused by name.
+A CRD in a file has the fields of a CRD in the API: names, scope, versions, schemas, and the storage
+version. But it is no API object. It is part of the program, like the built-in types of a release,
+and does not change while the server runs: two files with different storage versions are two
+releases of the server. It is validated as the API validates CRDs; a field that needs another
+server, such as a conversion webhook, is rejected by name.
 
-Not here: kinds declared in Python (`restow.registry.declared`), and who serves them.
+Not here: kinds declared in Python (`restow.registry.declared`), and serving the kinds.
 """
 
 from __future__ import annotations
@@ -44,33 +44,33 @@ _SEPARATOR: Final = re.compile(rb"^---(?:[ \t].*)?\r?$", re.MULTILINE)
 
 
 class KindsError(ValueError):
-    """Files that say no kinds, with the file and what is wrong in it."""
+    """The files contain no valid kinds; names the file and the problem."""
 
 
 def load_kinds(path: Path) -> list[Resource]:
-    """The kinds of a file, or of all files of a directory, in the order of their names.
+    """Read the kinds of a file, or of all files of a directory in the order of their names.
 
-    It blocks. Raises `KindsError`.
+    Blocks. Raises `KindsError`.
     """
     found: list[Resource] = []
     for each in _files(path):
         try:
             if each.stat().st_size > FILE_BYTES_MAX:
-                raise KindsError(f"{each}: longer than {FILE_BYTES_MAX} bytes")
+                raise KindsError(f"{each}: larger than {FILE_BYTES_MAX} bytes")
             content = each.read_bytes()
         except OSError as error:
             raise KindsError(f"{each} cannot be read: {error.strerror}") from error
         found += read_kinds(content, source=str(each))
     if not found:
-        raise KindsError(f"{path} holds no {DEFINITION}")
+        raise KindsError(f"{path} contains no {DEFINITION}")
     if len(found) > KINDS_MAX:
-        raise KindsError(f"{path} holds more than {KINDS_MAX} kinds")
+        raise KindsError(f"{path} contains more than {KINDS_MAX} kinds")
     _check_once(found)
     return found
 
 
 def read_kinds(content: bytes, *, source: str) -> list[Resource]:
-    """The kinds in the documents of one file; `source` is its name. Raises `KindsError`."""
+    """Parse the kinds in the documents of one file; `source` names it. Raises `KindsError`."""
     shape = _definition_shape()
     found: list[Resource] = []
     for number, document in enumerate(_documents(content), start=1):
@@ -88,12 +88,12 @@ def _files(path: Path) -> Sequence[Path]:
         return [path]
     files = sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
     if len(files) > FILES_MAX:
-        raise KindsError(f"{path} holds more than {FILES_MAX} files")
+        raise KindsError(f"{path} contains more than {FILES_MAX} files")
     return files
 
 
 def _documents(content: bytes) -> Iterator[bytes]:
-    """Each document that says something; comments alone say nothing."""
+    """Each document that has content besides comments."""
     for document in _SEPARATOR.split(content):
         lines = (line.strip() for line in document.splitlines())
         if any(line and not line.startswith(b"#") for line in lines):
@@ -101,7 +101,7 @@ def _documents(content: bytes) -> Iterator[bytes]:
 
 
 def _definition_shape() -> BuiltinShape:
-    """What checks definitions, whatever this server hosts."""
+    """The shape that validates CRDs, independently of the hosted resources."""
     kind = find_kind(crds.GROUP, DEFINITION)
     assert kind is not None
     converter = next(
@@ -115,7 +115,7 @@ def _definition_shape() -> BuiltinShape:
 def _resource(obj: Object, shape: BuiltinShape, where: str) -> Resource:
     said = (obj.get("apiVersion"), obj.get("kind"))
     if said != (API_VERSION, DEFINITION):
-        raise KindsError(f"{where}: {said[1]} of {said[0]} is no {DEFINITION} of {API_VERSION}")
+        raise KindsError(f"{where}: {said[1]} of {said[0]} is not a {DEFINITION} of {API_VERSION}")
     obj, unknown = shape.check(API_VERSION, obj)
     if unknown:
         raise KindsError(f"{where}: unknown fields: {', '.join(sorted(unknown))}")
@@ -129,10 +129,10 @@ def _resource(obj: Object, shape: BuiltinShape, where: str) -> Resource:
     spec: dict[str, Any] = obj["spec"]
     if spec["conversion"]["strategy"] != "None":
         raise KindsError(
-            f"{where}: spec.conversion.strategy: {spec['conversion']['strategy']} is not offered"
+            f"{where}: spec.conversion.strategy: {spec['conversion']['strategy']} is not supported"
             " for kinds from a file: use None, or declare the kind in Python"
         )
-    # Nobody else has a say in the names: they are accepted as they are.
+    # No controller reviews these names: they are accepted as declared.
     obj["status"]["acceptedNames"] = spec["names"]
     key = Key(crds.ROOT + obj["metadata"]["name"])
     hosted = custom_resource(CustomResourceDefinition(key, orjson.dumps(obj), Revision(0)))

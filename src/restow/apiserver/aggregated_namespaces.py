@@ -1,10 +1,10 @@
-"""Namespaces, as an aggregated server sees them: they are the main servers', and followed.
+"""Follows the namespaces of the main servers for an aggregated server.
 
-Nothing is created in a namespace that is missing or going away, and what is left in one that is
-gone goes too. What is heard may be old, so the main servers are asked before anything is refused
-or deleted for a namespace that is not known here.
+Creates in a missing or terminating namespace are rejected, and the remaining objects of a deleted
+namespace are deleted. The watch may lag, so the main servers are asked before a request is rejected
+or an object deleted because its namespace is not in the local cache.
 
-Not here: when a namespace goes, and what else is in it.
+Not here: deleting a namespace, and the other objects in it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from restow.storage.errors import StorageError
 
 NAMESPACES: Final = GroupVersionResource("", "v1", "namespaces")
 NAMESPACE_RESOURCE: Final = GroupResource("", "namespaces")
-LOOK_SECONDS: Final = 60.0
-"""Between looks for objects in namespaces that are gone, if nothing is heard."""
+RESYNC_SECONDS: Final = 60.0
+"""Between searches for objects in deleted namespaces while no change is reported."""
 PAUSE_SECONDS: Final = 0.1
 ASK_SECONDS_MAX: Final = 10.0
 DELETES_MAX: Final = 500
-"""Of one namespace and resource in one look."""
+"""Deletions per namespace and resource in one search."""
 
 logger = logging.getLogger(__name__)
 
 
 class MainNamespaces:
-    """Follows the namespaces of the main servers. Satisfies `Admission`."""
+    """Watches the namespaces of the main servers. Implements `Admission`."""
 
     def __init__(self, client: ApiClient, runtime: Runtime) -> None:
         self._client = client
@@ -56,7 +56,7 @@ class MainNamespaces:
         return True
 
     def review(self, attributes: Attributes) -> Awaitable[None] | None:
-        """Refuse what would be created in a namespace that is missing or going away."""
+        """Reject a create in a namespace that is missing or terminating."""
         if attributes.operation != "CREATE" or not attributes.resource.kind.namespaced:
             return None
         found = self._informer.get(ObjectKey("", attributes.namespace))
@@ -71,8 +71,7 @@ class MainNamespaces:
             found = await self._ask(attributes.namespace)
         except (StatusError, ClientError, TimeoutError) as error:
             raise status.unavailable(
-                f"the main servers could not be asked for namespace {attributes.namespace}:"
-                f" {error}",
+                f"cannot look up namespace {attributes.namespace} at the main servers: {error}",
                 retry_after_seconds=status.RETRY_AFTER_SECONDS,
             ) from error
         if found is None:
@@ -81,7 +80,7 @@ class MainNamespaces:
             raise _terminating(attributes)
 
     async def run(self, store: ResourceStore, catalog: Catalog) -> None:
-        """Follow the namespaces, and clear those that are gone, for ever."""
+        """Follow the namespaces and delete the objects of deleted ones, forever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informer.run(), name="main-namespaces/informer")
             await self._informer.wait_synced()
@@ -89,9 +88,9 @@ class MainNamespaces:
                 try:
                     await self.clear(store, catalog)
                 except (StatusError, ClientError, StorageError, TimeoutError) as error:
-                    logger.warning("namespaces that are gone are not cleared: %s", error)
+                    logger.warning("cannot delete the objects of deleted namespaces: %s", error)
                 try:
-                    async with self._clock.timeout(LOOK_SECONDS):
+                    async with self._clock.timeout(RESYNC_SECONDS):
                         await self._changed.wait()
                 except TimeoutError:
                     pass
@@ -103,7 +102,7 @@ class MainNamespaces:
             self._changed.set()
 
     async def clear(self, store: ResourceStore, catalog: Catalog) -> None:
-        """Delete what is left in namespaces that are gone. Raises when that cannot be known."""
+        """Delete the objects of deleted namespaces. Raises when the namespaces cannot be read."""
         for resource in catalog.persisted():
             if not resource.kind.namespaced:
                 continue
@@ -123,12 +122,12 @@ class MainNamespaces:
         return known is None or bool(metadata_of(known).get("deletionTimestamp"))
 
     async def _ask(self, namespace: str) -> dict[str, object] | None:
-        """The namespace as it is now, or None."""
+        """Read the current namespace from the main servers; None if there is none."""
         try:
             async with self._clock.timeout(ASK_SECONDS_MAX):
                 return await self._client.get(NAMESPACES, namespace)
         except NotFound as error:
-            # Anything on the way may answer 404, and objects are deleted for it.
+            # A proxy may return a 404 as well: require a Status of this namespace.
             if error.details is None or error.details.name != namespace:
                 raise
             return None
@@ -140,7 +139,7 @@ class MainNamespaces:
         for path, entry in found:
             metadata = read_metadata(entry[2])
             if metadata is None or (
-                # One that waits for its dependents need not wait here: they go as well.
+                # Dependents need not be waited for: they are deleted as well.
                 metadata.deletion_timestamp
                 and strategy.FOREGROUND not in (metadata.finalizers or ())
             ):
@@ -149,13 +148,13 @@ class MainNamespaces:
                 break
             count += 1
             try:
-                # The uid, because the namespace may be there again, and the name given away anew.
+                # Preconditioned on the uid: namespace and name may have been created again.
                 options = DeleteOptions(policy="Background", uid=metadata.uid)
                 await store.delete(resource, stored_version(resource, entry[1]), path, options)
             except (NotFound, Conflict):
                 continue
         if count:
-            logger.info("deleted %d %s with their namespace", count, resource.kind.group_resource)
+            logger.info("deleted %d %s of deleted namespaces", count, resource.kind.group_resource)
 
 
 def _terminating(attributes: Attributes) -> StatusError:

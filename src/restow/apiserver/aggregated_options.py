@@ -1,6 +1,6 @@
-"""What one may choose about an aggregated server. Values only; nothing is opened here.
+"""Options of an aggregated server. Values only; nothing is opened here.
 
-Values that cannot work raise a ValueError that says why and names the flag.
+Invalid values raise a ValueError that gives the reason and names the flag.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMPONENT_LENGTH_MAX: Final = 63
 NAMESPACE_DEFAULT: Final = "kube-system"
 GROUP_PRIORITY_DEFAULT: Final = 1_000
 VERSION_PRIORITY_MAX: Final = 100
-"""Of the first version; each further one has one less."""
+"""Of the first version; each further version gets one less."""
 _STORE_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -29,24 +29,24 @@ class AggregatedOptions:
     """The options of `restow serve --aggregated`."""
 
     serve: ServeOptions
-    """How it listens, where it stores, how it agrees with the others. It writes no kubeconfig, and
-    has neither a front port nor a release."""
+    """Listener, store and coordination. An aggregated server writes no kubeconfig, and has neither
+    a front port nor a release."""
     main_kubeconfig: Path
-    """How to reach the main servers, as somebody who may register this one."""
+    """Kubeconfig for the main servers, with a user that may register this server."""
     component: str = ""
-    """What it is called among the servers; empty: made from its first group."""
+    """Name of the component; empty: derived from its first group."""
     release_name: str = ""
-    """What its kinds are called together, for people."""
+    """Display name of the set of kinds it serves."""
     namespace: str = NAMESPACE_DEFAULT
-    """Where its Service is."""
+    """Namespace of its Service."""
     service: str = ""
-    """What its Service is called; empty: as the component."""
+    """Name of its Service; empty: the component's name."""
     advertise_address: str = ""
-    """The IP address at which the main servers reach it; empty: the one it listens on."""
+    """The IP address at which the main servers reach it; empty: the bind address."""
     registers_itself: bool = True
-    """Whether it keeps its Service, its Endpoints and its APIServices."""
+    """Whether it maintains its Service, Endpoints and APIServices itself."""
     forget_stores: tuple[str, ...] = ()
-    """Ids of stores that are gone: what their servers have said of these kinds is taken out."""
+    """Ids of stores that no longer exist: their servers' entries for these kinds are removed."""
 
     def __post_init__(self) -> None:
         for flag, name in (("--component", self.component), ("--service-name", self.service)):
@@ -55,11 +55,11 @@ class AggregatedOptions:
         if problem := dns_label_problem(self.namespace):
             raise ValueError(f"--service-namespace {self.namespace!r}: {problem}")
         if self.component == "kube-apiserver":
-            raise ValueError("--component kube-apiserver: that is what the main servers are")
+            raise ValueError("--component kube-apiserver: reserved for the main servers")
         for store in self.forget_stores:
             if not _STORE_ID.fullmatch(store):
                 raise ValueError(
-                    f"--forget-store {store!r} is no id of a store, as reports name it"
+                    f"--forget-store {store!r} is not a store ID as StorageVersions name it"
                 )
         serve = self.serve
         for flag, is_given in (
@@ -75,7 +75,10 @@ class AggregatedOptions:
             ),
         ):
             if is_given:
-                raise ValueError(f"{flag}: not with --aggregated, which leaves that to the main")
+                raise ValueError(
+                    f"{flag}: cannot be used with --aggregated: this is the task of the main"
+                    " servers"
+                )
         if self.advertise_address:
             _check_address("--advertise-address", self.advertise_address)
         elif self.registers_itself:
@@ -83,11 +86,11 @@ class AggregatedOptions:
 
     @property
     def address(self) -> str:
-        """The IP address at which the main servers reach it; empty: nobody need know."""
+        """IP address at which the main servers reach it; empty if it does not register itself."""
         return self.advertise_address or (self.serve.bind if self.registers_itself else "")
 
     def component_for(self, groups: Sequence[str]) -> str:
-        """What a server of these groups is called."""
+        """The component name of a server of these groups."""
         if self.component:
             return self.component
         made = COMPONENT_PREFIX + groups[0].replace(".", "-")
@@ -102,8 +105,8 @@ def _check_address(flag: str, text: str) -> None:
         found = ipaddress.ip_address(text)
     except ValueError:
         raise ValueError(
-            f"{flag} {text!r} is no IP address, by which the main servers could reach this one:"
+            f"{flag} {text!r} is not an IP address at which the main servers can reach this one:"
             " give --advertise-address"
         ) from None
     if found.is_unspecified:
-        raise ValueError(f"{flag} {text} is everywhere: give --advertise-address")
+        raise ValueError(f"{flag} {text} is the unspecified address: give --advertise-address")

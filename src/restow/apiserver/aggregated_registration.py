@@ -1,12 +1,12 @@
-"""How an aggregated server makes itself known: Service, Endpoints and APIServices at the main.
+"""Registers an aggregated server with the main servers: Service, Endpoints and APIServices.
 
-All servers of one component share them. Each keeps its own address in the Endpoints, and takes it
-out when it stops. The address of one that has died is taken out by those that live, once it is no
-member any more. The APIServices stay when the last server is gone: what they say is still true,
-and whoever asks hears that nobody answers.
+All servers of one component share these objects. Each server maintains its own address in the
+Endpoints and removes it when it stops. The address of a crashed server is removed by the running
+ones, once it no longer participates. The APIServices stay when the last server stops: they are
+still correct, and requests get a 503.
 
-What is there already is respected: an APIService that names somebody else is not taken over. Not
-here: who is a member (`restow.storageversion`).
+Objects of other owners are respected: an APIService that refers to another Service is not changed.
+Not here: which servers participate (`restow.storageversion`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ API_SERVICES: Final = GroupVersionResource("apiregistration.k8s.io", "v1", "apis
 SERVICE_PORT: Final = 443
 PORT_NAME: Final = "https"
 COMPONENT_LABEL: Final = "app.kubernetes.io/name"
-LOOK_SECONDS: Final = 30.0
-"""Between looks at what is there, if nothing is heard."""
+RESYNC_SECONDS: Final = 30.0
+"""Between checks of the registered objects while nothing changes."""
 PAUSE_SECONDS: Final = 0.1
 ATTEMPTS_MAX: Final = 10
 LEAVE_SECONDS_MAX: Final = 3.0
@@ -45,24 +45,24 @@ logger = logging.getLogger(__name__)
 
 
 class NotOurs(Exception):
-    """Something is there already that belongs to somebody else."""
+    """An object exists already and belongs to another owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What the main servers are told of the servers of one component."""
+    """What the servers of one component register at the main servers."""
 
     component: str
     namespace: str
     service: str
     ca_pem: bytes
-    """What signs their certificates."""
+    """The CA that signs their certificates."""
     group_versions: tuple[GroupVersion, ...]
-    """What they serve; of each group the preferred version first."""
+    """The group versions they serve; of each group the preferred version first."""
 
 
 class SelfRegistration:
-    """Keeps one server known."""
+    """Keeps one server registered."""
 
     def __init__(
         self,
@@ -71,32 +71,32 @@ class SelfRegistration:
         identity: Identity,
         *,
         own: EndpointAddress,
-        living: Callable[[], Collection[EndpointAddress]],
+        member_addresses: Callable[[], Collection[EndpointAddress]],
     ) -> None:
-        """`living` tells the addresses of all servers of the component that are members."""
+        """`member_addresses` returns the addresses of all participating component servers."""
         self._client = client
         self._runtime = runtime
         self._identity = identity
         self._own = own
-        self._living = living
+        self._member_addresses = member_addresses
         self._known: frozenset[EndpointAddress] = frozenset()
-        """Of the living, as was last heard."""
+        """The result of `member_addresses` at the last change."""
         self._changed = asyncio.Event()
         self._is_leaving = False
         self.trouble: str | None = None
-        """Why it is not known as it should be; None when it is."""
+        """Why the registration is incomplete; None when it is complete."""
 
     def server_changed(self, key: Key, _item: Item | None) -> None:
-        """For the mirror of the store: when a server has gone, its address goes too; when this one
-        has come back after all, its own is needed again. Renewals change nothing."""
+        """Listener for the store's mirror: update the Endpoints when a server of the component has
+        left, or this one has come back. Lease renewals change nothing."""
         if key.startswith(SERVERS_PREFIX):
-            living = frozenset(self._living())
-            if living != self._known:
-                self._known = living
+            member_addresses = frozenset(self._member_addresses())
+            if member_addresses != self._known:
+                self._known = member_addresses
                 self._changed.set()
 
     async def enter(self) -> None:
-        """Make this server known; tries until that is done."""
+        """Register this server; retries until that succeeds."""
         failures = 0
         while not await self._try_step():
             seconds = BACKOFF.delay_seconds(failures, self._runtime.randomness)
@@ -104,10 +104,10 @@ class SelfRegistration:
             failures += 1
 
     async def run(self) -> None:
-        """Keep it known, for ever."""
+        """Maintain the registration, forever."""
         clock, failures = self._runtime.clock, 0
         while True:
-            seconds = LOOK_SECONDS
+            seconds = RESYNC_SECONDS
             if failures:
                 seconds = BACKOFF.delay_seconds(failures, self._runtime.randomness)
             try:
@@ -116,18 +116,18 @@ class SelfRegistration:
             except TimeoutError:
                 pass
             self._changed.clear()
-            await clock.sleep(PAUSE_SECONDS)  # so that several changes are seen together
+            await clock.sleep(PAUSE_SECONDS)  # handles several changes in one step
             failures = 0 if await self._try_step() else failures + 1
 
     async def leave(self) -> None:
-        """Take the own address out, so that nobody is sent here any more."""
+        """Remove this server's address, so that no more requests are forwarded to it."""
         self._is_leaving = True
         try:
             async with self._runtime.clock.timeout(LEAVE_SECONDS_MAX):
                 await self._keep_endpoints()
         except (StatusError, ClientError, NotOurs, TimeoutError) as error:
-            # Those that go on will find out by themselves.
-            logger.warning("the address of this server could not be taken out: %s", error)
+            # The remaining servers of the component remove it later.
+            logger.warning("cannot remove the address of this server from its Endpoints: %s", error)
 
     async def _try_step(self) -> bool:
         try:
@@ -138,7 +138,9 @@ class SelfRegistration:
         except (StatusError, ClientError, NotOurs) as error:
             if self.trouble != str(error):
                 self.trouble = str(error)
-                logger.warning("this server is not known to the main servers: %s", error)
+                logger.warning(
+                    "cannot register this server at the main servers: %s; retrying", error
+                )
             return False
         self.trouble = None
         return True
@@ -151,10 +153,10 @@ class SelfRegistration:
             try:
                 await self._client.create(SERVICES, _service(identity))
             except AlreadyExists:
-                return  # another server of this component was faster
+                return  # another server of this component has created it
 
     async def _keep_endpoints(self) -> None:
-        """Put the own address there, and take out those that are nobody's any more."""
+        """Add this server's address, and remove addresses of servers that have left."""
         identity = self._identity
         for _ in range(ATTEMPTS_MAX):
             try:
@@ -169,16 +171,18 @@ class SelfRegistration:
                         await self._client.create(ENDPOINTS, self._endpoints({self._own}))
                     return
                 before = _addresses_of(found)
-                after = before & {*self._living(), self._own}
+                after = before & {*self._member_addresses(), self._own}
                 after = after - {self._own} if self._is_leaving else after | {self._own}
                 if after != before:
                     await self._client.update(
                         ENDPOINTS, {**found, "subsets": self._endpoints(after)["subsets"]}
                     )
             except (AlreadyExists, Conflict, NotFound):
-                continue  # others of this component do the same
+                continue  # other servers of this component write the same object
             return
-        raise NotOurs(f"the endpoints {identity.namespace}/{identity.service} change all the time")
+        raise NotOurs(
+            f"too many conflicts on the endpoints {identity.namespace}/{identity.service}"
+        )
 
     async def _keep_api_service(self, group_version: GroupVersion, index: int) -> None:
         wanted = _api_service(self._identity, group_version, index)
@@ -189,12 +193,12 @@ class SelfRegistration:
             try:
                 await self._client.create(API_SERVICES, wanted)
             except AlreadyExists:
-                self._changed.set()  # another server was faster: see what it has made
+                self._changed.set()  # another server has created it: check its content
             return
         spec = found.get("spec")
         spec = spec if isinstance(spec, dict) else {}
         self._check_ours(name, spec)
-        # Priorities are left as they are: whoever has changed them had a reason.
+        # Keep the priorities: they may have been changed on purpose.
         kept = {"caBundle": wanted["spec"]["caBundle"], "insecureSkipTLSVerify": None}
         if spec.get("caBundle") == kept["caBundle"] and not spec.get("insecureSkipTLSVerify"):
             return
@@ -207,7 +211,7 @@ class SelfRegistration:
         service = spec.get("service")
         if not isinstance(service, dict):
             raise NotOurs(
-                f"the APIService {name} says that the main servers serve it themselves: remove the"
+                f"the APIService {name} is served by the main servers themselves: remove the"
                 " CustomResourceDefinitions of its group, or choose another group"
             )
         theirs = (service.get("namespace"), service.get("name"))
@@ -239,7 +243,7 @@ def api_service_name(group_version: GroupVersion) -> str:
 
 
 def group_versions_of(groups: Mapping[str, Sequence[str]]) -> tuple[GroupVersion, ...]:
-    """All group versions of a catalogue's groups."""
+    """All group versions of a catalog's groups."""
     return tuple(
         GroupVersion(group, version) for group, versions in groups.items() for version in versions
     )
@@ -254,7 +258,7 @@ def _metadata(identity: Identity, name: str) -> dict[str, Any]:
 
 
 def _service(identity: Identity) -> Object:
-    """Without a selector: its endpoints are kept by the servers themselves."""
+    """A Service without a selector: the servers themselves maintain its endpoints."""
     port = {"name": PORT_NAME, "port": SERVICE_PORT, "protocol": "TCP"}
     return {
         "apiVersion": "v1",
@@ -288,7 +292,8 @@ def _api_service(identity: Identity, group_version: GroupVersion, index: int) ->
 
 
 def _addresses_of(endpoints: Object) -> set[EndpointAddress]:
-    """What is said in endpoints of ours; what is said otherwise is left out, and so removed."""
+    """The addresses in an Endpoints object of this component; entries of another form are left
+    out, and so removed."""
     found: set[EndpointAddress] = set()
     for subset in endpoints.get("subsets") or ():
         for port in subset.get("ports") or ():

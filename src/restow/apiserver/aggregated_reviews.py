@@ -1,11 +1,11 @@
-"""Who comes directly, and may they: asked of the main servers, and remembered for moments.
+"""Delegated authentication and authorization, cached for seconds.
 
-An aggregated server has no users of its own. A bearer token is reviewed by the main servers
-(TokenReview), and so is what a user may do (SubjectAccessReview). Answers are kept for seconds, so
-that a token that was taken back is soon good for nothing. A request that needs an answer which is
-not there yet is done again when it is.
+An aggregated server has no users of its own. The main servers review bearer tokens (TokenReview)
+and access (SubjectAccessReview). Results are cached for a few seconds only, so that a revoked token
+is soon rejected. A request that needs a result which is not cached is processed again once the
+result has arrived.
 
-Not here: users that the main servers have named themselves, in headers that only they may set.
+Not here: users that the main servers name in headers, which only they may set.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _HEALTH: Final = frozenset({"healthz", "livez", "readyz"})
 logger = logging.getLogger(__name__)
 
 
-class _Unanswered(DoAgain):
-    """Somebody is being asked."""
+class _ReviewPending(DoAgain):
+    """Raised while a review is in flight."""
 
     def __init__(self, answer: Callable[[], Awaitable[None]]) -> None:
         super().__init__()
@@ -51,22 +51,22 @@ class _Unanswered(DoAgain):
 
 
 class Reviews:
-    """Questions to the main servers. Satisfies `Authenticator` and `Authorizer`."""
+    """Reviews by the main servers. Implements `Authenticator` and `Authorizer`."""
 
-    keeps_seconds: Final = 0.0  # It keeps its answers itself.
+    keeps_seconds: Final = 0.0  # This class caches its results itself.
 
     def __init__(self, client: ApiClient, runtime: Runtime) -> None:
         self._client = client
         self._clock = runtime.clock
         self._tasks = runtime.tasks("reviews", tasks_max=IN_FLIGHT_MAX, on_failure=lambda _: None)
-        self._known: dict[object, tuple[float, Any]] = {}
-        """Until when an answer is good, and the answer; the oldest first."""
-        self._asked: dict[object, TaskHandle] = {}
+        self._cache: dict[object, tuple[float, Any]] = {}
+        """Cached results with their expiry time; the oldest first."""
+        self._in_flight: dict[object, TaskHandle] = {}
 
     async def close(self) -> None:
         await self._tasks.close()
 
-    # Who it is.
+    # Authentication.
 
     def authenticate(self, request: HttpRequest) -> User | None:
         token = bearer_token(request)
@@ -103,10 +103,10 @@ class Reviews:
             ),
         )
 
-    # What they may.
+    # Authorization.
 
     def allows(self, user: User, info: RequestInfo) -> bool:
-        """Masters may do everything, everyone may ask for health; of all else the main decide."""
+        """Allow masters everything and everyone health checks; the main servers decide the rest."""
         if user.is_master:
             return True
         if not info.is_resource and info.path.strip("/").partition("/")[0] in _HEALTH:
@@ -114,11 +114,11 @@ class Reviews:
         if user.name == ANONYMOUS.name:
             return False
         spec = _access_spec(user, info)
-        key = ("access", user, tuple(sorted(_asked_of(spec).items())))
+        key = ("access", user, tuple(sorted(_resource_or_path(spec).items())))
         return bool(self._answer(key, lambda: self._review_access(spec)))
 
     def reason(self, user: User, info: RequestInfo) -> str:
-        """Nothing: what the main servers say of it is for those who ask them."""
+        """Empty: the main servers return the reason in their own reviews."""
         return ""
 
     async def _review_access(self, spec: dict[str, Any]) -> bool:
@@ -130,42 +130,42 @@ class Reviews:
         said = (await self._client.create(ACCESS_REVIEWS, body)).get("status")
         return isinstance(said, dict) and said.get("allowed") is True and not said.get("denied")
 
-    # Asking.
+    # Cache and requests.
 
     def _answer(self, key: object, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """What is known; raises `DoAgain` when it must be asked for first."""
-        known = self._known.get(key)
+        """Return the cached result; raises `DoAgain` if it must be requested first."""
+        known = self._cache.get(key)
         if known is not None and self._clock.monotonic() < known[0]:
             return known[1]
 
         async def answer() -> None:
             await self._ask_once(key, ask)
 
-        raise _Unanswered(answer)
+        raise _ReviewPending(answer)
 
     async def _ask_once(self, key: object, ask: Callable[[], Awaitable[Any]]) -> None:
-        """Ask, or wait for whoever asks the same. Raises a 503 when there is no answer."""
-        handle = self._asked.get(key)
+        """Send the review, or join one in flight. Raises a 503 if there is no result."""
+        handle = self._in_flight.get(key)
         if handle is None:
             if len(self._tasks) >= IN_FLIGHT_MAX:
-                raise _unavailable("too many requests wait for them")
-            handle = self._asked[key] = self._tasks.spawn("review", self._ask(key, ask))
+                raise _unavailable("too many reviews are in flight")
+            handle = self._in_flight[key] = self._tasks.spawn("review", self._ask(key, ask))
         await handle.wait()
-        if key not in self._known:
-            raise _unavailable("they gave no answer")
+        if key not in self._cache:
+            raise _unavailable("the review failed")
 
     async def _ask(self, key: object, ask: Callable[[], Awaitable[Any]]) -> None:
-        self._known.pop(key, None)
+        self._cache.pop(key, None)
         try:
             async with self._clock.timeout(ASK_SECONDS_MAX):
                 answer = await ask()
-            while len(self._known) >= KEPT_MAX:
-                del self._known[next(iter(self._known))]
-            self._known[key] = (self._clock.monotonic() + KEPT_SECONDS, answer)
+            while len(self._cache) >= KEPT_MAX:
+                del self._cache[next(iter(self._cache))]
+            self._cache[key] = (self._clock.monotonic() + KEPT_SECONDS, answer)
         except (StatusError, ClientError, TimeoutError) as error:
-            logger.warning("the main servers could not be asked about a user: %s", error)
+            logger.warning("the main servers did not review a user: %s", error)
         finally:
-            del self._asked[key]
+            del self._in_flight[key]
 
 
 def _access_spec(user: User, info: RequestInfo) -> dict[str, Any]:
@@ -190,13 +190,13 @@ def _access_spec(user: User, info: RequestInfo) -> dict[str, Any]:
     return spec
 
 
-def _asked_of(spec: dict[str, Any]) -> dict[str, str]:
+def _resource_or_path(spec: dict[str, Any]) -> dict[str, str]:
     found: dict[str, str] = spec.get("resourceAttributes") or spec["nonResourceAttributes"]
     return found
 
 
 def _unavailable(why: str) -> StatusError:
     return status.unavailable(
-        f"the main servers could not be asked who this is and what they may do: {why}",
+        f"the main servers cannot authenticate or authorize this request: {why}",
         retry_after_seconds=status.RETRY_AFTER_SECONDS,
     )

@@ -1,13 +1,13 @@
-"""Which store an aggregated server has: one of its own, or that of the main servers.
+"""Determines which store an aggregated server uses: its own, or that of the main servers.
 
-In the main servers' store it is a member like every other, and reports there. Which it is, is not
-asked of anybody: a namespace of the main servers is found in their store, and nowhere else.
+On the main servers' store it participates and reports like every other server. Which store it is
+can be told from the store alone: a namespace of the main servers exists in their store only.
 
-A store of its own belongs to the main servers that it was made for: others do not have the same
-namespaces, and what is in a namespace that is gone is deleted. So their cluster is noted there.
+A store of its own belongs to one cluster of main servers: others do not have the same namespaces,
+and the objects of missing namespaces are deleted. So the store records that cluster.
 
-The servers of one component share their keys, or clients could not go from one to another; so they
-leave a mark in the store, and one with other keys is refused.
+The servers of one component must share their keys, or clients could not switch between them. So
+they record a fingerprint in the store, and a server with other keys is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from restow.storage.interface import Absent, Key, Put, Refused, Storage, Transac
 
 COMPONENTS_PREFIX: Final = "/restow/components/"
 CLUSTER_KEY: Final = Key("/restow/localcluster")
-"""Every main server leaves it in its store."""
+"""Every main server writes it to its store."""
 MAIN_KEY: Final = Key("/restow/main-cluster")
 """In a store of aggregated servers: the uid of a namespace of their main servers."""
 PROBE_NAMESPACE: Final = "kube-system"
@@ -34,36 +34,38 @@ NAMESPACES: Final = GroupVersionResource("", "v1", "namespaces")
 
 
 async def cluster_of(client: ApiClient) -> str:
-    """What tells the main servers' cluster from others; it stays as long as their store does.
+    """Return what identifies the main servers' cluster; constant as long as their store exists.
 
-    Raises `OpenRefused` when they do not say.
+    Raises `OpenRefused` when the main servers do not return it.
     """
     try:
         uid = metadata_of(await client.get(NAMESPACES, PROBE_NAMESPACE)).get("uid")
     except (StatusError, ClientError) as error:
-        raise OpenRefused(f"the main servers cannot be asked who they are: {error}") from error
+        raise OpenRefused(f"cannot identify the main servers' cluster: {error}") from error
     if not isinstance(uid, str) or not uid:
-        raise OpenRefused(f"{client.server} does not say which cluster it is")
+        raise OpenRefused(f"{client.server} does not return the uid of its cluster")
     return uid
 
 
 async def is_shared(storage: Storage, cluster: str) -> bool:
-    """Whether the store is that of the main servers. Raises `OpenRefused` for one of others."""
+    """Whether this is the main servers' store. Raises `OpenRefused` for that of another cluster."""
     item = await storage.get(Key(f"{OBJECTS_PREFIX}namespaces/{PROBE_NAMESPACE}"))
     if item is None:
         if await storage.get(CLUSTER_KEY) is not None:
-            raise OpenRefused("this store belongs to main servers, but not to those of the API")
+            raise OpenRefused(
+                "this store belongs to other main servers than those of --main-kubeconfig"
+            )
         return False
     if _uid_of(item.value) != cluster:
         raise OpenRefused(
-            f"this store has another namespace {PROBE_NAMESPACE} than the main servers: it belongs"
-            " to another cluster, or its values are encrypted and cannot be read here"
+            f"the namespace {PROBE_NAMESPACE} of this store is not that of the main servers: it"
+            " belongs to another cluster, or its values are encrypted and cannot be read here"
         )
     return True
 
 
 async def check_main(storage: Storage, cluster: str) -> None:
-    """Note in a store of one's own whose it is, or refuse it if that was noted otherwise."""
+    """Record the cluster in an aggregated server's own store, or refuse one of another cluster."""
     mark = cluster.encode()
     outcome = await storage.commit(Transaction((Absent(MAIN_KEY),), (Put(MAIN_KEY, mark),)))
     if (
@@ -72,14 +74,15 @@ async def check_main(storage: Storage, cluster: str) -> None:
         and outcome.current.value != mark
     ):
         raise OpenRefused(
-            "this store belongs to aggregated servers of another cluster: what is in namespaces"
-            " that this one does not have would be deleted. Check --main-kubeconfig and --store; if"
-            f" that is wanted, say so: restow store delete --store ADDRESS {MAIN_KEY}"
+            "this store belongs to aggregated servers of another cluster: objects in namespaces"
+            " that this cluster does not have would be deleted. Check --main-kubeconfig and"
+            " --store; if the change is intended, run: restow store delete --store ADDRESS"
+            f" {MAIN_KEY}"
         )
 
 
 async def check_component(storage: Storage, component: str, pki: Pki) -> None:
-    """Refuse a store in which this component has other keys."""
+    """Refuse a store in which this component uses other keys."""
     key, mark = Key(COMPONENTS_PREFIX + component), pki.fingerprint.encode()
     outcome = await storage.commit(Transaction((Absent(key),), (Put(key, mark),)))
     if (

@@ -1,14 +1,14 @@
-"""Whom an aggregated server believes: what the main servers say in a ConfigMap, and then follow.
+"""The CAs that an aggregated server trusts, read from the main servers' ConfigMap and followed.
 
-    kube-system/extension-apiserver-authentication
-        requestheader-*   the proxies that tell in headers who has asked them: the main servers
-        client-ca-file    the authorities of clients that come directly, by certificate
+kube-system/extension-apiserver-authentication
+    requestheader-*   the proxies whose user headers are trusted: the main servers
+    client-ca-file    the CAs of clients that connect directly with a certificate
 
-Without it nobody could be told from anybody else, so a server that starts waits for it. A change
-counts for the next connection; what cannot be understood changes nothing. Whoever has neither
-certificate is asked for a token (`aggregated_reviews`).
+Without it no client could be authenticated, so the start waits for it. A change applies to the next
+connection; an invalid ConfigMap changes nothing. A client without either certificate needs a token
+(`aggregated_reviews`).
 
-Not here: how a proxy and a certificate are checked (`restow.authentication`).
+Not here: how a proxy and a certificate are verified (`restow.authentication`).
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ NAME: Final = "extension-apiserver-authentication"
 PROXY_CA_FILE: Final = "main-front-proxy-ca.crt"
 CLIENT_CA_FILE: Final = "main-client-ca.crt"
 BACKOFF: Final = Backoff(initial_seconds=0.1, factor=1.5, max_seconds=5, jitter=0.3)
-SAID_AFTER: Final = 3
-"""Failures after which people are told what is waited for."""
+WARN_AFTER_FAILURES: Final = 3
+"""Failures before the log says that the server is waiting."""
 
 logger = logging.getLogger(__name__)
 
 
 class MainTrust:
-    """The proxies and the authorities of the main servers."""
+    """The trusted proxies and CAs of the main servers."""
 
     def __init__(self, client: ApiClient, runtime: Runtime, directory: Path) -> None:
-        """`directory` holds the authorities as files, as TLS wants them."""
+        """`directory` holds the CAs as files, as TLS requires."""
         self._client = client
         self._runtime = runtime
         self._directory = directory
@@ -65,7 +65,7 @@ class MainTrust:
         self._material: TlsMaterial | None = None
 
     async def load(self) -> None:
-        """Read what the main servers say; waits until they say it."""
+        """Read the ConfigMap; waits until it exists and is valid."""
         failures = 0
         while True:
             try:
@@ -73,18 +73,20 @@ class MainTrust:
                 await self._take(_data_of(found))
             except (StatusError, ClientError, ValueError) as error:
                 failures += 1
-                if failures == SAID_AFTER:
-                    logger.warning("waiting for %s/%s of the main: %s", NAMESPACE, NAME, error)
+                if failures == WARN_AFTER_FAILURES:
+                    logger.warning(
+                        "waiting for %s/%s of the main servers: %s", NAMESPACE, NAME, error
+                    )
             else:
                 return
             seconds = BACKOFF.delay_seconds(failures, self._runtime.randomness)
             await self._runtime.clock.sleep(seconds)
 
     def tls(self, cert_file: Path, key_file: Path, options: TlsOptions) -> TlsMaterial:
-        """What the listener needs: the own certificate, and both kinds of authorities.
+        """TLS material of the listener: its own certificate, and both sets of CAs.
 
-        A certificate that one of them has signed does not pass for the other's: that is checked
-        where it is asked who has come.
+        A certificate signed by one CA is not accepted in the role of the other: the authenticators
+        check that.
         """
         files = TlsFiles(
             cert_file=cert_file,
@@ -95,7 +97,7 @@ class MainTrust:
         return self._material
 
     async def follow(self) -> None:
-        """Keep up with changes, for ever."""
+        """Follow changes of the ConfigMap, forever."""
         changed, newest = asyncio.Event(), dict[str, str]()
         informer = Informer(
             self._client,
@@ -105,7 +107,7 @@ class MainTrust:
         )
 
         def note(change: ObjectChange) -> None:
-            if change.new is not None:  # One that is gone is no reason to believe nobody.
+            if change.new is not None:  # Deletion does not revoke the trust.
                 newest.clear()
                 newest.update(_data_of(change.new))
                 changed.set()
@@ -119,13 +121,14 @@ class MainTrust:
                 try:
                     await self._take(dict(newest))
                 except (ValueError, OSError, TlsError) as error:
-                    logger.warning("%s/%s is not followed: %s", NAMESPACE, NAME, error)
+                    logger.warning("ignored a change of %s/%s: %s", NAMESPACE, NAME, error)
 
     async def _take(self, data: Mapping[str, str]) -> None:
-        """Believe these from now on. Raises ValueError, with nothing changed."""
+        """Trust these CAs from now on. Raises ValueError, with nothing changed, if one is
+        invalid."""
         trust = read_trust(data)
         if trust is None:
-            raise ValueError("it says nothing of proxies")
+            raise ValueError("it has no requestheader-* entries")
         clients_pem = data.get("client-ca-file") or ""
         if trust == self.proxies.trust and clients_pem == self.clients.ca_pem:
             return
@@ -133,21 +136,21 @@ class MainTrust:
         authorities = Authorities(clients_pem.encode()) if clients_pem else None
         await asyncio.to_thread(self._write, trust, clients_pem)
         if self._material is not None:
-            # The own certificate is another matter: what is wrong with it holds up nothing here.
+            # Not the own certificate: a problem with it must not delay the CAs.
             parts = [part for part in self._material.parts if not part.is_pair]
             self._material.take({part: part.read() for part in parts})
         self.proxies.take(trust)
         self.clients.take(clients_pem, authorities)
-        logger.info("believing the main servers as %s/%s says", NAMESPACE, NAME)
+        logger.info("trusting the CAs of %s/%s", NAMESPACE, NAME)
 
     def _write(self, trust: FrontProxyTrust, clients_pem: str) -> None:
         write_secret(self._directory / PROXY_CA_FILE, trust.ca_pem.encode())
-        # TLS wants a certificate in each file it is given; the proxies' are trusted anyway.
+        # TLS requires a certificate in each file; the proxies' CA is trusted anyway.
         write_secret(self._directory / CLIENT_CA_FILE, (clients_pem or trust.ca_pem).encode())
 
 
 class _Clients:
-    """Clients that come directly with a certificate of the main's authority."""
+    """Authenticates clients that connect directly with a certificate of the main servers' CA."""
 
     keeps_seconds: Final = 0.0
 
@@ -166,8 +169,8 @@ class _Clients:
         return None if self._inner is None else self._inner.authenticate(request)
 
 
-class ForgetfulAuthentication(Authentication):
-    """Asks anew for each request: whoever is trusted by somebody else may not be for long."""
+class UncachedAuthentication(Authentication):
+    """Authenticates each request, since trust that others grant may be revoked at any time."""
 
     def __init__(self, *authenticators: Authenticator) -> None:
         super().__init__(authenticators)

@@ -1,4 +1,4 @@
-"""The parts of one server between the store and the listener, once `build` has made them."""
+"""The parts of one server between store and listener, as `build` creates them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from restow.storageversion.rewrite import Rewriter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembly:
-    """The parts of one server that others need to reach."""
+    """The parts of one server that other modules access."""
 
     app: App
     server: Server
@@ -40,24 +40,24 @@ class Assembly:
     discovery: Discovery
     rewriter: Rewriter
     custom: CustomResources
-    """Serves CRDs; it is started when this server may write."""
+    """Serves CRDs; started once this server may write."""
     webhooks: Webhooks
     admission: AdmissionParts
     tasks: Tasks
     probe: StorageProbe
     counters: Counters
-    """Of the requests that the listener has had."""
+    """Request counters of the listener."""
     audit: Audit | None
     auditor: Auditor | None
     service_accounts: ServiceAccounts | None
     rbac: Rbac | None
-    """Authorizes by roles; None: the main servers authorize."""
+    """The RBAC authorizer; None if the main servers authorize."""
     aggregation: Aggregation | None
-    """Passes requests on to other servers; it is started before the listener."""
+    """Forwards requests to aggregated servers; started before the listener."""
 
     async def start(self) -> None:
-        """Read who may do what, and the admission configuration, before anything is asked or
-        written. If that cannot be read, everything is closed, and it raises."""
+        """Load RBAC and the admission configuration, before the first request or write. On failure,
+        close everything and raise."""
         await self.caches.start()
         try:
             self.tasks.spawn_loop("probe", self.probe.run())

@@ -1,6 +1,6 @@
-"""The audit log of one server: its file, its counts, and the policy, which is followed.
+"""The audit log of one server: its file, its metrics, and its policy, which is reloaded.
 
-Not here: what is written (`restow.audit`).
+Not here: the audit events (`restow.audit`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from restow.audit.sink import BatchSink, BlockingSink
 from restow.request.metrics import Metrics
 
 POLL_SECONDS: Final = 2.0
-"""How often is looked whether the policy has changed."""
+"""Interval of checks whether the policy file has changed."""
 TASKS_MAX: Final = 16
 
 logger = logging.getLogger(__name__)
 
 
 class Audit:
-    """A server's audit log, from its start to its end. Made by `open_audit`."""
+    """A server's audit log. Create it with `open_audit`."""
 
     def __init__(
         self, policy: AuditPolicy, sink: BatchSink | BlockingSink, tasks: Tasks, runtime: Runtime
@@ -46,9 +46,9 @@ class Audit:
         self._clock = runtime.clock
 
     def follow(self, path: Path, signature: object, *, poll_seconds: float) -> None:
-        """Go by what the policy's file says, also when it changes."""
+        """Reload the policy whenever its file changes."""
         following = self._follow(path, signature, poll_seconds)
-        self._tasks.spawn_loop("follow the policy", following)
+        self._tasks.spawn_loop("audit policy reload", following)
 
     async def _follow(self, path: Path, seen: object, poll_seconds: float) -> None:
         while True:
@@ -61,14 +61,16 @@ class Audit:
                 read = partial(read_policy, path)
                 self.policy = await in_own_thread("audit policy", read)
             except PolicyError as error:
-                # Without a trace: the text says all that there is to know.
-                logger.warning("the audit log goes on by the policy that it has: %s", error)
+                # No traceback: the message is complete.
+                logger.warning(
+                    "audit policy not reloaded, the previous one stays in effect: %s", error
+                )
             else:
                 self.policy_changed.emit(self.policy)
-                logger.info("the audit log goes by the policy %s as it is now", path)
+                logger.info("reloaded the audit policy %s", path)
 
     def publish(self, auditor: Auditor, metrics: Metrics) -> None:
-        """Show what is counted."""
+        """Export the metrics of the audit log."""
         sink = self.sink
         metrics.counter(
             "apiserver_audit_event_total",
@@ -94,7 +96,7 @@ class Audit:
         )
 
     async def close(self) -> None:
-        """Write what is left. Whoever answers requests has stopped before."""
+        """Write the queued events. The servers that add events have stopped before."""
         await self.sink.close()
         await self._tasks.close()
 
@@ -102,7 +104,7 @@ class Audit:
 async def open_audit(
     options: AuditOptions, runtime: Runtime, *, poll_seconds: float = POLL_SECONDS
 ) -> Audit | None:
-    """The audit log, if there is to be one. Raises PolicyError or LogRefused."""
+    """Open the audit log if one is configured. Raises PolicyError or LogRefused."""
     if not options.path:
         return None
     policy, signature, path = default_policy(), None, options.policy_file
@@ -129,7 +131,7 @@ async def open_audit(
 
 
 def _signature(path: Path) -> tuple[int, ...] | None:
-    """Changes whenever the file does; None while it cannot be looked at."""
+    """A value that changes whenever the file does; None while the file is not accessible."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""What one may choose about the audit log. Values only; nothing is opened here."""
+"""Options of the audit log. Values only; nothing is opened here."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ AuditMode = Literal["batch", "blocking"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditOptions:
-    """The audit log; without a path there is none."""
+    """Options of the audit log; without a path there is none."""
 
     path: str = ""
-    """A file, or `-` for the standard output."""
+    """A file, or `-` for standard output."""
     policy_file: Path | None = None
-    """None: writes and looks at secrets, without bodies."""
+    """None: metadata only of writes and of reads of Secrets."""
     size_max_megabytes: int = MEGABYTES_DEFAULT
-    """Then a new file is begun; 0: one file, however long."""
+    """Size at which the file is rotated; 0: never."""
     age_max_days: int = 0
-    """0: full files are kept, however old."""
+    """Age at which rotated files are deleted; 0: never."""
     backups_max: int = BACKUPS_DEFAULT
-    """0: however many."""
+    """Number of rotated files to keep; 0: all."""
     compress: bool = False
     mode: AuditMode = "batch"
 
     def __post_init__(self) -> None:
         if self.policy_file is not None and not self.path:
-            raise ValueError("--audit-policy-file: only with --audit-log-path")
+            raise ValueError("--audit-policy-file: requires --audit-log-path")
         for flag, value, limit in (
             ("--audit-log-maxsize", self.size_max_megabytes, MEGABYTES_MAX),
             ("--audit-log-maxage", self.age_max_days, DAYS_MAX),

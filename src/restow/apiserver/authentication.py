@@ -1,10 +1,11 @@
-"""All ways into one server, put together from its options: who is asked, in which order.
+"""The authenticators of one server, built from its options, in the order in which they run:
 
-    proxy in front -> client certificate -> token file -> service accounts -> issuers -> session
-        -> nobody
+    front proxy -> client certificate -> token file -> service accounts -> issuers -> session
+    -> anonymous
 
-Files are read at the start, where what is wrong in them is refused, and again when they change,
-where it is told and the old stays. Not here: how each way works (`restow.authentication`).
+Files are read at the start, which fails if one is invalid, and again when they change; then an
+invalid file is logged and the old content stays in effect. Not here: the authenticators
+themselves (`restow.authentication`).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class Authenticators:
-    """The ways in, beside those that every server has. `load` it, `close` it."""
+    """The configurable authenticators of a server. `load` them, `close` them."""
 
     def __init__(self, options: AuthenticationOptions, runtime: Runtime) -> None:
         self._options = options
@@ -83,7 +84,7 @@ class Authenticators:
         client_ca_pem: bytes = b"",
         own_issuers: Sequence[str] = (),
     ) -> Authenticators:
-        """Read the files. `tokens` are good besides those of the file; `own_issuers` sign the
+        """Read the files. `tokens` are accepted besides those of the file; `own_issuers` sign the
         cluster's own tokens. Raises ValueError and OSError that name the file."""
         authenticators = cls(options, runtime)
         authenticators._tokens = dict(tokens)
@@ -101,8 +102,8 @@ class Authenticators:
 
     @classmethod
     def plain(cls, tokens: Mapping[str, User], runtime: Runtime) -> Authenticators:
-        """Of a server without options: certificates that TLS has verified, and these tokens.
-        There is nothing to close."""
+        """Authenticators of a server without options: verified client certificates, and `tokens`.
+        They need not be closed."""
         authenticators = cls(AuthenticationOptions(), runtime)
         authenticators.tokens.take(tokens)
         return authenticators
@@ -112,14 +113,14 @@ class Authenticators:
 
     @property
     def client_ca_files(self) -> tuple[Path, ...]:
-        """Authorities that the TLS layer must trust besides those of users."""
+        """CAs that TLS must accept besides those of users."""
         wanted = self._options.request_header
         return () if wanted is None else (wanted.client_ca_file,)
 
     def chain(
         self, *, accounts: Sequence[Authenticator] = (), sessions: Sequence[Authenticator] = ()
     ) -> Authentication:
-        """All ways in their order, with those of others at their place."""
+        """All authenticators in order, including those of the caller."""
         return Authentication(
             [
                 *([self.proxies] if self._options.request_header is not None else []),
@@ -133,11 +134,11 @@ class Authenticators:
         )
 
     def sessions(self, key: bytes) -> Sessions:
-        """What people at a browser come in by, as long as their tokens are good here."""
+        """Browser sessions, which are valid as long as the token they were created from."""
         return Sessions(key, self._runtime, token_hashes=lambda: self.tokens.hashes)
 
     def follow(self, renewal: CertificateReload) -> None:
-        """Read files again when they change."""
+        """Reload the files when they change."""
         renewal.listeners.append(lambda pki: self.take_clients(pki.client_ca_pem))
         if self._token_file is not None:
             renewal.follow(self._token_file, take=self._take_token_file)
@@ -150,16 +151,16 @@ class Authenticators:
             renewal.follow(oidc.ca_file, take=self._take_config)
 
     def publish(self, metrics: Metrics) -> None:
-        """Show which issuers cannot be reached."""
+        """Export which issuers are unreachable."""
         metrics.gauge(
             "restow_oidc_issuers_without_fresh_keys",
-            "Issuers of tokens whose keys could not be fetched when they were last asked.",
+            "Issuers of tokens whose keys could not be fetched at the last attempt.",
             (),
             lambda: [((), float(len(list(self.issuers.fetch_failures()))))],
         )
 
     def take_clients(self, ca_pem: bytes) -> None:
-        """Trust these authorities of users from now on, on open connections too."""
+        """Trust these CAs of users from now on, on open connections too."""
         if ca_pem != self._client_ca_pem:
             self.certificates.take(Authorities(ca_pem))
             self._client_ca_pem = ca_pem
@@ -169,7 +170,7 @@ class Authenticators:
         if path is not None:
             with named("--token-auth-file", path):
                 found = read_token_file(path)
-        # Last, so that no line of a file can become the administrator.
+        # Last, so that no entry of a file can take the administrator's token.
         self.tokens.take({**found, **self._tokens})
 
     def _take_proxies(self) -> None:
@@ -180,7 +181,9 @@ class Authenticators:
     def _take_config(self) -> None:
         found = _read_config(self._options, self._own_issuers)
         if _anonymous(self._options, found) != self.anonymous:
-            raise ValueError("anonymous: it is only read at the start; restart to change it")
+            raise ValueError(
+                "anonymous: it is only read at the start; restart the server to change it"
+            )
         self.issuers.take(found.issuers)
 
 
@@ -260,4 +263,4 @@ def _read_ca(flag: str, path: Path) -> str:
         try:
             return pem.decode("ascii")
         except UnicodeDecodeError:
-            raise ValueError("it has more than certificates in PEM form") from None
+            raise ValueError("it contains more than certificates in PEM form") from None

@@ -1,6 +1,6 @@
-"""What one may choose about who is let in. Values only; files are not opened here.
+"""Options of authentication. Values only; files are not opened here.
 
-Values that cannot work together raise a ValueError that names the flags.
+Values that exclude each other raise a ValueError that names the flags.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NO_PREFIX: Final = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OidcOptions:
-    """One issuer of tokens, by the flags of kube-apiserver."""
+    """One token issuer, as the flags of kube-apiserver configure it."""
 
     issuer_url: str
     client_id: str
     username_claim: str = USERNAME_CLAIM_DEFAULT
     username_prefix: str = ""
-    """Empty: the issuer's URL and `#`, unless the claim is `email`; `-`: nothing."""
+    """Empty: the issuer's URL and `#`, unless the claim is `email`; `-`: no prefix."""
     groups_claim: str = ""
     groups_prefix: str = ""
     signing_algs: tuple[str, ...] = SIGNING_ALGS_DEFAULT
@@ -34,16 +34,16 @@ class OidcOptions:
 
     def __post_init__(self) -> None:
         if not self.issuer_url or not self.client_id:
-            raise ValueError("--oidc-issuer-url and --oidc-client-id are given together")
+            raise ValueError("--oidc-issuer-url and --oidc-client-id must be given together")
         unknown = [each for each in self.signing_algs if each not in SIGNING_ALGS]
         if unknown or not self.signing_algs:
             raise ValueError(
-                f"--oidc-signing-algs {','.join(unknown)}: one or several of"
+                f"--oidc-signing-algs {','.join(unknown)}: not supported; use"
                 f" {', '.join(sorted(SIGNING_ALGS))}"
             )
         claims = [name for name, _ in self.required_claims]
         if not all(claims) or len(set(claims)) != len(claims):
-            raise ValueError("--oidc-required-claim: KEY=VALUE, each key once")
+            raise ValueError("--oidc-required-claim: must be KEY=VALUE, with each key once")
 
     @property
     def prefix_of_names(self) -> str:
@@ -56,11 +56,11 @@ class OidcOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHeaderOptions:
-    """A proxy in front that says in headers who has asked it."""
+    """A front proxy that names the user in request headers."""
 
     client_ca_file: Path
     allowed_names: tuple[str, ...] = ()
-    """Common names of its certificate; none: whoever has one of these authorities."""
+    """Accepted common names of its certificate; empty: any certificate of these CAs."""
     username_headers: tuple[str, ...] = ("X-Remote-User",)
     uid_headers: tuple[str, ...] = ("X-Remote-Uid",)
     group_headers: tuple[str, ...] = ("X-Remote-Group",)
@@ -69,10 +69,10 @@ class RequestHeaderOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthenticationOptions:
-    """Ways to tell who it is, beside certificates, token file and service accounts."""
+    """Authenticators besides client certificates, token file and service accounts."""
 
     anonymous_auth: bool | None = None
-    """None: as the file says, and else yes."""
+    """None: as the configuration file says, or True."""
     authentication_config: Path | None = None
     oidc: OidcOptions | None = None
     request_header: RequestHeaderOptions | None = field(default=None)
@@ -80,6 +80,6 @@ class AuthenticationOptions:
     def __post_init__(self) -> None:
         if self.oidc is not None and self.authentication_config is not None:
             raise ValueError(
-                "--authentication-config and --oidc-* flags: give one or the other, since both say"
-                " which issuers are trusted"
+                "--authentication-config and --oidc-* flags: mutually exclusive, since both define"
+                " the trusted issuers"
             )

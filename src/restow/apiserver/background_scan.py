@@ -1,4 +1,4 @@
-"""The scan of the raw store that a main server runs from time to time.
+"""Periodic scan of the raw store by a main server.
 
 Not here: the scan (`restow.storageversion.store_scan`).
 """
@@ -16,7 +16,7 @@ from restow.storageversion.store_scan import FIRST_SECONDS, BackgroundScan
 def scan_in_background(
     options: ServeOptions, assembly: Assembly, coordinator: Coordinator, tasks: Tasks
 ) -> None:
-    """Compare the StorageStates with the raw store from time to time."""
+    """Compare the StorageStates with the raw store periodically."""
     runtime, scanner = assembly.server.runtime, assembly.server.scanner
     if scanner is None or options.storage_scan_interval_seconds <= 0:
         return
@@ -28,13 +28,13 @@ def scan_in_background(
     )
     assembly.metrics.gauge(
         "restow_storage_scan_completed_timestamp_seconds",
-        "When this server has last completed a background scan of the store.",
+        "Time at which this server last completed a background scan of the store.",
         (),
         lambda: [] if scan.completed_at is None else [((), scan.completed_at)],
     )
     assembly.metrics.gauge(
         "restow_storage_scan_values",
-        "Values of the last background scan.",
+        "Values counted by the last background scan.",
         (),
         lambda: [((), scan.values)],
     )

@@ -1,4 +1,4 @@
-"""One server's parts, built bottom-up over an open store; nothing here waits or reads.
+"""Builds the parts of one server, bottom-up over an open store, without waiting or reading.
 
     storage, and how it is agreed on (`build_store`)
       -> registry: caches, object store, rewriting, CRDs    (`build_registry`)
@@ -6,9 +6,9 @@
       -> endpoints: discovery, OpenAPI, pages, the chain    (`build_endpoints`)
       -> listener, controllers                              (`server`, `aggregated`: as they start)
 
-Each stage is one frozen dataclass, and is given those before it. A part that another one must tell
-of an event has a channel, and all channels are subscribed in `subscriptions`. The policy by which
-objects are encoded is the storage-version coordinator's, so that is built before the registry.
+Each stage is one frozen dataclass and gets those before it. A part that notifies another one has a
+channel, and all channels are subscribed in `subscriptions`. The storage-version coordinator decides
+how objects are encoded, so it is built before the registry.
 
 Not here: the order in which parts are started (`startup`) and stopped (`shutdown`).
 """
@@ -34,7 +34,7 @@ def build(
     endpoint_options: EndpointOptions,
     agreement: StorageAgreement | None = None,
 ) -> Assembly:
-    """Build a server; without an agreement it is the only one on its store."""
+    """Build a server; without an `agreement` it is the only one on its store."""
     agreement = StorageAgreement() if agreement is None else agreement
     registry = build_registry(foundation, agreement, counters=endpoint_options.counters)
     access = build_access(foundation, registry, access_options, endpoint_options)
@@ -71,7 +71,7 @@ async def assemble(
     endpoint_options: EndpointOptions,
     agreement: StorageAgreement | None = None,
 ) -> Assembly:
-    """Build a server, and start what it needs before its first request."""
+    """Build a server, and start the parts that its first request needs."""
     assembly = build(foundation, access_options, endpoint_options, agreement)
     await assembly.start()
     return assembly

@@ -1,4 +1,4 @@
-"""The stage that decides about requests: authentication, authorization, admission, audit."""
+"""Build stage of access control: authentication, authorization, admission, audit."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from restow.request.request_info import RequestInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Decides about requests."""
+    """The parts that decide about requests."""
 
     authentication: Authentication
     sessions: Sessions
     continue_key: bytes
-    """Signs the positions of lists."""
+    """Signs continue tokens."""
     service_accounts: ServiceAccounts | None
     authorizer: Authorizer
     rbac: Rbac | None
-    """The authorizer, if it goes by roles."""
+    """The RBAC authorizer, if one is used."""
     judge: ReviewJudge
     admission: AdmissionParts
     auditor: Auditor | None
@@ -44,7 +44,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class ReviewJudge:
-    """Answers reviews by what decides about requests."""
+    """Answers review requests (such as SubjectAccessReview) with the server's own decisions."""
 
     authorizer: Authorizer
     tokens: TokenReviewer
@@ -121,7 +121,7 @@ def build_access(
 def _build_auditor(
     foundation: Foundation, audit: Audit | None, authorizer: Authorizer
 ) -> Auditor | None:
-    """It writes down why somebody may do something."""
+    """Build the auditor, which records the authorization decision and its reason."""
     if audit is None:
         return None
     auditor = Auditor(audit.policy, audit.sink, foundation.runtime.clock, reason=authorizer.reason)
@@ -130,7 +130,7 @@ def _build_auditor(
 
 
 def _plugins(foundation: Foundation, options: AccessOptions, rbac: Rbac | None) -> OwnPlugins:
-    """An aggregated server does not know the kinds of owners, and leaves roles to the cluster."""
+    """An aggregated server does not know the kinds of owners; the main servers enforce RBAC."""
     if rbac is None:
         return OwnPlugins(own=options.admission)
     return OwnPlugins(

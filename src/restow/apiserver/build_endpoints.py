@@ -1,4 +1,4 @@
-"""The stage that clients see: discovery, OpenAPI, health, metrics, pages, and the chain."""
+"""Build stage of what clients see: discovery, OpenAPI, health, metrics, pages, and the chain."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def build_endpoints(
     agreement: StorageAgreement,
     options: EndpointOptions,
 ) -> Endpoints:
-    """All that answers requests."""
+    """Build all parts that answer requests."""
     runtime, metrics = foundation.runtime, foundation.metrics
     server = _build_server(foundation, registry, access, agreement, options)
     probe = StorageProbe(foundation.storage, runtime.clock)
@@ -142,7 +142,7 @@ def _hash_of_version(resource: Resource, *, version_of: VersionOf) -> str:
 
 
 def _shown_hash(agreement: StorageAgreement, options: EndpointOptions) -> VersionHash:
-    """What discovery shows of how resources are stored."""
+    """How discovery computes the storage version hash of a resource."""
     # KEP-35 1.4: show hashes only with the feature gate on
     if options.gates.storage_version_hash:
         return partial(_hash_of_version, version_of=agreement.version_of)
@@ -151,7 +151,7 @@ def _shown_hash(agreement: StorageAgreement, options: EndpointOptions) -> Versio
 
 def _build_health(probe: StorageProbe, failed_loops: Mapping[str, str]) -> HealthChecks:
     def background_tasks() -> str | None:
-        """Of livez as well: only a restart brings a loop back."""
+        """Part of livez as well: only a restart brings a failed loop back."""
         failed = "; ".join(f"{name} has failed: {error}" for name, error in failed_loops.items())
         return f"{failed}: restart the server" if failed else None
 
@@ -165,7 +165,7 @@ def _build_health(probe: StorageProbe, failed_loops: Mapping[str, str]) -> Healt
 def _pages(
     foundation: Foundation, registry: Registry, access: Access, chain: Chain
 ) -> Mapping[str, Pages]:
-    """What lies at paths that are no resources; an aggregated server has none of its own."""
+    """The handlers of non-resource paths; an aggregated server has no pages of its own."""
     if access.rbac is None:
         return {}
     dashboard = DashboardPages(
@@ -181,7 +181,7 @@ def _pages(
 
 
 def _actions(registry: Registry, access: Access, agreement: StorageAgreement) -> Actions:
-    """What is done by subresources that are no part of their objects."""
+    """Subresources with actions of their own: rewrite, report, token."""
     handler = RewriteHandler(registry.rewriter)
     found: dict[tuple[str, str], Action] = {("rewrite", "create"): handler}
     if agreement.reports is not None:

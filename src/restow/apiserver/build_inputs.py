@@ -1,4 +1,4 @@
-"""What a server is built from: each group of options is one frozen dataclass."""
+"""The inputs of a server's build stages: each group of options is one frozen dataclass."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from restow.storageversion.mirror import Mirror
 from restow.storageversion.remote_reports import RemoteReports
 
 VersionOf = Callable[[Resource], str]
-"""The version in which a resource is written now."""
+"""Returns the current encoding version of a resource."""
 
 
 def preferred_version(resource: Resource) -> str:
-    """The version in which a server writes that agrees with no other."""
+    """The encoding version of a server that does not coordinate with others."""
     return resource.storage_api_version
 
 
@@ -45,23 +45,23 @@ def _is_whole() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundation:
-    """What a server stands on."""
+    """The store, catalog and runtime on which a server is built."""
 
     storage: Storage
-    """As it reads with the keys there are."""
+    """Values decrypted with the available keys."""
     catalog: Catalog
     runtime: Runtime
     sealed: Sealed | None = None
-    """What lies beneath a storage that is encrypted."""
+    """The storage below the encryption."""
     metrics: Metrics = field(default_factory=Metrics)
     webhooks: Webhooks = field(init=False)
-    """Those that convert custom resources."""
+    """Webhooks that convert custom resources."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "webhooks", Webhooks(self.runtime))
 
     def custom_resources(self, registration: CustomRegistrar) -> CustomResources:
-        """What serves CRDs; `registration` reports them to other servers."""
+        """Create the part that serves CRDs; `registration` reports them to other servers."""
         webhooks = self.webhooks
         return CustomResources(
             self.storage,
@@ -74,24 +74,24 @@ class Foundation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageAgreement:
-    """How this server and others agree on storage versions; by default there are no others."""
+    """How servers agree on storage versions; by default there is only this server."""
 
     policy: EncodingPolicy = field(default_factory=FixedPolicy)
     barrier: Barrier = open_barrier
     version_of: VersionOf = preferred_version
     mirror: Mirror | None = None
-    """With it, StorageStates that a scan contradicts are corrected."""
+    """If set, StorageStates that a scan contradicts are corrected."""
     reports: RemoteReports | None = None
-    """Takes the reports of servers with a store of their own."""
+    """Receives StorageVersions of servers with a store of their own."""
     custom: CustomResources | None = None
-    """Serves CRDs and registers them; None: they are registered nowhere."""
+    """Serves CRDs and reports them; None: they are not reported."""
     is_whole: Callable[[], bool] = _is_whole
-    """Whether all CRDs of the store are known, so that other resources do not exist."""
+    """Whether all CRDs of the store are loaded, so that an unknown resource does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secrets:
-    """What a server shows to no client."""
+    """Secrets of a server that no client may read."""
 
     tokens: dict[str, User]
     continue_key: bytes
@@ -99,7 +99,7 @@ class Secrets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthParts:
-    """How an aggregated server authenticates and authorizes, in the place of a cluster's rules."""
+    """Delegated authentication and authorization of an aggregated server."""
 
     authentication: Authentication
     authorizer: Authorizer
@@ -107,29 +107,29 @@ class AuthParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessOptions:
-    """Who may do what, and what is written about it."""
+    """Options of access control and audit."""
 
     secrets: Secrets
     auth_parts: AuthParts | None = None
-    """With them the server has no dashboard: that is for credentials of the cluster itself."""
+    """If set, the server has no dashboard, which needs the cluster's own credentials."""
     authenticators: Authenticators | None = None
-    """None: certificates and the tokens of `secrets` are enough."""
+    """None: only certificates and the tokens of `secrets`."""
     accounts: AccountRules | None = None
-    """With them, programs authenticate as service accounts, by tokens of this cluster."""
+    """If set, tokens of this cluster authenticate service accounts."""
     admission: Sequence[Admission] = ()
     audit: Audit | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointOptions:
-    """What clients see."""
+    """Options of what clients see."""
 
     address: str
     gates: FeatureGates = field(default_factory=FeatureGates)
     limits: RequestLimits = field(default_factory=RequestLimits)
     aggregation: AggregationOptions | None = None
-    """With them, other servers may stand behind this one."""
+    """If set, requests can be forwarded to aggregated servers."""
     is_leading: Callable[[], bool] = lambda: False
-    """Whether this server writes which of them are available."""
+    """Whether this server writes the availability of aggregated APIs."""
     counters: Counters = field(default_factory=Counters)
-    """Counts the requests; the listener's."""
+    """Request counters; the listener's."""

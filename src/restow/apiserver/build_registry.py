@@ -1,4 +1,4 @@
-"""The stage above the store: caches, the object store, rewriting, scanning and CRDs."""
+"""Build stage above the store: caches, the object store, rewriting, scanning and CRDs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from restow.storageversion.rewrite import Rewriter
 from restow.storageversion.store_scan import StoreScanner
 
 TASKS_MAX: Final = 10_000
-"""As many as requests may wait for their answers: each could be a write that is done again."""
+"""The number of pending requests: each may be a write that is retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Registry:
 def build_registry(
     foundation: Foundation, agreement: StorageAgreement, *, counters: Counters
 ) -> Registry:
-    """`counters` tell how many requests there are besides a rewrite or a scan."""
+    """`counters` give the number of other requests, to which rewrites and scans yield."""
     storage, runtime, sealed = foundation.storage, foundation.runtime, foundation.sealed
     catalog, policy = foundation.catalog, agreement.policy
     caches = Caches(storage, runtime)
@@ -54,7 +54,7 @@ def build_registry(
         custom = foundation.custom_resources(Unregistered())
     _keep_written_versions(catalog, custom)
     others = ForegroundLoad(runtime.clock.monotonic, request_count=lambda: counters.requests_total)
-    # Below encryption: that is what a release has to read.
+    # Below encryption: the values that a release must be able to read.
     raw, keys = (storage, None) if sealed is None else sealed
     correct = None if contradictions is None else contradictions.correct
     _publish(foundation, caches, contradictions)
@@ -70,7 +70,7 @@ def build_registry(
 
 
 def _keep_written_versions(catalog: Catalog, custom: CustomResources) -> None:
-    """Let CRDs keep the versions that servers write in the list of those stored."""
+    """Keep the versions that servers write in `status.storedVersions` of CRDs."""
     resource = catalog.named(crds.GROUP, crds.PLURAL)
     if resource is not None:
         shape = CrdShape(resource.kind, resource.converter, written=custom.written)
@@ -78,7 +78,7 @@ def _keep_written_versions(catalog: Catalog, custom: CustomResources) -> None:
 
 
 def _object_counts(catalog: Catalog, caches: Caches) -> Iterator[tuple[tuple[str, ...], float]]:
-    """How many objects each loaded cache holds."""
+    """Number of objects in each loaded cache."""
     for resource in catalog.persisted():
         cache = caches.ready(resource.root)
         if cache is not None:
@@ -88,13 +88,13 @@ def _object_counts(catalog: Catalog, caches: Caches) -> Iterator[tuple[tuple[str
 def _publish(foundation: Foundation, caches: Caches, contradictions: Contradictions | None) -> None:
     foundation.metrics.gauge(
         "apiserver_storage_objects",
-        "Objects in memory by resource, of those that were asked for.",
+        "Objects in memory by resource, for resources that have been read.",
         ("resource",),
         lambda: _object_counts(foundation.catalog, caches),
     )
     foundation.metrics.counter(
         "restow_storage_state_contradictions_total",
-        "StorageStates that listed less than was stored, and were corrected by this server.",
+        "StorageStates that listed fewer hashes than a scan found stored, and were corrected.",
         (),
         lambda: [] if contradictions is None else [((), contradictions.corrected)],
     )

@@ -1,4 +1,4 @@
-"""The stages below the registry: the open store, and the coordinator of its storage versions."""
+"""Build stages below the registry: the open store, and its storage version coordinator."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from restow.storageversion.remote_registration import Remote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenStore:
-    """The store of a server."""
+    """The open store of a server."""
 
     storage: Storage
-    """With values as they are stored."""
+    """Access to values as they are stored."""
     guard: StoreGuard | None
-    """Compares its identity with what this server remembers; None: it ends with the process."""
+    """Checks that the store's identity is the recorded one; None if none is recorded on disk."""
     encryption: Encryption | None
 
     @property
     def opened(self) -> Storage:
-        """As it reads with the keys there are."""
+        """The storage with values decrypted by the available keys."""
         return self.storage if self.encryption is None else self.encryption.storage
 
     def foundation(self, catalog: Catalog, runtime: Runtime) -> Foundation:
@@ -47,7 +47,7 @@ class OpenStore:
 
 
 async def open_store(options: ServeOptions, runtime: Runtime, shutdown: Shutdown) -> OpenStore:
-    """Open the store and see that it is the one that this server knows. Raises `OpenRefused`."""
+    """Open the store and check that it is the one this server used before. Raises `OpenRefused`."""
     stack = AsyncExitStack()
     shutdown.add("store", stack.aclose)
     storage, guard = await open_guarded(
@@ -59,7 +59,7 @@ async def open_store(options: ServeOptions, runtime: Runtime, shutdown: Shutdown
 async def load_encryption(
     store: OpenStore, options: ServeOptions, runtime: Runtime, shutdown: Shutdown
 ) -> OpenStore:
-    """The same store with its keys, if it has any."""
+    """The same store with encryption keys, if any are configured."""
     config = options.encryption_provider_config
     if config is None:
         return store
@@ -70,7 +70,7 @@ async def load_encryption(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorKind:
-    """What differs between the coordinators of main and aggregated servers."""
+    """The differences between coordinators of main and aggregated servers."""
 
     component: str = COMPONENT
     remote: Remote | None = None
@@ -80,7 +80,7 @@ class CoordinatorKind:
 def build_coordinator(
     options: ServeOptions, store: OpenStore, foundation: Foundation, kind: CoordinatorKind
 ) -> Coordinator:
-    """What keeps a server in agreement with the others on its store. Raises `ModeRefused`."""
+    """Build the coordinator of a server. Raises `ModeRefused`."""
     keys = None if store.encryption is None else store.encryption.keys
     catalog = foundation.catalog
     coordination = CoordinatorOptions(
@@ -112,7 +112,7 @@ def build_coordinator(
 
 
 def agreement_of(coordinator: Coordinator) -> StorageAgreement:
-    """How a server with this coordinator writes."""
+    """How a server with this coordinator encodes objects."""
     return StorageAgreement(
         policy=coordinator.policy,
         barrier=WriteBarrier(coordinator),

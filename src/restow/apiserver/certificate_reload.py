@@ -1,16 +1,17 @@
-"""Certificates that stay good while a server runs: own ones renewed, given ones read again.
+"""Renews the cluster's own certificates, and reloads files of certificates that have changed.
 
-Now and then it looks whether a certificate of the keys' directory comes to its end, and makes a new
-one; several servers may share the directory, so the lock of `pki` decides who does. And it looks
-whether files hold something else than what is in use, by their content: what a peer has renewed,
-and what somebody has given. New connections get what is new; open ones go on with what they have.
+Each check renews certificates in the keys' directory that expire soon; several servers may share
+the directory, so the lock of `pki` decides which one renews. It also compares the content of all
+files with what is in use, to find certificates that a peer has renewed or an operator has
+replaced. New connections use the new certificates; open ones keep theirs.
 
-Files that belong together are judged once, and apart from all others: a certificate with its key,
-and each file of authorities. What a start would refuse is not taken, nor what has expired while the
-one in use has not: the old stays, one line in the log names the file, and the next look tries
-again. It holds up nothing else: an authority that is taken back must go, whatever else is wrong.
+Files that belong together are validated together, and independently of all others: a certificate
+with its key, and each CA file. A file is rejected if the server would not start with it, or if it
+has expired while the one in use has not: the old content stays in use, one log message names the
+file, and the next check tries again. Other files are not affected: a revoked CA must go, even if
+another file is invalid.
 
-Not here: when a certificate is old, and how one is made (`pki`, `certificates`).
+Not here: when a certificate is renewed, and how it is issued (`pki`, `certificates`).
 """
 
 from __future__ import annotations
@@ -40,25 +41,25 @@ from restow.httpserver import (
 )
 from restow.request.metrics import Metrics
 
-LOOK_SECONDS: Final = 30.0
-"""As often as files are read again; half of what the reference takes."""
+CHECK_SECONDS: Final = 30.0
+"""Interval at which files are read; half of that of kube-apiserver."""
 SLOW_SECONDS: Final = 20.0
-"""After which it is said that files are not read: nothing is renewed as long as that lasts."""
+"""After this time a log message says that reading takes long; nothing is renewed meanwhile."""
 FILE_BYTES_MAX: Final = 1024 * 1024
-OWN_KEYS: Final = "the keys of the cluster"
+OWN_KEYS: Final = "the cluster's keys"
 
 logger = logging.getLogger(__name__)
 
 Refusal = (PkiError, TlsError, ValueError, OSError)
 Read = tuple[bytes, ...] | Exception
-"""What files hold, or why they cannot be used."""
+"""The content of some files, or why they cannot be used."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Followed:
-    """Files, what they held when they were taken, and who takes them."""
+class _FollowedFiles:
+    """Files, the content that is in use, and the callback that applies a new one."""
 
     paths: tuple[Path, ...]
     take: Callable[[], None]
@@ -67,16 +68,16 @@ class _Followed:
 
 @dataclass(slots=True)
 class ReloadCounts:
-    """How often something new was found, and what became of it."""
+    """Counts of reloads by result."""
 
     success: int = 0
     failure: int = 0
     last_error: dict[str, str] = field(default_factory=dict)
-    """Of each thing that is looked at; not there while it is well."""
+    """By file or name; no entry while the last check succeeded."""
 
 
 class CertificateReload:
-    """Looks after the certificates of one process. `run` it; `look` is one step."""
+    """Renews and reloads the certificates of one process. `run` it; `check_once` is one step."""
 
     def __init__(
         self,
@@ -86,72 +87,72 @@ class CertificateReload:
         *,
         material: TlsMaterial | None = None,
     ) -> None:
-        """`material`: what a listener shows; a process without one has keys only."""
+        """`material`: that of the listener; None in a process that has keys but no listener."""
         self.pki = pki
         self.listeners: list[Callable[[Pki], None]] = []
-        """Told of new keys and authorities, on the event loop; they are short."""
+        """Called with new keys and CAs, on the event loop; they must be short."""
         self.outcomes = ReloadCounts()
         self._options = options
         self._runtime = runtime
         self._material = material
-        self._followed: list[_Followed] = []
+        self._followed: list[_FollowedFiles] = []
         self._published_authorities = (
             {} if material is not None else _published_authorities(pki, options)
         )
-        """What others were told of, where no listener shows it; by the files that hold it."""
+        """The CAs published last, by file, in a process without a listener."""
         self._serving_end = self._find_end()
 
     def follow(self, *paths: Path, take: Callable[[], None]) -> None:
-        """Call `take` when one of these files holds something else.
+        """Call `take` when the content of one of these files changes.
 
-        If it raises PkiError, TlsError, ValueError or OSError, it is called again at later looks.
+        If it raises PkiError, TlsError, ValueError or OSError, later checks call it again.
         """
-        self._followed.append(_Followed(paths, take, _content_of(paths)))
+        self._followed.append(_FollowedFiles(paths, take, _content_of(paths)))
 
     async def run(self) -> None:
-        """For ever."""
+        """Check periodically, forever."""
         while True:
-            await self._runtime.clock.sleep(LOOK_SECONDS)
-            await self.look()
+            await self._runtime.clock.sleep(CHECK_SECONDS)
+            await self.check_once()
 
-    async def look(self) -> None:
-        """Renew what comes to its end, and use what is new."""
-        found = await self._look_at_keys()
+    async def check_once(self) -> None:
+        """Renew certificates that expire soon, and apply files that have changed."""
+        found = await self._read_changed_keys()
         apart = {path for each in self._followed for path in each.paths}
         parts = [part for part in self._parts() if apart.isdisjoint(part.paths)]
         is_shown = True
-        for part, read in (await self._apart(partial(_read_all, parts))).items():
+        for part, read in (await self._read_in_thread(partial(_read_all, parts))).items():
             is_well = self._try(part_name(part), partial(self._take_part, part, read))
             is_shown &= is_well or not self._is_own(part)
-        if found is not None and is_shown:  # else clients would be told to trust what none sees
+        if found is not None and is_shown:  # do not publish a CA that is not in use
             self._take_keys(found)
         for each in self._followed:
-            content = await self._apart(partial(_content_of, each.paths))
+            content = await self._read_in_thread(partial(_content_of, each.paths))
             what = ", ".join(map(str, each.paths))
             if content != each.taken:
                 self._try(what, partial(self._take, each, content))
-            else:  # whatever was wrong with it
+            else:  # an earlier problem is solved
                 self.outcomes.last_error.pop(what, None)
 
-    async def _apart(self, work: Callable[[], T]) -> T:
-        """Read files where nobody waits for it: a file system may not answer, ever."""
-        slow = self._runtime.clock.call_later(SLOW_SECONDS, _say_slow)
+    async def _read_in_thread(self, work: Callable[[], T]) -> T:
+        """Read files in a thread of its own: a file system may never respond."""
+        slow = self._runtime.clock.call_later(SLOW_SECONDS, _log_slow)
         try:
             return await in_own_thread("certificates", work)
         finally:
             slow.cancel()
 
     def publish(self, metrics: Metrics) -> None:
-        """Show how long the certificate in use still holds, and what was renewed."""
+        """Export the time until the certificate in use expires, and the counts of reloads."""
         metrics.gauge(
             "restow_serving_certificate_expiration_seconds",
-            "Seconds until the certificate that clients see expires; below 0: since it has.",
+            "Seconds until the serving certificate expires; negative once it has expired.",
             (),
             lambda: [((), self._seconds_left())] if self._serving_end else [],
         )
         metrics.counter(
             "restow_certificate_reloads_total",
-            "Certificates and authorities that were found to have changed, by what became of it.",
+            "Reloads of changed certificates and CAs, by result.",
             ("outcome",),
             lambda: [
                 (("success",), self.outcomes.success),
@@ -159,18 +160,18 @@ class CertificateReload:
             ],
         )
 
-    async def _look_at_keys(self) -> Pki | None:
-        """Own keys that differ from those in use, if there are such."""
+    async def _read_changed_keys(self) -> Pki | None:
+        """The keys on disk if they differ from those in use."""
         try:
             refresh = partial(refresh_pki, self.pki, self._runtime, self._options)
-            found = await self._apart(refresh)
+            found = await self._read_in_thread(refresh)
         except Refusal as error:
             self._refuse(OWN_KEYS, error)
             return None
         if found is None:
-            return None  # a peer has the lock, and the next look sees what it has made
+            return None  # a peer holds the lock; the next check finds its result
         if found.fingerprint != self.pki.fingerprint:
-            text = f"{found.directory} holds the keys of another cluster: put the old ones back"
+            text = f"{found.directory} contains the keys of another cluster: restore the old ones"
             self._refuse(OWN_KEYS, PkiError(text))
             return None
         self.outcomes.last_error.pop(OWN_KEYS, None)
@@ -178,7 +179,7 @@ class CertificateReload:
 
     def _take_keys(self, found: Pki) -> None:
         self.outcomes.success += 1
-        logger.info("certificates in %s were renewed", found.directory)
+        logger.info("renewed the certificates in %s", found.directory)
         self._notify(replace(found, given=self.pki.given))
 
     def _notify(self, pki: Pki) -> None:
@@ -186,8 +187,8 @@ class CertificateReload:
         for listener in tuple(self.listeners):
             try:
                 listener(pki)
-            except Refusal as error:  # such as a full disk; the others still must know
-                logger.warning("what was renewed could not be passed on: %s", error)
+            except Refusal as error:  # such as a full disk; call the other listeners all the same
+                logger.warning("cannot publish the renewed certificates: %s", error)
 
     def _parts(self) -> Sequence[TlsPart]:
         return (
@@ -205,7 +206,7 @@ class CertificateReload:
         return all(path.parent == self.pki.directory for path in part.paths)
 
     def _take_part(self, part: TlsPart, read: Read) -> bool:
-        """Use what some files hold, if it is new; whether it was. Raises one of Refusal."""
+        """Apply the content of some files; returns whether it is new. Raises one of Refusal."""
         if isinstance(read, Exception):
             raise read
         if read == self._in_use(part):
@@ -217,8 +218,10 @@ class CertificateReload:
             self._material.take({part: read})
         self._serving_end = self._find_end()
         if late is not None:
-            logger.error("%s %s, and so had what was in use: it is taken", part.paths[0], late)
-        logger.info("new connections go by %s as it is now", part_name(part))
+            logger.error(
+                "%s %s, as did the certificate in use: loaded it anyway", part.paths[0], late
+            )
+        logger.info("new connections use %s as of now", part_name(part))
         options, given = self._options, self.pki.given
         if part.paths[0] == options.tls_cert_file:
             given = replace(given, serving_cert_pem=read[0])
@@ -229,18 +232,18 @@ class CertificateReload:
         return True
 
     def _time_problem(self, part: TlsPart, read: tuple[bytes, ...]) -> str | None:
-        """Why a new certificate does not hold now, if the one in use does not hold either."""
-        if not part.is_pair:
-            return None
+        """The reason why a new certificate is not valid now, if the one in use is not either.
+
+        Raises PkiError if the one in use is still valid."""
         path, now = part.paths[0], self._runtime.clock.wall()
         problem = certs.time_problem(certs.load_certificate(path, read[0]), now)
-        held = certs.load_certificate(path, self._in_use(part)[0])
-        if problem is not None and certs.time_problem(held, now) is None:
-            raise PkiError(f"{path} {problem}, and the certificate in use still holds")
+        current = certs.load_certificate(path, self._in_use(part)[0])
+        if problem is not None and certs.time_problem(current, now) is None:
+            raise PkiError(f"{path} {problem}, and the certificate in use is still valid")
         return problem
 
-    def _take(self, followed: _Followed, content: str) -> bool:
-        """Let others use a file of theirs; TLS goes by it when they do."""
+    def _take(self, followed: _FollowedFiles, content: str) -> bool:
+        """Run the callback of a followed file, then apply the file to TLS if TLS uses it."""
         followed.take()
         for part in self._parts():
             if set(part.paths) <= set(followed.paths):
@@ -249,7 +252,7 @@ class CertificateReload:
         return True
 
     def _find_end(self) -> float | None:
-        """When the certificate in use ends."""
+        """Expiry time of the certificate in use."""
         if self._material is None:
             return None
         pem = self._material.in_use(self._material.parts[0])[0]
@@ -257,7 +260,7 @@ class CertificateReload:
         return certificate.not_valid_after_utc.timestamp()
 
     def _try(self, what: str, step: Callable[[], bool]) -> bool:
-        """Whether it is well, whatever there was to do."""
+        """Run a step and record its result; returns whether it succeeded."""
         try:
             is_new = step()
         except Refusal as error:
@@ -268,13 +271,13 @@ class CertificateReload:
         return True
 
     def _refuse(self, what: str, error: Exception) -> None:
-        """Say it once for as long as nothing else is wrong."""
+        """Log and count an error once, until the error changes."""
         text = str(error)
         if self.outcomes.last_error.get(what) == text:
             return
         self.outcomes.last_error[what] = text
         self.outcomes.failure += 1
-        logger.error("%s: what is new is not taken, and the old stays in use: %s", what, text)
+        logger.error("%s: not reloaded, the previous content stays in use: %s", what, text)
 
     def _seconds_left(self) -> float:
         assert self._serving_end is not None
@@ -282,7 +285,7 @@ class CertificateReload:
 
 
 def make_material(files: TlsFiles, options: TlsOptions) -> TlsMaterial:
-    """What a listener shows. Raises TlsError or PkiError, which name the file."""
+    """The TLS material of a listener. Raises TlsError or PkiError that name the file."""
     pairs = []
     flag = "--tls-sni-cert-key"
     for each in options.named:
@@ -293,7 +296,7 @@ def make_material(files: TlsFiles, options: TlsOptions) -> TlsMaterial:
             certificate = certs.load_certificate(each.cert_file, part.read()[0])
             names = each.names or tuple(certs.names_of(certificate))
             if not names:
-                raise PkiError(f"{each.cert_file} has no names: give some, {flag} C,K:NAME")
+                raise PkiError(f"{each.cert_file} contains no names: use {flag} CERT,KEY:NAME")
         pairs.append(NamedPair(cert_file=each.cert_file, key_file=each.key_file, names=names))
     policy = TlsPolicy(
         min_version=options.min_version,
@@ -304,14 +307,14 @@ def make_material(files: TlsFiles, options: TlsOptions) -> TlsMaterial:
 
 
 def part_name(part: TlsPart) -> str:
-    """How a log names files that belong together."""
+    """The name of files that belong together, for the log."""
     if part.is_pair:
         return f"the certificate {part.paths[0]} with its key {part.paths[1]}"
-    return f"the authority {part.paths[0]}"
+    return f"the CA {part.paths[0]}"
 
 
 def _published_authorities(pki: Pki, options: PkiOptions) -> dict[TlsPart, tuple[bytes, ...]]:
-    """Who shows no certificate still tells others whom to trust."""
+    """A process without a listener still publishes the CAs that clients must trust."""
     found: dict[TlsPart, tuple[bytes, ...]] = {}
     given = pki.given
     if options.tls_cert_file is not None and given.serving_cert_pem is not None:
@@ -322,7 +325,7 @@ def _published_authorities(pki: Pki, options: PkiOptions) -> dict[TlsPart, tuple
 
 
 def _read_all(parts: Sequence[TlsPart]) -> dict[TlsPart, Read]:
-    """For a thread: what files hold, each judged as a start does."""
+    """Read and validate files as at the start; for a thread."""
     return {part: _read_part(part) for part in parts}
 
 
@@ -338,16 +341,16 @@ def _read_part(part: TlsPart) -> Read:
     return found
 
 
-def _say_slow() -> None:
+def _log_slow() -> None:
     logger.error(
-        "the files of certificates and tokens are not read after %d s: until they are, nothing is"
-        " renewed, and nothing that changes in them is seen",
+        "reading the certificate and token files takes more than %d s: until it completes, nothing"
+        " is renewed, and changes of these files have no effect",
         SLOW_SECONDS,
     )
 
 
 def _content_of(paths: Sequence[Path]) -> str:
-    """What files hold and who may change them, or why they cannot be read."""
+    """Hash of the content and access modes of files, or the error if they cannot be read."""
     whole = hashlib.sha256()
 
     def note(status: os.stat_result) -> None:

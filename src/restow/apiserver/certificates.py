@@ -1,6 +1,6 @@
-"""Certificates and keys as values: made, compared and read, without files or locks.
+"""Creates, compares and parses certificates and keys as values, without files or locks.
 
-What they are for, where they are kept and when they are renewed is decided in pki.py.
+pki.py decides what they are used for, where they are stored and when they are renewed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-# Clocks of other machines may be behind.
+# Clocks of other machines may be slow.
 BACKDATED: Final = timedelta(hours=1)
 RSA_BITS_MIN: Final = 2_048
 
@@ -28,11 +28,11 @@ AnyKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 class PkiError(Exception):
-    """Keys that cannot be used, with what to do about it."""
+    """Keys that cannot be used; the message says what to do about it."""
 
 
 class CertificateIssuer:
-    """An authority at work: its key, its certificate, and the moment it signs."""
+    """A CA that signs certificates: its key, its certificate, and the time of signing."""
 
     def __init__(self, key: OwnKey, certificate: x509.Certificate, *, now: datetime) -> None:
         self.key = key
@@ -49,8 +49,8 @@ class CertificateIssuer:
         serial: int,
         is_client: bool = False,
     ) -> x509.Certificate:
-        """A certificate for a server that is reached by some names and addresses, and may be a
-        client of others like it."""
+        """Issue a server certificate for some names and addresses, which may also be used as a
+        client certificate between such servers."""
         alternatives = x509.SubjectAlternativeName([_general_name(each) for each in names])
         usages = [ExtendedKeyUsageOID.SERVER_AUTH]
         if is_client:
@@ -65,7 +65,7 @@ class CertificateIssuer:
     def sign_client(
         self, user: str, key: OwnKey, *, group: str, days: int, serial: int
     ) -> x509.Certificate:
-        """A certificate for a user, with a group or none."""
+        """Issue a client certificate for a user, with at most one group."""
         subject = [(NameOID.ORGANIZATION_NAME, group)] if group else []
         subject.append((NameOID.COMMON_NAME, user))
         return (
@@ -77,7 +77,7 @@ class CertificateIssuer:
     def has_signed(self, certificate: x509.Certificate) -> bool:
         try:
             certificate.verify_directly_issued_by(self.certificate)
-        except Exception:  # noqa: BLE001  (many ways to be wrong, one answer)
+        except Exception:  # noqa: BLE001  (many kinds of errors, one meaning)
             return False
         return True
 
@@ -89,7 +89,7 @@ class CertificateIssuer:
         days: int,
         serial: int,
     ) -> x509.CertificateBuilder:
-        # Nothing outlives its authority.
+        # No certificate outlives its CA.
         end = min(self._now + timedelta(days=days), self.certificate.not_valid_after_utc)
         return (
             _builder(subject, key, signer=self.key, now=self._now, end=end, serial=serial)
@@ -101,7 +101,7 @@ class CertificateIssuer:
 def make_authority(
     name: str, key: OwnKey, *, now: datetime, days: int, serial: int
 ) -> x509.Certificate:
-    """A certificate that signs itself and others."""
+    """Create a self-signed CA certificate."""
     subject = [(NameOID.COMMON_NAME, name)]
     end = now + timedelta(days=days)
     return (
@@ -114,7 +114,7 @@ def make_authority(
 
 
 def make_key() -> bytes:
-    """A new private key, in PEM form."""
+    """Generate a private key, in PEM form."""
     return ec.generate_private_key(ec.SECP256R1()).private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -123,7 +123,7 @@ def make_key() -> bytes:
 
 
 def fingerprint(ca_key: OwnKey, account_key: AnyKey, continue_key: bytes) -> str:
-    """Equal for equal keys, and tells nothing about them."""
+    """A hash that is equal for equal keys and reveals nothing about them."""
     whole = hashlib.sha256(b"restow cluster keys 1")
     for part in (_public_der(ca_key), _public_der(account_key), b"continue" + continue_key):
         whole.update(hashlib.sha256(part).digest())
@@ -131,7 +131,7 @@ def fingerprint(ca_key: OwnKey, account_key: AnyKey, continue_key: bytes) -> str
 
 
 def belongs(certificate: x509.Certificate, key: OwnKey) -> bool:
-    """Whether a certificate was made for a key."""
+    """Whether a certificate contains the public key of a private key."""
     return _public_der(certificate) == _public_der(key)
 
 
@@ -140,17 +140,17 @@ def is_host_name(text: str) -> bool:
 
 
 def canonical_name(name: str) -> str:
-    """One spelling for each host name or address; PkiError for anything else."""
+    """One spelling for each host name or address. Raises PkiError for anything else."""
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
         if not is_host_name(name):
-            raise PkiError(f"{name!r} is neither a host name nor an address") from None
+            raise PkiError(f"{name!r} is neither a host name nor an IP address") from None
         return name.lower()
 
 
 def names_of(certificate: x509.Certificate) -> list[str]:
-    """The host names and addresses that a certificate is good for."""
+    """The host names and addresses in a certificate."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
@@ -167,29 +167,29 @@ def load_certificate(path: Path, pem: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(pem)
     except ValueError:
-        raise PkiError(f"{path} does not hold a certificate in PEM form") from None
+        raise PkiError(f"{path} contains no certificate in PEM form") from None
 
 
 def time_problem(certificate: x509.Certificate, now: datetime) -> str | None:
-    """Why a certificate does not hold at a moment, or None."""
+    """Why a certificate is not valid at a time, or None."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > end:
-        return f"has expired on {end:%Y-%m-%d %H:%M} UTC"
-    return f"holds only from {begin:%Y-%m-%d %H:%M} UTC on" if now < begin else None
+        return f"expired on {end:%Y-%m-%d %H:%M} UTC"
+    return f"is not valid before {begin:%Y-%m-%d %H:%M} UTC" if now < begin else None
 
 
 def load_key(path: Path, pem: bytes) -> AnyKey:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except TypeError:
-        raise PkiError(f"{path} holds a key with a password: give one without") from None
+        raise PkiError(f"{path} contains an encrypted key: use one without a password") from None
     except ValueError:
-        raise PkiError(f"{path} does not hold a private key in PEM form") from None
+        raise PkiError(f"{path} contains no private key in PEM form") from None
     if isinstance(key, ec.EllipticCurvePrivateKey):
         return key
     if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= RSA_BITS_MIN:
         return key
-    raise PkiError(f"{path} holds a key that is neither elliptic-curve nor RSA of 2048 bits")
+    raise PkiError(f"{path} contains a key that is neither elliptic-curve nor RSA of 2048 bits")
 
 
 def _builder(

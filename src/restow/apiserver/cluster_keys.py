@@ -1,7 +1,7 @@
-"""Whether a store belongs to the cluster whose keys are here; asked before keys are made, too.
+"""Checks whether a store belongs to the cluster whose keys this server has.
 
-A directory `pki` that is made for a store of others is of no use, and stands in the way of the one
-that has to be copied there.
+It runs before keys are generated as well: keys generated for the store of another cluster are
+useless, and would block the directory to which that cluster's keys have to be copied.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from restow.storage.sources import open_source
 
 
 async def owner_of(address: str, runtime: Runtime) -> str:
-    """The fingerprint of the keys that the servers of a store have.
+    """Return the fingerprint of the keys that the servers of a store have.
 
-    Empty: there is none, or the store cannot be read, of which the server tells when it opens it.
+    Empty: there is none, or the store is unreadable, which the server reports when it opens it.
     """
     try:
         source = await open_source(address, runtime)
@@ -38,7 +38,7 @@ async def owner_of(address: str, runtime: Runtime) -> str:
 async def check_keys_exist(address: str, pki: Path, runtime: Runtime) -> None:
     """Refuse a store that has an owner while there are no keys. Raises OpenRefused.
 
-    It is looked for the keys again afterwards: another server may have made them meanwhile.
+    Checks for keys again afterwards: another server may have generated them meanwhile.
     """
     if _exists(pki) or not await owner_of(address, runtime) or _exists(pki):
         return
@@ -50,7 +50,8 @@ async def check_keys_exist(address: str, pki: Path, runtime: Runtime) -> None:
 
 
 async def check_cluster(storage: Storage, pki: Pki) -> None:
-    """Refuse a store that belongs to a cluster with other keys; give one without an owner these."""
+    """Refuse a store of a cluster with other keys; record these keys in a store without an
+    owner."""
     fingerprint = pki.fingerprint.encode()
     create = Transaction((Absent(CLUSTER_KEY),), (Put(CLUSTER_KEY, fingerprint),))
     outcome = await storage.commit(create)

@@ -1,15 +1,16 @@
-"""The paths of the dashboard, answered by the parts that serving and the dashboard give.
+"""HTTP handlers of the dashboard.
 
     GET  /dashboard, /dashboard/login      the page
-    GET  /dashboard/static/...             what it is made of
-    GET  /dashboard/watch?watch=...        several watches of the API in one answer
-    POST /dashboard/tickets                a link that lets the sender in, once
-    GET  /dashboard/session                who is in
-    POST /dashboard/session                a ticket becomes a cookie
-    DELETE /dashboard/session              the cookie goes away
+    GET  /dashboard/static/...             its assets
+    GET  /dashboard/watch?watch=...        several watches of the API in one response
+    POST /dashboard/tickets                creates a one-time login link for the sender
+    GET  /dashboard/session                the current user
+    POST /dashboard/session                exchanges a ticket for a session cookie
+    DELETE /dashboard/session              deletes the cookie
 
-A ticket stands behind the `#` of a link, which browsers send to nobody, and travels in a body: no
-log has it. Not here: anything about objects; the page asks the API, as every client does.
+A ticket is the fragment (after `#`) of a link, which browsers do not send, and is sent in a body,
+so that no log contains it. Not here: anything about objects; the page uses the API like every
+client.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _JSON_LINES: Final = (
     *SECURITY_LINES,
 )
 _ACCOUNT: Final = "system:serviceaccount:"
-_SEALED: Final = "the ticket was used already, is too old, or is none: ask for a new link"
+_TICKET_REJECTED: Final = "the ticket is invalid, expired or already used: request a new link"
 
 
 class _TicketBody(msgspec.Struct):
@@ -53,7 +54,7 @@ class _TicketBody(msgspec.Struct):
 
 
 class DashboardPages:
-    """Call it with a request below `/dashboard`."""
+    """Handles requests below `/dashboard`."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class DashboardPages:
         clock: Clock,
         tasks: Tasks,
     ) -> None:
-        """`chain` answers the watches."""
+        """`chain` handles the watches."""
         self._chain = chain
         self._sessions = sessions
         self._used = used
@@ -87,7 +88,7 @@ class DashboardPages:
             case "session", "POST":
                 return await self._redeem(context)
             case "session", "DELETE":
-                _refuse_unknown(context)
+                _reject_cross_origin(context)
                 return _json(200, {"user": None}, cookie=cookie_line("", seconds=0))
             case "tickets", "POST":
                 return self._mint(context)
@@ -109,12 +110,12 @@ class DashboardPages:
         return HttpResponse(200, asset.body, lines)
 
     def _mint(self, context: Context) -> HttpResponse:
-        """A link for the user who asks, who has shown a credential that is no cookie."""
+        """Create a login link for the authenticated user, who did not authenticate by cookie."""
         sender = context.impersonator or context.user
         if sender.name.startswith(_ACCOUNT) or context.user.name.startswith(_ACCOUNT):
-            # Their tokens end with the account, or with what they are bound to: nobody looks that
-            # up again for each page.
-            raise status.forbidden("a service account is given no session: sign in as a person")
+            # Their tokens end with the account or the object they are bound to, which is not
+            # checked again for each page.
+            raise status.forbidden("a service account cannot open a session: log in as a user")
         credential = self._credential_of(context.request)
         ticket, expires = self._sessions.ticket_for(context.user, credential)
         path = f"/{ROOT}/login#{ticket}"
@@ -123,12 +124,12 @@ class DashboardPages:
         return _json(201, {"url": url, "ticket": ticket, "expires": expires.isoformat()})
 
     async def _redeem(self, context: Context) -> HttpResponse:
-        _refuse_unknown(context)
+        _reject_cross_origin(context)
         ticket = _read_ticket(context)
         found = self._sessions.open_ticket(ticket)
         if found is None or not await self._used.use(found.nonce, found.expires):
-            # With other words than those for a wrong token, but telling no more.
-            return _json(401, {"message": _SEALED})
+            # Not the text for an invalid token, but no more specific than that.
+            return _json(401, {"message": _TICKET_REJECTED})
         cookie, expires = self._sessions.session_for(found.user, found.bound)
         seconds = (expires - self._clock.wall()).total_seconds()
         return _json(
@@ -138,7 +139,7 @@ class DashboardPages:
         )
 
     def _session_info(self, context: Context) -> HttpResponse:
-        """Not an error for those who are not in: the page asks before it knows."""
+        """Return null instead of an error without a session: the page asks before it knows."""
         if context.user.name == ANONYMOUS.name:
             return _json(200, {"user": None})
         found = self._sessions.session_of(context.request)
@@ -159,15 +160,15 @@ class DashboardPages:
 def _read_ticket(context: Context) -> str:
     body = context.request.body
     if len(body) > TICKET_BODY_BYTES_MAX:
-        raise status.bad_request("a ticket is shorter than that")
+        raise status.bad_request("the body is too large for a ticket")
     try:
         return msgspec.json.decode(body, type=_TicketBody).ticket
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise status.bad_request('the body must be JSON: {"ticket": "..."}') from None
 
 
-def _refuse_unknown(context: Context) -> None:
-    """Refuse what another site makes a browser send: it could let a person in as someone else."""
+def _reject_cross_origin(context: Context) -> None:
+    """Reject cross-origin requests: they could log a user in as somebody else."""
     headers = context.request.headers
     media = (headers.get("content-type") or "").partition(";")[0].strip().lower()
     if context.info.method == "POST" and media != "application/json":
@@ -176,7 +177,7 @@ def _refuse_unknown(context: Context) -> None:
     if site not in (None, "same-origin") or (
         origin is not None and origin.partition("://")[2] != headers.get("host")
     ):
-        raise status.forbidden("requests of other sites are refused here")
+        raise status.forbidden("cross-origin requests are not allowed")
 
 
 def _json(code: int, value: object, *, cookie: str = "") -> HttpResponse:

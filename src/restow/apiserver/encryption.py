@@ -1,10 +1,10 @@
-"""Encryption at rest of one server: its configuration file, from the start to the end.
+"""Encryption at rest of one server: loads its configuration file and reloads it on changes.
 
-The file is read before anything else is, and followed while the server runs. Other keys are taken
-only when nothing may be stored that they do not open; then they are registered, as a change of
-version is, and what only the old ones opened is given up when all servers know.
+The file is read first at the start, and followed while the server runs. New keys are used only if
+they can decrypt everything that may be stored; then they are registered, like a version change,
+and keys that only the old file had are dropped once all servers have the new ones.
 
-Not here: what the file may say (`restow.encryption`), which key is written when
+Not here: the format of the file (`restow.encryption`), and which key is used when
 (`restow.storageversion`).
 """
 
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Encryption:
-    """The keys of a server, and its store as they open it."""
+    """The keys of a server, and its store decrypted with them."""
 
     def __init__(self, keys: ReloadedKeys, storage: Storage, runtime: Runtime) -> None:
         self.keys: Final = keys
@@ -41,13 +41,13 @@ class Encryption:
 
     @classmethod
     async def load(cls, path: Path, storage: Storage, runtime: Runtime) -> Encryption:
-        """Read the file. Raises `OpenRefused` that says what is wrong in it."""
+        """Read the file. Raises `OpenRefused` that names the problem."""
         keys = ReloadedKeys(str(path), runtime, probes=StoredProbes(storage))
         await keys.load()
         return cls(keys, storage, runtime)
 
     def follow(self, coordinator: Coordinator) -> None:
-        """From now on take what the file says when it changes."""
+        """Apply changes of the file from now on."""
 
         async def check(keys: Keys) -> None:
             try:
@@ -59,31 +59,34 @@ class Encryption:
             try:
                 await coordinator.membership.renew()
             except StorageError as error:
-                logger.warning("the lease is not renewed now, but within seconds: %s", error)
+                logger.warning(
+                    "cannot publish the keys on the lease now, retrying within seconds: %s", error
+                )
 
         self.keys.connect(check=check, publish=publish)
-        if coordinator.key_watch is None:  # nothing follows the keys
+        if coordinator.key_watch is None:  # the keys are not coordinated
             self.keys.listeners.append(self.keys.settled)
         self._tasks.spawn_loop("follow the configuration", self.keys.follow())
 
     def publish(self, health: HealthChecks, metrics: Metrics, coordinator: Coordinator) -> None:
-        """Show how it is."""
+        """Add the health check and the metrics."""
         health.add(HEALTH_CHECK, lambda: self.keys.problem() or None, "healthz", "readyz")
         metrics.gauge(
             "restow_encryption_config_in_force",
-            "Whether the encryption configuration file is in force as it is now: 1 or 0.",
+            "Whether the current content of the encryption configuration file is in effect: 1 or"
+            " 0.",
             (),
             lambda: [((), float(not self.keys.last_error))],
         )
         metrics.counter(
             "restow_encryption_config_reloads_total",
-            "Changes of the encryption configuration file, by what has come of them.",
+            "Reloads of the encryption configuration file, by result.",
             ("outcome",),
             lambda: [((name,), float(count)) for name, count in self.keys.reloads.items()],
         )
         metrics.gauge(
             "restow_encryption_keys_waiting",
-            "Resources that this server would write with another key, as soon as it may.",
+            "Resources for which this server prefers another key than the agreed one.",
             (),
             lambda: [((), float(coordinator.keys_waiting()))],
         )

@@ -1,7 +1,7 @@
-"""Feature gates by Kubernetes' names: parts of a server that can be switched off.
+"""Feature gates with Kubernetes' names, which disable parts of a server.
 
-Values only. `--feature-gates A=true,B=false` becomes a `FeatureGates`; what cannot work is refused
-with its reason.
+Values only. `--feature-gates A=true,B=false` becomes a `FeatureGates`; an invalid combination is
+rejected with the reason.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    # Not loaded for `restow serve --help`.
+    # Not imported for `restow serve --help`.
     from restow.request.metrics import Metrics
 
 
 class FeatureGate(NamedTuple):
-    """A row of the table."""
+    """One row of the table."""
 
     name: str
     field: str
@@ -29,30 +29,30 @@ GATES: Final = (
         "APIServerIdentity",
         "api_server_identity",
         "BETA",
-        "each server keeps a lease that says it lives",
+        "each server holds a lease that shows that it is running",
     ),
     FeatureGate(
         "StorageVersionAPI",
         "storage_version_api",
         "BETA",
-        "servers report in which version they write, and write nothing before",
+        "servers report the version in which they write, and write only after that",
     ),
     FeatureGate(
         "StorageVersionHash",
         "storage_version_hash",
         "BETA",
-        "discovery shows the hash of each storage version",
+        "discovery contains the storage version hash of each resource",
     ),
 )
 _BY_NAME: Final = {gate.name: gate for gate in GATES}
-# As Go reads a boolean, which is how people know this flag.
+# The spellings that Go's ParseBool accepts, as in Kubernetes.
 _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureGates:
-    """Which parts are on. Raises ValueError for parts that need one that is off."""
+    """The enabled features. Raises ValueError for a gate that depends on a disabled one."""
 
     # KEP-2339 3.48, 3.51: the feature gate
     storage_version_api: bool = True
@@ -64,8 +64,8 @@ class FeatureGates:
         if self.storage_version_api and not self.api_server_identity:
             # KEP-2339 3.51: it depends on APIServerIdentity
             raise ValueError(
-                "feature gate StorageVersionAPI needs APIServerIdentity: a report belongs to a"
-                " server that is known to live; switch both on, or both off"
+                "feature gate StorageVersionAPI needs APIServerIdentity: entries of a"
+                " StorageVersion belong to servers that hold a lease; enable both, or disable both"
             )
 
     def is_enabled(self, gate: FeatureGate) -> bool:
@@ -73,9 +73,9 @@ class FeatureGates:
 
 
 def parse_feature_gates(texts: Iterable[str]) -> FeatureGates:
-    """Read `A=true,B=false`, any number of times; the last word about a gate counts.
+    """Parse `A=true,B=false`, any number of times; the last value of a gate counts.
 
-    Raises ValueError, naming the gates there are.
+    Raises ValueError that lists the known gates.
     """
     values: dict[str, bool] = {}
     for word in (word.strip() for text in texts for word in text.split(",")):
@@ -84,7 +84,7 @@ def parse_feature_gates(texts: Iterable[str]) -> FeatureGates:
         name, equals, value = (part.strip() for part in word.partition("="))
         gate = _BY_NAME.get(name)
         if gate is None:
-            raise ValueError(f"there is no feature gate {name!r}; {_known()}")
+            raise ValueError(f"unknown feature gate {name!r}; {_known()}")
         if not equals or value not in _TRUE | _FALSE:
             raise ValueError(
                 f"feature gate {name} is set to {value!r}, which is neither true nor false; "
@@ -95,14 +95,14 @@ def parse_feature_gates(texts: Iterable[str]) -> FeatureGates:
 
 
 def publish(gates: FeatureGates, metrics: Metrics) -> None:
-    """Show on `/metrics` which gates are on."""
+    """Export on `/metrics` which gates are enabled."""
     metrics.gauge(
         "kubernetes_feature_enabled",
-        "Whether a feature gate is on: 1 or 0.",
+        "Whether a feature gate is enabled: 1 or 0.",
         ("name", "stage"),
         lambda: [((gate.name, gate.stage), float(gates.is_enabled(gate))) for gate in GATES],
     )
 
 
 def _known() -> str:
-    return f"known are {', '.join(f'{gate.name}=true|false' for gate in GATES)}"
+    return f"known gates: {', '.join(f'{gate.name}=true|false' for gate in GATES)}"

@@ -1,6 +1,6 @@
-"""Keeps the probes of KMS plug-ins in the store: one value for each key of each plug-in.
+"""Stores the probes of KMS plug-ins: one value for each key of each plug-in.
 
-Whoever is first leaves it, and nobody changes it. Not here: what it proves
+The first server creates the value, and it never changes. Not here: what it proves
 (`restow.encryption.kms_probes`).
 """
 
@@ -11,10 +11,10 @@ from restow.storage.interface import Absent, Done, Key, Put, Storage, Transactio
 
 
 class StoredProbes:
-    """Satisfies `restow.encryption.kms_probes.KmsProbes`."""
+    """Implements `restow.encryption.kms_probes.KmsProbes`."""
 
     def __init__(self, storage: Storage) -> None:
-        """The storage is the one with values as they are stored."""
+        """`storage` reads and writes values as they are stored."""
         self._storage = storage
 
     async def leave(self, key: Key, value: bytes) -> bytes:
@@ -25,5 +25,5 @@ class StoredProbes:
                 return value
             item = await self._storage.get(key)
         if item is None:
-            raise Unavailable(f"{key} was neither stored nor found")
+            raise Unavailable(f"{key} could neither be created nor read")
         return item.value

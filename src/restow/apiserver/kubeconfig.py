@@ -1,7 +1,7 @@
-"""The kubeconfig file that a server leaves in its data directory.
+"""Writes the kubeconfig file of a server into its data directory.
 
-It is written whole, at once, readable by its owner only; nothing in it is merged with what was
-there. Reading kubeconfig files is the client's business.
+The file is replaced atomically and readable by its owner only; its previous content is not merged.
+Not here: reading kubeconfig files (`restow.client`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CERTIFICATE_USER: Final = f"{ADMIN_USER}-certificate"
 
 @dataclass(frozen=True, slots=True)
 class ExtraContext:
-    """One more server of the same cluster, reached by its own address."""
+    """A further server of the same cluster with an address of its own."""
 
     name: str
     server_url: str
@@ -38,7 +38,8 @@ def write_kubeconfig(
 ) -> None:
     """Write the file. The current context uses the token; a second one uses the certificate.
 
-    `needs_certificate`: the server talks to nobody without one, so the token comes with it.
+    `needs_certificate`: the server requires a client certificate, so the token context has one,
+    too.
     """
     document = make_kubeconfig(
         server_url=server_url, pki=pki, extra=extra, needs_certificate=needs_certificate
@@ -54,7 +55,7 @@ def make_kubeconfig(
     extra: Sequence[ExtraContext] = (),
     needs_certificate: bool = False,
 ) -> dict[str, Any]:
-    """The content of the file, as a document."""
+    """Build the content of the file."""
     places = [ExtraContext(CONTEXT_NAME, server_url), *extra]
     contexts = [_context(place.name, place.name, ADMIN_USER) for place in places]
     contexts.insert(1, _context(f"{CONTEXT_NAME}-certificate", CONTEXT_NAME, CERTIFICATE_USER))

@@ -1,10 +1,10 @@
-"""What a server publishes about itself on its identity lease.
+"""Annotations that a server publishes on its identity lease.
 
-How many requests it has answered how fast, and why it refuses its encryption configuration file:
-written with each renewal, so that one watch of the leases has it of all servers, whichever of them
-is asked. Only people read the figures. A refused file blocks an upgrade, since the server would not
-start with it. Not here: the lease itself, and who and where the server is; both are the
-membership's.
+They contain request counts and latencies, and the reason why it rejects its encryption
+configuration file. They are written with each renewal, so that one watch of the leases covers all
+servers. The figures are for display only. A rejected file blocks an upgrade, since the server would
+not start with it. Not here: the lease itself and the server's identity and address, which belong
+to the membership.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from restow.encryption.key_reload import ReloadedKeys
 from restow.request.metrics import Metrics, Totals
 
 SLOW_SHARE: Final = 0.01
-"""A request is slow that belongs to the slowest hundredth."""
+"""The slow requests are those above p99."""
 
 REASON_CHARACTERS_MAX: Final = 1000
 
 
 class LeaseNotes:
-    """Call it for the annotations of the next renewal."""
+    """Returns the annotations of the next renewal when called."""
 
     def __init__(self, metrics: Metrics, keys: ReloadedKeys | None = None) -> None:
         self._metrics = metrics

@@ -1,6 +1,6 @@
-"""What one may choose about the limits of a server: requests in flight, watches, connections, time.
+"""Options of a server's limits: requests in flight, watches, connections, durations.
 
-Values only, so that asking for help loads nothing else. What enforces them is in `limits`.
+Values only, so that `--help` imports nothing else. `limits` passes them on to the enforcing parts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SECONDS_MAX: Final = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitOptions:
-    """How much a server takes on at once, and for how long. A count of zero is no limit."""
+    """Limits on concurrency and durations. A count of zero means no limit."""
 
     requests_in_flight_max: int = 400
     writes_in_flight_max: int = 200

@@ -1,4 +1,4 @@
-"""The limits of a server: how its options reach what enforces them, and what is counted."""
+"""Passes a server's limit options to the parts that enforce them, and exports their metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from restow.request.slots import SlotPool
 
 
 def request_limits(options: LimitOptions) -> RequestLimits:
-    """What the chain enforces."""
+    """The limits that the handler chain enforces."""
     return RequestLimits(
         in_flight=InFlightOptions(
             reads_max=options.requests_in_flight_max,
@@ -30,34 +30,34 @@ def request_limits(options: LimitOptions) -> RequestLimits:
 
 
 def listener_limits(options: LimitOptions) -> Limits:
-    """What the listener enforces."""
+    """The limits that the listener enforces."""
     plain = Limits()
     return Limits(
         connections_max=options.connections_max,
         connections_per_address_max=options.connections_per_address_max
         or plain.connections_per_address_max,
         handshakes_max=min(plain.handshakes_max, options.connections_max),
-        # A backstop only, so it comes after the limit that it stands behind.
+        # A backstop only, so it is longer than the limit that it backs up.
         answer_seconds=max(plain.answer_seconds, 2 * options.request_seconds),
     )
 
 
 def publish_limits(metrics: Metrics, in_flight: InFlight) -> None:
-    """Show how many seats are taken, and how often there was none."""
+    """Export how many slots are taken, and how many requests were rejected."""
 
-    def rooms() -> Iterator[tuple[str, SlotPool]]:
+    def pools() -> Iterator[tuple[str, SlotPool]]:
         yield "readOnly", in_flight.reads
         yield "mutating", in_flight.writes
 
     metrics.gauge(
         "apiserver_current_inflight_requests",
-        "Requests that wait for something now, by kind; exempt ones are left out.",
+        "Requests in flight by kind, without exempt ones.",
         ("request_kind",),
-        lambda: [((kind,), room.taken) for kind, room in rooms()],
+        lambda: [((kind,), pool.taken) for kind, pool in pools()],
     )
     metrics.gauge(
         "apiserver_longrunning_requests",
-        "Watches and other streams that are open now; those of exempt users are left out.",
+        "Open watches and other streams, without those of exempt users.",
         (),
         lambda: [((), in_flight.streams.taken)],
     )
@@ -66,6 +66,6 @@ def publish_limits(metrics: Metrics, in_flight: InFlight) -> None:
         "Requests answered with 429 because the in-flight limit was reached.",
         ("request_kind",),
         lambda: [
-            ((kind,), room.refused) for kind, room in (*rooms(), ("stream", in_flight.streams))
+            ((kind,), pool.refused) for kind, pool in (*pools(), ("stream", in_flight.streams))
         ],
     )

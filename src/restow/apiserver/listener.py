@@ -1,4 +1,4 @@
-"""The listener of one server over its chain: the last part that is built."""
+"""Starts the listener of one server on its handler chain; it is the last part that is built."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from restow.request.responses import error_body
 async def listen(
     assembly: Assembly, options: ServeOptions, runtime: Runtime, material: TlsMaterial
 ) -> Listener:
-    """Answer requests from now on."""
+    """Accept requests from now on."""
     app = assembly.app
     return await Listener.start(
         app,
@@ -34,7 +34,7 @@ async def listen(
 
 
 def publish_listener(metrics: Metrics, listener: Listener) -> None:
-    """Show what the listener counts."""
+    """Export the listener's counters."""
     for field in fields(listener.counters):
         grows = field.metadata["grows"]
         name = f"restow_listener_{field.name.removesuffix('_total')}"

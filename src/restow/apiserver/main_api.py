@@ -1,7 +1,7 @@
-"""The main servers as a server with a store of its own sees them: through their API alone.
+"""Access to the main servers' StorageVersions for a server with a store of its own.
 
-Satisfies `MainApi` of `restow.storageversion.remote_registration`. Each call is bounded by the
-client and by a time limit here, since what waits for it may be what keeps this server from writing.
+Implements `MainApi` of `restow.storageversion.remote_registration`. Each call is bounded by the
+client and by a timeout here, since this server's writes may wait for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STORAGE_VERSIONS: Final = GroupVersionResource(GROUP, "v1alpha1", "storageversio
 
 
 class ClientMainApi:
-    """Talks to the main servers by a client, which is somebody else's to close."""
+    """Calls the main servers through a client, which the caller closes."""
 
     def __init__(self, client: ApiClient, *, seconds_max: float = CALL_SECONDS_MAX) -> None:
         self._client = client
@@ -57,7 +57,7 @@ class ClientMainApi:
             readable_encryption_keys=list(entry.readable_keys),
             preferred_encryption_key=entry.preferred_key,
         )
-        async with self._reporting(f"how {name} is written cannot be reported"):
+        async with self._reporting(f"cannot report the storage version of {name}"):
             await self._client.create(
                 STORAGE_VERSIONS, msgspec.to_builtins(said), name=name, subresource=SUBRESOURCE
             )
@@ -68,12 +68,12 @@ class ClientMainApi:
             STORE_PARAMETER: store,
             SEQUENCE_PARAMETER: str(sequence),
         }
-        async with self._reporting(f"the report of {name} by {server_id} cannot be taken back"):
+        async with self._reporting(f"cannot withdraw the entry of {server_id} for {name}"):
             await self._client.delete(STORAGE_VERSIONS, name, subresource=SUBRESOURCE, query=query)
 
     async def entries(self) -> Mapping[str, tuple[StorageVersionEntry, ...]]:
         found: dict[str, tuple[StorageVersionEntry, ...]] = {}
-        async with self._reporting("what is reported cannot be read"):
+        async with self._reporting("cannot read the StorageVersions"):
             async for page in self._client.pages(STORAGE_VERSIONS):
                 for obj in page.items:
                     found[obj["metadata"]["name"]] = _entries(obj)
@@ -81,31 +81,32 @@ class ClientMainApi:
 
     async def entries_of(self, name: str) -> tuple[StorageVersionEntry, ...]:
         found: tuple[StorageVersionEntry, ...] = ()
-        async with self._reporting(f"what is reported of {name} cannot be read"):
+        async with self._reporting(f"cannot read the StorageVersion {name}"):
             try:
                 found = _entries(await self._client.get(STORAGE_VERSIONS, name))
             except NotFound as error:
-                # The object is meant, not the kind: a server without that takes no reports.
+                # A 404 of the object, not of the kind: a server without that kind accepts no
+                # reports.
                 if error.details is None or not error.details.name:
                     raise
         return found
 
     @asynccontextmanager
     async def _reporting(self, what: str) -> AsyncIterator[None]:
-        """Whatever goes wrong is `NotReported`."""
+        """Raise every error as `NotReported`."""
         try:
             async with self._client.runtime.clock.timeout(self._seconds_max):
                 yield
         except TimeoutError as error:
             raise NotReported(
-                f"{what}: {self._client.server} does not answer in {self._seconds_max:.0f} s"
+                f"{what}: {self._client.server} did not respond within {self._seconds_max:.0f} s"
             ) from error
         except (StatusError, ClientError, StoreDamaged) as error:
             raise NotReported(f"{what}: {error}") from error
 
 
 def _entries(obj: Object) -> tuple[StorageVersionEntry, ...]:
-    """What the servers say in a StorageVersion."""
+    """The server entries of a StorageVersion."""
     name = str((obj.get("metadata") or {}).get("name") or "")
     item = Item(report_key(name), orjson.dumps(obj), Revision(0), Revision(0))
     return decode_report(item).report.entries

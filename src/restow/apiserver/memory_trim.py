@@ -1,8 +1,8 @@
-"""Giving memory back to the system after a burst of large bodies and lists.
+"""Returns freed memory to the operating system after a burst of large bodies and lists.
 
-The C library keeps what was freed, for the next time: after sixteen lists of 60 MB at once, a fifth
-of the process was such memory. It is given back when there has been much traffic and then nearly
-none, since it takes some 10 ms per 100 MB during which nobody else gets memory.
+The C library keeps freed memory for reuse: after sixteen concurrent lists of 60 MB, that was a
+fifth of the process. It is returned once heavy traffic is followed by almost none, since trimming
+takes some 10 ms per 100 MB, during which no other thread can allocate memory.
 """
 
 from __future__ import annotations
@@ -16,34 +16,32 @@ from typing import Final
 from restow.aio import Clock
 from restow.httpserver import Counters
 
-LOOK_SECONDS: Final = 5.0
+CHECK_SECONDS: Final = 5.0
 BUSY_BYTES: Final = 64 * 1024 * 1024
-"""So much must have been read and written since memory was last given back."""
+"""Traffic since the last trim above which the next one is due."""
 QUIET_BYTES: Final = 1024 * 1024
-"""Less than this between two looks is a quiet time."""
+"""Traffic between two checks below which the server counts as idle."""
 
 logger = logging.getLogger(__name__)
 
 
 def find_trim() -> Callable[[], object] | None:
-    """The C library's function that gives memory back; None where it has none."""
+    """Return the C library's function that trims the heap; None if it has none."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return None if trim is None else lambda: trim(0)
 
 
-async def give_back_memory(
-    counters: Counters, clock: Clock, trim: Callable[[], object] | None
-) -> None:
-    """Look now and then, for ever; `trim` runs in a thread."""
+async def trim_memory(counters: Counters, clock: Clock, trim: Callable[[], object] | None) -> None:
+    """Check periodically, forever; `trim` runs in a thread."""
     if trim is None:
         return
-    given_at = seen = _traffic(counters)
+    trimmed_at = seen = _traffic(counters)
     while True:
-        await clock.sleep(LOOK_SECONDS)
+        await clock.sleep(CHECK_SECONDS)
         before, seen = seen, _traffic(counters)
-        if seen - before < QUIET_BYTES and seen - given_at > BUSY_BYTES:
-            given_at = seen
-            logger.debug("giving memory back")
+        if seen - before < QUIET_BYTES and seen - trimmed_at > BUSY_BYTES:
+            trimmed_at = seen
+            logger.debug("returning freed memory to the operating system")
             await asyncio.to_thread(trim)
 
 

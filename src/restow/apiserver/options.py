@@ -1,6 +1,6 @@
-"""What one may choose about a server. Values only; nothing is opened here.
+"""Options of a server. Values only; nothing is opened here.
 
-Values that cannot work, alone or together, raise a ValueError that says why and names the flag.
+Invalid values or combinations raise a ValueError that gives the reason and names the flag.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ STORAGE_SCAN_SECONDS_DEFAULT: Final = 3600.0
 COMPACTION_SECONDS_DEFAULT: Final = 300.0
 EVENT_TTL_SECONDS_DEFAULT: Final = 3600.0
 LIVEZ_GRACE_SECONDS_DEFAULT: Final = 300.0
-"""Five times the minute in which KEP-2339 wants a server to have reported."""
+"""Five times the minute within which KEP-2339 expects a server to have reported."""
 LEASE_SECONDS_DEFAULT: Final = 15
 LEASE_RENEW_SECONDS_DEFAULT: Final = 5.0
 LEASE_SECONDS_MAX: Final = 24 * 3600
-"""A dead server counts as alive for so long; all that waits for it waits too."""
+"""Limit of the time for which a crashed server still participates and delays the others."""
 LOOSE_BOUND_SECONDS_DEFAULT: Final = 60.0
 LOOSE_BOUND_SECONDS_MAX: Final = 24 * 3600
 
@@ -38,14 +38,14 @@ RecordedMode = Literal["report", "strict", "loose", "off"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinationOptions:
-    """How the servers of a cluster agree on the version in which they write."""
+    """How the servers of a cluster agree on the encoding version."""
 
     mode: CoordinationMode = "report"
     guarantee: Guarantee = "strict"
     loose_bound_seconds: float = LOOSE_BOUND_SECONDS_DEFAULT
     vote_bootstrap: VoteBootstrap = "wait"
     change_mode: bool = False
-    """Start although the running servers coordinate in another mode."""
+    """Start although the running servers use another coordination mode."""
 
     def __post_init__(self) -> None:
         if self.mode == "report":
@@ -54,7 +54,7 @@ class CoordinationOptions:
                 ("--vote-bootstrap force", self.vote_bootstrap == "force"),
             ):
                 if has_effect:
-                    raise ValueError(f"{flag} is about a vote: it needs --coordination vote")
+                    raise ValueError(f"{flag} configures votes: it requires --coordination vote")
         if not 0 < self.loose_bound_seconds <= LOOSE_BOUND_SECONDS_MAX:
             raise ValueError(
                 f"--loose-bound-seconds {self.loose_bound_seconds:g} is not above 0 and at"
@@ -64,7 +64,7 @@ class CoordinationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """The options of `restow serve`, by kube-apiserver's names where it has one."""
+    """The options of `restow serve`, with kube-apiserver's names where they exist there."""
 
     data_dir: Path
     store: str = ""
@@ -72,13 +72,13 @@ class ServeOptions:
     bind: str = "127.0.0.1"
     port: int = PORT_DEFAULT
     front_port: int | None = None
-    """A second port, which several servers share: open while this one is ready."""
+    """A second port, shared by several servers: open while this server is ready."""
     front_bind: str = ""
-    """Address of the front port; empty: as `bind`."""
+    """Bind address of the front port; empty: the same as `bind`."""
     front_fds: tuple[int, ...] = ()
-    """Listening sockets of a front port, inherited from a parent, this server's own first."""
+    """Listening sockets of a front port, inherited from a parent; this server's own one first."""
     kubeconfig: Path | None = None
-    """Where to write it; None: in the data directory."""
+    """Path of the kubeconfig; None: in the data directory."""
     release: Path | None = None
     tls_cert_file: Path | None = None
     tls_private_key_file: Path | None = None
@@ -86,15 +86,16 @@ class ServeOptions:
     token_auth_file: Path | None = None
     service_account_signing_key_file: Path | None = None
     encryption_provider_config: Path | None = None
-    """The keys that values are encrypted with; None: they are not, and none is readable that is."""
+    """The encryption configuration; None: values are not encrypted, and encrypted ones
+    unreadable."""
     compaction_interval_seconds: float = COMPACTION_SECONDS_DEFAULT
     storage_scan_interval_seconds: float = STORAGE_SCAN_SECONDS_DEFAULT
-    """Between two scans of the raw store in the background; 0: none."""
+    """Interval of the background scan of the raw store; 0: no scan."""
     event_ttl_seconds: float = EVENT_TTL_SECONDS_DEFAULT
     grace_seconds: float = 10.0
-    """How long requests in work may take when the server stops."""
+    """Maximum duration of draining requests at shutdown."""
     livez_grace_seconds: float = LIVEZ_GRACE_SECONDS_DEFAULT
-    """How long `/livez` waits for the start to be finished."""
+    """Time after the start until `/livez` fails if the start is not finished."""
     feature_gates: FeatureGates = field(default_factory=FeatureGates)
     runtime_config: RuntimeConfig = field(default_factory=RuntimeConfig)
     identity_lease_duration_seconds: int = LEASE_SECONDS_DEFAULT
@@ -113,26 +114,28 @@ class ServeOptions:
         if coordination.guarantee == "loose" and coordination.loose_bound_seconds <= 2 * renew:
             raise ValueError(
                 f"--loose-bound-seconds {coordination.loose_bound_seconds:g} must be more than"
-                f" twice --identity-lease-renew-interval-seconds {renew:g}: that is how often a"
-                " server hears that it is up to date"
+                f" twice --identity-lease-renew-interval-seconds {renew:g}: the"
+                " server's state is confirmed with each renewal"
             )
         if self.coordination.mode == "vote" and not self.feature_gates.storage_version_api:
             raise ValueError(
-                "--coordination vote needs the feature gate StorageVersionAPI: votes are cast in"
-                " StorageVersion objects"
+                "--coordination vote needs the feature gate StorageVersionAPI: votes are stored"
+                " in StorageVersion objects"
             )
 
     def _check_front(self) -> None:
         if self.front_bind and self.front_port is None:
-            raise ValueError("--front-bind: only with --front-port")
+            raise ValueError("--front-bind: requires --front-port")
         if self.front_fds and self.front_port is not None:
-            raise ValueError("--front-fds brings a port of its own: give no --front-port")
+            raise ValueError("--front-fds and --front-port cannot be used together")
         if self.front_port is not None and self.front_port == self.port != 0:
             raise ValueError(
-                f"--front-port {self.front_port} is also --port: a server needs one of its own"
+                f"--front-port {self.front_port} is the same as --port: choose different ports"
             )
         if len(set(self.front_fds)) != len(self.front_fds) or any(fd < 3 for fd in self.front_fds):
-            raise ValueError("--front-fds: different numbers from 3 on, the own socket first")
+            raise ValueError(
+                "--front-fds: must be different numbers >= 3, this server's socket first"
+            )
 
     def _check_lease(self) -> None:
         duration = self.identity_lease_duration_seconds
@@ -145,8 +148,8 @@ class ServeOptions:
         if not 0 < renew * 2 < duration:
             raise ValueError(
                 f"--identity-lease-renew-interval-seconds {renew:g} must be above 0 and less than"
-                f" half of --identity-lease-duration-seconds {duration}, so that one lost renewal"
-                " does not end the lease"
+                f" half of --identity-lease-duration-seconds {duration}, so that the lease"
+                " survives one lost renewal"
             )
 
     @property
@@ -155,7 +158,7 @@ class ServeOptions:
 
     @property
     def recorded_mode(self) -> RecordedMode:
-        """How this server coordinates, as it tells the others."""
+        """The coordination mode of this server, as it is recorded in the store."""
         if not self.feature_gates.storage_version_api:
             return "off"
         if self.coordination.mode == "report":

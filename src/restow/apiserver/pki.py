@@ -1,13 +1,12 @@
-"""The keys of a cluster: made once in a directory, under a lock, and read from there ever after.
+"""The keys of a cluster: generated once in a directory, under a lock, and read from there later.
 
-An authority, a serving certificate, an administrator's certificate and token, the key that signs
-service-account tokens, and the one that seals continue tokens; also an authority of its own for
-the certificate with which servers pass on requests in the name of others, and, where the cluster
-has an etcd of its own, one for its members and clients. A server on another machine gets a copy of
-the directory. Keys come from OpenSSL's own source of chance, secrets from
-the runtime's.
+They are a CA, a serving certificate, an administrator's certificate and token, the key that signs
+service-account tokens, and the key that seals continue tokens; also a separate CA for the client
+certificate with which servers forward requests on behalf of users, and, if the cluster has its own
+etcd, one for its members and clients. A server on another machine gets a copy of the directory.
+OpenSSL's random source generates the keys, the runtime's the secrets.
 
-Not here: who may do what with a credential, and how TLS uses a certificate.
+Not here: what a credential authorizes, and how TLS uses a certificate.
 """
 
 from __future__ import annotations
@@ -55,16 +54,16 @@ AUTHORITY_NAME: Final = "restow-ca"
 SERVING_NAME: Final = "restow-apiserver"
 FRONT_PROXY_AUTHORITY_NAME: Final = "restow-front-proxy-ca"
 FRONT_PROXY_NAME: Final = "front-proxy-client"
-"""What servers that get requests passed on know this one by."""
+"""Common name of the client certificate with which this server forwards requests."""
 ETCD_AUTHORITY_NAME: Final = "restow-etcd-ca"
 ETCD_MEMBER_NAME: Final = "restow-etcd"
 ETCD_CLIENT_NAME: Final = "restow-etcd-client"
 ETCD_CA_FILE: Final = "etcd-ca.crt"
 ETCD_MEMBER_FILES: Final = ("etcd-member.crt", "etcd-member.key")
 ETCD_CLIENT_FILES: Final = ("etcd-client.crt", "etcd-client.key")
-"""In the directory, if the cluster has an etcd of its own: certificate and key."""
+"""Certificate and key in the directory, if the cluster has its own etcd."""
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
-# What clients inside and outside a cluster call an API server.
+# The names of an API server for clients inside and outside a cluster.
 SERVICE_NAMES: Final = (
     "localhost",
     "kubernetes",
@@ -85,7 +84,7 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PkiOptions:
-    """Where the server listens, and files that replace those made here."""
+    """Names of the serving certificate, and files that replace generated ones."""
 
     bind: str | None = None
     extra_names: tuple[str, ...] = ()
@@ -94,12 +93,12 @@ class PkiOptions:
     client_ca_file: Path | None = None
     service_account_signing_key_file: Path | None = None
     with_etcd: bool = False
-    """Whether there are members of an etcd on this machine that need certificates."""
+    """Whether etcd members on this machine need certificates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What the files held that replace those made here; None: there is no such."""
+    """Content of the files that replace generated ones; None if not given."""
 
     serving_cert_pem: bytes | None = field(default=None, repr=False)
     client_ca_pem: bytes | None = field(default=None, repr=False)
@@ -108,7 +107,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pki:
-    """Everything that was made or given. Secrets do not show when it is printed."""
+    """All keys and certificates, generated or given. `repr` shows no secrets."""
 
     directory: Path
     ca_file: Path
@@ -118,30 +117,30 @@ class Pki:
     service_account_key_file: Path
     front_proxy_ca_file: Path
     front_proxy_cert_file: Path
-    """Of the client that passes on requests; trusted by other servers, not by this one."""
+    """Of the client that forwards requests; other servers trust it, this one does not."""
     front_proxy_key_file: Path
     given: Given
     ca_pem: bytes = field(repr=False)
-    """The own authority."""
+    """The cluster's CA."""
     admin_cert_pem: bytes = field(repr=False)
     admin_key_pem: bytes = field(repr=False)
     admin_token: str = field(repr=False)
     service_account_key_pem: bytes = field(repr=False)
     continue_key: bytes = field(repr=False)
     front_proxy_ca_pem: bytes = field(repr=False)
-    # Equal on all servers of a cluster, and tells nothing about the keys.
+    # Equal on all servers of a cluster, and reveals nothing about the keys.
     fingerprint: str
     fingerprint_before: str
-    """The same as earlier releases made it: with a given signing key in it."""
+    """The fingerprint as earlier releases computed it: including a given signing key."""
 
     @property
     def serving_ca_pem(self) -> bytes:
-        """What a client must trust in order to reach the server."""
+        """The CAs that a client must trust to connect to the server."""
         return self.given.serving_cert_pem or self.ca_pem
 
     @property
     def client_ca_pem(self) -> bytes:
-        """All authorities whose certificates tell who a client is."""
+        """All CAs whose certificates authenticate clients."""
         given = self.given.client_ca_pem
         return _joined([self.ca_pem] if given is None else [self.ca_pem, given])
 
@@ -154,10 +153,10 @@ class Pki:
 
 
 def ensure_pki(directory: Path, runtime: Runtime, options: PkiOptions | None = None) -> Pki:
-    """Read the keys in a directory, after making what is missing and renewing what expires.
+    """Read the keys in a directory, after generating missing and renewing expiring ones.
 
-    Processes that start at once agree, because one makes and the others wait. It blocks, so it is
-    called before the event loop has work. PkiError says what is wrong and where.
+    If several processes start at once, one generates and the others wait. Blocks, so call it before
+    the event loop has work. Raises PkiError that names the file and the problem.
     """
     options = options or PkiOptions()
     given = read_given(options)
@@ -168,10 +167,10 @@ def ensure_pki(directory: Path, runtime: Runtime, options: PkiOptions | None = N
 
 
 def refresh_pki(pki: Pki, runtime: Runtime, options: PkiOptions) -> Pki | None:
-    """The own keys again, for a server that runs; None while somebody else is at work on them.
+    """Renew and read the keys of a running server; None while another process holds the lock.
 
-    It waits for nobody, so a process that was stopped at its work does not stop others. What was
-    given stays as it is in use: who looks at those files decides about them.
+    It does not wait for the lock, so a process that was stopped while holding it does not block
+    others. Given files keep the content in use: they are reloaded separately.
     """
     check_mode(pki.directory)
     try:
@@ -182,7 +181,7 @@ def refresh_pki(pki: Pki, runtime: Runtime, options: PkiOptions) -> Pki | None:
 
 
 def read_given(options: PkiOptions) -> Given:
-    """Read the files that were given. Raises PkiError, which names the flag."""
+    """Read the given files. Raises PkiError, which names the flag."""
     cert_file, key_file = options.tls_cert_file, options.tls_private_key_file
     client_ca_file, account_file = options.client_ca_file, options.service_account_signing_key_file
     serving = clients = account = None
@@ -192,7 +191,7 @@ def read_given(options: PkiOptions) -> Given:
             check_mode(key_file)
             check_pair(TlsPart((cert_file, key_file)))
     elif cert_file is not None or key_file is not None:
-        raise PkiError("--tls-cert-file and --tls-private-key-file are given together")
+        raise PkiError("--tls-cert-file and --tls-private-key-file must be given together")
     if client_ca_file is not None:
         clients = read_authorities("--client-ca-file", client_ca_file)
     if account_file is not None:
@@ -204,7 +203,7 @@ def read_given(options: PkiOptions) -> Given:
 
 
 def check_mode(path: Path) -> None:
-    """Refuse a secret place that other users can read or change."""
+    """Reject a secret file or directory that other users can read or change."""
     try:
         problem = private_files.key_problem(path)
     except OSError as error:
@@ -214,15 +213,15 @@ def check_mode(path: Path) -> None:
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Replace a file at once and for good, readable by its owner only.
+    """Replace a file atomically and durably, readable by its owner only.
 
-    Raises PkiError for a device, a pipe or a directory, which would be gone afterwards.
+    Raises PkiError for a device, a pipe or a directory, which the replacement would destroy.
     """
     if path.exists() and not path.is_file():
-        raise PkiError(f"{path} is not a regular file: give the name of a file")
+        raise PkiError(f"{path} is not a regular file: use the path of a file")
     unfinished = path.with_name(f".{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)
-    # Exclusive: nobody else's file, nor where a link of theirs leads.
+    # Exclusive creation: do not write to another user's file, or follow a symlink.
     file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "wb") as opened:
         opened.write(content)
@@ -247,7 +246,7 @@ def _locked(directory: Path, *, waits: bool = True) -> Iterator[None]:
 
 
 class _Maker:
-    """Makes and reads, with the lock held."""
+    """Generates and reads keys while holding the lock."""
 
     def __init__(self, directory: Path, runtime: Runtime, options: PkiOptions) -> None:
         self._directory = directory
@@ -266,7 +265,7 @@ class _Maker:
         if options.with_etcd:
             self._etcd()
         own_file = self._directory / "service-account.key"
-        # Also where another signs: that one may change, and it is the same cluster all the same.
+        # Also if a given key signs: it may change, while the cluster stays the same.
         own_key = self._key(own_file)
         continue_key = bytes.fromhex(self._secret("continue.key"))
         client_ca_files = () if options.client_ca_file is None else (options.client_ca_file,)
@@ -300,13 +299,13 @@ class _Maker:
         key_file = self._directory / f"{file_name}.key"
         cert_file = self._directory / f"{file_name}.crt"
         if cert_file.exists() and not key_file.exists():
-            raise PkiError(f"{key_file} is missing, but {cert_file} is there: copy both or neither")
+            raise PkiError(f"{key_file} is missing, but {cert_file} exists: copy both or neither")
         key = self._key(key_file)
         certificate = _existing(cert_file)
         if certificate is not None and not certs.belongs(certificate, key):
-            raise PkiError(f"{cert_file} was not made for {key_file}: copy both or neither")
+            raise PkiError(f"{cert_file} does not belong to {key_file}: copy both or neither")
         if certificate is None or not self._is_fresh(certificate):
-            # Same key and name: certificates signed before stay good.
+            # Same key and name: certificates signed before stay valid.
             certificate = certs.make_authority(
                 name, key, now=self._now, days=AUTHORITY_DAYS, serial=self._serial()
             )
@@ -322,7 +321,7 @@ class _Maker:
         names = _wanted_names(options)
         old = _existing(cert_file)
         if old is not None:
-            # Several servers may share the directory, each with an address of its own.
+            # Several servers with addresses of their own may share the directory.
             had = certs.names_of(old)
             names = list(dict.fromkeys([*had, *names]))
             if set(names) == set(had) and self._is_good(old, key, issuer):
@@ -340,12 +339,12 @@ class _Maker:
         return _read(key_file), _read(cert_file)
 
     def _front_proxy(self) -> tuple[Path, Path]:
-        # An authority for nothing else: whoever trusts it believes what its clients say of others.
+        # A separate CA: who trusts it accepts the user that its clients name in headers.
         issuer = self._authority("front-proxy-ca", FRONT_PROXY_AUTHORITY_NAME)
         return self._client(issuer, "front-proxy-client", FRONT_PROXY_NAME, group="")
 
     def _etcd(self) -> None:
-        # An authority for nothing else: whoever it has signed for is master of the store.
+        # A separate CA: every certificate that it signs gives full access to the store.
         issuer = self._authority(Path(ETCD_CA_FILE).stem, ETCD_AUTHORITY_NAME)
         self._client(issuer, Path(ETCD_CLIENT_FILES[0]).stem, ETCD_CLIENT_NAME, group="")
         cert_file, key_file = (self._directory / name for name in ETCD_MEMBER_FILES)
@@ -358,7 +357,7 @@ class _Maker:
                 names=list(LOOPBACK_NAMES),
                 days=CERTIFICATE_DAYS,
                 serial=self._serial(),
-                is_client=True,  # of the other members
+                is_client=True,  # members connect to each other
             )
             write_secret(cert_file, certs.to_pem(certificate))
 
@@ -382,7 +381,7 @@ class _Maker:
         check_mode(path)
         key = certs.load_key(path, _read(path))
         if not isinstance(key, OwnKey):
-            raise PkiError(f"{path} does not hold an elliptic-curve key")
+            raise PkiError(f"{path} contains no elliptic-curve key")
         return key
 
     def _secret(self, name: str) -> str:
@@ -392,11 +391,13 @@ class _Maker:
         check_mode(path)
         text = _read(path).decode("ascii", "replace").strip()
         if _HEX.fullmatch(text) is None:
-            raise PkiError(f"{path} does not hold {2 * TOKEN_BYTES} hexadecimal digits: remove it")
+            raise PkiError(
+                f"{path} does not contain {2 * TOKEN_BYTES} hexadecimal digits: remove it"
+            )
         return text
 
     def _serial(self) -> int:
-        # Positive and at most 20 bytes, as the standard wants.
+        # Positive and at most 20 bytes, as RFC 5280 requires.
         return int.from_bytes(self._randomness.token_bytes(16)) | 1
 
     def _is_fresh(self, certificate: Certificate) -> bool:
@@ -414,7 +415,7 @@ def _wanted_names(options: PkiOptions) -> list[str]:
     if certs.is_host_name(host):
         names.append(host)
     bind = options.bind
-    if bind and bind not in {"0.0.0.0", "::"}:  # noqa: S104  (left out, not listened on)
+    if bind and bind not in {"0.0.0.0", "::"}:  # noqa: S104  (compared, not bound)
         names.append(bind)
     names.extend(options.extra_names)
     return list(dict.fromkeys(certs.canonical_name(name) for name in names))

@@ -1,7 +1,7 @@
-"""What a server's process shows of itself on `/metrics`: whether something piles up in it.
+"""Metrics of the server process that reveal leaks.
 
-Memory and open files are the system's to tell; tasks only the process knows. Not here: what belongs
-to one part, such as connections or seats.
+The operating system reports memory and open files; only the process knows its tasks. Not here:
+metrics of one part, such as connections or in-flight slots.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from restow.request.metrics import Metrics
 
 
 def publish_process(metrics: Metrics) -> None:
-    """Add the figures of the whole process."""
+    """Add the metrics of the whole process."""
     metrics.gauge(
         "restow_tasks",
-        "Unfinished tasks of the whole server; a number that grows without end is a leak.",
+        "Unfinished tasks of the whole server; unlimited growth indicates a leak.",
         (),
         _tasks,
     )
@@ -25,4 +25,4 @@ def _tasks() -> list[tuple[tuple[str, ...], float]]:
     try:
         return [((), len(asyncio.all_tasks()))]
     except RuntimeError:
-        return []  # asked outside of a running server, as who only wants the names does
+        return []  # no running event loop, as in the generator of the metrics reference

@@ -1,4 +1,4 @@
-"""Which release is meant: a file, or a name that comes with restow. Loads nothing of a server."""
+"""Resolves `--release`: a file, or the name of a shipped release. Imports no server modules."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from restow.kinds.releases import (
 )
 
 _FILE_ENDS: Final = (".yaml", ".yml", ".json")
-"""What ends so is taken for a file, even if it is not there; a dot alone tells nothing (1.27)."""
+"""Suffixes of a file name, whether the file exists or not; a dot alone is ambiguous (1.27)."""
 
 
 def find_release(wanted: Path | None) -> Release:
-    """A file, or the name of a release that comes with restow. Raises `ReleaseError`."""
+    """Return a release from a file, or a shipped one by name. Raises `ReleaseError`."""
     if wanted is None:
         return default_release()
     if str(wanted) in ("builtin", *shipped_releases()) and not wanted.exists():
         return shipped_release(str(wanted))
     if str(wanted) == wanted.name and wanted.suffix not in _FILE_ENDS and not wanted.exists():
         names = ", ".join(("builtin", *shipped_releases()))
-        raise ReleaseError(f"no release {str(wanted)!r} is known: give a file, or one of {names}")
+        raise ReleaseError(f"unknown release {str(wanted)!r}: use a file, or one of {names}")
     return load_release(wanted)

@@ -4,11 +4,11 @@
     GROUP/VERSION, v1 or api/v1               one version of a group; v1 is the core group
     GROUP/VERSION/RESOURCE                    one resource of it
 
-Each is `=true` or `=false`; a bare name means true. The most specific key decides, in the order
-above from weak to strong; of one key the last value counts. What no key names is served.
+Each is `=true` or `=false`; a name without a value means true. The most specific key decides, in
+the order above from weak to strong; of repeated keys the last one counts. The default is true.
 
-A version that is not served is in no discovery or OpenAPI document, and its paths are a 404. The
-server still stores the resource and reads it for its own needs: nothing is removed from the store.
+A disabled version appears in no discovery or OpenAPI document, and its paths return 404. The server
+still stores the resource and reads it for its own needs: nothing is removed from the store.
 
 Not here: versions that a release does not serve at all, and custom resources.
 """
@@ -24,13 +24,13 @@ from restow.apis import internal_v1alpha1
 from restow.apiserver.feature_gates import FeatureGates
 
 if TYPE_CHECKING:
-    # Not loaded for `restow serve --help`.
+    # Not imported for `restow serve --help`.
     from restow.registry.resource import Resource
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
 _LEGACY: Final = "api"
-"""Stands for the core group in front of a version, and for all groups in front of a stage."""
+"""The core group before a version, and all groups before a stage."""
 _ALL: Final = "all"
 _STAGES: Final = (_ALL, "ga", "beta", "alpha")
 
@@ -38,7 +38,7 @@ Strength = Literal[0, 1, 2, 3]
 
 
 class _Key(NamedTuple):
-    """What one key names; empty parts match everything."""
+    """What one key selects; empty parts match everything."""
 
     strength: Strength
     stage: str = ""
@@ -56,10 +56,10 @@ class _Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RuntimeConfig:
-    """Which built-in API versions are served."""
+    """The enabled built-in API versions."""
 
     values: tuple[tuple[str, bool], ...] = ()
-    """Keys as they were given, each once, and whether they are served."""
+    """Keys as given, without duplicates, with their values."""
 
     def serves(self, group: str, version: str, plural: str) -> bool:
         rules = [(_parse_key(text), value) for text, value in self.values]
@@ -68,7 +68,7 @@ class RuntimeConfig:
 
 
 def parse_runtime_config(texts: Iterable[str]) -> RuntimeConfig:
-    """Read `A=true,B=false`, any number of times; the last value of a key counts. Raises
+    """Parse `A=true,B=false`, any number of times; the last value of a key counts. Raises
     ValueError."""
     values: dict[str, bool] = {}
     for word in (word.strip() for text in texts for word in text.split(",")):
@@ -83,8 +83,8 @@ def parse_runtime_config(texts: Iterable[str]) -> RuntimeConfig:
         values[name] = not equals or value in _TRUE
     if values == {f"{_LEGACY}/{_ALL}": False}:
         raise ValueError(
-            f"--runtime-config: {_LEGACY}/{_ALL}=false alone would serve nothing: name what is"
-            " served, such as v1=true"
+            f"--runtime-config: {_LEGACY}/{_ALL}=false alone would serve nothing: enable"
+            " some versions as well, such as v1=true"
         )
     return RuntimeConfig(tuple(values.items()))
 
@@ -92,10 +92,10 @@ def parse_runtime_config(texts: Iterable[str]) -> RuntimeConfig:
 def with_served(
     resources: Sequence[Resource], config: RuntimeConfig, gates: FeatureGates
 ) -> list[Resource]:
-    """The resources, each with the versions of it that are served. The StorageVersion API is served
-    only with its feature gate.
+    """Reduce the resources to their enabled versions. The StorageVersion API also requires its
+    feature gate.
 
-    Raises ValueError for a key that names nothing the release serves.
+    Raises ValueError for a key that matches nothing in the release.
     """
     for text, _ in config.values:
         _check_known(text, resources)
@@ -140,7 +140,7 @@ def _check_known(text: str, resources: Sequence[Resource]) -> None:
 
 
 def _parse_key(text: str) -> _Key:
-    """Raises ValueError for what is no key."""
+    """Parse one key. Raises ValueError if it is invalid."""
     match text.split("/"):
         case [_legacy, stage] if _legacy == _LEGACY and stage in _STAGES:
             return _Key(0 if stage == _ALL else 1, stage=stage)
@@ -152,7 +152,7 @@ def _parse_key(text: str) -> _Key:
             return _Key(3, group=_group(group), version=version, resource=resource)
         case _:
             raise ValueError(
-                f"--runtime-config: {text!r} is none of api/all, api/ga, api/beta, api/alpha,"
+                f"--runtime-config: {text!r} is not one of api/all, api/ga, api/beta, api/alpha,"
                 " GROUP/VERSION, GROUP/VERSION/RESOURCE, v1"
             )
 

@@ -1,4 +1,4 @@
-"""Serving until told to stop: what `restow serve` and library users call."""
+"""Runs a server until a signal arrives: called by `restow serve` and library users."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ async def serve(
     kinds: Sequence[Resource] = (),
     admission: Sequence[Admission] = (),
 ) -> None:
-    """Run a server until SIGINT or SIGTERM. Prints a line that begins with `ready`."""
-    from restow.apiserver.server import ApiServer  # noqa: PLC0415 - so that --help stays fast
+    """Run a server until SIGINT or SIGTERM. Prints a line that starts with `ready`."""
+    from restow.apiserver.server import ApiServer  # noqa: PLC0415 - not imported for --help
 
     def ready(server: ApiServer) -> str:
         front = "" if server.front_url is None else f" front {server.front_url}"
@@ -44,7 +44,7 @@ async def serve_aggregated(
     kinds: Sequence[Resource],
     admission: Sequence[Admission] = (),
 ) -> None:
-    """Run an aggregated server of these kinds until SIGINT or SIGTERM. Prints a line that begins
+    """Run an aggregated server of these kinds until SIGINT or SIGTERM. Prints a line that starts
     with `ready`."""
     from restow.apiserver.aggregated import AggregatedServer  # noqa: PLC0415 - as above
 
@@ -58,9 +58,9 @@ async def serve_aggregated(
 
 
 def load_kinds(path: Path) -> list[Resource]:
-    """The kinds that CustomResourceDefinitions describe, in a file or a directory of files.
+    """Read kinds from CustomResourceDefinitions in a file or a directory of files.
 
-    Raises a ValueError that names the file and what is wrong in it.
+    Raises a ValueError that names the file and the problem.
     """
     from restow.apiserver import aggregated_kinds  # noqa: PLC0415 - as above
 
@@ -75,7 +75,7 @@ T = TypeVar("T", bound=_Server)
 
 
 async def _run(start: Callable[[Runtime], Awaitable[T]], ready: Callable[[T], str]) -> None:
-    """Start a server, say so, and stop it when a signal comes."""
+    """Start a server, print its readiness, and stop it on a signal."""
     stop = asyncio.Event()
     server: T | None = None
     task = asyncio.current_task()
@@ -84,7 +84,7 @@ async def _run(start: Callable[[Runtime], Awaitable[T]], ready: Callable[[T], st
     def end() -> None:
         stop.set()
         if server is None:
-            task.cancel()  # It may wait long for its turn to write, and must not hold anybody up.
+            task.cancel()  # It may wait long for leadership, and must not delay the shutdown.
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -95,16 +95,16 @@ async def _run(start: Callable[[Runtime], Awaitable[T]], ready: Callable[[T], st
         if stop.is_set():
             return
         raise
-    _spare_the_collector()
+    _tune_garbage_collector()
     print(f"ready: {ready(server)}", flush=True)  # noqa: T201 - the line that scripts wait for
     await stop.wait()
     await server.stop()
 
 
-def _spare_the_collector() -> None:
-    """Let Python's garbage collector look less often, and not at what was made at the start.
+def _tune_garbage_collector() -> None:
+    """Make Python's garbage collector run less often, and ignore the objects of the start.
 
-    What requests make has no cycles and goes away by itself; what caches hold is bytes.
+    Objects of requests have no cycles and are freed by reference counting; caches hold bytes.
     """
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
-"""One server process: from its options to a listening port, and back.
+"""One server process, from its options to a listening port, and its shutdown.
 
-`START` has the steps of its start, `restow.apiserver.shutdown` those of its end, which begins with
-not being ready and leaving the front port.
+`START` lists the steps of the start; `restow.apiserver.shutdown` those of the shutdown, which
+begins with reporting not ready and leaving the front port.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from restow.apiserver.cluster_keys import check_cluster, check_keys_exist
 from restow.apiserver.kubeconfig import ExtraContext, write_kubeconfig
 from restow.apiserver.limits import request_limits
 from restow.apiserver.listener import listen, publish_listener
-from restow.apiserver.memory_trim import find_trim, give_back_memory
+from restow.apiserver.memory_trim import find_trim, trim_memory
 from restow.apiserver.option_files import read_authorities
 from restow.apiserver.options import ServeOptions
 from restow.apiserver.pki import (
@@ -77,22 +77,22 @@ from restow.storageversion.remote_registration import check_not_reported
 from restow.storageversion.remote_reports import RemoteReports
 
 NOT_READY_SECONDS: Final = 0.2
-"""Between saying that it is not ready and draining, so that balancers can look away."""
+"""Between reporting not ready and draining, so that load balancers remove the server."""
 SERVER_ID_BYTES: Final = 8
 OWN_CONTEXT_NAME: Final = "restow-own"
-"""In a kubeconfig whose usual context is the front port."""
+"""In a kubeconfig whose current context is the front port."""
 
 logger = logging.getLogger(__name__)
 
 
 class ApiServer:
-    """A running server. Made by `start`."""
+    """A running server. Create it with `start`."""
 
     def __init__(self, started: _Start) -> None:
         self._options = started.options
         self._started = started
         self.metrics = started.assembly.metrics
-        """What it counts, as `/metrics` shows it."""
+        """The metrics that `/metrics` serves."""
         self._stopping = False
         health = started.assembly.health
         health.add("shutdown", lambda: "stopping" if self._stopping else None, "readyz")
@@ -103,7 +103,7 @@ class ApiServer:
 
     @property
     def front_url(self) -> str | None:
-        """The address that this server shares with others, if it takes part in one."""
+        """The address that this server shares with others, if it uses a front port."""
         return self._started.front_url
 
     @property
@@ -120,13 +120,13 @@ class ApiServer:
         admission: Sequence[Admission] = (),
     ) -> ApiServer:
         """Start a server; returns when it is ready. `kinds` are served besides the release's;
-        `admission` is asked last about each write."""
+        `admission` is the last plug-in that reviews each write."""
         started = _Start(options, load_catalog(options, kinds), runtime, admission)
         await start(START, started, started.shutdown)
         return cls(started)
 
     async def stop(self) -> None:
-        """Not ready, drain, close."""
+        """Report not ready, drain, close."""
         self._stopping = True
         if self.front_url is not None:
             await self._started.listener.retire()
@@ -137,7 +137,7 @@ class ApiServer:
 
 
 class _Start:
-    """The steps of a start, and what each leaves for the next."""
+    """The steps of a start, with the state that one step leaves for the next."""
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ class _Start:
         renew_seconds = options.identity_lease_renew_interval_seconds
         health = self.assembly.health
         keep_guard(self._store.guard, health, tasks, interval_seconds=renew_seconds)
-        work = give_back_memory(self.listener.counters, runtime.clock, find_trim())
+        work = trim_memory(self.listener.counters, runtime.clock, find_trim())
         tasks.spawn_loop("memory", work)
         scan_in_background(options, self.assembly, self._coordinator, tasks)
 
@@ -338,10 +338,10 @@ class _Start:
         return self.options.kubeconfig or self.options.data_dir / "kubeconfig"
 
     def _write_kubeconfig(self, pki: Pki) -> None:
-        """Leave one for clients, with these keys."""
+        """Write a kubeconfig for clients, with these keys."""
         url, extra = f"https://{_host(self.options.bind)}:{self.port}", []
         if self.front_url is not None and not self.options.front_fds:
-            # With sockets of a parent, that one writes another with the front port.
+            # A parent process that passed sockets writes another one, with the front port.
             url, extra = self.front_url, [ExtraContext(OWN_CONTEXT_NAME, url)]
         write_kubeconfig(
             self.kubeconfig,
@@ -354,33 +354,41 @@ class _Start:
 
 START: Final[tuple[StartStep[_Start], ...]] = (
     StartStep(
-        "keys", _Start.load_keys, "the store is compared with them, and the listener shows them"
-    ),
-    StartStep("authenticators", _Start.load_authenticators, "a wrong option ends the start early"),
-    StartStep(
-        "store", _Start.open_store, "it must be the store that this server and these keys know"
+        "keys", _Start.load_keys, "the store is compared with them, and the listener uses them"
     ),
     StartStep(
-        "audit", _Start.open_audit, "a wrong policy ends the start before anything is served"
+        "authenticators", _Start.load_authenticators, "an invalid option fails the start early"
+    ),
+    StartStep(
+        "store",
+        _Start.open_store,
+        "it must be the store that belongs to this server and these keys",
+    ),
+    StartStep(
+        "audit", _Start.open_audit, "an invalid policy fails the start before anything is served"
     ),
     StartStep("build", _Start.build, "all parts are complete before the first of them is started"),
-    StartStep("assembly", _Start.start_assembly, "no request comes before roles and APIs are read"),
-    StartStep("listener", _Start.listen, "others see how the start goes on, and its port is known"),
     StartStep(
-        "background", _Start.start_background, "certificates and the store may change from here"
+        "assembly", _Start.start_assembly, "RBAC and APIs are loaded before the first request"
+    ),
+    StartStep(
+        "listener", _Start.listen, "health checks report the progress, and the port is known"
+    ),
+    StartStep(
+        "background", _Start.start_background, "follow changes of certificates and the store"
     ),
     StartStep("participation", _Start.participate, "KEP-2339: see `startup.PARTICIPATION`"),
     StartStep(
-        "controllers", _Start.start_controllers, "they write objects, so that comes after it"
+        "controllers", _Start.start_controllers, "they write objects, which requires participation"
     ),
     StartStep("front port", _Start.open_front, "clients of the shared port expect a ready server"),
-    StartStep("address", _Start.publish_address, "clients are told of a server that is there"),
+    StartStep("address", _Start.publish_address, "clients are sent to a ready server"),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Keys:
-    """What is read from the directory of keys, and the files that options name."""
+    """Content of the keys' directory and of the files that options name."""
 
     pki: Pki
     material: TlsMaterial
@@ -389,13 +397,13 @@ class _Keys:
 
 
 def _is_whole(coordinator: Coordinator, guard: StoreGuard | None) -> bool:
-    """Whether all CRDs of the store are known, so that other resources do not exist."""
+    """Whether all CRDs of the store are loaded, so that an unknown resource does not exist."""
     custom = coordinator.custom
     return (custom is None or custom.has_begun) and (guard is None or guard.check() is None)
 
 
 def _make_material(options: ServeOptions, pki: Pki) -> TlsMaterial:
-    """What the listener shows and trusts: users' authorities, and those of proxies in front."""
+    """The listener's certificates, and the CAs of users and of front proxies that it trusts."""
     files = pki.tls_files()
     proxies = options.authentication.request_header
     if proxies is not None:
@@ -405,7 +413,7 @@ def _make_material(options: ServeOptions, pki: Pki) -> TlsMaterial:
 
 
 def _open_front(options: ServeOptions, listener: Listener, runtime: Runtime) -> str | None:
-    """Take part in the front port, if there is one; its address."""
+    """Listen on the front port if one is configured; returns its URL."""
     if options.front_fds:
         sockets = [socket.socket(fileno=fd) for fd in options.front_fds]
     elif options.front_port is not None:
@@ -416,13 +424,13 @@ def _open_front(options: ServeOptions, listener: Listener, runtime: Runtime) -> 
     bind, port = sockets[0].getsockname()[:2]
     listener.open_front(sockets, runtime, is_shared=bool(options.front_fds))
     url = f"https://{_host(bind)}:{port}"
-    logger.info("sharing %s", url)
+    logger.info("listening on the shared front port %s", url)
     return url
 
 
 def load_catalog(options: ServeOptions, kinds: Sequence[Resource] = ()) -> Catalog:
-    """What the server hosts. Raises `ReleaseError` naming the line that is wrong, and ValueError
-    for what `--runtime-config` names and the release does not have."""
+    """The resources that the server hosts. Raises `ReleaseError` naming the invalid line, and
+    ValueError for a key of `--runtime-config` that matches nothing in the release."""
     release = find_release(options.release)
     hosted = [*release_catalog(release), *kinds]
     served = with_served(hosted, options.runtime_config, options.feature_gates)
@@ -446,7 +454,7 @@ def _pki_options(options: ServeOptions) -> PkiOptions:
 
 
 def _advertised(bind: str, port: int) -> EndpointAddress | None:
-    """Where others reach this process; a name is not published, since endpoints are addresses."""
+    """Address to publish for this process; None for a host name, since endpoints are addresses."""
     try:
         return EndpointAddress(str(ipaddress.ip_address(_host(bind).strip("[]"))), port)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Service accounts of one server, put together: their tokens asked for, believed and published.
+"""Composes the parts for service accounts: issuing, verifying and publishing tokens and keys.
 
-Not here: what any of these parts does.
+Not here: the parts themselves.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from restow.registry.store import ResourceStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountRules:
-    """Whose tokens are believed, and which are signed: made before the store is open."""
+    """Issuers and keys of accepted and signed tokens; created before the store is open."""
 
     trust: AccountTrust
     limits: TokenLimits
     jwks_uri: str = ""
 
     def sign_for_secret(self, namespace: str, account: tuple[str, str], secret: str) -> str:
-        """A token without an end, for a Secret to hold; `account` is a name and a uid."""
+        """Sign a token without expiry for a Secret; `account` is a name and a uid."""
         claims = make_legacy(namespace=namespace, account=account, secret=secret)
         return self.trust.signing.sign(claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceAccounts:
-    """The parts that others need to reach."""
+    """The parts that other modules access."""
 
     rules: AccountRules
     authenticator: AccountAuthenticator
@@ -48,12 +48,12 @@ class ServiceAccounts:
 
     @property
     def pages(self) -> dict[str, OpenIdDocuments]:
-        """What lies at paths that are no resources, by their first segment."""
+        """Handlers of non-resource paths, by first path segment."""
         return dict.fromkeys(FIRST_SEGMENTS, self.documents)
 
 
 def account_rules(pki: Pki, options: ServiceAccountOptions) -> AccountRules:
-    """Reads the files of keys, so it blocks. Raises PkiError for one that is no good."""
+    """Read the key files. Blocks. Raises PkiError for an invalid one."""
     try:
         signing = read_signing_key(pki.service_account_key_pem)
     except ValueError as error:
@@ -81,7 +81,7 @@ def account_rules(pki: Pki, options: ServiceAccountOptions) -> AccountRules:
 def make_service_accounts(
     rules: AccountRules, store: ResourceStore, catalog: Catalog, *, clock: Clock, address: str
 ) -> ServiceAccounts:
-    """All parts, over an open store."""
+    """Create all parts, on an open store."""
     trust = rules.trust
     return ServiceAccounts(
         rules=rules,

@@ -1,10 +1,8 @@
-"""How a server starts: steps with reasons, in order, each undone when a later one fails.
+"""Starts a server: steps with reasons, in order, undone if a later one fails.
 
-`PARTICIPATION` is how it takes part in the agreement, whatever else it is: membership,
-registration, barrier, readiness. The order is the same for the servers of a cluster and for
-aggregated ones, and so is what they show: the post-start hooks of Kubernetes, and a check of its
-own for clients that wait until it is ready. Not here: how joining and registering are done
-(`restow.storageversion`).
+`PARTICIPATION` lists the steps that main and aggregated servers share: membership, registration,
+barrier, readiness. They report progress through the post-start hooks of Kubernetes, and a readiness
+check of their own. Not here: joining and registering (`restow.storageversion`).
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True)
 class StartStep(Generic[S]):
-    """One step of a start, and why it stands at that place."""
+    """One step of a start, and the reason for its position."""
 
     name: str
     run: Callable[[S], Awaitable[None]]
@@ -45,7 +43,7 @@ async def run_steps(steps: Sequence[StartStep[S]], state: S) -> None:
 
 
 async def start(steps: Sequence[StartStep[S]], state: S, shutdown: Shutdown) -> None:
-    """Run steps in order; if one fails, stop what the steps up to it have started."""
+    """Run steps in order; if one fails, stop all parts that were started."""
     try:
         await run_steps(steps, state)
     except BaseException:
@@ -54,7 +52,7 @@ async def start(steps: Sequence[StartStep[S]], state: S, shutdown: Shutdown) -> 
 
 
 class Participation:
-    """One server, and what it agrees on with others."""
+    """The participation of one server in the storage version agreement."""
 
     def __init__(
         self,
@@ -66,9 +64,9 @@ class Participation:
         livez_grace_seconds: float,
         announcer: Announcer | None = None,
     ) -> None:
-        """Add the health checks and metrics: they say that nothing was done yet. `address` is where
-        others reach this server, if they do; `announcer` writes an Event for each change of an
-        agreement."""
+        """Add the health checks and metrics, which first report that nothing is done. `address`:
+        where clients reach this server, None if they do not; `announcer` creates an Event for each
+        change of an agreement."""
         self._coordinator = coordinator
         self._encryption = encryption
         self._address = address
@@ -79,11 +77,11 @@ class Participation:
         # KEP-2339 3.32: this post-start hook keeps the server from being ready
         self._updater = hooks.add(STORAGE_VERSION_UPDATER)
         self._collector = hooks.add(IDENTITY_LEASE_COLLECTOR)
-        # A server that has lost its identity is not ready until it has registered again.
+        # A server that has lost its identity is not ready until it is registered again.
         health.add(
             # KEP-2339 3.3, 3.68: not ready until all is registered, and again after a lost lease
             "storage-version-registration",
-            lambda: None if coordinator.completed else "not everything is registered",
+            lambda: None if coordinator.completed else "not all resources are registered",
             "readyz",
         )
         publish_coordination(coordinator, assembly.metrics)
@@ -126,27 +124,27 @@ PARTICIPATION: Final[tuple[StartStep[Participation], ...]] = (
         Participation.join,
         "no StorageVersion is written before the identity of the server is established",
     ),
-    StartStep("events", Participation.announce, "people read how agreements change from here on"),
+    StartStep("events", Participation.announce, "changes of agreements create Events from now on"),
     StartStep(
         "custom resources",
         # KEP-2339 3.30: custom resources do not wait for built-in ones
         Participation.serve_custom_resources,
-        "each passes the barrier by its own registration, and waits for no built-in resource",
+        "each CRD passes the barrier on its own, independently of built-in resources",
     ),
     StartStep(
         "registration",
         Participation.register,
-        "each resource passes the barrier in the step in which it is registered",
+        "each resource passes the barrier when it is registered",
     ),
     StartStep(
         "stored CRDs",
         Participation.wait_for_custom_resources,
-        "clients find what was defined before; that may take too long, and is not waited for then",
+        "clients find the CRDs of the store; after a timeout the start goes on without them",
     ),
     StartStep(
         "encryption keys",
         Participation.follow_keys,
-        "other keys are compared with what is registered and stored",
+        "new keys are compared with the registered and stored ones",
     ),
-    StartStep("readiness", Participation.become_ready, "everything above was done"),
+    StartStep("readiness", Participation.become_ready, "all steps above are done"),
 )

@@ -1,4 +1,4 @@
-"""Errors that mean: this server may not start like this. Their text is for the person who tried."""
+"""Errors that prevent a server from starting. Their text is for the operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The probe of the store: asks it for its revision now and then, for the health checks."""
+"""Probes the store periodically by reading its revision, for the health checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class StorageProbe:
-    """What the last question to the store came to."""
+    """The result of the last probe."""
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
         self._storage = storage
@@ -25,32 +25,32 @@ class StorageProbe:
         self._failure: str | None = None
 
     def check(self) -> str | None:
-        """Why the store cannot be used, or None."""
+        """Why the store is unavailable, or None."""
         return self._failure
 
     async def run(self) -> None:
-        """Ask for ever."""
+        """Probe forever."""
         while True:
             await self.step()
             await self._clock.sleep(INTERVAL_SECONDS)
 
     async def step(self) -> None:
-        """Ask once."""
+        """Probe once."""
         try:
             async with self._clock.timeout(TIMEOUT_SECONDS):
                 await self._storage.revision()
             failure = None
         except TimeoutError:
-            failure = f"no answer within {TIMEOUT_SECONDS} s"
+            failure = f"no response within {TIMEOUT_SECONDS} s"
         except StorageError as error:
             failure = str(error)
         if failure != self._failure:
-            self._say(failure)
+            self._log(failure)
         self._failure = failure
 
-    def _say(self, failure: str | None) -> None:
-        """Tell in the log what clients are not told."""
+    def _log(self, failure: str | None) -> None:
+        """Log a change of the state; clients do not get the details."""
         if failure is None:
-            logger.info("the store can be used again")
+            logger.info("the store is available again")
         else:
-            logger.error("the store cannot be used: %s", failure)
+            logger.error("the store is unavailable: %s", failure)

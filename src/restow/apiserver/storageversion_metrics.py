@@ -1,4 +1,4 @@
-"""What coordination shows on `/metrics`."""
+"""Metrics of storage version coordination."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Values = Iterable[tuple[tuple[str, ...], float]]
 
 
 def publish_coordination(coordinator: Coordinator, metrics: Metrics) -> None:
-    """Add the figures of one server's coordination."""
+    """Add the metrics of one server's coordination."""
     membership, collector = coordinator.membership, coordinator.collector
     agreements = coordinator.agreements
     metrics.gauge(

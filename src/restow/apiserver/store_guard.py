@@ -1,13 +1,14 @@
-"""Watches over the identity of a server's store: at the start, and at each renewal of its lease.
+"""Checks the identity of a server's store at the start, and at each renewal of its lease.
 
     start  -> compare the store with `store.mark`; refuse to start with another one
-    step   -> compare again; write the mark; block the storage when it was replaced or went back,
-              and go on when an operator accepted the store, or the right one is there again
-    confirm -> the same before this server joins: without its membership key it writes nothing, so
-              a store whose keys are gone gets none of its writes before it was compared
+    step   -> compare again; write the mark; block the storage when the store was replaced or rolled
+              back, and unblock it when an operator has accepted the store or the right one is back
+    confirm -> the same before this server joins: without its membership record it writes nothing,
+    so
+               a store whose keys were deleted gets none of its writes before it was compared
 
-While a storage is blocked it neither reads nor writes, so caches over it are dropped. Not here:
-what makes a store another one (`restow.storage.identity`).
+A blocked storage neither reads nor writes, so the caches above it are dropped. Not here: which
+differences make it another store (`restow.storage.identity`).
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from restow.storage.identity import (
 from restow.storage.interface import Span, Storage
 from restow.storage.store_mark import MARK_NAME, read_checked, with_former, write_mark
 
-LOOK_SECONDS: Final = 1.0
-"""Between two looks at a store that is blocked."""
+CHECK_SECONDS: Final = 1.0
+"""Between two checks of a blocked store."""
 NONCE_BYTES: Final = 4
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ logger = logging.getLogger(__name__)
 async def open_guarded(
     address: str, runtime: Runtime, undo: AsyncExitStack, *, data_dir: Path
 ) -> tuple[Storage, StoreGuard | None]:
-    """Open a store and see that it is the one that this server knows; raises `OpenRefused`.
+    """Open a store and check that it is the one this server used before; raises `OpenRefused`.
 
     `undo` closes it. A store in memory ends with its process, and needs no guard.
     """
@@ -73,7 +74,7 @@ async def open_guarded(
 def keep_guard(
     guard: StoreGuard | None, health: HealthChecks, tasks: Tasks, *, interval_seconds: float
 ) -> None:
-    """Have a running server look at its store again and again, and say what it finds."""
+    """Check the store of a running server periodically, and report the result."""
     if guard is not None:
         health.add("store-identity", guard.check, "readyz")
         tasks.spawn_loop("store identity", guard.run(interval_seconds))
@@ -81,7 +82,7 @@ def keep_guard(
 
 
 class StoreGuard:
-    """Compares one storage with what this server remembers of it."""
+    """Compares one storage with the recorded identity and revision of this server's store."""
 
     def __init__(
         self,
@@ -93,8 +94,8 @@ class StoreGuard:
         reopen: Callable[[], Awaitable[Storage]],
         ahead: int = AHEAD,
     ) -> None:
-        """`file` is the mark; `reopen` gives another handle on the same store; `ahead`: how far
-        above the newest revision that was seen an accepted store begins."""
+        """`file` is the mark; `reopen` opens another handle on the same store; `ahead`: the
+        distance between the newest revision seen and the first one of an accepted store."""
         self._storage = storage
         self._runtime = runtime
         self._name = name
@@ -102,19 +103,19 @@ class StoreGuard:
         self._reopen = reopen
         self._ahead = ahead
         self._mark: Mark | None = None
-        """What is remembered; known from `start` on."""
+        """The recorded state; set from `start` on."""
         self._told = ""
         self._comparing = asyncio.Lock()
         self.accepted: Final = EventChannel[[]]()
-        """Emitted when the server goes on with another store than it knew."""
+        """Emitted when the server continues with another store than before."""
 
     def check(self) -> str | None:
-        """Why the store may not be used, for the health check; None if it may."""
+        """Why the store must not be used, for the health check; None if it may."""
         blocked = self._storage.blocked
         return None if blocked is None else str(blocked)
 
     async def start(self, mark: Mark | None) -> None:
-        """Compare the store with what is remembered; raises `OpenRefused` for another one."""
+        """Compare the store with the recorded state; raises `OpenRefused` if it is another one."""
         seen = await self._storage.look()
         if seen.record is None and (mark is None or mark.address != self._name):
             await ensure_identity(self._storage, self._runtime.ids)
@@ -124,59 +125,59 @@ class StoreGuard:
             why = difference(mark, seen, address=self._name)
             if why is not None:
                 raise OpenRefused(explain(self._name, why))
-        self._storage.unblock(seen)  # from here on it must stay this store
+        self._storage.unblock(seen)  # from now on it must stay this store
         if mark is not None and _id_of(seen) != mark.id and mark.address == self._name:
             await expire_revisions(self._storage, upto=mark.revision + self._ahead)
         await self._remember(seen)
 
     async def run(self, interval_seconds: float) -> None:
-        """Look at each renewal of the lease, and soon when the driver finds something."""
+        """Check at each renewal of the lease, and soon after the driver reports a problem."""
         clock = self._runtime.clock
         looked_at = clock.monotonic()
         while True:
-            await clock.sleep(min(LOOK_SECONDS, interval_seconds))
+            await clock.sleep(min(CHECK_SECONDS, interval_seconds))
             is_due = clock.monotonic() - looked_at >= interval_seconds
             if is_due or self._storage.blocked is not None:
                 await self.step()
                 looked_at = clock.monotonic()
 
     async def follow(self) -> None:
-        """Look at once when the identity is changed or removed, as when all keys are deleted."""
+        """Check at once when the identity is changed or removed, as when all keys are deleted."""
         storage, clock = self._storage, self._runtime.clock
         while True:
             try:
                 after = await storage.revision()
                 watch = storage.watch(Span.of_key(IDENTITY_KEY), after=after)
                 try:
-                    await self.step()  # for what was changed before
+                    await self.step()  # for earlier changes
                     async for batch in watch:
                         if any(self._is_other(event.value) for event in batch.events):
                             await self.step()
                 finally:
                     await watch.close()
-            except StorageError:  # it is blocked, cannot be reached, or was compacted
-                await clock.sleep(LOOK_SECONDS)
+            except StorageError:  # it is blocked, unreachable, or was compacted
+                await clock.sleep(CHECK_SECONDS)
 
     def _is_other(self, value: bytes | None) -> bool:
-        """Whether a stored identity is not the remembered one. Servers that raise the revision
-        write the same one again."""
+        """Whether a stored identity is not the recorded one. Servers that raise the revision write
+        the same identity again."""
         record = decode_record(value)
         return record is None or self._mark is None or record.id != self._mark.id
 
     async def step(self) -> bool:
-        """Look once; whether the store may be used."""
+        """Check once; returns whether the store may be used."""
         try:
             await self.confirm()
         except StoreReplaced:
             return False
         except StorageError as error:
-            logger.info("the store was not compared: %s", error)
+            logger.info("cannot compare the store with its mark: %s", error)
             return self.check() is None
         return True
 
     async def confirm(self) -> None:
-        """Look once; raises `StoreReplaced` if the store may not be used, and another
-        `StorageError` if it did not answer."""
+        """Check once; raises `StoreReplaced` if the store must not be used, and another
+        `StorageError` if it did not respond."""
         async with self._comparing:
             await self._compare()
 
@@ -197,32 +198,32 @@ class StoreGuard:
                 seen = await self._take_over(mark)
             found = storage.blocked
             if found is not None and found is not blocked:
-                # Another read has found what this look cannot: it began before the newest writes.
+                # Another read has seen newer writes than this check, which began before them.
                 raise StoreReplaced(str(found), passes=found.passes)
         except StoreReplaced as error:
             await self._keep(mark)
-            self._tell(str(error))
+            self._log_problem(str(error))
             raise
         if why is not None:
             problem = StoreReplaced(why if mark.suspect else explain(self._name, why))
             storage.block(problem)
             await self._keep(mark)
-            self._tell(str(problem))
+            self._log_problem(str(problem))
             raise problem
         is_other = _id_of(seen) != mark.id
         if is_other and storage.blocked is None:
-            # It was replaced and accepted before this server noticed: end watches and caches.
+            # Replaced and accepted before this server noticed: end watches and caches.
             storage.block(StoreReplaced(f"another store was accepted as {self._name}"))
         if storage.blocked is not None or is_other:
             storage.unblock(seen)
-            logger.warning("the store %s is used as it is now: %s", self._name, _shown(seen))
+            logger.warning("continuing with the store %s: %s", self._name, _shown(seen))
             self._told = ""
-            if is_other:  # with nothing in between: no request may meet what was known before
+            if is_other:  # without an await in between: no request may use the old caches
                 self.accepted.emit()
         await self._remember(seen)
 
     async def _take_over(self, mark: Mark) -> Seen:
-        """Prepare a store that was accepted, before anything is read from it; how it is then."""
+        """Prepare an accepted store before the first read; returns its state afterwards."""
         other = await self._reopen()
         try:
             await expire_revisions(other, upto=mark.revision + self._ahead)
@@ -231,14 +232,14 @@ class StoreGuard:
         return await self._storage.look()
 
     async def close(self) -> None:
-        """Remember the newest revision that was seen, also of a store that is blocked: a copy
-        without the last writes is not taken for it."""
+        """Record the newest revision that was seen, also of a blocked store, so that a copy without
+        the last writes is not mistaken for the store."""
         if self._mark is not None:
             newest = max(self._mark.revision, self._storage.newest)
             await self._keep(msgspec.structs.replace(self._mark, revision=newest))
 
     async def _keep(self, mark: Mark) -> None:
-        """Write the mark if it says more than before."""
+        """Write the mark if it has changed."""
         if mark != self._mark:
             self._mark = mark
             await self._write(mark)
@@ -262,9 +263,9 @@ class StoreGuard:
         try:
             await in_own_thread("store mark", partial(write_mark, self._file, mark, nonce=nonce))
         except OSError as error:
-            logger.warning("%s cannot be written: %s", self._file, error.strerror)
+            logger.warning("cannot write %s: %s", self._file, error.strerror)
 
-    def _tell(self, text: str) -> None:
+    def _log_problem(self, text: str) -> None:
         if text != self._told:
             logger.error("%s", text)
         self._told = text

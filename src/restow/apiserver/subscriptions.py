@@ -1,7 +1,7 @@
-"""Every event channel between the parts of a server, and who subscribes to it.
+"""All subscriptions to event channels between the parts of a server.
 
-A part emits an event without knowing the parts that act on it. They are called in the order of the
-list, in the step of the emitter. Not here: what a part of a package tells another of that package.
+A part emits events without knowing its subscribers, which are called in the order of the list,
+synchronously. Not here: notifications between parts of one package.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from restow.apiserver.aggregation import proxy_trust
 
-if TYPE_CHECKING:  # `build` and the starts subscribe what they have built
+if TYPE_CHECKING:  # `build` and the start modules pass what they have built
     from restow.apiserver.aggregated_registration import SelfRegistration
     from restow.apiserver.assembly import Assembly
     from restow.apiserver.certificate_reload import CertificateReload
@@ -25,10 +25,10 @@ if TYPE_CHECKING:  # `build` and the starts subscribe what they have built
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One row."""
+    """One row of the list."""
 
     subscribe: Callable[[Any], None]
-    """Of the channel."""
+    """The subscribe method of the channel."""
     subscriber: Callable[..., None]
     reason: str
 
@@ -39,28 +39,28 @@ def subscribe_all(rows: Iterable[Subscription]) -> None:
 
 
 def assembly_subscriptions(assembly: Assembly) -> Iterator[Subscription]:
-    """Between the parts that every server has."""
+    """Subscriptions between the parts that every server has."""
     custom, webhooks = assembly.custom, assembly.webhooks
     yield Subscription(
         custom.replaced.subscribe,
         assembly.store.forget,
-        "caches and watches of a resource end with the CRD that they were made from",
+        "caches and watches of a resource end with its CRD",
     )
     yield Subscription(
         custom.replaced.subscribe,
         lambda resource: webhooks.retire(resource.remote),
-        "conversions that are under way still use the old webhook, others do not",
+        "conversions in flight complete with the old webhook, new ones use the new one",
     )
     yield Subscription(
         custom.removed.subscribe,
         webhooks.drop,
-        "the webhook of a CRD that is gone is not called",
+        "the webhook of a deleted CRD is not called any more",
     )
     if assembly.audit is not None and assembly.auditor is not None:
         yield Subscription(
             assembly.audit.policy_changed.subscribe,
             assembly.auditor.take,
-            "the audit policy is followed while the server runs",
+            "the auditor uses a reloaded policy",
         )
 
 
@@ -71,18 +71,18 @@ def agreement_subscriptions(
     guard: StoreGuard | None,
     encryption: Encryption | None,
 ) -> Iterator[Subscription]:
-    """Between a server and what it agrees on with others."""
+    """Subscriptions between a server and its coordination with others."""
     yield Subscription(
         # KEP-1201 0.23: discovery changes with the selected version
         coordinator.table.switched.subscribe,
         assembly.discovery.forget,
-        "discovery shows the hash of the version that is written, from the same step on",
+        "discovery returns the hash of the encoding version as soon as that changes",
     )
     if guard is not None:
         yield Subscription(
             guard.accepted.subscribe,
             coordinator.store_replaced,
-            "what was registered in the store before says nothing of the accepted one",
+            "registrations in the previous store do not apply to the accepted one",
         )
     if encryption is not None:
 
@@ -93,7 +93,7 @@ def agreement_subscriptions(
         yield Subscription(
             encryption.storage.recovered.subscribe,
             reload,
-            "caches hold values that no key opened then, and that can be opened now",
+            "caches contain values that could not be decrypted before",
         )
 
 
@@ -102,23 +102,23 @@ def certificate_subscriptions(
     controllers: ControllerManager,
     write_kubeconfig: Callable[[Pki], None],
 ) -> Iterator[Subscription]:
-    """Between the certificates of a main server and what publishes them."""
+    """Subscriptions between the certificates of a main server and their publishers."""
     yield Subscription(
         renewal.listeners.append,
         lambda pki: controllers.take_certificates(pki.serving_ca_pem.decode(), proxy_trust(pki)),
-        "programs in namespaces and aggregated servers trust the new authorities",
+        "pods and aggregated servers must trust the new CAs",
     )
     yield Subscription(
-        renewal.listeners.append, write_kubeconfig, "the certificate in the file ends, too"
+        renewal.listeners.append, write_kubeconfig, "the certificate in the file expires as well"
     )
 
 
 def registration_subscriptions(
     coordinator: Coordinator, registration: SelfRegistration
 ) -> Iterator[Subscription]:
-    """Between the members of an aggregated server's agreement and their addresses."""
+    """Subscriptions between an aggregated server's membership and its Endpoints addresses."""
     yield Subscription(
         coordinator.mirror.listeners.append,
         registration.server_changed,
-        "the address of a server that is gone is removed, and one that came back adds its own",
+        "addresses of expired servers are removed, and a server that is back adds its own",
     )

@@ -1,6 +1,6 @@
-"""What one may choose about TLS. Values only: no file is opened, and nothing heavy imported.
+"""Options of TLS. Values only: no file is opened, and nothing expensive is imported.
 
-A wrong value raises a ValueError that names the flag.
+An invalid value raises a ValueError that names the flag.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ ClientAuth = Literal["optional", "required"]
 MIN_VERSIONS: Final[tuple[MinVersion, ...]] = get_args(MinVersion)
 CLIENT_AUTHS: Final[tuple[ClientAuth, ...]] = get_args(ClientAuth)
 NAMED_MAX: Final = 100
-"""Certificates for clients that ask for a name."""
+"""Limit of certificates selected by server name (SNI)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedCertificate:
-    """A certificate shown to clients that ask for one of its names; none given: those in it."""
+    """A certificate for clients that request one of its names; by default those it contains."""
 
     cert_file: Path
     key_file: Path
@@ -29,29 +29,29 @@ class NamedCertificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """How a server speaks TLS, by kube-apiserver's names where it has one."""
+    """TLS options of a server, with kube-apiserver's names where they exist there."""
 
     min_version: MinVersion = "VersionTLS12"
     cipher_suites: tuple[str, ...] = ()
-    """Empty: all that are good today."""
+    """Empty: all cipher suites that are considered secure."""
     client_auth: ClientAuth = "optional"
     named: tuple[NamedCertificate, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.named) > NAMED_MAX:
-            raise ValueError(f"--tls-sni-cert-key: at most {NAMED_MAX} of them")
+            raise ValueError(f"--tls-sni-cert-key: at most {NAMED_MAX} values")
         if self.cipher_suites:
-            # Only then: it brings the listener with it, for which --help should not wait.
+            # Imported only if needed: it imports the listener, which would slow down --help.
             from restow.httpserver.tls import CIPHER_SUITES  # noqa: PLC0415
 
             for name in self.cipher_suites:
                 if name not in CIPHER_SUITES:
                     known = ", ".join(CIPHER_SUITES)
-                    raise ValueError(f"--tls-cipher-suites: {name!r} is none of {known}")
+                    raise ValueError(f"--tls-cipher-suites: {name!r} is not one of {known}")
 
 
 def parse_named(text: str) -> NamedCertificate:
-    """From CERT,KEY or CERT,KEY:NAME,NAME."""
+    """Parse CERT,KEY or CERT,KEY:NAME,NAME."""
     files, _, names = text.partition(":")
     parts = files.split(",")
     if len(parts) != 2 or not all(parts):

@@ -1,7 +1,7 @@
-"""Which tickets were used, as all servers of a cluster know it: a key in the store for each.
+"""Records used tickets for all servers of a cluster: one key in the store for each.
 
-A ticket can be used at any server, so that it was used must be known to all. The key is made on
-condition that it is absent, and goes away some time after the ticket is too old anyway.
+A ticket is accepted by any server, so all of them must know whether it was used. The key is created
+on the condition that it is absent, and deleted some time after the ticket has expired.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from restow.storage.interface import (
 
 PREFIX: Final = "/restow/tickets/"
 FORGOTTEN_MAX: Final = 50
-"""How many old ones are removed when one is used."""
+"""Expired keys to delete when a ticket is used."""
 KEPT: Final = timedelta(hours=1)
-"""Beyond a ticket's end, since the clocks of servers differ."""
+"""Time after a ticket's expiry, since the clocks of servers differ."""
 NONCE_BYTES: Final = 8
 
 
 class UsedTickets:
-    """Remembers tickets by their nonces."""
+    """Records tickets by their nonces."""
 
     def __init__(self, storage: Storage, runtime: Runtime) -> None:
         self._storage = storage
@@ -41,11 +41,11 @@ class UsedTickets:
         self._ids = runtime.ids
 
     async def use(self, nonce: str, expires: datetime) -> bool:
-        """Whether this is the first use. Raises `Unavailable` when the store does not say."""
+        """Whether this is the first use. Raises `Unavailable` when the store does not respond."""
         key = Key(PREFIX + nonce)
-        # With a nonce of its own, so that after a lost reply a rival's use is not taken for ours.
+        # With its own nonce, so that after a lost reply another server's use is not taken for ours.
         value = f"{expires.timestamp()} {self._ids.nonce(NONCE_BYTES)}".encode()
-        deletes = tuple(Delete(each) for each in await self._forgettable())
+        deletes = tuple(Delete(each) for each in await self._expired_keys())
         outcome = await self._storage.commit(
             Transaction((Absent(key),), (Put(key, value), *deletes))
         )
@@ -55,9 +55,11 @@ class UsedTickets:
             case Refused():
                 return False
             case _:
-                raise Unavailable("the store does not say whether the ticket was used")
+                raise Unavailable(
+                    "cannot determine from the store whether the ticket was used: log in again"
+                )
 
-    async def _forgettable(self) -> list[Key]:
+    async def _expired_keys(self) -> list[Key]:
         page = await self._storage.range(Span.of_prefix(PREFIX), limit=FORGOTTEN_MAX)
         before = (self._clock.wall() - KEPT).timestamp()
         return [item.key for item in page.items if _end_of(item) < before]

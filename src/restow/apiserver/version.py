@@ -1,4 +1,4 @@
-"""What `/version` says: the Kubernetes version that clients may expect, and which restow it is."""
+"""The document at `/version`: the Kubernetes version for clients, and restow's own version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KUBERNETES_MINOR = "36"
 
 
 def version_document() -> dict[str, str]:
-    """The document at `/version`; all values are texts, as clients demand."""
+    """The document at `/version`; all values are strings, as clients require."""
     return {
         "major": KUBERNETES_MAJOR,
         "minor": KUBERNETES_MINOR,

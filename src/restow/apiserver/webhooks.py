@@ -1,14 +1,13 @@
-"""Conversion webhooks: other people's servers that convert objects of custom resources.
+"""Conversion webhooks: external servers that convert custom resources between versions.
 
-A webhook may be slow, gone, or wrong, and only requests that need it may notice. So each has its
-own connections and its own bound on calls under way, each call has a deadline, and an answer that
-is too long is not read. Nothing waits for a webhook but who has asked it.
+A webhook may be slow, unavailable or wrong; only requests that need it must be affected. So each
+one has its own connections and its own limit of calls in flight, each call has a timeout, and the
+size of a response is limited.
 
-The objects of a question are converted together or not at all. What comes back is checked by
-`restow.apimachinery.conversion_review`. Redirects are not followed: a definition names who is
-asked.
+The objects of a call are converted together or not at all. `restow.apimachinery.conversion_review`
+validates the response. Redirects are not followed: only the server that a CRD names is called.
 
-Not here: when something must be converted (`restow.registry`), and admission webhooks.
+Not here: when a conversion is needed (`restow.registry`), and admission webhooks.
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ from restow.registry.custom.crds import Conversion, CustomResourceDefinition, We
 from restow.registry.resource import Object, RemoteConversion
 
 CALL_SECONDS_MAX: Final = 30.0
-"""For one question, from the wait for a place until its answer has been read."""
+"""For one call, from waiting for a slot until the response is read."""
 CONNECT_SECONDS_MAX: Final = 10.0
 CALLS_MAX: Final = 8
-"""Questions to one webhook under way; others wait."""
+"""Calls in flight to one webhook; further ones wait."""
 OBJECTS_MAX: Final = 500
 QUESTION_BYTES_MAX: Final = 4 * 1024 * 1024
-"""About how long a question is at most; an object alone may be longer."""
+"""Approximate limit of a request's size; a single object may be larger."""
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 SHOWN_BYTES_MAX: Final = 512
 RETIRED_SECONDS: Final = 60.0
-"""So long a webhook that is no longer named is still asked, by requests from before."""
+"""Time for which requests in flight may still call a webhook that was replaced."""
 RETIRED_MAX: Final = 100_000
 PORT_DEFAULT: Final = 443
 
@@ -65,7 +64,7 @@ _HEADERS: Final = (("Content-Type", "application/json"), ("Accept", "application
 
 
 class WebhookConversion:
-    """One webhook. Satisfies `resources.definition.RemoteConversion`."""
+    """Client of one webhook. Implements `restow.registry.resource.RemoteConversion`."""
 
     def __init__(
         self, webhook: Webhook, runtime: Runtime, *, seconds_max: float = CALL_SECONDS_MAX
@@ -81,14 +80,14 @@ class WebhookConversion:
         self._is_closed = False
 
     async def convert(self, objects: Sequence[Object], target: str) -> list[Object]:
-        """The objects in the version `target`, in the same order. Raises a `ConversionError`."""
+        """Return the objects in version `target`, in the same order. Raises a `ConversionError`."""
         converted: list[Object] = []
         for some, fragments in _batches(objects):
             converted += await self._ask(some, fragments, target)
         return converted
 
     async def close(self) -> None:
-        """End its connections. Whoever asks now is told to ask anew, and then asks another."""
+        """Close its connections. Later calls get a 503, and the retry uses the new webhook."""
         self._is_closed = True
         if self._transport is not None:
             await self._transport.close()
@@ -99,7 +98,7 @@ class WebhookConversion:
         about = kind_text(objects[0])
         if self._is_closed:
             raise status.unavailable(
-                f"who converts {about} has changed; try again", retry_after_seconds=1
+                f"the conversion webhook of {about} has changed; try again", retry_after_seconds=1
             )
         uid, version = self._ids.uid(), self._review_version
         if not version:
@@ -107,7 +106,7 @@ class WebhookConversion:
         question = write_review(fragments, target=target, uid=uid, version=version)
         try:
             answer = await self._post(question)
-        except _NoAnswer as error:
+        except _CallFailed as error:
             raise ConversionError(str(failure(about, str(error)))) from error
         try:
             return read_review(answer, objects, target=target, uid=uid, version=version)
@@ -121,7 +120,7 @@ class WebhookConversion:
             target=self._target,
             headers=_HEADERS,
             body=question,
-            is_repeatable=True,  # to convert changes nothing
+            is_repeatable=True,  # a conversion has no side effects
         )
         try:
             async with (
@@ -130,20 +129,20 @@ class WebhookConversion:
             ):
                 if not 200 <= response.status < 300:
                     body = await response.read(bytes_max=ANSWER_BYTES_MAX)
-                    raise _NoAnswer(_refusal(response.status, body))
+                    raise _CallFailed(_refusal(response.status, body))
                 return await response.read(bytes_max=ANSWER_BYTES_MAX)
         except TimeoutError as error:
-            raise self._failed(f"no answer within {self._seconds_max:g} seconds") from error
+            raise self._failed(f"no response within {self._seconds_max:g} seconds") from error
         except ConnectionFailed as error:
             raise self._failed(error.what) from error
-        except ValueError as error:  # what the question would have said is no HTTP
+        except ValueError as error:  # the request would be invalid HTTP
             raise self._failed(str(error)) from error
 
-    def _failed(self, why: str) -> _NoAnswer:
-        return _NoAnswer(f'Post "{self._shown_url}": {why}')
+    def _failed(self, why: str) -> _CallFailed:
+        return _CallFailed(f'Post "{self._shown_url}": {why}')
 
     def _connect(self) -> HttpTransport:
-        """The way to the webhook; made when it is first used, as most never are."""
+        """The transport to the webhook; created on first use, as most are never needed."""
         server, path = address_of(self._webhook)
         self._target = f"{path}?timeout={self._seconds_max:g}s"
         self._shown_url = server + self._target
@@ -158,7 +157,7 @@ class WebhookConversion:
 
 
 class Webhooks:
-    """The webhooks of all definitions of one server."""
+    """The conversion webhooks of all CRDs of one server."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -166,17 +165,17 @@ class Webhooks:
             "conversion-webhooks", tasks_max=RETIRED_MAX, on_failure=lambda _: None
         )
         self._by_name: dict[str, tuple[Webhook, WebhookConversion]] = {}
-        """By the name of the definition: the one that was named last."""
+        """By CRD name: its current webhook."""
         self._open: set[WebhookConversion] = set()
-        """All that may still be asked: also by a resource that another one has not replaced yet."""
+        """All that may still be called, also by a resource whose replacement is pending."""
 
     def __len__(self) -> int:
         return len(self._by_name)
 
     def of(self, definition: CustomResourceDefinition) -> WebhookConversion | None:
-        """Who converts the objects of a definition; None if nobody else does.
+        """Return the conversion of a CRD by webhook; None if it has no webhook.
 
-        As long as it names the same webhook, its connections are kept.
+        Its connections are kept as long as the CRD names the same webhook.
         """
         webhook = webhook_of(definition.conversion)
         if webhook is None:
@@ -191,20 +190,21 @@ class Webhooks:
         return made
 
     def drop(self, name: str) -> None:
-        """A definition is gone."""
+        """Retire the webhook of a deleted CRD."""
         before = self._by_name.pop(name, None)
         if before is not None:
             self.retire(before[1])
 
     def retire(self, remote: RemoteConversion | None) -> None:
-        """A resource is served no more: end who converted for it, unless still named by another."""
+        """Retire the webhook of a resource that is no longer served, unless a CRD still names
+        it."""
         named = {each for _, each in self._by_name.values()}
         if isinstance(remote, WebhookConversion) and remote in self._open - named:
             self._open.discard(remote)
             self._tasks.spawn(f"retire {self._runtime.ids.nonce(8)}", self._retire(remote))
 
     async def _retire(self, webhook: WebhookConversion) -> None:
-        """Requests from before may still ask it."""
+        """Close it once requests in flight have completed."""
         try:
             await self._runtime.clock.sleep(RETIRED_SECONDS)
         finally:
@@ -219,12 +219,12 @@ class Webhooks:
 
 
 def webhook_of(conversion: Conversion) -> Webhook | None:
-    """The webhook that a definition names, if it has one."""
+    """The webhook of a CRD, if it has one."""
     return (conversion.webhook or Webhook()) if conversion.is_remote else None
 
 
 def address_of(webhook: Webhook) -> tuple[str, str]:
-    """The server of a webhook, and the path at it."""
+    """The server URL of a webhook, and the path on it."""
     client = webhook.client_config
     if client is not None and client.service is not None:
         service = client.service
@@ -232,22 +232,22 @@ def address_of(webhook: Webhook) -> tuple[str, str]:
         server = f"https://{service.name}.{service.namespace}.svc:{port}"
         return server, _path(service.path or "")
     if client is None or not client.url:
-        raise _NoAnswer("the webhook has neither a service nor a URL")
+        raise _CallFailed("the webhook has neither a service nor a URL")
     try:
         parts = urlsplit(client.url)
     except ValueError as error:
-        raise _NoAnswer(f"Unparsable URL: {error}") from error
+        raise _CallFailed(f"Unparsable URL: {error}") from error
     if parts.scheme != "https":
-        raise _NoAnswer(f"its URL begins with {parts.scheme[:16]!r} and not with https")
+        raise _CallFailed(f"its URL begins with {parts.scheme[:16]!r} and not with https")
     return f"https://{parts.netloc}", _path(parts.path)
 
 
-class _NoAnswer(Exception):
-    """Nobody has answered; why."""
+class _CallFailed(Exception):
+    """The webhook could not be called; the text says why."""
 
 
 def _refusal(code: int, body: bytes) -> str:
-    """What an answer means that is no success, in the words of the reference's client."""
+    """The error of an unsuccessful response, with the wording of Kubernetes' client."""
     try:
         said = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -264,7 +264,7 @@ def _refusal(code: int, body: bytes) -> str:
 
 
 def _batches(objects: Sequence[Object]) -> Iterator[tuple[Sequence[Object], list[bytes]]]:
-    """Objects that fit into one question, each time with their bytes."""
+    """Split objects into batches that fit into one request, with their encoded bytes."""
     first, size = 0, 0
     fragments: list[bytes] = []
     for index, obj in enumerate(objects):
@@ -283,7 +283,7 @@ def _path(path: str) -> str:
 
 
 def _ca_pem(webhook: Webhook) -> str | None:
-    """The only certificates that are trusted; None: those that the system trusts."""
+    """The only trusted CAs; None: those of the system."""
     bundle = None if webhook.client_config is None else webhook.client_config.ca_bundle
     if not bundle:
         return None

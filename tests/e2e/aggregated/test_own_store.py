@@ -80,7 +80,7 @@ def test_a_lost_store_is_forgotten_when_somebody_says_so(
         assert new != old
         behind.kill()
         behind.arguments = ("--forget-store", stores(main, group=LOST_GROUP)[new])
-        with pytest.raises(ProcessFailed, match="that is the store of this server"):
+        with pytest.raises(ProcessFailed, match="that is this server's own store"):
             behind.start()
 
 
@@ -142,7 +142,7 @@ def test_what_cannot_work_is_refused(main: ServerProcess, tmp_path: Path) -> Non
     with a sentence that says why."""
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("kind: ConfigMap\napiVersion: v1\n")
-    with pytest.raises(ProcessFailed, match="ConfigMap of v1 is no CustomResourceDefinition"):
+    with pytest.raises(ProcessFailed, match="ConfigMap of v1 is not a CustomResourceDefinition"):
         AggregatedProcess(tmp_path / "wrong", main=main, kinds=wrong).start()
     kinds = kinds_file(tmp_path, "v1", group="other.example.com")
     component = ("--component", "others")

@@ -1,4 +1,4 @@
-"""Kinds from files of definitions: what they become, and what is refused with which words."""
+"""Kinds from files of CRDs: the resulting resources, and error messages."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ WEBHOOK = (
 
 
 def test_a_definition_becomes_a_kind() -> None:
-    """Versions, names, subresources and the storage version are those of the file; no definition
-    stands behind it that could change."""
+    """Versions, names, subresources and the storage version are those of the file; there is no CRD
+    object that could change."""
     [part] = read_kinds(b"# nothing\n---\n" + DEFINITION + b"---\n", source="file")
     assert (part.group, part.plural, part.kind.short_names) == ("example.com", "parts", ("pt",))
     assert part.served == ("v1", "v1beta1")
@@ -52,14 +52,14 @@ def test_a_definition_becomes_a_kind() -> None:
     [
         (DEFINITION.replace(b"  scope: Namespaced\n", b""), "spec.scope: Required value"),
         (DEFINITION.replace(b"scope:", b"scoop: 1\n  scope:"), "unknown fields: spec.scoop"),
-        (DEFINITION.replace(b"scope", WEBHOOK), "Webhook is not offered"),
-        (DEFINITION + b"---\nkind: Secret\n", "document 2: Secret of None is no CustomResource"),
+        (DEFINITION.replace(b"scope", WEBHOOK), "Webhook is not supported"),
+        (DEFINITION + b"---\nkind: Secret\n", "document 2: Secret of None is not a CustomResource"),
         (b"[]", "document 1: "),
         (b"a: b: c", "document 1: the body is not YAML"),
     ],
 )
 def test_what_is_wrong_is_named(content: bytes, why: str) -> None:
-    """A file that says no kind is refused with the document and the reason."""
+    """A file without a valid kind is rejected with the document's number and the reason."""
     with pytest.raises(KindsError) as refused:
         read_kinds(content, source="file")
     assert str(refused.value).startswith("file, ")
@@ -67,7 +67,7 @@ def test_what_is_wrong_is_named(content: bytes, why: str) -> None:
 
 
 def test_a_directory_is_read_whole(tmp_path: Path) -> None:
-    """All files count, in the order of their names; the same kind twice is refused."""
+    """All files are read, in the order of their names; a duplicate kind is rejected."""
     (tmp_path / "b.yaml").write_bytes(DEFINITION)
     (tmp_path / "a.yml").write_bytes(OTHER)
     (tmp_path / "notes.txt").write_text("no kind")
@@ -78,9 +78,9 @@ def test_a_directory_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_nothing_to_serve_is_refused(tmp_path: Path) -> None:
-    """A missing file and an empty one are told apart."""
+    """A missing file and an empty one give different errors."""
     with pytest.raises(KindsError, match="cannot be read: No such file"):
         load_kinds(tmp_path / "none.yaml")
     (tmp_path / "empty.yaml").write_text("# nothing yet\n")
-    with pytest.raises(KindsError, match="holds no CustomResourceDefinition"):
+    with pytest.raises(KindsError, match="contains no CustomResourceDefinition"):
         load_kinds(tmp_path / "empty.yaml")

@@ -1,4 +1,4 @@
-"""Namespaces of the main servers: what is in those that are gone goes, and nothing else."""
+"""Namespaces of the main servers: only objects in deleted namespaces are deleted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Main:
     def __init__(self, *names: str) -> None:
         self.names = set(names)
         self.missing: dict[str, Any] | None = None
-        """What is said of one that is not there, if not what an API server says."""
+        """The response for a missing namespace, if not that of an API server."""
 
     async def __call__(
         self, _method: str, path: str, _headers: Mapping[str, str], _sent: bytes
@@ -38,7 +38,7 @@ class Main:
 
 
 async def clear(world: World, main: Main) -> None:
-    """One look at what is left in namespaces that are gone."""
+    """Search once for objects in deleted namespaces."""
     runtime = Runtime.system()
     client = ApiClient(InProcessTransport(main), runtime=runtime, retry=NO_RETRY)
     try:
@@ -47,8 +47,8 @@ async def clear(world: World, main: Main) -> None:
         await client.close()
 
 
-async def test_what_is_in_a_namespace_that_is_gone_goes() -> None:
-    """Its objects are deleted, those that finalizers hold are marked, and others stay."""
+async def test_objects_in_a_deleted_namespace_are_deleted() -> None:
+    """Objects are deleted, or marked if they have finalizers; other namespaces are unaffected."""
     async with open_world() as world:
         await world.create("ConfigMap", "a", "gone")
         await world.create("ConfigMap", "held", "gone", metadata=FINALIZED)
@@ -65,7 +65,7 @@ async def test_what_is_in_a_namespace_that_is_gone_goes() -> None:
 
 
 async def test_any_404_is_no_reason_to_delete() -> None:
-    """A page of somebody on the way, or of a server without namespaces, says nothing of objects."""
+    """A 404 of a proxy, or of a server without namespaces, deletes nothing."""
     async with open_world() as world:
         await world.create("ConfigMap", "a", "there")
         main = Main()
@@ -76,7 +76,7 @@ async def test_any_404_is_no_reason_to_delete() -> None:
 
 
 async def test_a_new_object_of_the_name_stays() -> None:
-    """One that was made in the meantime, in a namespace that is there again, is not deleted."""
+    """An object created meanwhile, in a namespace that exists again, is not deleted."""
     storage = InterruptedStorage()
     async with open_world(storage) as world:
         await world.create("ConfigMap", "a", "gone")

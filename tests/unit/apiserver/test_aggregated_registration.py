@@ -1,4 +1,4 @@
-"""How an aggregated server keeps itself known: which addresses stand in its Endpoints, and when."""
+"""Self-registration of an aggregated server: the addresses in its Endpoints over time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ IDENTITY = Identity(
 
 
 class Main:
-    """A main server that keeps what it is given, by path, and refuses updates if told so."""
+    """A main server that stores objects by path, and rejects updates if requested."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -76,7 +76,7 @@ class Main:
         return [each["ip"] for subset in subsets for each in subset["addresses"]]
 
     def add(self, address: EndpointAddress) -> None:
-        """As a peer does."""
+        """Add an address, as a peer does."""
         subset = {
             "addresses": [{"ip": address.ip}],
             "ports": [{"name": "https", "port": address.port}],
@@ -91,18 +91,18 @@ class Main:
 
 
 class Server:
-    """One server of the component, and who lives as far as it has heard."""
+    """One server of the component, and the members that it knows."""
 
     def __init__(self, main: Main) -> None:
         runtime = Runtime.system()
         self.client = ApiClient(InProcessTransport(main), runtime=runtime, retry=NO_RETRY)
         self.living = {OWN}
         self.registration = SelfRegistration(
-            self.client, runtime, IDENTITY, own=OWN, living=lambda: self.living
+            self.client, runtime, IDENTITY, own=OWN, member_addresses=lambda: self.living
         )
 
     def hear(self, *living: EndpointAddress) -> None:
-        """The key of a server was written in the store."""
+        """Simulate a write of a server's key in the store."""
         self.living = set(living)
         key = server_key(ServerId("apiserver-x"))
         item = Item(key, b"{}", Revision(1), Revision(1))
@@ -122,7 +122,7 @@ async def server(main: Main) -> AsyncIterator[Server]:
 
 
 async def test_it_comes_and_goes(main: Main, server: Server) -> None:
-    """It adds its own address, takes out those of the dead, and its own when it stops."""
+    """It adds its address, removes those of crashed servers, and its own when it stops."""
     server.living = {OWN, PEER, DEAD}
     for address in (PEER, DEAD):
         main.add(address)
@@ -139,8 +139,8 @@ async def test_it_comes_and_goes(main: Main, server: Server) -> None:
 
 
 async def test_one_that_comes_back_is_known_again(main: Main, server: Server) -> None:
-    """Its peers have taken its address out while it was taken for dead; it does not wait for the
-    next look."""
+    """Its peers have removed its address after its lease expired; it adds it again without waiting
+    for the next check."""
     await server.registration.enter()
     work = asyncio.ensure_future(server.registration.run())
     main.objects[ENDPOINTS]["subsets"] = []
@@ -153,7 +153,7 @@ async def test_one_that_comes_back_is_known_again(main: Main, server: Server) ->
 
 
 async def test_the_end_is_no_error(main: Main, server: Server) -> None:
-    """Others that change the Endpoints all the time keep nobody from stopping."""
+    """Permanent conflicts on the Endpoints do not prevent a server from stopping."""
     await server.registration.enter()
     main.conflicts = ATTEMPTS_MAX
     await server.registration.leave()
@@ -162,7 +162,7 @@ async def test_the_end_is_no_error(main: Main, server: Server) -> None:
 
 
 async def test_what_is_somebody_elses_stays(main: Main, server: Server) -> None:
-    """An APIService that names another Service is not taken over, and it is said why."""
+    """An APIService that names another Service is not changed, and the reason is reported."""
     theirs = {"service": {"namespace": "kube-system", "name": "other"}}
     path = f"{API_SERVICES}/v1.parts.example.com"
     main.objects[path] = {"metadata": {"name": "v1.parts.example.com"}, "spec": theirs}

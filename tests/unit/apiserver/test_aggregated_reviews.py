@@ -1,4 +1,4 @@
-"""Questions about users to the main servers: asked once, kept shortly, 503 without an answer."""
+"""Reviews by the main servers: sent once, cached for seconds, 503 without a response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIST = RequestInfo(method="GET", path="/", verb="list", is_resource=True, resour
 
 
 class Main:
-    """A main server that knows one token, and lets its user list."""
+    """A main server that knows one token, and permits its user to list."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -60,7 +60,7 @@ def request(token: str = "") -> HttpRequest:
 
 
 async def settled(ask: Any) -> Any:
-    """The answer, after waiting for it as the chain does."""
+    """Return the result, after waiting for it as the handler chain does."""
     for _ in range(3):
         try:
             return ask()
@@ -84,7 +84,7 @@ async def reviews(main: Main) -> Any:
 
 
 async def test_a_token_is_reviewed_once(reviews: Reviews, main: Main) -> None:
-    """Many requests with one token ask once, and get all that the main server says of the user."""
+    """Many requests with one token send one review, and get all attributes of the user."""
     asked = [settled(lambda: reviews.authenticate(request("good"))) for _ in range(5)]
     users = await asyncio.gather(*asked)
     assert set(users) == {User("jane", ("a",), "7", (("k", ("v",)),))}
@@ -94,8 +94,8 @@ async def test_a_token_is_reviewed_once(reviews: Reviews, main: Main) -> None:
 
 
 async def test_rights_are_reviewed(reviews: Reviews, main: Main) -> None:
-    """What the main servers allow is allowed, for masters nobody is asked, and anonymous clients
-    get health alone."""
+    """Permissions are those of the main servers; masters need no review, and anonymous clients may
+    only read health checks."""
     jane = User("jane", extra=(("k", ("v",)),))
     assert await settled(lambda: reviews.allows(jane, LIST)) is True
     assert main.asked[-1]["spec"]["extra"] == {"k": ["v"]}
@@ -110,9 +110,10 @@ async def test_rights_are_reviewed(reviews: Reviews, main: Main) -> None:
 
 
 async def test_without_an_answer_it_is_503(reviews: Reviews, main: Main) -> None:
-    """Nobody is let in, and nobody is taken for unknown, while the main servers are away."""
+    """While the main servers are unavailable no request is accepted, and none is rejected as
+    401."""
     main.is_away = True
-    with pytest.raises(ServiceUnavailable, match="could not be asked"):
+    with pytest.raises(ServiceUnavailable, match="cannot authenticate or authorize"):
         await settled(lambda: reviews.authenticate(request("good")))
     main.is_away = False
     assert await settled(lambda: reviews.authenticate(request("good"))) is not None

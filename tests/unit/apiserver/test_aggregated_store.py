@@ -1,4 +1,4 @@
-"""Whose a store is, as an aggregated server finds out: the main servers', its own, or of others."""
+"""An aggregated server determines its store: the main servers', its own, or a foreign one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def namespace(uid: str) -> bytes:
 
 
 async def test_the_main_servers_store_is_known_by_a_namespace(storage: MemoryStorage) -> None:
-    """It is shared if it has the very namespace of the main servers; another is refused."""
+    """It is shared if it has the same namespace as the main servers; another one is refused."""
     assert not await is_shared(storage, "u1")
     await put(storage, NAMESPACE_KEY, namespace("u1"))
     assert await is_shared(storage, "u1")
@@ -48,16 +48,16 @@ async def test_the_main_servers_store_is_known_by_a_namespace(storage: MemorySto
         await is_shared(storage, "u2")
 
 
-async def test_a_store_of_main_servers_is_nobodys_own(storage: MemoryStorage) -> None:
-    """Their mark is enough, even before there is a namespace."""
+async def test_a_store_of_main_servers_is_not_an_own_one(storage: MemoryStorage) -> None:
+    """The main servers' mark suffices, even before there is a namespace."""
     await put(storage, CLUSTER_KEY, b"x")
-    with pytest.raises(OpenRefused, match="belongs to main servers"):
+    with pytest.raises(OpenRefused, match="belongs to other main servers"):
         await is_shared(storage, "u1")
 
 
 async def test_an_own_store_stays_with_its_cluster(storage: MemoryStorage) -> None:
-    """Behind other main servers it is refused, or its namespaces would seem to be gone; whoever
-    takes the mark away gives it to them."""
+    """With other main servers it is refused, or its namespaces would seem to be deleted; removing
+    the mark assigns it to them."""
     await check_main(storage, "u1")
     await check_main(storage, "u1")
     with pytest.raises(OpenRefused, match=f"restow store delete --store ADDRESS {MAIN_KEY}"):
@@ -70,13 +70,13 @@ async def test_an_own_store_stays_with_its_cluster(storage: MemoryStorage) -> No
     ("code", "body", "why"),
     [
         (200, {"metadata": {"uid": "u1"}}, ""),
-        (200, {"metadata": {}}, "does not say which cluster"),
-        (404, {}, "cannot be asked"),
-        (500, {}, "cannot be asked"),
+        (200, {"metadata": {}}, "does not return the uid"),
+        (404, {}, "cannot identify"),
+        (500, {}, "cannot identify"),
     ],
 )
 async def test_which_cluster_it_is(code: int, body: dict[str, Any], why: str) -> None:
-    """The uid tells; without one the start is refused with a sentence."""
+    """The uid identifies the cluster; without one the start fails with a message."""
 
     async def answer(
         _: str, _path: str, _headers: Mapping[str, str], _sent: bytes

@@ -1,4 +1,4 @@
-"""Putting a server together, and what is left of one that cannot be."""
+"""Building a server, and cleaning up after a failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ACCESS = AccessOptions(secrets=Secrets(tokens={}, continue_key=bytes(32)))
 
 
 class Unreadable(MemoryStorage):
-    """A store that is there, and whose objects cannot be read."""
+    """A store that exists, but whose objects are unreadable."""
 
     async def range(self, *_: Any, **__: Any) -> Any:
         raise Unavailable("the disk is gone")
@@ -30,7 +30,7 @@ class Unreadable(MemoryStorage):
 
 @pytest.mark.parametrize("is_on", [True, False])
 async def test_the_gate_of_the_hash_reaches_discovery(is_on: bool) -> None:
-    """With the feature gate StorageVersionHash off, discovery shows no hash."""
+    """With the feature gate StorageVersionHash disabled, discovery contains no hash."""
     storage = MemoryStorage()
     assembly = await assemble(
         Foundation(storage=storage, catalog=builtin_catalog(), runtime=Runtime.system()),
@@ -46,7 +46,7 @@ async def test_the_gate_of_the_hash_reaches_discovery(is_on: bool) -> None:
 
 
 async def test_a_server_that_cannot_start_leaves_nothing() -> None:
-    """If roles cannot be read, there is no server, and nothing of it that goes on."""
+    """If RBAC cannot be read, the start fails, and no part keeps running."""
     storage, before = Unreadable(), asyncio.all_tasks()
     with pytest.raises((StatusError, StorageError)):
         await assemble(
@@ -59,7 +59,7 @@ async def test_a_server_that_cannot_start_leaves_nothing() -> None:
 
 
 async def test_a_server_that_is_built_does_nothing_yet() -> None:
-    """Building reads nothing and begins no task; every subscription has its reason."""
+    """Building reads nothing and starts no task; every subscription has a reason."""
     storage, before = Unreadable(), asyncio.all_tasks()
     assembly = build(
         Foundation(storage=storage, catalog=builtin_catalog(), runtime=Runtime.system()),

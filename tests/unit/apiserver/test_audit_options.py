@@ -1,4 +1,4 @@
-"""The words of the audit log, and a server that is refused because of them."""
+"""The flags of the audit log, and starts that fail because of them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def parsed(*words: str) -> AuditOptions:
     return audit_options(parser.parse_args(words))
 
 
-def test_words() -> None:
-    """Without words there is no log; each word has its place."""
+def test_flags() -> None:
+    """Without flags there is no log; each flag sets its option."""
     assert parsed() == AuditOptions()
     assert parsed(
         *("--audit-log-path", "/a", "--audit-policy-file", "/p", "--audit-log-maxsize", "5"),
@@ -39,16 +39,16 @@ def test_words() -> None:
     )
 
 
-def test_refused_words() -> None:
-    """A policy without a log, and numbers that cannot be, are refused by name."""
-    with pytest.raises(ValueError, match="--audit-policy-file: only with"):
+def test_refused_flags() -> None:
+    """A policy without a log, and invalid numbers, are rejected by name."""
+    with pytest.raises(ValueError, match="--audit-policy-file: requires"):
         parsed("--audit-policy-file", "/p")
     with pytest.raises(ValueError, match="--audit-log-maxsize -1"):
         AuditOptions(path="/a", size_max_megabytes=-1)
 
 
 async def test_refused_files(tmp_path: Path) -> None:
-    """A server does not start with a policy that is wrong, or a log that cannot be written."""
+    """A server does not start with an invalid policy, or a log that it cannot write."""
     runtime, policy = Runtime.system(), tmp_path / "policy"
     assert await open_audit(AuditOptions(), runtime) is None
     with pytest.raises(PolicyError, match="policy: No such file"):

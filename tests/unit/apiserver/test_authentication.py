@@ -1,4 +1,4 @@
-"""The ways into a server: files that are refused at the start, and those that change later."""
+"""Authenticators of a server: files that are rejected at the start, and files that change later."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def load(options: AuthenticationOptions, **more: object) -> Authenticators
 
 
 async def test_the_token_file_is_read_again(tmp_path: Path) -> None:
-    """New tokens come and old ones go; the administrator's is nobody else's, and a bad file
+    """Tokens are added and removed; the administrator's cannot be taken, and an invalid file
     changes nothing."""
     path = tmp_path / "tokens.csv"
     path.touch(mode=0o600)
@@ -54,7 +54,7 @@ async def test_the_token_file_is_read_again(tmp_path: Path) -> None:
 
 
 async def test_anonymous_access_is_said_in_one_place(tmp_path: Path) -> None:
-    """By the flag or by the file; not by both, and it does not change while a server runs."""
+    """By the flag or by the file, not both; it does not change while a server runs."""
     path = tmp_path / "config.yaml"
     path.write_text(f"{HEAD}jwt: []\nanonymous: {{enabled: false}}\n")
     authenticators = await load(AuthenticationOptions(authentication_config=path))
@@ -71,7 +71,7 @@ async def test_anonymous_access_is_said_in_one_place(tmp_path: Path) -> None:
 
 
 async def test_a_bad_configuration_names_its_file(tmp_path: Path) -> None:
-    """At the start it is refused."""
+    """It is rejected at the start."""
     path = tmp_path / "config.yaml"
     path.write_text(f"{HEAD}jwt: [{{}}]\n")
     with pytest.raises(ValueError, match=r"config.yaml: jwt\[0\].issuer.url: Required"):
@@ -82,7 +82,7 @@ async def test_a_bad_configuration_names_its_file(tmp_path: Path) -> None:
 
 
 async def test_proxies_and_users_are_not_signed_by_the_same(files: CertificateFiles) -> None:
-    """Or each user could say who they are; unless the proxies have names."""
+    """Otherwise each user could impersonate others; unless the proxies' names are restricted."""
     people = files.ca_file.read_bytes()
     both = RequestHeaderOptions(client_ca_file=files.ca_file)
     with pytest.raises(ValueError, match="overlapping certificates"):
@@ -94,12 +94,12 @@ async def test_proxies_and_users_are_not_signed_by_the_same(files: CertificateFi
 
 
 async def test_an_authority_of_proxies_must_be_one(tmp_path: Path) -> None:
-    """A file that holds none is refused by its name."""
+    """A file without certificates is rejected, and named."""
     path = tmp_path / "none.pem"
     path.write_text("none")
     wanted = RequestHeaderOptions(client_ca_file=path)
     with pytest.raises(
-        ValueError, match=r"--requestheader-client-ca-file .*none.pem: .* hold a certificate"
+        ValueError, match=r"--requestheader-client-ca-file .*none.pem: contains no certificate"
     ):
         await load(AuthenticationOptions(request_header=wanted))
 
@@ -115,7 +115,7 @@ async def test_an_authority_of_proxies_must_be_one(tmp_path: Path) -> None:
     ],
 )
 def test_names_of_an_issuer_have_a_prefix(claim: str, prefix: str, wanted: str) -> None:
-    """As the flags of old have it, so that nobody is called like somebody else."""
+    """As with kube-apiserver's flags, so that users of different issuers have different names."""
     options = OidcOptions(
         issuer_url="https://a", client_id="b", username_claim=claim, username_prefix=prefix
     )
@@ -123,7 +123,7 @@ def test_names_of_an_issuer_have_a_prefix(claim: str, prefix: str, wanted: str) 
 
 
 def test_flags_that_cannot_work_together_are_refused(tmp_path: Path) -> None:
-    """Each refusal names the flags."""
+    """Each error names the flags."""
     with pytest.raises(ValueError, match="--oidc-issuer-url and --oidc-client-id"):
         OidcOptions(issuer_url="https://a", client_id="")
     for algorithms in (("HS256",), ("none",), ()):

@@ -1,5 +1,5 @@
-"""Certificates are renewed and read again while a server runs: over real sockets, by a clock that
-is told what time it is."""
+"""Certificates are renewed and reloaded while a server runs: over real sockets, with a simulated
+clock."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def answer(request: HttpRequest) -> HttpResponse:
 
 @dataclass(slots=True)
 class Served:
-    """A listener with some keys, the clock they are judged by, and who renews them."""
+    """A listener with its keys, its clock, and its certificate reload."""
 
     pki: Pki
     clock: SimulatedClock
@@ -68,12 +68,12 @@ class Client:
 
     @property
     def certificate(self) -> x509.Certificate:
-        """What the server has shown."""
+        """The certificate that the server has presented."""
         shown = self._writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         return x509.load_der_x509_certificate(shown)
 
     async def ask(self) -> str:
-        """As whom the server sees us."""
+        """The user that the server authenticates."""
         self._writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         async with asyncio.timeout(WAIT_SECONDS):
             head = await self._reader.readuntil(b"\r\n\r\n")
@@ -90,7 +90,7 @@ class Client:
 
 
 class Starter:
-    """Starts listeners, and ends them all."""
+    """Starts listeners, and stops them all."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -124,17 +124,17 @@ async def starter(tmp_path: Path) -> AsyncIterator[Starter]:
 
 
 async def test_own_certificates_are_renewed_while_it_runs(starter: Starter) -> None:
-    """A month before their end all are made anew; a connection that is open stays so."""
+    """A month before expiry all are issued again; open connections stay open."""
     served = await starter.start(days_ago=340)
     told: list[Pki] = []
     served.renewal.listeners.append(told.append)
     before = await served.connect()
     assert await before.ask() == "nobody"
     await served.clock.advance(330 * DAY_SECONDS)
-    await served.renewal.look()
-    assert told == []  # still a month and five days
+    await served.renewal.check_once()
+    assert told == []  # a month and five days left
     await served.clock.advance(10 * DAY_SECONDS)
-    await served.renewal.look()
+    await served.renewal.check_once()
     [renewed] = told
     assert renewed.admin_cert_pem != served.pki.admin_cert_pem
     assert renewed.fingerprint == served.pki.fingerprint
@@ -145,19 +145,19 @@ async def test_own_certificates_are_renewed_while_it_runs(starter: Starter) -> N
     assert await before.ask() == await after.ask() == "nobody"
     proxy = x509.load_pem_x509_certificate(renewed.front_proxy_cert_file.read_bytes())
     assert proxy.not_valid_after_utc > datetime.now(UTC) + timedelta(days=360)
-    await served.renewal.look()
+    await served.renewal.check_once()
     assert len(told) == 1
     for client in (before, after):
         await client.close()
 
 
 async def test_the_authority_is_renewed_while_it_runs(starter: Starter) -> None:
-    """With the same key: who trusts the old one and who trusts the new one both get in."""
+    """With the same key: clients that trust the old or the new CA can connect."""
     served = await starter.start(days_ago=3_640)
     old_ca = served.pki.directory / "old-ca.crt"
     shutil.copy(served.pki.ca_file, old_ca)
     await served.clock.advance(3_640 * DAY_SECONDS)
-    await served.renewal.look()
+    await served.renewal.check_once()
     assert served.renewal.pki.serving_ca_pem != old_ca.read_bytes()
     assert served.renewal.pki.client_ca_pem != served.pki.client_ca_pem
     assert served.renewal.pki.front_proxy_ca_pem != served.pki.front_proxy_ca_pem
@@ -183,16 +183,16 @@ def _key(served: Served, name: str) -> Path:
 
 
 async def test_a_peer_that_renews_is_followed(starter: Starter) -> None:
-    """While another process has the lock nothing waits; what it has made is used afterwards."""
+    """While another process holds the lock nothing blocks; its result is used afterwards."""
     served = await starter.start(days_ago=340)
     await served.clock.advance(340 * DAY_SECONDS)
     lock = os.open(served.pki.directory / ".lock", os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    await served.renewal.look()
+    await served.renewal.check_once()
     assert served.renewal.pki == served.pki
     os.close(lock)
     peer = ensure_pki(served.pki.directory, Runtime.system())
-    await served.renewal.look()
+    await served.renewal.check_once()
     assert served.renewal.pki == peer
     client = await served.connect()
     shown = peer.serving_cert_file.read_bytes()
@@ -203,7 +203,7 @@ async def test_a_peer_that_renews_is_followed(starter: Starter) -> None:
 async def test_a_given_pair_is_read_again(
     starter: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By content; half of a new pair is not taken and named once; then the whole is."""
+    """By content; half of a new pair is rejected and logged once; then the whole pair is loaded."""
     old = make_certificate(tmp_path / "old", name="old")
     new = make_certificate(tmp_path / "new", name="new")
     used = tmp_path / "used"
@@ -213,23 +213,23 @@ async def test_a_given_pair_is_read_again(
     metrics = Metrics()
     served.renewal.publish(metrics)
     cert.touch()
-    await served.renewal.look()
+    await served.renewal.check_once()
     assert served.renewal.outcomes.success == 0
 
     shutil.copy(new.cert_file, cert)
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
-            await served.renewal.look()
+            await served.renewal.check_once()
     [said] = [record.getMessage() for record in caplog.records]
     assert str(cert) in said
-    assert "the old stays in use" in said
+    assert "the previous content stays in use" in said
     client = await served.connect(served.context(ca=old.ca_file))
     assert await client.ask() == "nobody"
     await client.close()
     assert served.renewal.pki.serving_ca_pem == old.cert_file.read_bytes()
 
     shutil.copy(new.key_file, key)
-    await served.renewal.look()
+    await served.renewal.check_once()
     client = await served.connect(served.context(ca=new.ca_file))
     assert await client.ask() == "nobody"
     await client.close()
@@ -246,7 +246,7 @@ async def test_a_given_pair_is_read_again(
 
 
 async def test_a_given_authority_of_clients_is_read_again(starter: Starter, tmp_path: Path) -> None:
-    """Its clients get in from the next look on, those of the one before no longer."""
+    """Clients of the new CA are accepted after the next check, those of the old one no longer."""
     first = make_certificate(tmp_path / "first", name="first")
     second = make_certificate(tmp_path / "second", name="second")
     ca = tmp_path / "clients.pem"
@@ -266,21 +266,21 @@ async def test_a_given_authority_of_clients_is_read_again(starter: Starter, tmp_
     with pytest.raises(refused):
         await ask_as(expired)
     ca.write_text("half a certif")
-    await served.renewal.look()
+    await served.renewal.check_once()
     assert await ask_as(first) == "first"
     shutil.copy(second.ca_file, ca)
-    await served.renewal.look()
+    await served.renewal.check_once()
     assert await ask_as(second) == "second"
     with pytest.raises(refused):
         await ask_as(first)
     assert second.ca_file.read_bytes() in served.renewal.pki.client_ca_pem
 
 
-async def test_what_a_start_refuses_is_not_taken(
+async def test_files_that_a_start_rejects_are_not_loaded(
     starter: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A new pair whose key others can read stays out, in all its parts; an authority of clients
-    that is taken back at the same time is gone all the same."""
+    """A new pair whose key others can read is rejected, both certificate and key; a client CA
+    that is revoked at the same time is removed all the same."""
     old = make_certificate(tmp_path / "old", name="old")
     new = make_certificate(tmp_path / "new", name="new")
     clients = make_certificate(tmp_path / "clients", name="clients")
@@ -306,7 +306,7 @@ async def test_what_a_start_refuses_is_not_taken(
     shutil.copy(old.ca_file, ca)
     with caplog.at_level(logging.INFO):
         for _ in range(2):
-            await served.renewal.look()
+            await served.renewal.check_once()
     [said] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
     assert "lets other users read it" in said
     with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
@@ -319,7 +319,7 @@ async def test_what_a_start_refuses_is_not_taken(
     assert not [each for each in caplog.messages if "were renewed" in each]
 
     (used / "key.pem").chmod(0o600)
-    await served.renewal.look()
+    await served.renewal.check_once()
     assert await ask_once(served, served.context(ca=new.ca_file)) == "nobody"
     assert served.renewal.outcomes.last_error == {}
 
@@ -327,7 +327,7 @@ async def test_what_a_start_refuses_is_not_taken(
 async def test_an_expired_pair_does_not_replace_a_good_one(
     starter: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is said, and the old one stays; unless that has expired, too."""
+    """It is logged, and the old one stays, unless that has expired as well."""
     old = make_certificate(tmp_path / "old", name="old")
     late = sign_certificate(old, tmp_path / "late", name="late", end=-timedelta(minutes=1))
     used = tmp_path / "used"
@@ -338,22 +338,22 @@ async def test_an_expired_pair_does_not_replace_a_good_one(
     shutil.copy(late.cert_file, used / "cert.pem")
     shutil.copy(late.key_file, used / "key.pem")
     for _ in range(2):
-        await served.renewal.look()
+        await served.renewal.check_once()
     [said] = caplog.messages
-    assert "cert.pem has expired on" in said
-    assert "the certificate in use still holds" in said
+    assert "cert.pem expired on" in said
+    assert "the certificate in use is still valid" in said
     assert await ask_once(served, served.context(ca=old.ca_file)) == "nobody"
     caplog.clear()
     await served.clock.advance(30 * DAY_SECONDS)
-    await served.renewal.look()
+    await served.renewal.check_once()
     assert served.renewal.pki.serving_ca_pem == late.cert_file.read_bytes()
-    assert [each for each in caplog.messages if "and so had what was in use" in each]
+    assert [each for each in caplog.messages if "as did the certificate in use" in each]
 
 
-async def test_a_pipe_holds_nothing_up(
+async def test_a_pipe_does_not_block(
     starter: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file that has become a pipe is named and not waited for; the others are looked at."""
+    """A file that was replaced by a pipe is named without blocking; other files are checked."""
     old = make_certificate(tmp_path / "old", name="old")
     ca = tmp_path / "ca.pem"
     tokens = tmp_path / "tokens"
@@ -367,7 +367,7 @@ async def test_a_pipe_holds_nothing_up(
         os.mkfifo(path, 0o600)
     tokens.write_text("2")
     async with asyncio.timeout(WAIT_SECONDS):
-        await served.renewal.look()
+        await served.renewal.check_once()
     assert taken == ["2"]
     for path in (ca, served.pki.serving_cert_file):
         assert [each for each in caplog.messages if f"{path}" in each and "no regular" in each]
@@ -375,7 +375,7 @@ async def test_a_pipe_holds_nothing_up(
 
 
 async def test_other_files_can_be_followed(starter: Starter, tmp_path: Path) -> None:
-    """Whoever uses a file is told when it holds something else, until he has taken it."""
+    """The callback of a followed file is called after each change, until it succeeds."""
     served = await starter.start()
     file, taken = tmp_path / "file", list[str]()
     file.write_text("1")
@@ -386,23 +386,23 @@ async def test_other_files_can_be_followed(starter: Starter, tmp_path: Path) -> 
         taken.append(file.read_text())
 
     served.renewal.follow(file, take=take)
-    await served.renewal.look()
+    await served.renewal.check_once()
     file.write_text("2")
-    await served.renewal.look()
+    await served.renewal.check_once()
     file.unlink()
-    await served.renewal.look()
+    await served.renewal.check_once()
     file.write_text("2")
-    await served.renewal.look()
+    await served.renewal.check_once()
     file.write_text("3")
-    await served.renewal.look()
+    await served.renewal.check_once()
     assert taken == ["2", "3"]
 
 
 async def test_a_followed_file_that_others_may_write(
     starter: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No line of somebody else lets him in: the old tokens stay, and the log says why, once, even
-    before he has written anything."""
+    """An entry of another user is not accepted: the old tokens stay, and the log says why, once,
+    even if the file is unchanged."""
     served = await starter.start()
     file = tmp_path / "tokens"
     file.touch(mode=0o600)
@@ -416,7 +416,7 @@ async def test_a_followed_file_that_others_may_write(
     for line in ("", "evil,mallory,9,system:masters\n"):
         with file.open("a") as opened:
             opened.write(line)
-        await served.renewal.look()
+        await served.renewal.check_once()
         assert chain.user_of("evil") is None
         assert chain.user_of("a") is not None
         assert "mode 666" in served.renewal.outcomes.last_error[str(file)]
@@ -424,25 +424,26 @@ async def test_a_followed_file_that_others_may_write(
     assert f"chmod 600 {file}" in said
     file.write_text("a,ann,1\n")
     file.chmod(0o600)
-    await served.renewal.look()
+    await served.renewal.check_once()
     assert served.renewal.outcomes.last_error == {}
     await authenticators.close()
 
 
 async def test_keys_of_another_cluster_are_not_taken(starter: Starter, tmp_path: Path) -> None:
-    """Somebody has copied others over them: what runs goes on with what it has, and says so."""
+    """Keys of another cluster were copied over them: the running server keeps its keys, and logs
+    it."""
     served = await starter.start()
     other = ensure_pki(tmp_path / "other", Runtime.system())
     for file in other.directory.iterdir():
         shutil.copy(file, served.pki.directory / file.name)
-    await served.renewal.look()
+    await served.renewal.check_once()
     assert served.renewal.pki == served.pki
     [said] = [v for k, v in served.renewal.outcomes.last_error.items() if "keys" in k]
-    assert "holds the keys of another cluster" in said
+    assert "contains the keys of another cluster" in said
 
 
 async def test_a_client_certificate_can_be_required(starter: Starter) -> None:
-    """Without one there is no connection; with one there is."""
+    """Without a certificate the connection is refused; with one it is accepted."""
     served = await starter.start(tls=TlsOptions(client_auth="required"))
     with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
         await ask_once(served, served.context())
@@ -454,7 +455,7 @@ async def test_a_client_certificate_can_be_required(starter: Starter) -> None:
 
 
 async def test_version_and_suites_can_be_chosen(starter: Starter) -> None:
-    """TLS 1.3 alone refuses 1.2; a chosen suite of 1.2 is the only one."""
+    """Minimum version TLS 1.3 refuses 1.2; a selected suite of 1.2 is the only one."""
     served = await starter.start(tls=TlsOptions(min_version="VersionTLS13"))
     context = served.context()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -466,12 +467,12 @@ async def test_version_and_suites_can_be_chosen(starter: Starter) -> None:
     found = client._writer.get_extra_info("cipher")[0]
     assert found == CIPHER_SUITES[suite]
     await client.close()
-    with pytest.raises(ValueError, match="--tls-cipher-suites: 'RC4' is none of"):
+    with pytest.raises(ValueError, match="--tls-cipher-suites: 'RC4' is not one of"):
         TlsOptions(cipher_suites=("RC4",))
 
 
 async def test_names_that_clients_ask_for(starter: Starter, tmp_path: Path) -> None:
-    """Each name gets its certificate, one with `*` those one label below, others the usual one."""
+    """Each name gets its certificate, a wildcard matches one label, other names get the default."""
     files = make_certificate(tmp_path / "a", name="a", host_names=("a.example", "*.b.example"))
     given = NamedCertificate(cert_file=files.cert_file, key_file=files.key_file)
     served = await starter.start(tls=TlsOptions(named=(given,)))
@@ -487,7 +488,7 @@ async def test_names_that_clients_ask_for(starter: Starter, tmp_path: Path) -> N
 
 
 def test_how_names_are_written() -> None:
-    """A pair alone, a pair with names, and nothing else."""
+    """A pair alone, a pair with names, and invalid values."""
     assert parse_named("c,k") == NamedCertificate(cert_file=Path("c"), key_file=Path("k"))
     assert parse_named("c,k:*.A.example,b").names == ("*.a.example", "b")
     for text in ("c", "c,k,x", ",k", "", "c,:n"):
@@ -496,7 +497,7 @@ def test_how_names_are_written() -> None:
 
 
 def test_a_given_key_must_be_secret(tmp_path: Path) -> None:
-    """A key that others can read is no secret, wherever it comes from."""
+    """A key that others can read is rejected, whichever flag names it."""
     files = make_certificate(tmp_path / "a", name="a")
     files.key_file.chmod(0o644)
     requested = PkiOptions(tls_cert_file=files.cert_file, tls_private_key_file=files.key_file)
@@ -505,7 +506,7 @@ def test_a_given_key_must_be_secret(tmp_path: Path) -> None:
 
 
 async def test_old_versions_are_refused_on_the_wire(starter: Starter) -> None:
-    """A hello of TLS 1.0 or 1.1 is answered with an alert, and with nothing else."""
+    """A TLS 1.0 or 1.1 ClientHello is answered with an alert only."""
     served = await starter.start()
     for minor in (1, 2):
         hello = _old_hello(minor)
@@ -521,7 +522,7 @@ async def test_old_versions_are_refused_on_the_wire(starter: Starter) -> None:
 
 
 def _old_hello(minor: int) -> bytes:
-    """The first message of a client that knows nothing newer."""
+    """The ClientHello of an old client."""
     version = bytes([3, minor])
     suites = bytes.fromhex("c009c00ac013c014002f0035")
     body = version + bytes(32) + b"\0" + len(suites).to_bytes(2) + suites + b"\1\0"

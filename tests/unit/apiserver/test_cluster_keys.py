@@ -1,4 +1,4 @@
-"""A store of a cluster whose keys are not here is refused before keys are made."""
+"""A store of a cluster with other keys is refused before keys are generated."""
 
 import asyncio
 import subprocess
@@ -18,8 +18,8 @@ def check(store: Path, pki: Path) -> None:
     asyncio.run(check_keys_exist(f"sqlite:{store}", pki, Runtime.system()))
 
 
-def test_a_store_without_an_owner(tmp_path: Path) -> None:
-    """A new store, and one of something else, gets new keys."""
+def test_store_without_owner(tmp_path: Path) -> None:
+    """Keys are generated for a new store, and for one without an owner."""
     store = tmp_path / "store.db"
     check(store, tmp_path / "pki")
     assert not store.exists()
@@ -28,7 +28,7 @@ def test_a_store_without_an_owner(tmp_path: Path) -> None:
     assert asyncio.run(owner_of("memory:", Runtime.system())) == ""
 
 
-def test_keys_that_are_there_are_compared_later(tmp_path: Path) -> None:
+def test_existing_keys_are_compared_later(tmp_path: Path) -> None:
     """Only a missing directory is refused here."""
     store = tmp_path / "store.db"
     asyncio.run(fill(f"sqlite:{store}", {CLUSTER_KEY: b"fingerprint"}))
@@ -39,12 +39,14 @@ def test_keys_that_are_there_are_compared_later(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("--workers", "2")])
-def test_serve_makes_no_keys_for_a_store_of_others(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_serve_generates_no_keys_for_a_foreign_store(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
     """The directory stays free for the copy that the message asks for."""
     data_dir = tmp_path / "d"
     data_dir.mkdir(mode=0o700)
     asyncio.run(fill(f"sqlite:{data_dir / 'store.db'}", {CLUSTER_KEY: b"fingerprint"}))
-    # A process of its own: the command configures the log of its process.
+    # In a process of its own: the command configures logging globally.
     command = [sys.executable, "-m", "restow", "serve", "--data-dir", str(data_dir), "--port", "0"]
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     assert done.returncode != 0

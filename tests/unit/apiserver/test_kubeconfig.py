@@ -1,4 +1,4 @@
-"""The kubeconfig file: what kubectl and the Python client need, and nobody else can read."""
+"""The kubeconfig file: usable by kubectl and the Python client, readable by its owner only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 
 def test_the_file_is_for_its_owner(pki: Pki, tmp_path: Path) -> None:
-    """It is replaced whole, with mode 0600 whatever it had before."""
+    """It is replaced atomically, with mode 0600 whatever its mode was before."""
     path = tmp_path / "new" / "kubeconfig"
     path.parent.mkdir()
     path.write_text("old")
@@ -57,7 +57,7 @@ def test_both_credentials_are_there(pki: Pki) -> None:
 
 
 def test_names_must_differ(pki: Pki) -> None:
-    """Two contexts of one name would hide each other."""
+    """Two contexts with the same name would mask each other."""
     with pytest.raises(ValueError, match="same name"):
         make_kubeconfig(server_url="https://a:1", pki=pki, extra=[ExtraContext("restow", "x")])
 

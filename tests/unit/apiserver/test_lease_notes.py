@@ -1,4 +1,4 @@
-"""What a server publishes on its identity lease."""
+"""Annotations of a server on its identity lease."""
 
 from restow.aio import Runtime
 from restow.apis.names import ENCRYPTION_PROBLEM_ANNOTATION
@@ -12,7 +12,7 @@ from restow.storageversion.store_scan import StoreScanner
 
 
 async def test_a_refused_encryption_file_is_on_the_lease_and_in_a_scan() -> None:
-    """From the next renewal on, until the file is taken."""
+    """From the next renewal until the file is accepted."""
     runtime = Runtime.simulated("refused")
     storage = await open_storage("memory:", runtime)
     keys = ReloadedKeys("/etc/keys.yaml", runtime)
@@ -36,7 +36,7 @@ async def test_a_refused_encryption_file_is_on_the_lease_and_in_a_scan() -> None
 
 
 def test_a_long_reason_is_cut() -> None:
-    """An annotation is small."""
+    """The size of an annotation is limited."""
     keys = ReloadedKeys("/etc/keys.yaml", Runtime.simulated("long"))
     keys.last_error = "x" * 10_000
     noted = LeaseNotes(Metrics(), keys)()[ENCRYPTION_PROBLEM_ANNOTATION]

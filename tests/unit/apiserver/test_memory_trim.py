@@ -1,4 +1,4 @@
-"""Memory that is given back after a burst."""
+"""Freed memory is returned after a burst."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import pytest
 from restow.aio import SimulatedClock
 from restow.apiserver.memory_trim import (
     BUSY_BYTES,
-    LOOK_SECONDS,
+    CHECK_SECONDS,
     QUIET_BYTES,
     find_trim,
-    give_back_memory,
+    trim_memory,
 )
 from restow.httpserver import Counters
 
 
 async def test_memory_is_given_back_in_the_first_quiet_time_after_much_traffic() -> None:
-    """Not while there is traffic, not after little of it, and once after each burst."""
+    """Not during traffic, not after little of it, and once after each burst."""
     counters, clock, given = Counters(), SimulatedClock(), []
-    task = asyncio.ensure_future(give_back_memory(counters, clock, lambda: given.append(1)))
+    task = asyncio.ensure_future(trim_memory(counters, clock, lambda: given.append(1)))
 
     async def look(*, received: int = 0, sent: int = 0) -> int:
         counters.received_bytes += received
         counters.sent_bytes += sent
-        await clock.advance(LOOK_SECONDS)
+        await clock.advance(CHECK_SECONDS)
         await asyncio.sleep(0.02)  # the thread
         return len(given)
 
@@ -44,7 +44,7 @@ async def test_memory_is_given_back_in_the_first_quiet_time_after_much_traffic()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what there is depends on the C library")
 def test_the_function_of_the_c_library_can_be_called() -> None:
-    """It is found, and does no harm."""
+    """It exists and can be called."""
     trim = find_trim()
     assert trim is not None
     trim()

@@ -1,4 +1,4 @@
-"""Files named by flags: whatever is wrong with one, the refusal names the flag and the file."""
+"""Files named by flags: each error names the flag and the file."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
 
 @pytest.mark.parametrize("flag", WAYS)
 def test_a_refusal_names_the_flag(flag: str, tmp_path: Path, files: CertificateFiles) -> None:
-    """One that is missing, no file, or nonsense; and no words of a library's own pages."""
+    """A missing file, a directory, or invalid content; the library's own message is not used."""
     missing, pipe, nonsense = (tmp_path / name for name in ("missing", "pipe", "nonsense"))
     os.mkfifo(pipe, 0o600)
     nonsense.write_bytes(b"\xff\xfe some, thing\n")
@@ -119,7 +119,7 @@ SECRET_FLAGS |= {"--etcd-keyfile"}
 def test_a_file_that_others_may_write_is_refused(
     flag: str, tmp_path: Path, files: CertificateFiles
 ) -> None:
-    """Whatever it holds, by whomever it may be written; and a secret that all may read."""
+    """Whatever it contains, and whichever user may write it; and a secret that all may read."""
     path = tmp_path / "given"
     path.write_text("")
     for mode in (0o666, 0o620, 0o602, *((0o644,) if flag in SECRET_FLAGS else ())):
@@ -134,7 +134,7 @@ def test_a_file_that_others_may_write_is_refused(
 
 @pytest.mark.parametrize("mode", [0o400, 0o440, 0o600, 0o640])
 def test_a_token_file_as_secrets_are_mounted(mode: int, tmp_path: Path) -> None:
-    """One that a group may read, by a link of ours, is taken."""
+    """One that a group may read, through a symlink of the own user, is accepted."""
     path, link = tmp_path / "tokens", tmp_path / "link"
     path.write_text("secret,ada,1\n")
     path.chmod(mode)
@@ -143,9 +143,9 @@ def test_a_token_file_as_secrets_are_mounted(mode: int, tmp_path: Path) -> None:
 
 
 def test_a_pair_that_is_none(tmp_path: Path, files: CertificateFiles) -> None:
-    """A key of another certificate is refused by the flag, and so is one flag without the other."""
+    """A key of another certificate is rejected by flag, and so is one flag without the other."""
     other = make_certificate(tmp_path / "b", name="b")
     with pytest.raises(PkiError, match=r"--tls-private-key-file: .* key values mismatch"):
         serving(files.cert_file, other.key_file)
-    with pytest.raises(PkiError, match="are given together"):
+    with pytest.raises(PkiError, match="must be given together"):
         read_given(PkiOptions(tls_cert_file=files.cert_file))

@@ -1,4 +1,4 @@
-"""Options that cannot work are refused when they are put together, whoever does it."""
+"""Invalid options are rejected on construction, by any caller."""
 
 import math
 from pathlib import Path
@@ -32,13 +32,13 @@ def options(**given: Any) -> ServeOptions:
     ],
 )
 def test_refused(given: dict[str, Any], said: str) -> None:
-    """A lease that one lost renewal would end, or a vote without its objects."""
+    """A lease that one lost renewal would end, or votes without StorageVersions."""
     with pytest.raises(ValueError, match=said):
         options(**given)
 
 
 def test_lease_bounds() -> None:
-    """A lease as short as one second works, renewed often enough."""
+    """A lease of one second works if it is renewed often enough."""
     lease = {"identity_lease_duration_seconds": 1, "identity_lease_renew_interval_seconds": 0.3}
     assert options(**lease).identity_lease_duration_seconds == 1
 
@@ -54,13 +54,13 @@ def test_lease_bounds() -> None:
     ],
 )
 def test_refused_coordination(given: dict[str, Any], said: str) -> None:
-    """What is only about a vote needs one."""
+    """Options of votes require the coordination mode vote."""
     with pytest.raises(ValueError, match=said):
         CoordinationOptions(**given)
 
 
 def test_recorded_mode() -> None:
-    """One word says how a server coordinates."""
+    """One value describes the coordination mode of a server."""
     assert options().recorded_mode == "report"
     assert options(feature_gates=OFF).recorded_mode == "off"
     vote = CoordinationOptions(mode="vote")
@@ -70,7 +70,7 @@ def test_recorded_mode() -> None:
 
 
 def test_a_bound_that_no_renewal_can_keep_is_refused(tmp_path: Path) -> None:
-    """A loose server hears that it is up to date with each renewal, so the bound must be longer."""
+    """A loose server is confirmed with each renewal, so the bound must be longer."""
     loose = CoordinationOptions(mode="vote", guarantee="loose", loose_bound_seconds=10)
     with pytest.raises(ValueError, match="must be more than twice"):
         ServeOptions(data_dir=tmp_path, coordination=loose)
@@ -80,14 +80,14 @@ def test_a_bound_that_no_renewal_can_keep_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"front_bind": "127.0.0.1"}, "only with --front-port"),
-        ({"front_port": 7000, "front_fds": (3,)}, "give no --front-port"),
-        ({"front_port": 7000, "port": 7000}, "also --port"),
+        ({"front_bind": "127.0.0.1"}, "requires --front-port"),
+        ({"front_port": 7000, "front_fds": (3,)}, "cannot be used together"),
+        ({"front_port": 7000, "port": 7000}, "the same as --port"),
         ({"front_fds": (3, 3)}, "different numbers"),
-        ({"front_fds": (1,)}, "from 3 on"),
+        ({"front_fds": (1,)}, "different numbers >= 3"),
     ],
 )
 def test_a_front_port_that_cannot_be_is_refused(fields: dict[str, Any], words: str) -> None:
-    """Options of the front port that contradict each other are named."""
+    """Errors name the front port options that contradict each other."""
     with pytest.raises(ValueError, match=words):
         ServeOptions(data_dir=Path("d"), **fields)

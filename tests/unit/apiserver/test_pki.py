@@ -1,4 +1,4 @@
-"""The keys of a cluster: made once, agreed on, renewed, and refused when they are not safe."""
+"""The keys of a cluster: generated once, shared, renewed, and rejected when they are not safe."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_what_is_made(directory: Path) -> None:
-    """Certificates with the right names and uses, secrets of 256 bits, files for their owner."""
+    """Certificates have the right names and usages, secrets 256 bits, and files are private."""
     pki = ensure_pki(directory, Runtime.system(), PkiOptions(bind="10.1.2.3", extra_names=("a.b",)))
     assert {path.name for path in directory.iterdir()} == {*SECRET_FILES, ".lock"}
     for path in (directory, *directory.iterdir()):
@@ -105,7 +105,7 @@ def test_what_is_made(directory: Path) -> None:
 
 
 def test_printing_shows_no_secret(directory: Path) -> None:
-    """Neither token nor keys are in what a log would print."""
+    """Their representation contains neither token nor keys."""
     pki = ensure_pki(directory, Runtime.system())
     shown = repr(pki)
     for secret in (pki.admin_token, pki.continue_key.hex(), "PRIVATE KEY"):
@@ -113,7 +113,7 @@ def test_printing_shows_no_secret(directory: Path) -> None:
 
 
 def test_the_second_start_changes_nothing(directory: Path) -> None:
-    """What is there is used as it is."""
+    """Existing files are used unchanged."""
     first = ensure_pki(directory, Runtime.system())
     before = contents(first)
     second = ensure_pki(directory, Runtime.system())
@@ -122,7 +122,7 @@ def test_the_second_start_changes_nothing(directory: Path) -> None:
 
 
 def test_starts_at_once_agree(directory: Path) -> None:
-    """Several processes and threads that begin with nothing end with the same keys."""
+    """Several processes and threads that start at once end with the same keys."""
     code = (
         "import sys; from pathlib import Path; from restow.aio import Runtime;"
         "from restow.apiserver.pki import ensure_pki;"
@@ -139,7 +139,7 @@ def test_starts_at_once_agree(directory: Path) -> None:
 
 
 def test_certificates_are_renewed_in_time(directory: Path) -> None:
-    """Less than 30 days before the end a start signs anew, with the same keys."""
+    """Less than 30 days before expiry a start issues new ones, with the same keys."""
     begin = datetime(2030, 1, 1, tzinfo=UTC)
     first = ensure_pki(directory, at(begin))
     before = contents(first)
@@ -157,12 +157,12 @@ def test_certificates_are_renewed_in_time(directory: Path) -> None:
     assert ca.not_valid_after_utc > begin + timedelta(days=7000)
     certificate(much_later.serving_cert_file).verify_directly_issued_by(ca)
     assert much_later.fingerprint == first.fingerprint
-    # Nothing outlives its authority, and a clock that was wrong heals.
+    # No certificate outlives its CA, and a wrong clock is corrected later.
     assert certificate(ensure_pki(directory, at(begin)).ca_file).not_valid_before_utc < begin
 
 
 def test_the_front_proxy_has_an_authority_of_its_own(directory: Path) -> None:
-    """Its client certificate is signed by that one, and is none of a user's for this server."""
+    """Its client certificate is signed by that CA, and authenticates no user at this server."""
     pki = ensure_pki(directory, Runtime.system())
     own, proxy_ca = certificate(pki.ca_file), certificate(pki.front_proxy_ca_file)
     client = certificate(pki.front_proxy_cert_file)
@@ -179,8 +179,8 @@ def test_the_front_proxy_has_an_authority_of_its_own(directory: Path) -> None:
 
 
 def test_an_own_etcd_has_an_authority_of_its_own(directory: Path) -> None:
-    """Made where it is asked for, for its owner alone, renewed in time with the same keys; and no
-    certificate of the cluster is good for etcd, nor the other way round."""
+    """Generated on request, private, renewed in time with the same keys; certificates of the
+    cluster are not valid for etcd, nor the other way round."""
     begin = datetime(2030, 1, 1, tzinfo=UTC)
     first = ensure_pki(directory, at(begin))
     assert not list(directory.glob("etcd-*"))
@@ -206,7 +206,7 @@ def test_an_own_etcd_has_an_authority_of_its_own(directory: Path) -> None:
 
 
 def test_a_directory_of_before_gets_the_front_proxy(directory: Path) -> None:
-    """What is missing is made at the next start, and the cluster is the same as it was."""
+    """Missing keys are generated at the next start, and the fingerprint does not change."""
     first = ensure_pki(directory, Runtime.system())
     for path in directory.glob("front-proxy-*"):
         path.unlink()
@@ -220,7 +220,7 @@ def test_a_directory_of_before_gets_the_front_proxy(directory: Path) -> None:
 
 
 def test_new_names_are_added_to_the_old(directory: Path) -> None:
-    """Servers that share the directory do not take each other's addresses away."""
+    """Servers that share the directory keep each other's addresses."""
     ensure_pki(directory, Runtime.system(), PkiOptions(bind="10.0.0.1"))
     ensure_pki(directory, Runtime.system(), PkiOptions(bind="fd00:0::2"))
     third = ensure_pki(directory, Runtime.system(), PkiOptions(bind="0.0.0.0"))
@@ -232,7 +232,7 @@ def test_new_names_are_added_to_the_old(directory: Path) -> None:
 
 
 def test_a_copy_is_the_same_cluster(directory: Path, tmp_path: Path) -> None:
-    """The fingerprint tells a copy of the keys from other keys."""
+    """The fingerprint is equal for copies of the keys, and differs for other keys."""
     first = ensure_pki(directory, Runtime.system())
     shutil.copytree(directory, tmp_path / "copy")
     assert ensure_pki(tmp_path / "copy", Runtime.system()).fingerprint == first.fingerprint
@@ -242,7 +242,8 @@ def test_a_copy_is_the_same_cluster(directory: Path, tmp_path: Path) -> None:
 
 
 def test_a_store_of_an_earlier_release(directory: Path, tmp_path: Path) -> None:
-    """Its mark had a given signing key in it: copies without our own key have that in common."""
+    """Its fingerprint includes a given signing key, which all copies without generated keys
+    share."""
     first = ensure_pki(directory, Runtime.system())
     assert first.fingerprint_before == first.fingerprint
     given = tmp_path / "given.key"
@@ -270,7 +271,7 @@ def key_pem(
 
 
 def test_given_files_take_precedence(directory: Path, tmp_path: Path) -> None:
-    """A serving certificate, an account key and a client authority of one's own are used."""
+    """A given serving certificate, account key and client CA replace the generated ones."""
     other = ensure_pki(tmp_path / "other", Runtime.system())
     account = tmp_path / "account.pem"
     account.touch(mode=0o600)
@@ -289,14 +290,14 @@ def test_given_files_take_precedence(directory: Path, tmp_path: Path) -> None:
     assert pki.serving_ca_pem == other.serving_cert_file.read_bytes()
     assert pki.client_ca_pem == plain.ca_file.read_bytes() + other.ca_file.read_bytes()
     assert pki.service_account_key_pem == account.read_bytes()
-    # The key that signs may be changed: it is the same cluster all the same.
+    # The signing key may be changed: the cluster stays the same.
     assert pki.fingerprint == plain.fingerprint
     assert contents(pki) == contents(plain)
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o705, 0o720, 0o777])
 def test_open_directories_are_refused(directory: Path, mode: int) -> None:
-    """A directory or key that others can read or change is refused, with the way out."""
+    """A directory or key that others can read or change is rejected, with a remedy."""
     ensure_pki(directory, Runtime.system())
     directory.chmod(mode)
     with pytest.raises(PkiError, match=f"chmod 700 {directory}"):
@@ -308,7 +309,7 @@ def test_open_directories_are_refused(directory: Path, mode: int) -> None:
 
 
 def test_broken_files_are_named(directory: Path) -> None:
-    """Each file that cannot be used is named; none is silently made anew."""
+    """Each unusable file is named; none is silently replaced."""
     pki = ensure_pki(directory, Runtime.system())
     good = contents(pki)
     for name in good:
@@ -317,7 +318,7 @@ def test_broken_files_are_named(directory: Path) -> None:
             ensure_pki(directory, Runtime.system())
         (directory / name).write_bytes(good[name])
     (directory / "ca.key").write_bytes(key_pem(ec.generate_private_key(ec.SECP256R1())))
-    with pytest.raises(PkiError, match="was not made for"):
+    with pytest.raises(PkiError, match="does not belong to"):
         ensure_pki(directory, Runtime.system())
     (directory / "ca.key").unlink()
     with pytest.raises(PkiError, match="is missing"):
@@ -325,7 +326,7 @@ def test_broken_files_are_named(directory: Path) -> None:
 
 
 def test_wrong_options_are_refused(directory: Path, tmp_path: Path) -> None:
-    """Half a pair, a missing file, a weak or strange key, a name that is none."""
+    """Half a pair, a missing file, a weak or unsupported key, an invalid name."""
     weak = tmp_path / "weak.pem"
     weak.touch(mode=0o600)
     weak.write_bytes(key_pem(rsa.generate_private_key(65537, 1024)))
@@ -334,11 +335,11 @@ def test_wrong_options_are_refused(directory: Path, tmp_path: Path) -> None:
     strange.write_bytes(key_pem(ed25519.Ed25519PrivateKey.generate()))
     for options, text in (
         (PkiOptions(tls_cert_file=weak), "given together"),
-        (PkiOptions(tls_cert_file=weak, tls_private_key_file=weak), "not hold a certificate"),
+        (PkiOptions(tls_cert_file=weak, tls_private_key_file=weak), "contains no certificate"),
         (PkiOptions(client_ca_file=tmp_path / "none"), "cannot be read"),
         (PkiOptions(service_account_signing_key_file=weak), "neither elliptic-curve nor RSA"),
         (PkiOptions(service_account_signing_key_file=strange), "neither elliptic-curve nor RSA"),
-        (PkiOptions(extra_names=("a b",)), "neither a host name nor an address"),
+        (PkiOptions(extra_names=("a b",)), "neither a host name nor an IP address"),
         (PkiOptions(extra_names=tuple(f"h{n}" for n in range(101))), "over 100 names"),
     ):
         with pytest.raises(PkiError, match=text):
@@ -346,7 +347,8 @@ def test_wrong_options_are_refused(directory: Path, tmp_path: Path) -> None:
 
 
 def test_a_crash_leaves_nothing_half_made(directory: Path) -> None:
-    """A file that was not finished is no obstacle, and a link in its place is not followed."""
+    """An unfinished file does not block later starts, and a symlink in its place is not
+    followed."""
     pki = ensure_pki(directory, Runtime.system())
     victim = directory.parent / "victim"
     victim.write_text("untouched")
@@ -361,7 +363,7 @@ def test_a_crash_leaves_nothing_half_made(directory: Path) -> None:
 
 
 def test_certificates_pass_a_strict_check(directory: Path) -> None:
-    """OpenSSL accepts the chain with its strictest rules on."""
+    """OpenSSL accepts the chain with its strictest rules."""
     pki = ensure_pki(directory, Runtime.system())
     server = TlsMaterial(pki.tls_files()).context
     client = ssl.create_default_context(cafile=pki.ca_file)
@@ -383,7 +385,7 @@ def test_certificates_pass_a_strict_check(directory: Path) -> None:
 
 
 def test_addresses_are_addresses() -> None:
-    """The service names hold what `ipaddress` would call an address, spelt its way."""
+    """IP addresses are IP entries, in the canonical form of `ipaddress`."""
     from restow.apiserver.pki import SERVICE_NAMES
 
     addresses = [name for name in SERVICE_NAMES if ":" in name or name[0].isdigit()]
@@ -392,7 +394,7 @@ def test_addresses_are_addresses() -> None:
 
 
 def test_only_files_are_replaced(tmp_path: Path) -> None:
-    """A kubeconfig or key is not written in the place of a device, a pipe or a directory."""
+    """A kubeconfig or key does not replace a device, a pipe or a directory."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder", "/dev/null"):

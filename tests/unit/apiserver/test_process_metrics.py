@@ -1,4 +1,4 @@
-"""What a process shows of itself."""
+"""Metrics of the server process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def tasks_shown(metrics: Metrics) -> float | None:
 
 
 async def test_tasks_are_counted() -> None:
-    """One more when one begins, one less when it ends."""
+    """One more when a task begins, one less when it ends."""
     metrics = Metrics()
     publish_process(metrics)
     before = tasks_shown(metrics)
@@ -28,7 +28,7 @@ async def test_tasks_are_counted() -> None:
 
 
 def test_outside_of_a_loop() -> None:
-    """Who only wants the names can ask without one."""
+    """Metric names can be collected without an event loop."""
     metrics = Metrics()
     publish_process(metrics)
     assert tasks_shown(metrics) is None

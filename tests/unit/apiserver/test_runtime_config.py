@@ -1,4 +1,4 @@
-"""`--runtime-config`: which built-in API versions are served, and what is refused."""
+"""`--runtime-config`: which built-in API versions are served, and rejected values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def catalog(*texts: str, gates: FeatureGates | None = None, release: str = "x+1"
 
 
 def test_everything_is_served_by_default() -> None:
-    """Alpha versions too, as the feature gates are on."""
+    """Alpha versions as well, like enabled feature gates."""
     assert parse_runtime_config([]) == RuntimeConfig()
     assert catalog().groups[INTERNAL] == ("v1alpha1",)
 
@@ -54,12 +54,12 @@ def test_everything_is_served_by_default() -> None:
 def test_the_most_specific_key_decides(
     texts: list[str], group: str, versions: tuple[str, ...]
 ) -> None:
-    """In whatever order they are given; of one key the last value counts."""
+    """In any order of the keys; of a repeated key the last value counts."""
     assert catalog(*texts).groups.get(group, ()) == versions
 
 
 def test_single_resources() -> None:
-    """One resource of a version, on and off against the rest of it."""
+    """One resource of a version, enabled or disabled against the rest of it."""
     without = catalog("apps/v1/deployments=false")
     assert without.find("apps", "v1", "deployments") is None
     assert without.find("apps", "v1", "daemonsets") is not None
@@ -71,7 +71,7 @@ def test_single_resources() -> None:
 
 
 def test_what_is_not_served_is_still_hosted() -> None:
-    """The server stores it, registers it, and reads it for its own needs."""
+    """The server stores, registers and reads the resource for its own needs."""
     found = catalog("api/all=false,v1=true").named("apps", "deployments")
     assert found is not None
     assert (found.served, found.own_version) == ((), "v1")
@@ -80,7 +80,7 @@ def test_what_is_not_served_is_still_hosted() -> None:
 
 
 def test_the_storage_version_api_needs_its_gate() -> None:
-    """With the feature gate off it is not served, whatever the flag says."""
+    """With the feature gate disabled it is not served, whatever the flag says."""
     off = FeatureGates(storage_version_api=False, api_server_identity=False)
     assert INTERNAL not in catalog(gates=off).groups
     assert INTERNAL not in catalog(f"{INTERNAL}/v1alpha1=true", gates=off).groups
@@ -89,10 +89,10 @@ def test_the_storage_version_api_needs_its_gate() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("nonsense", "'nonsense' is none of api/all"),
+        ("nonsense", "'nonsense' is not one of api/all"),
         ("api/stable=false", "'stable'"),
-        ("a/b/c/d=false", "is none of api/all"),
-        ("/v1=false", "is none of api/all"),
+        ("a/b/c/d=false", "is not one of api/all"),
+        ("/v1=false", "is not one of api/all"),
         ("apps/v1=maybe", "apps/v1 is set to 'maybe', which is neither true nor false"),
         ("api/all=false", "api/all=false alone would serve nothing"),
         ("example.org/v1=false", "names the group 'example.org', which this release does not have"),
@@ -101,8 +101,8 @@ def test_the_storage_version_api_needs_its_gate() -> None:
         ("v7=true", "names the version 'v7', and this release serves v1 of"),
     ],
 )
-def test_what_cannot_be_is_refused(text: str, problem: str) -> None:
-    """With a message that names the flag and the key."""
+def test_invalid_keys_are_rejected(text: str, problem: str) -> None:
+    """The message names the flag and the key."""
     with pytest.raises(ValueError, match=r"^--runtime-config: ") as refused:
         catalog(text)
     assert problem in str(refused.value)

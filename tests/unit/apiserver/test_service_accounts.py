@@ -1,4 +1,4 @@
-"""What an operator chooses about service accounts, and which keys are believed by it."""
+"""Options of service accounts, and the keys that are accepted with them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def options_of(*words: str) -> ServiceAccountOptions:
 
 
 def test_flags() -> None:
-    """The flags are those of the reference, and may be repeated where those may."""
+    """The flags are those of kube-apiserver, and may be repeated where those may."""
     assert options_of() == ServiceAccountOptions()
     options = options_of(
         *("--service-account-issuer", "https://a", "--service-account-issuer", "https://b"),
@@ -57,13 +57,13 @@ def test_flags() -> None:
     ],
 )
 def test_options_that_cannot_work(wrong: dict[str, Any]) -> None:
-    """What cannot work is refused by the name of its flag."""
+    """Invalid options are rejected by the name of their flag."""
     with pytest.raises(ValueError, match="--"):
         ServiceAccountOptions(**wrong)
 
 
 def test_keys_change(tmp_path: Path) -> None:
-    """A key that signed before is believed as long as its file is given, and the new one signs."""
+    """A former signing key is accepted as long as its file is given; the new one signs."""
     directory, new_file = tmp_path / "pki", tmp_path / "new.pem"
     before = account_rules(ensure_pki(directory, Runtime.system()), ServiceAccountOptions())
     key = ec.generate_private_key(ec.SECP384R1())
@@ -87,7 +87,7 @@ def test_keys_change(tmp_path: Path) -> None:
 
 
 def test_files_that_are_no_keys(tmp_path: Path) -> None:
-    """A file of keys that cannot be read is named."""
+    """An unreadable key file is named."""
     pki = ensure_pki(tmp_path / "pki", Runtime.system())
     for path in (tmp_path / "missing", pki.directory / "admin.token"):
         with pytest.raises(PkiError, match=path.name):

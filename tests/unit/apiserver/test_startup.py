@@ -1,4 +1,4 @@
-"""The order in which servers start and stop, and what is left of a start that fails."""
+"""The order in which servers start and stop, and cleaning up after a failed start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def registered(step: StartStep[Any]) -> list[str]:
 
 
 def test_the_order_of_a_start() -> None:
-    """Keys and store first; nothing is served before all is read; clients are told at the end."""
+    """Keys and store first; nothing is served before all is loaded; the address comes last."""
     assert [step.name for step in server.START] == [
         *("keys", "authenticators", "store", "audit", "build", "assembly", "listener"),
         *("background", "participation", "controllers", "front port", "address"),
@@ -55,15 +55,15 @@ def test_the_order_of_taking_part() -> None:
 
 @pytest.mark.parametrize("start", [server.START, aggregated.START])
 def test_a_stop_mirrors_the_start(start: tuple[StartStep[Any], ...]) -> None:
-    """What was started last is stopped first. Entries are withdrawn after the listener has ended,
-    since the coordinator is there before the listener, and joins afterwards."""
+    """Parts are stopped in reverse order. Entries are withdrawn after the listener has stopped,
+    although the coordinator is created before the listener, and joins afterwards."""
     started = [name for step in start for name in registered(step)]
     assert started
     assert [name for name in STOP_NAMES if name in started] == started[::-1]
 
 
 def test_every_step_has_a_reason_and_a_part() -> None:
-    """Each place in the order is explained, and each stop step is used by a start."""
+    """Each position in the order has a reason, and each stop step is used by a start."""
     starts: list[StartStep[Any]] = [*server.START, *aggregated.START]
     assert all(step.reason for step in (*starts, *PARTICIPATION))
     assert all(step.reason for step in STOP)
@@ -96,7 +96,7 @@ async def test_a_step_that_fails_does_not_keep_others_from_running() -> None:
 async def test_a_start_that_fails_half_way_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever step fails, what the steps before it have started is stopped, in order."""
+    """Whichever step fails, the parts that were started before are stopped, in order."""
     options = ServeOptions(data_dir=tmp_path, store="memory:", port=0, grace_seconds=1)
     stopped: list[str] = []
     add, steps = Shutdown.add, server.START

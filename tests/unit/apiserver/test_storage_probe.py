@@ -1,4 +1,4 @@
-"""The probe says what is wrong with the store, and forgets it when the store is back."""
+"""The probe reports a problem of the store, and clears it when the store works again."""
 
 import logging
 
@@ -12,7 +12,7 @@ from restow.storage.memory import MemoryStorage
 
 
 class Moody(MemoryStorage):
-    """A store that answers as it is told."""
+    """A store that responds as configured."""
 
     mood = "well"
 
@@ -28,8 +28,8 @@ clock = SimulatedClock()
 
 
 async def test_probe(caplog: pytest.LogCaptureFixture) -> None:
-    """A failing or silent store fails the check; one that answers again passes it. The log tells
-    each change once."""
+    """A failing or unresponsive store fails the check; a working one passes it. Each change is
+    logged once."""
     caplog.set_level(logging.INFO)
     storage = Moody()
     probe = StorageProbe(storage, Runtime.simulated(1, clock=clock).clock)
@@ -41,12 +41,12 @@ async def test_probe(caplog: pytest.LogCaptureFixture) -> None:
     assert probe.check() == "no disk"
     storage.mood = "silent"
     await clock.run_until_done(probe.step())
-    assert probe.check() == "no answer within 5.0 s"
+    assert probe.check() == "no response within 5.0 s"
     storage.mood = "well"
     await probe.step()
     assert probe.check() is None
     assert [record.getMessage() for record in caplog.records] == [
-        "the store cannot be used: no disk",
-        "the store cannot be used: no answer within 5.0 s",
-        "the store can be used again",
+        "the store is unavailable: no disk",
+        "the store is unavailable: no response within 5.0 s",
+        "the store is available again",
     ]

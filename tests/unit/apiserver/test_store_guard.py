@@ -1,4 +1,4 @@
-"""A server recognises its store: by its identity, and by the newest revision that it has seen."""
+"""A server recognises its store by its identity and the newest revision that it has seen."""
 
 import asyncio
 import shutil
@@ -46,7 +46,7 @@ def put(number: int) -> Transaction:
 
 @asynccontextmanager
 async def server(directory: Path) -> AsyncIterator[tuple[Storage, StoreGuard]]:
-    """The store of a data directory as a server opens it."""
+    """Open the store of a data directory as a server does."""
     async with AsyncExitStack() as undo:
         storage, guard = await open_guarded(
             f"sqlite:{directory / 'store.db'}", RUNTIME, undo, data_dir=directory
@@ -69,7 +69,7 @@ async def fill(directory: Path, *, count: int = 20) -> None:
 
 
 async def test_a_store_gets_an_identity_once(tmp_path: Path) -> None:
-    """Also one of an earlier commit, which has none: at the first start, and never another."""
+    """Also one of an earlier release without identity: at the first start, and never again."""
     storage = await open_storage(f"sqlite:{tmp_path / 'store.db'}", RUNTIME)
     assert isinstance(await storage.commit(put(0)), Done)
     await storage.close()
@@ -83,7 +83,7 @@ async def test_a_store_gets_an_identity_once(tmp_path: Path) -> None:
 
 
 async def test_the_mark_is_private_and_grows(tmp_path: Path) -> None:
-    """Only its owner may read it, and it has the newest revision after each renewal and a stop."""
+    """Only its owner may read it; each renewal and the shutdown record the newest revision."""
     async with server(tmp_path) as (storage, guard):
         await storage.commit(put(1))
         assert await guard.step()
@@ -100,7 +100,7 @@ async def test_the_mark_is_private_and_grows(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_lost_its_log_is_refused(tmp_path: Path) -> None:
-    """A server was killed and its log deleted: the file lacks what was acknowledged."""
+    """A server was killed and its log deleted: the file lacks acknowledged writes."""
     files = tmp_path / "killed"
     files.mkdir(mode=0o700)
     async with server(tmp_path) as (storage, guard):
@@ -119,7 +119,7 @@ async def test_a_store_that_lost_its_log_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("with_empty_file", [False, True])
 async def test_a_missing_or_empty_store_is_refused(with_empty_file: bool, tmp_path: Path) -> None:
-    """No server starts a second, empty store in the place of one that it has used."""
+    """No server creates a second, empty store in place of one that it has used."""
     await fill(tmp_path)
     (tmp_path / "store.db").unlink()
     if with_empty_file:
@@ -129,7 +129,7 @@ async def test_a_missing_or_empty_store_is_refused(with_empty_file: bool, tmp_pa
 
 
 async def test_an_older_copy_is_taken_after_it_was_accepted(tmp_path: Path) -> None:
-    """And not before; the earlier store is then the wrong one."""
+    """Not before that; afterwards the earlier store is rejected."""
     await fill(tmp_path)
     shutil.copy(tmp_path / "store.db", tmp_path / "older")
     await fill(tmp_path)
@@ -165,7 +165,7 @@ async def test_a_replaced_file_beside_the_log_of_the_earlier_one(tmp_path: Path)
 async def test_a_missing_identity_blocks_a_running_server_until_it_is_accepted(
     tmp_path: Path,
 ) -> None:
-    """What an emptied store is like. No restart is needed."""
+    """As after emptying a store. No restart is needed."""
     async with server(tmp_path) as (storage, guard):
         await storage.commit(Transaction((), (Delete(IDENTITY_KEY),)))
         assert not await guard.step()
@@ -183,7 +183,8 @@ async def test_a_missing_identity_blocks_a_running_server_until_it_is_accepted(
 async def test_a_changed_identity_is_noticed_between_two_renewals(
     is_replaced: bool, tmp_path: Path
 ) -> None:
-    """Another process removes it, or accepts the store: neither waits for the next renewal."""
+    """Another process removes it, or accepts the store: both are detected before the next
+    renewal."""
     async with server(tmp_path) as (storage, guard), asyncio.timeout(10):
         accepted = asyncio.Event()
         guard.accepted.subscribe(accepted.set)
@@ -194,7 +195,7 @@ async def test_a_changed_identity_is_noticed_between_two_renewals(
             await accepted.wait()
         else:
             await other.commit(Transaction((), (Delete(IDENTITY_KEY),)))
-            while guard.check() is None:  # noqa: ASYNC110  (the guard blocks by itself)
+            while guard.check() is None:  # noqa: ASYNC110  (the guard's own task blocks it)
                 await asyncio.sleep(0.01)
             with pytest.raises(StorageError):
                 await storage.commit(put(1))
@@ -207,18 +208,18 @@ async def test_a_changed_identity_is_noticed_between_two_renewals(
 async def test_a_store_that_goes_back_during_a_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look that began before the newest writes finds nothing wrong with an older copy. It does
-    not end what another read has found meanwhile, and neither does a later look."""
+    """A check that began before the newest writes accepts an older copy. It does not clear what
+    another read has found meanwhile, and neither does a later check."""
     async with server(tmp_path) as (storage, guard):
         assert isinstance(storage, SqliteStorage)
         look = storage.look
 
-        async def look_late() -> Seen:
+        async def check_late() -> Seen:
             seen = await look()
             storage.block(StoreReplaced("it went back"))
             return seen
 
-        monkeypatch.setattr(storage, "look", look_late)
+        monkeypatch.setattr(storage, "look", check_late)
         assert not await guard.step()
         assert guard.check() == "it went back"
         monkeypatch.setattr(storage, "look", look)
@@ -258,13 +259,13 @@ def seen(record: IdentityRecord | None, *, revision: int = 100, cluster_id: str 
     ],
 )
 def test_what_makes_a_store_another_one(found: Seen, mark: Mark, wanted: str | None) -> None:
-    """Identity, cluster id and revision; an accepted store is taken once, another address too."""
+    """Identity, cluster ID and revision; an accepted store is adopted once, at any address."""
     why = difference(mark, found, address=ADDRESS)
     assert why is None if wanted is None else why is not None and wanted in why
 
 
 def test_servers_of_one_directory_share_the_mark(tmp_path: Path) -> None:
-    """One that has seen less does not lower it; earlier identities are kept."""
+    """A server that has seen less does not lower it; earlier identities are kept."""
     file = tmp_path / MARK_NAME
     for mark in (
         Mark(id="a", revision=5, address=ADDRESS),
@@ -277,7 +278,7 @@ def test_servers_of_one_directory_share_the_mark(tmp_path: Path) -> None:
 
 
 def test_a_damaged_mark_is_named(tmp_path: Path) -> None:
-    """Nothing is concluded from it, and the text says what to do."""
+    """It is not interpreted, and the message says what to do."""
     (tmp_path / MARK_NAME).write_text("{")
     (tmp_path / MARK_NAME).chmod(0o600)
     with pytest.raises(OpenRefused, match="is damaged"):
@@ -287,19 +288,19 @@ def test_a_damaged_mark_is_named(tmp_path: Path) -> None:
 async def test_a_store_that_is_found_to_be_another_one_during_a_look_stays_blocked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver may find it between the start of a look and its answer, and writes under way may
-    raise the revision to one that is not suspicious."""
+    """The driver may detect it between the start and the end of a check, while writes in flight
+    may raise the revision to an inconspicuous one."""
     async with server(tmp_path) as (storage, guard):
         assert isinstance(storage, IdentifiedStorage)
         look = type(storage).look
 
-        async def look_and_block(self: IdentifiedStorage) -> Seen:
+        async def check_and_block(self: IdentifiedStorage) -> Seen:
             seen = await look(self)
             if self.blocked is None:
                 self.block(StoreReplaced("it went back"))
             return seen
 
-        monkeypatch.setattr(type(storage), "look", look_and_block)
+        monkeypatch.setattr(type(storage), "look", check_and_block)
         assert not await guard.step()
         assert not await guard.step()
         assert str(storage.blocked) == "it went back"
@@ -309,7 +310,7 @@ async def test_a_store_that_is_found_to_be_another_one_during_a_look_stays_block
 
 
 async def test_an_accepted_store_begins_above_what_other_servers_have_seen(tmp_path: Path) -> None:
-    """Clients may know newer revisions than the first server that goes on with the store: from
+    """Clients may know newer revisions than the first server that continues with the store: from
     another server, which may never come back."""
     await fill(tmp_path)
     mark = read_mark(tmp_path / MARK_NAME)
@@ -325,7 +326,7 @@ async def test_an_accepted_store_begins_above_what_other_servers_have_seen(tmp_p
 
 async def test_the_newest_revision_is_remembered_while_the_store_is_blocked(tmp_path: Path) -> None:
     """Writes were acknowledged after the last renewal, then the file was replaced by a copy without
-    them: the copy is not taken at the next start."""
+    them: the next start refuses the copy."""
     copy = tmp_path / "copy.db"
     await fill(tmp_path)
     async with server(tmp_path) as (storage, guard):
@@ -346,7 +347,7 @@ async def test_the_newest_revision_is_remembered_while_the_store_is_blocked(tmp_
 async def test_an_accepted_store_ends_watches_of_a_server_that_was_not_blocked(
     tmp_path: Path,
 ) -> None:
-    """A server that has not noticed that its store was replaced learns of it when another store is
+    """A server that has not noticed that its store was replaced notices it when another store is
     accepted: its watches end, so that its caches are reloaded."""
     await fill(tmp_path)
     async with server(tmp_path) as (storage, guard):

@@ -1,4 +1,4 @@
-"""Conversion webhooks: how a question is put, and whom it is put to."""
+"""Conversion webhooks: the requests, and the webhook that gets them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def conversion(server: ConversionWebhook) -> AsyncIterator[WebhookConversi
 
 
 async def test_batches(server: ConversionWebhook, conversion: WebhookConversion) -> None:
-    """A question has a bounded number of objects and of bytes; an object alone may be longer."""
+    """A request has a bounded number of objects and bytes; a single object may be larger."""
     many = [gear(number) for number in range(OBJECTS_MAX + 1)]
     assert await conversion.convert(many, V2) == [renamed(obj, V2) for obj in many]
     assert [len(question.names) for question in server.questions] == [OBJECTS_MAX, 1]
@@ -95,11 +95,11 @@ async def test_batches(server: ConversionWebhook, conversion: WebhookConversion)
     large = [gear(0, size=half), gear(1, size=half), gear(2, size=3 * half), gear(3)]
     assert len(await conversion.convert(large, V2)) == 4
     assert [question.names for question in server.questions] == [["g-0"], ["g-1"], ["g-2"], ["g-3"]]
-    assert server.connections == 1  # kept from one question to the next
+    assert server.connections == 1  # reused for the next request
 
 
-async def test_calls_under_way(server: ConversionWebhook, conversion: WebhookConversion) -> None:
-    """Only so many questions are under way at once, and all are answered in the end."""
+async def test_calls_in_flight(server: ConversionWebhook, conversion: WebhookConversion) -> None:
+    """The number of calls in flight is limited, and all complete in the end."""
     under_way = most = 0
     all_places_taken = asyncio.Event()
 
@@ -120,8 +120,8 @@ async def test_calls_under_way(server: ConversionWebhook, conversion: WebhookCon
     assert server.connections <= CALLS_MAX
 
 
-async def test_given_up(server: ConversionWebhook, conversion: WebhookConversion) -> None:
-    """A question whose asker has left takes no place from those that follow."""
+async def test_cancelled_call(server: ConversionWebhook, conversion: WebhookConversion) -> None:
+    """A cancelled call releases its slot."""
     hanging, all_places_taken = asyncio.Event(), asyncio.Event()
 
     async def hang(review: Object) -> Object:
@@ -147,7 +147,8 @@ async def test_given_up(server: ConversionWebhook, conversion: WebhookConversion
 async def test_refused_or_not_reached(
     server: ConversionWebhook, conversion: WebhookConversion
 ) -> None:
-    """A wrong answer and none are told apart: only the first may be about one object."""
+    """A rejected conversion and a failed call are distinguished: only the first may be about one
+    object."""
     server.convert = lambda obj, _: obj
     with pytest.raises(ConversionRefused, match="invalid groupVersion"):
         await conversion.convert([gear(1)], V2)
@@ -173,7 +174,7 @@ UNUSABLE: list[tuple[Webhook, str]] = [
 
 @pytest.mark.parametrize(("webhook", "message"), UNUSABLE)
 async def test_unusable(webhook: Webhook, message: str) -> None:
-    """What a definition says and nobody can use is told when it is used, and does no other harm."""
+    """An unusable webhook configuration is reported when it is used, and has no other effect."""
     conversion = WebhookConversion(webhook, Runtime.system())
     with pytest.raises(ConversionError, match=message):
         await conversion.convert([gear(1)], V2)
@@ -181,7 +182,7 @@ async def test_unusable(webhook: Webhook, message: str) -> None:
 
 
 def test_services() -> None:
-    """A service of the cluster is asked by its name, at the port and path that it has."""
+    """A Service is called by its name, at its port and path."""
     whole = WebhookServiceReference("ns", "hook", "a b/c", 8443)
     short = WebhookServiceReference("ns", "hook")
     addresses = [address_of(Webhook(WebhookClientConfig(service=each))) for each in (whole, short)]
@@ -192,7 +193,7 @@ def test_services() -> None:
 
 
 async def test_webhooks_of_definitions(server: ConversionWebhook) -> None:
-    """The connections of a webhook are kept for as long as a definition names the same."""
+    """The connections of a webhook are kept as long as a CRD names the same webhook."""
     webhooks = Webhooks(Runtime.system())
     part = server.definition_part()
     first = webhooks.of(definition(part))
@@ -202,10 +203,10 @@ async def test_webhooks_of_definitions(server: ConversionWebhook) -> None:
     other = webhooks.of(definition(server.definition_part(url=server.url + "/other")))
     assert other is not None
     assert other is not first
-    assert await first.convert([gear(2)], V2)  # by who has begun with it
+    assert await first.convert([gear(2)], V2)  # by requests in flight
     assert webhooks.of(definition(None)) is None
     assert len(webhooks) == 0
-    assert await first.convert([gear(3)], V2)  # its resource is served until another is
+    assert await first.convert([gear(3)], V2)  # its resource is still served
     assert webhooks.of(definition(part, name="wheels")) is not None
     await webhooks.close()
     assert len(webhooks) == 0
@@ -222,8 +223,8 @@ async def is_asked(webhook: WebhookConversion) -> bool:
 
 
 async def test_a_webhook_goes_with_its_last_resource(server: ConversionWebhook) -> None:
-    """It is asked until its resource is served no more, however long another one waits to be; a
-    minute later it is closed."""
+    """It may be called until its resource is no longer served, however long the replacement takes;
+    a minute later it is closed."""
     clock = SimulatedClock()
     webhooks = Webhooks(Runtime.simulated("webhooks", clock=clock))
     first = webhooks.of(definition(server.definition_part()))

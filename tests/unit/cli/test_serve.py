@@ -54,7 +54,7 @@ def test_words() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--feature-gates Nothing=true", "there is no feature gate 'Nothing'; known are API"),
+        ("--feature-gates Nothing=true", "unknown feature gate 'Nothing'; known gates: API"),
         ("--feature-gates StorageVersionAPI=maybe", "is set to 'maybe', which is neither true"),
         ("--feature-gates APIServerIdentity=false", "StorageVersionAPI needs APIServerIdentity"),
         (

@@ -21,14 +21,14 @@ from restow.localcluster.messages import ProcessOverview, ProcessView
         (
             ("up", "--release=nonsense"),
             1,
-            "no release 'nonsense' is known: give a file, or one of builtin, ",
+            "unknown release 'nonsense': use a file, or one of builtin, ",
         ),
         (("up", "--etcd-members=3"), 1, "only with --store etcd"),
         (("serve", "--workers=0"), 2, "no number from 1"),
         (("serve", "--workers=2", "--store=memory:"), 2, "store of its own"),
         (("serve", "--workers=2", "--front-port=0"), 2, "give no --front-port"),
         (("serve", "--front-fds=three"), 2, "no list of file descriptors"),
-        (("serve", "--front-bind=127.0.0.1"), 2, "only with --front-port"),
+        (("serve", "--front-bind=127.0.0.1"), 2, "--front-bind: requires --front-port"),
     ],
 )
 def test_what_cannot_be_is_refused(

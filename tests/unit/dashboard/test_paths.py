@@ -179,7 +179,7 @@ async def test_programs_are_given_no_tickets(server: RunningServer) -> None:
         "POST", "/dashboard/tickets", headers={"Impersonate-User": name}
     )
     assert (reply.status, reply.reason) == (403, "Forbidden")
-    assert "a service account is given no session" in reply.message
+    assert "a service account cannot open a session" in reply.message
 
 
 async def test_programs_are_given_no_tickets_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ async def test_programs_are_given_no_tickets_of_others(monkeypatch: pytest.Monke
     assert (await client.request("GET", "/version", headers=speaking)).status == 200
     reply = await client.request("POST", "/dashboard/tickets", headers=speaking)
     assert (reply.status, reply.reason) == (403, "Forbidden")
-    assert "a service account is given no session" in reply.message
+    assert "a service account cannot open a session" in reply.message
     await client.close()
     await server.stop()
     await storage.close()
