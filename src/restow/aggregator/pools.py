@@ -10,7 +10,7 @@ connection uses the address that was checked.
 
 A server that is no longer an endpoint of its Service may be stopping normally, or hang. A
 repeatable request without a response is repeated at another server at once. Other requests get the
-time that a server needs to finish them, and are then aborted: none waits for a server that is gone.
+time that a server needs to finish them, and are then aborted: no client waits for a stopped server.
 
 Not here: which servers there are (`services`), and the requests (`exchanges`).
 """

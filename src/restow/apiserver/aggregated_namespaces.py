@@ -1,8 +1,8 @@
 """Follows the namespaces of the main servers for an aggregated server.
 
 Creates in a missing or terminating namespace are rejected, and the remaining objects of a deleted
-namespace are deleted. The watch may lag, so the main servers are asked before a request is rejected
-or an object deleted because its namespace is not in the local cache.
+namespace are deleted. The watch may lag, so the main servers are queried before a request is
+rejected or an object deleted because its namespace is not in the local cache.
 
 Not here: deleting a namespace, and the other objects in it.
 """

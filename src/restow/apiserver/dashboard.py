@@ -139,7 +139,7 @@ class DashboardPages:
         )
 
     def _session_info(self, context: Context) -> HttpResponse:
-        """Return null instead of an error without a session: the page asks before it knows."""
+        """Return null instead of an error without a session: the page checks this first."""
         if context.user.name == ANONYMOUS.name:
             return _json(200, {"user": None})
         found = self._sessions.session_of(context.request)

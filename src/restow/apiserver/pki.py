@@ -339,7 +339,7 @@ class _Maker:
         return _read(key_file), _read(cert_file)
 
     def _front_proxy(self) -> tuple[Path, Path]:
-        # A separate CA: who trusts it accepts the user that its clients name in headers.
+        # A separate CA: servers that trust it accept the user that its clients name in headers.
         issuer = self._authority("front-proxy-ca", FRONT_PROXY_AUTHORITY_NAME)
         return self._client(issuer, "front-proxy-client", FRONT_PROXY_NAME, group="")
 
