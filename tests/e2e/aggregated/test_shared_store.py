@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from restow.aio import Runtime
-from restow.apimachinery.names import GroupVersionResource
+from restow.apimachinery.names import GroupVersionKind, GroupVersionResource
+from restow.apimachinery.version_hash import storage_version_hash
 from restow.client import ApiClient, EventType, read_kubeconfig
 from tests.e2e.aggregated.stage import (
     EVE_TOKEN,
@@ -93,6 +94,16 @@ def test_kubectl_finds_the_kind(
         "shown",
         "7",
     ]
+
+
+def test_discovery_has_the_hash_of_its_storage_version(
+    main: ServerProcess, behind: AggregatedProcess
+) -> None:
+    """KEP-35: an aggregated server sets the hash as the main servers do, and they pass it on."""
+    code, found = ask(main, "GET", f"/apis/{GROUP}/v1")
+    hashes = {each["name"]: each.get("storageVersionHash") for each in found["resources"]}
+    assert code == 200
+    assert hashes["parts"] == storage_version_hash(GroupVersionKind(GROUP, "v1", "Part"))
 
 
 def test_it_is_a_member_like_every_other(main: ServerProcess, behind: AggregatedProcess) -> None:

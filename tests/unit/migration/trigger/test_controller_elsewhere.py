@@ -47,6 +47,7 @@ async def test_the_life_of_a_storage_state_by_discovery() -> None:
         stage.begin(world.client("s1"), DISCOVERY)
         await stage.until(lambda: bool(world.open))
         assert world.persisted == ["Unknown"]
+        assert "currentStorageVersionHashes" not in world.objects[STATE]["status"]
         world.finish()
         await stage.until(lambda: world.persisted == ["v1"])
         # "Crashes, offline for less than 10 minutes": only the heartbeat moves.
