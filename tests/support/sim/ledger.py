@@ -66,7 +66,7 @@ class Stored(NamedTuple):
 
 
 @dataclass(slots=True)
-class Life:
+class Membership:
     """A membership key, from its first to its last moment."""
 
     server_id: str
@@ -92,7 +92,7 @@ class Ledger:
     loose_seconds: float = 0.0
     ids: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """The identities of each process."""
-    lives: dict[str, Life] = field(default_factory=dict)
+    memberships: dict[str, Membership] = field(default_factory=dict)
     encoders: dict[tuple[str, str], bytes] = field(default_factory=dict)
     entries: dict[str, tuple[StorageVersionEntry, ...]] = field(default_factory=dict)
     epochs: dict[str, EpochRecord] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Ledger:
     _touched: set[str] = field(default_factory=set)
     _renewals: dict[tuple[Key, Revision], float] = field(default_factory=dict)
     """Time of the last write of each membership record."""
-    _former_lives: dict[str, Life] = field(default_factory=dict)
+    _former_memberships: dict[str, Membership] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._built_in = frozenset(self.names.values())
@@ -188,9 +188,9 @@ class Ledger:
         """The store was replaced, or went back, and is unchanged up to the revision `floor`: reset
         to its content. `items`: the oldest change first."""
         stamps, problem, notice = set(self.stamps), self.problem, self.notice
-        self._former_lives |= self.lives
+        self._former_memberships |= self.memberships
         self.problem = self.notice = lambda _text: None
-        self.lives = {}
+        self.memberships = {}
         for found in (
             *(self.encoders, self.entries, self.epochs, self.votes, self.selected),
             *(self.persisted, self.history, self.revisions, self.order, self.stamps),
@@ -202,10 +202,15 @@ class Ledger:
             if item.key.startswith(tuple(self.kinds)) and not _is_object(item.value):
                 continue  # a direct write, bypassing the servers
             self.commit("", (Event(item.key, item.value, item.revision, item.created, None),))
-            life = self.lives.get(item.key.removeprefix(SERVERS_PREFIX))
-            if life is not None and (known := self._former_lives.get(life.server_id)) is not None:
-                life.sender = known.sender
-                life.renewed_at = self._renewals.get((item.key, item.revision), known.renewed_at)
+            membership = self.memberships.get(item.key.removeprefix(SERVERS_PREFIX))
+            if (
+                membership is not None
+                and (known := self._former_memberships.get(membership.server_id)) is not None
+            ):
+                membership.sender = known.sender
+                membership.renewed_at = self._renewals.get(
+                    (item.key, item.revision), known.renewed_at
+                )
         self.ids.pop("", None)
         self.problem, self.notice = problem, notice
         self.lost = (self.lost | stamps) - set(self.stamps)
@@ -253,31 +258,31 @@ class Ledger:
 
     def _server(self, sender: str, event: Event) -> None:
         server_id, now = event.key.removeprefix(SERVERS_PREFIX), self.now()
-        life = self.lives.get(server_id)
+        membership = self.memberships.get(server_id)
         if event.value is None:
-            assert life is not None
-            life.ended_at = now
+            assert membership is not None
+            membership.ended_at = now
             self.checked["G2"] += 1
-            silence = now - life.renewed_at
-            if sender != life.sender and silence < life.lease_seconds - 1e-6:
+            silence = now - membership.renewed_at
+            if sender != membership.sender and silence < membership.lease_seconds - 1e-6:
                 self.problem(f"G2: {sender} removed {server_id}, seen {silence:.3f} s before")
-            self.notice("removed" if sender != life.sender else "left")
+            self.notice("removed" if sender != membership.sender else "left")
             return
         record = decode_record(event.value)
         assert record is not None
         if sender:
             self._renewals[event.key, event.revision] = now
-        if life is None:
-            self.lives[server_id] = Life(server_id, sender, now, record.lease_seconds)
+        if membership is None:
+            self.memberships[server_id] = Membership(server_id, sender, now, record.lease_seconds)
             self.ids[sender].add(server_id)
             self.notice("joined")
             return
         self.checked.update(("R4", "G6"))
-        if life.ended_at is not None:
+        if membership.ended_at is not None:
             self.problem(f"G6: the key of {server_id} has returned")
-        if life.sender != sender:
-            self.problem(f"R4: {server_id} is used by {life.sender} and {sender}")
-        life.renewed_at = now
+        if membership.sender != sender:
+            self.problem(f"R4: {server_id} is used by {membership.sender} and {sender}")
+        membership.renewed_at = now
 
     def _encoder(self, event: Event) -> None:
         where = parse_encoder_key(event.key)
@@ -294,16 +299,18 @@ class Ledger:
         self.entries[name] = after
         self.notice("report")
         for server_id in before - {entry.server_id for entry in after}:
-            life = self.lives.get(server_id)
-            is_alive = life is not None and life.ended_at is None
+            membership = self.memberships.get(server_id)
+            is_member = membership is not None and membership.ended_at is None
             self.checked["G4"] += 1
-            if is_alive and server_id not in self.ids[sender]:
+            if is_member and server_id not in self.ids[sender]:
                 self.problem(
                     f"G2: {sender} removed the entry of {server_id}, which participates, of {name}"
                 )
         for entry in after:
-            life = self.lives.get(entry.server_id)
-            if entry.server_id not in before and (life is None or life.ended_at is not None):
+            membership = self.memberships.get(entry.server_id)
+            if entry.server_id not in before and (
+                membership is None or membership.ended_at is not None
+            ):
                 self.problem(f"G6: {entry.server_id} is in the report of {name}, and not a member")
             self.checked["G9"] += 1
             if entry.encoding_version not in entry.decodable_versions:
@@ -362,9 +369,9 @@ class Ledger:
     def _readable(self, name: str, versions: set[str]) -> None:
         self.checked["F8"] += 1
         for entry in self.entries.get(name, ()):
-            life = self.lives.get(entry.server_id)
+            membership = self.memberships.get(entry.server_id)
             unread = versions - set(entry.decodable_versions)
-            if unread and life is not None and life.ended_at is None:
+            if unread and membership is not None and membership.ended_at is None:
                 self.problem(f"F8: {entry.server_id} cannot read {unread} of {name}")
 
     def _vote(self, event: Event) -> None:

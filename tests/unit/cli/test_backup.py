@@ -87,7 +87,7 @@ def test_json(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["backup", ".restow"], 2, "is a directory"),
         (["backup", "text"], 2, "--overwrite"),
         (["restore", "nothing", "--store", "sqlite:b"], 2, "cannot be read"),
-        (["restore", "text", "--store", "sqlite:b"], 2, "is no backup"),
+        (["restore", "text", "--store", "sqlite:b"], 2, "is neither a copy of a restow store"),
         (["restore", ".restow/store.db"], 2, "already"),
         (["restore", ".restow/store.db", "--store", "sqlite:no/b"], 2, "is not a directory"),
     ],

@@ -540,7 +540,7 @@ class AdviceDirector(Director):
             await self._define_again_with_all()
         await self._remove_unreadable(final)
         await self._await_safe(final)
-        await self._last_words()
+        await self._stop_all()
 
     async def _remove_unreadable(self, release: str) -> None:
         """Delete every raw value that the release cannot read, except custom resources, whose

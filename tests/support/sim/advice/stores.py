@@ -123,7 +123,7 @@ class Stores:
         backup = Backup(storage.all_items(revision), revision)
         storage.become_empty(Revision(revision + AHEAD))
         await fill(self._wire, backup, self._ids, total=0, on_progress=lambda *_: None)
-        storage.tell_ledger(floor=0)
+        storage.reset_ledger(floor=0)
         self._before = None
         self._world.ledger.accepted_at = self._world.loop.time()
 

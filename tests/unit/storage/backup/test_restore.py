@@ -221,7 +221,7 @@ async def test_files_that_are_not_backups(tmp_path: Path, runtime: Runtime) -> N
     """Files that are not backups, and missing ones, are refused before anything is created."""
     target = f"sqlite:{tmp_path / 'store.db'}"
     (tmp_path / "text").write_text("no backup" * 1000)
-    with pytest.raises(OpenRefused, match="is no backup"):
+    with pytest.raises(OpenRefused, match="is neither a copy of a restow store nor a snapshot"):
         await restore_backup(tmp_path / "text", target, runtime)
     with pytest.raises(OpenRefused, match="nothing"):
         await restore_backup(tmp_path / "nothing", target, runtime)

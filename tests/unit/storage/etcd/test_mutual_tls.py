@@ -120,7 +120,7 @@ async def test_files_are_checked_first(
     nonsense = tmp_path / "nonsense.pem"
     nonsense.touch(mode=0o600)
     for changes, text in (
-        ({"cert_file": expired.cert_file, "key_file": expired.key_file}, "cert.pem has expired"),
+        ({"cert_file": expired.cert_file, "key_file": expired.key_file}, "cert.pem expired at"),
         ({"key_file": expired.key_file}, "does not match the key"),
         ({"key_file": nonsense}, "nonsense.pem does not contain a private key"),
         ({"cert_file": nonsense}, "nonsense.pem does not contain a certificate"),

@@ -16,8 +16,8 @@ def test_too_old(version: str) -> None:
 @pytest.mark.parametrize(
     ("version", "words"),
     [
-        ("3.5.0", "lose writes"),
-        ("3.5.2", "lose writes"),
+        ("3.5.0", "lose acknowledged writes"),
+        ("3.5.2", "lose acknowledged writes"),
         ("3.5.3", "stale data"),
         ("3.5.27", "stale data"),
         ("3.4.41", "stale data"),

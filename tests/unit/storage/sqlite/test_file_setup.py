@@ -138,7 +138,7 @@ async def test_a_missing_parent(tmp_path: Path) -> None:
     """A path in a missing directory is refused, and the message names the directory."""
     text = await refusal(tmp_path / "nowhere" / "db")
     assert f"{tmp_path / 'nowhere'}" in text
-    assert "make" in text
+    assert "create it first" in text
     assert list(tmp_path.iterdir()) == []
 
 
