@@ -235,6 +235,8 @@ class CertificateReload:
         """The reason why a new certificate is not valid now, if the one in use is not either.
 
         Raises PkiError if the one in use is still valid."""
+        if not part.is_pair:
+            return None
         path, now = part.paths[0], self._runtime.clock.wall()
         problem = certs.time_problem(certs.load_certificate(path, read[0]), now)
         current = certs.load_certificate(path, self._in_use(part)[0])

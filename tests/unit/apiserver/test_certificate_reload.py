@@ -276,6 +276,24 @@ async def test_a_given_authority_of_clients_is_read_again(starter: Starter, tmp_
     assert second.ca_file.read_bytes() in served.renewal.pki.client_ca_pem
 
 
+async def test_a_client_ca_bundle_may_begin_with_an_expired_certificate(
+    starter: Starter, tmp_path: Path
+) -> None:
+    """The CA behind it is used after the next check: only serving certificates are compared by
+    their expiry."""
+    first = make_certificate(tmp_path / "first", name="first")
+    second = make_certificate(tmp_path / "second", name="second")
+    expired = sign_certificate(first, tmp_path / "ex", name="late", end=-timedelta(minutes=1))
+    ca = tmp_path / "clients.pem"
+    shutil.copy(first.ca_file, ca)
+    served = await starter.start(client_ca_file=ca)
+    ca.write_bytes(expired.cert_file.read_bytes() + second.ca_file.read_bytes())
+    await served.renewal.check_once()
+    context = served.context()
+    context.load_cert_chain(second.cert_file, second.key_file)
+    assert await ask_once(served, context) == "second"
+
+
 async def test_files_that_a_start_rejects_are_not_loaded(
     starter: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
