@@ -1,14 +1,13 @@
-"""What the servers of a cluster do by themselves, without being asked by a request.
+"""Controllers that the servers of a cluster run themselves.
 
-Old history is compacted, old events are removed, namespaces that are being deleted are emptied,
-dependents follow their owners, every namespace gets its account, definitions of custom resources
-get their names and take their instances along when they go, quotas are counted anew, APIServices
-say what is served, and the service `kubernetes` says where the servers are. Most of it is done by
-one server at a time (`store_lock`); two at once would do double work and no harm, because every
-write is guarded by what was read.
+They compact the store, remove expired events, empty namespaces that are being deleted, collect
+garbage, create default service accounts, accept the names of CRDs and delete their instances,
+recalculate quotas, manage APIServices, and publish the endpoints of the service `kubernetes`. Most
+run on one server at a time (`store_lock`). Two at once would only do work twice, because every
+write is guarded by the state that was read.
 
-All of it is level-based: a change only says "look again", and what is done depends on what the
-store holds at that moment. Not here: HTTP, rights, and how servers agree on versions.
+All of them are level-triggered: a change only queues a key, and the work depends on what the store
+holds at that moment. Not here: HTTP, authorization, and how servers agree on versions.
 """
 
 from restow.controllers.crds import CrdControllerOptions

@@ -1,8 +1,9 @@
-"""Policies of admission say which generation of them was looked at, and what was found.
+"""Controller of ValidatingAdmissionPolicies: writes `observedGeneration` and the type check
+results.
 
-Every expression of a policy is compiled when it is written. Afterwards they are checked with the
-types of the objects that the policy is about, and what is found is said in its status. Not here:
-how they are checked (`policy_types`).
+Every expression of a policy is compiled when it is written. Afterwards this controller checks it
+with the types of the matched resources and writes the warnings into the status. Not here: the type
+check itself (`policy_types`).
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from restow.storage.interface import Batch, Revision
 
 GROUP: Final = "admissionregistration.k8s.io"
 POLICIES: Final = "validatingadmissionpolicies"
-LOOK_SECONDS: Final = 300.0
+RESYNC_SECONDS: Final = 300.0
 
 
 def hosts_policies(catalog: Catalog) -> bool:
-    """Whether there is anything to look after."""
+    """Whether the release hosts policies."""
     return catalog.named(GROUP, POLICIES) is not None
 
 
@@ -33,33 +34,33 @@ class PolicyController:
 
     def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
         found = catalog.named(GROUP, POLICIES)
-        assert found is not None, "asked without policies to look after"
+        assert found is not None, "this release hosts no policies"
         self._resource: Resource = found
         self._store = store
         self._catalog = catalog
         self._clock = runtime.clock
         self.queue: WorkQueue[str] = runtime.work_queue("policies")
 
-    async def look(self, revision: Revision) -> None:
-        """Queue every policy that was not looked at."""
+    async def list_objects(self, revision: Revision) -> None:
+        """Queue every policy whose current generation was not checked."""
         cache = await self._store.read(self._resource)
         for path, entry in zip(*cache.select()[:2], strict=True):
             if not _is_observed(self._store.object_of(self._resource, entry, entry[1])):
                 self.queue.add(path)
 
-    async def look_again(self) -> float:
-        """The periodic look."""
-        await self.look(Revision(0))
-        return LOOK_SECONDS
+    async def resync(self) -> float:
+        """Queue them again periodically."""
+        await self.list_objects(Revision(0))
+        return RESYNC_SECONDS
 
-    def see(self, batch: Batch) -> None:
+    def on_batch(self, batch: Batch) -> None:
         root = self._resource.root
         for event in batch.events:
             if event.key.startswith(root):
                 self.queue.add(event.key[len(root) :])
 
     async def reconcile(self, name: str) -> float | None:
-        """Look at one policy, and say what was found."""
+        """Check one policy and write the result into its status."""
         cache = await self._store.read(self._resource)
         entry = cache.get(name)
         if entry is None:
@@ -70,14 +71,16 @@ class PolicyController:
         generation = policy["metadata"]["generation"]
         warnings = await self._check(policy.get("spec") or {})
         try:
-            await self._say(name, generation, warnings)
+            await self._write_result(name, generation, warnings)
         except status.RequestEntityTooLarge:
-            # There is no room for them beside the policy; that it was looked at has some.
-            await self._say(name, generation, [])
+            # The object has no space left for the warnings; record only the generation.
+            await self._write_result(name, generation, [])
         return None
 
-    async def _say(self, name: str, generation: int, warnings: list[dict[str, Any]]) -> None:
-        """Write what was found into the status of a policy, if it is still there."""
+    async def _write_result(
+        self, name: str, generation: int, warnings: list[dict[str, Any]]
+    ) -> None:
+        """Write the result into the status of a policy, if the policy still exists."""
         await update_if_present(
             self._store,
             self._resource,
@@ -87,7 +90,7 @@ class PolicyController:
         )
 
     async def _check(self, spec: Object) -> list[dict[str, Any]]:
-        """All warnings about a policy; requests are answered meanwhile."""
+        """Return all warnings about a policy; yields to other tasks in between."""
         warnings = []
         for warning in check(spec, self._catalog):
             if warning is not None:
@@ -97,22 +100,22 @@ class PolicyController:
 
 
 def _is_observed(policy: Object) -> bool:
-    """Whether its status is about what it is now. A release before this one checked no types."""
+    """Whether the status is about the current generation. Older releases checked no types."""
     generation = policy["metadata"].get("generation")
-    said = policy.get("status") or {}
+    old_status = policy.get("status") or {}
     if generation is None:
         return True
-    return said.get("observedGeneration") == generation and "typeChecking" in said
+    return old_status.get("observedGeneration") == generation and "typeChecking" in old_status
 
 
 def _observed(policy: Object, generation: int, warnings: list[dict[str, Any]]) -> Object:
-    """A policy that says what was found; as it was if it has changed meanwhile, for then it is
-    looked at again."""
+    """Return a policy with the result in its status. A policy that has changed meanwhile is
+    returned unchanged, as its new generation is queued."""
     if policy["metadata"].get("generation") != generation:
         return policy
-    said = policy.get("status") or {}
+    old_status = policy.get("status") or {}
     checked = {"expressionWarnings": warnings} if warnings else {}
     return {
         **policy,
-        "status": {**said, "observedGeneration": generation, "typeChecking": checked},
+        "status": {**old_status, "observedGeneration": generation, "typeChecking": checked},
     }

@@ -1,10 +1,10 @@
-"""Cluster roles that are known, and which of them gather the rules of which others.
+"""Aggregated ClusterRoles: which roles each of them selects, and the rules that result.
 
-Told of one role at a time, it says whose rules may be others now. That costs by the number of roles
-that gather, not of all roles: there may be thousands, and each change of one is looked at. Only
-one that begins to gather, or to gather others, is held against all.
+Updated with one role at a time, it returns the aggregated roles whose rules may change. The cost
+depends on the number of aggregated roles, not of all roles, of which there may be thousands. Only a
+new or changed aggregationRule is compared with all roles.
 
-Pure: no store, no clock. Not here: who writes what was gathered (`roles`).
+Pure: no store, no clock. Not here: writing the rules (`roles`).
 """
 
 from __future__ import annotations
@@ -16,40 +16,41 @@ from restow.kinds.validation.fields import selects
 
 
 class AggregatedRoles:
-    """Roles by name. A name with a role that cannot be read is one without a role."""
+    """Roles by name. An unreadable role counts as missing."""
 
     def __init__(self) -> None:
         self._roles: dict[str, Role] = {}
-        self._gathered: dict[str, tuple[set[str], ...]] = {}
-        """By name of a role that gathers: the names that each of its selectors fits."""
+        self._selected: dict[str, tuple[set[str], ...]] = {}
+        """By name of an aggregated role: for each selector, the names of the roles that it
+        selects."""
 
     @property
-    def gatherers(self) -> list[str]:
-        """The names of all that gather others."""
-        return sorted(self._gathered)
+    def aggregated_names(self) -> list[str]:
+        """The names of all aggregated roles."""
+        return sorted(self._selected)
 
     def put(self, name: str, role: Role | None) -> set[str]:
-        """What there is by a name now; None: nothing. The names of those that gather whose rules
-        may be others by that, its own among them."""
+        """Set a role; None: it was deleted. Return the names of the aggregated roles whose rules
+        may change, including the role itself if it is aggregated."""
         before = self._roles.pop(name, None)
         if role is not None:
             self._roles[name] = role
-        found = self._put_gatherer(name, role, before)
+        found = self._put_aggregated(name, role, before)
         if role is not None and before is not None:
             is_same = role.metadata.labels == before.metadata.labels and role.rules == before.rules
             if is_same:
                 return found
-        for gatherer, gathered in self._gathered.items():
-            if gatherer != name and self._move(name, role, gatherer, gathered):
-                found.add(gatherer)
+        for aggregated, selected in self._selected.items():
+            if aggregated != name and self._move(name, role, aggregated, selected):
+                found.add(aggregated)
         return found
 
-    def _put_gatherer(self, name: str, role: Role | None, before: Role | None) -> set[str]:
+    def _put_aggregated(self, name: str, role: Role | None, before: Role | None) -> set[str]:
         if role is None or role.aggregation is None:
-            self._gathered.pop(name, None)
+            self._selected.pop(name, None)
             return set()
         if before is None or before.aggregation != role.aggregation:
-            self._gathered[name] = tuple(
+            self._selected[name] = tuple(
                 {
                     other
                     for other, each in self._roles.items()
@@ -60,13 +61,14 @@ class AggregatedRoles:
         return {name}
 
     def _move(
-        self, name: str, role: Role | None, gatherer: str, gathered: tuple[set[str], ...]
+        self, name: str, role: Role | None, aggregated: str, selected: tuple[set[str], ...]
     ) -> bool:
-        """Whether a role is, or was, one of those that another gathers."""
-        aggregation = self._roles[gatherer].aggregation
-        assert aggregation is not None, "it gathers"
+        """Update the selection of an aggregated role; return whether it selects or selected
+        `name`."""
+        aggregation = self._roles[aggregated].aggregation
+        assert aggregation is not None, "it is aggregated"
         is_affected = False
-        for selector, names in zip(aggregation.selectors, gathered, strict=True):
+        for selector, names in zip(aggregation.selectors, selected, strict=True):
             if role is not None and selects(selector, role.metadata.labels):
                 names.add(name)
                 is_affected = True
@@ -76,12 +78,12 @@ class AggregatedRoles:
         return is_affected
 
     def lacking(self, name: str) -> tuple[PolicyRule, ...] | None:
-        """The rules that a role should have: by selector, then by name, each rule once. None: it
-        has them, or gathers nothing."""
-        gathered = self._gathered.get(name)
-        if gathered is None:
+        """Return the rules that an aggregated role should have: by selector, then by name, each
+        rule once. None: the rules are correct, or the role is not aggregated."""
+        selected = self._selected.get(name)
+        if selected is None:
             return None
         rules = rbac.union(
-            rule for names in gathered for each in sorted(names) for rule in self._roles[each].rules
+            rule for names in selected for each in sorted(names) for rule in self._roles[each].rules
         )
         return None if rules == self._roles[name].rules else rules

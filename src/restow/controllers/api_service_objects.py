@@ -1,8 +1,7 @@
-"""APIServices as they are stored: who serves a group in a version, and what is known of them.
+"""Stored APIServices, decoded for the controllers that use them, and the writer of `Available`.
 
-Read here for those who act on them; and the one way to write the condition `Available`. Not here:
-whether an APIService is right (`restow.kinds`), who keeps those of our own groups
-(`api_services`), and how other servers are reached.
+Not here: validation of APIServices (`restow.kinds`), the controller of the local ones
+(`api_services`), and connections to other servers.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ KIND: Final = "APIService"
 AVAILABLE: Final = "Available"
 HTTPS_PORT: Final = 443
 MESSAGE_LENGTH_MAX: Final = 1_024
-"""What others answer may be long."""
+"""Responses of other servers may be long."""
 
 
 class ApiServiceReference(msgspec.Struct, frozen=True):
-    """The service whose servers serve it."""
+    """The service of the aggregated servers."""
 
     namespace: str = ""
     name: str = ""
@@ -36,20 +35,20 @@ class ApiServiceReference(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct, frozen=True, rename="camel"):
-    """What is wanted."""
+    """The spec of an APIService."""
 
     group: str = ""
     version: str = ""
     service: ApiServiceReference | None = None
     ca_bundle: str | None = None
-    """Certificates as PEM, in base64."""
+    """CA certificates: PEM, encoded in base64."""
     skips_verification: bool = msgspec.field(name="insecureSkipTLSVerify", default=False)
     group_priority_minimum: int = 0
     version_priority: int = 0
 
 
 class ApiServiceCondition(msgspec.Struct, frozen=True):
-    """A condition, as far as it is compared."""
+    """A condition, with the fields that are compared."""
 
     type: str = ""
     status: str = ""
@@ -68,7 +67,7 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 class ApiService(msgspec.Struct, frozen=True):
-    """An APIService, as far as somebody acts on it."""
+    """An APIService, with the fields that are used."""
 
     metadata: _Metadata
     spec: Spec = msgspec.field(default_factory=Spec)
@@ -84,19 +83,19 @@ class ApiService(msgspec.Struct, frozen=True):
 
     @property
     def is_local(self) -> bool:
-        """Whether whoever is asked serves it itself."""
+        """Whether the group version is served by this cluster's own servers."""
         return self.spec.service is None
 
     def says(self, finding: ApiServiceAvailability) -> bool:
-        """Whether its condition is as this one."""
+        """Whether the condition in the status is equal to this one."""
         conditions = (self.status and self.status.conditions) or ()
-        said = next((each for each in conditions if each.type == AVAILABLE), None)
-        told = (finding.status, finding.reason, finding.message[:MESSAGE_LENGTH_MAX])
-        return said is not None and (said.status, said.reason, said.message) == told
+        current = next((each for each in conditions if each.type == AVAILABLE), None)
+        wanted = (finding.status, finding.reason, finding.message[:MESSAGE_LENGTH_MAX])
+        return current is not None and (current.status, current.reason, current.message) == wanted
 
 
 class ApiServiceAvailability(NamedTuple):
-    """What a look at an APIService has shown, in the words of its condition."""
+    """Result of an availability check, in the form of the condition `Available`."""
 
     status: str
     reason: str
@@ -114,7 +113,7 @@ _decode: Final = msgspec.json.Decoder(ApiService).decode
 
 
 def read_api_service(value: bytes) -> ApiService | None:
-    """A stored APIService; None for what is no such thing."""
+    """Decode a stored APIService; None if the value is something else."""
     try:
         return _decode(value)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -128,17 +127,17 @@ async def write_finding(
     finding: ApiServiceAvailability,
     clock: Clock,
 ) -> None:
-    """Let an APIService say what was found, unless it does already or is gone."""
+    """Write the condition `Available`, unless it is set already or the APIService was deleted."""
     finding = finding._replace(message=finding.message[:MESSAGE_LENGTH_MAX])
     if found.says(finding):
         return
-    told: dict[str, Any] = {"type": AVAILABLE, **finding._asdict()}
+    wanted: dict[str, Any] = {"type": AVAILABLE, **finding._asdict()}
 
     def change(obj: Object) -> Object:
         if obj["metadata"].get("uid") == found.uid:
             state = obj.get("status") or {}
             now = timestamp(clock.wall())
-            state["conditions"] = set_conditions(state.get("conditions") or [], [told], now=now)
+            state["conditions"] = set_conditions(state.get("conditions") or [], [wanted], now=now)
             obj["status"] = state
         return obj
 

@@ -1,13 +1,13 @@
-"""APIServices of our own: one for each group and version that the servers themselves serve.
+"""Controller of local APIServices: one for each group version that the servers themselves serve.
 
-Clients look there for what is served, and whether it is. Those of built-in kinds are labelled
-`onstart`, those of custom resources `true`, as in the reference; whoever takes the label away has
-the object to himself. What is changed in the others is changed back, what is missing comes back,
-and what is served no more goes.
+Clients read there which group versions are served and available. Those of built-in kinds are
+labelled `onstart`, those of custom resources `true`, as in kube-apiserver; an object without the
+label is not managed. Changes of managed ones are reverted, missing ones are created, and ones that
+are no longer served are deleted.
 
-Which custom resources there are is read from their definitions, not from what this server hosts:
-it may be late. Not here: APIServices of other servers (`restow.aggregator`), but for one
-thing: what names no service is available, whoever made it.
+Custom resources are read from the stored CRDs, not from the catalog of this server, which may lag
+behind. Not here: APIServices of aggregated servers (`restow.aggregator`), except that any
+APIService without a service gets the condition `Available`.
 """
 
 from __future__ import annotations
@@ -41,42 +41,43 @@ from restow.storage.pages import items_below
 LABEL: Final = "kube-aggregator.kubernetes.io/automanaged"
 ON_START: Final = "onstart"
 ALWAYS: Final = "true"
-LOOK_SECONDS: Final = 300.0
+RESYNC_SECONDS: Final = 300.0
 _EMPTY: Final = (None, False, "")
 
 
 def hosts_api_services(catalog: Catalog) -> bool:
-    """Whether there are APIServices to keep; a release may leave them out."""
+    """Whether the release hosts APIServices."""
     return catalog.of_kind(GROUP, KIND) is not None
 
 
 class ApiServiceController:
-    """Keeps them like what is served. An observer of all objects."""
+    """Keeps local APIServices in sync with the served group versions. An observer of all
+    objects."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
         resource = catalog.of_kind(GROUP, KIND)
-        assert resource is not None, "whoever makes one has asked before"
+        assert resource is not None, "this release hosts no APIServices"
         self._resource = resource
         self._store = store
         self._storage = store.storage
         self._clock = runtime.clock
         self._built_in = _built_in(catalog)
         self._defined: dict[str, frozenset[str]] = {}
-        """The APIServices that a definition wants, by its name."""
+        """By name of a CRD: the APIServices that it requires."""
         self._custom: Counter[str] = Counter()
-        """By how many definitions each of them is wanted."""
+        """By APIService: the number of CRDs that require it."""
         self.queue: WorkQueue[str] = runtime.work_queue("apiservices")
 
-    # Seeing.
+    # Events.
 
-    async def look(self, revision: Revision) -> None:
-        """Read all definitions, and queue all APIServices that are there or should be."""
-        gone = set(self._defined)
+    async def list_objects(self, revision: Revision) -> None:
+        """Read all CRDs, and queue all existing and required APIServices."""
+        removed = set(self._defined)
         async for item in items_below(self._storage, DEFINITIONS):
             name = item.key.removeprefix(DEFINITIONS)
-            gone.discard(name)
+            removed.discard(name)
             self._define(name, _wanted_by(item.value))
-        for name in gone:
+        for name in removed:
             self._define(name, frozenset())
         root = self._resource.root
         async for item in items_below(self._storage, root):
@@ -84,13 +85,13 @@ class ApiServiceController:
         for name in (*self._built_in, *self._custom):
             self.queue.add(name)
 
-    async def look_again(self) -> float:
-        """The periodic look."""
-        await self.look(Revision(0))
-        return LOOK_SECONDS
+    async def resync(self) -> float:
+        """Queue them again periodically."""
+        await self.list_objects(Revision(0))
+        return RESYNC_SECONDS
 
-    def see(self, batch: Batch) -> None:
-        """Notice changes of APIServices and definitions."""
+    def on_batch(self, batch: Batch) -> None:
+        """Handle changes of APIServices and CRDs."""
         root = self._resource.root
         for event in batch.events:
             key = event.key
@@ -117,10 +118,10 @@ class ApiServiceController:
                 del self._custom[name]
             self.queue.add(name)
 
-    # Keeping.
+    # Reconciliation.
 
     async def reconcile(self, name: str) -> float | None:
-        """Bring one of them up to date."""
+        """Create, update or delete one APIService."""
         wanted = self._wanted(name)
         item = await self._storage.get(self._resource.key_of(name))
         found = None if item is None else read_api_service(item.value)
@@ -128,7 +129,7 @@ class ApiServiceController:
             if wanted is not None:
                 await self._create(wanted)
         elif found is None:
-            return None  # it cannot be read, and is reported where it is
+            return None  # unreadable; the watch cache reports it
         elif LABEL not in (found.metadata.labels or {}):
             await self._write_local_status(found)
         elif wanted is None:
@@ -163,7 +164,7 @@ class ApiServiceController:
         try:
             await self._store.create(resource, working_version(resource), wanted, namespace="")
         except status.AlreadyExists:
-            return  # its creation will be seen
+            return  # the event of its creation queues it again
 
     async def _set_spec(self, name: str, found: ApiService, spec: Object) -> None:
         def change(obj: Object) -> Object:
@@ -181,7 +182,7 @@ class ApiServiceController:
         try:
             await self._store.delete(resource, working_version(resource), name, options)
         except (status.NotFound, status.Conflict):
-            return  # whatever was done to it will be seen
+            return  # the event of the change queues it again
 
     async def _write_local_status(self, found: ApiService) -> None:
         if found.is_local:
@@ -206,7 +207,7 @@ _decode_defined: Final = msgspec.json.Decoder(_Defined).decode
 
 
 def _wanted_by(definition: bytes) -> frozenset[str]:
-    """The names of the APIServices that a definition wants."""
+    """Return the names of the APIServices that a CRD requires."""
     try:
         spec = _decode_defined(definition).spec
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -215,9 +216,9 @@ def _wanted_by(definition: bytes) -> frozenset[str]:
 
 
 def _built_in(catalog: Catalog) -> frozenset[str]:
-    """The names of those that are served whatever is defined.
+    """Return the names of the APIServices of built-in kinds.
 
-    The group of APIServices itself has none, as in the reference.
+    The group of APIServices itself has none, as in kube-apiserver.
     """
     return frozenset(
         f"{version}.{resource.group}"

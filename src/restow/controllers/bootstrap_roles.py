@@ -1,10 +1,10 @@
-"""The roles and bindings that every cluster has: a table, and the objects it stands for.
+"""The default RBAC roles and bindings of every cluster, as a table, and the objects made from it.
 
-Names and rules are those that clients of Kubernetes know, as far as they are about what is hosted
-here. Roles of parts that no cluster of ours has (nodes, schedulers, a controller manager) are left
-out: whoever runs such a part binds it.
+Names and rules are those of kube-apiserver, for the resources that are hosted here. Roles of
+components that no restow cluster has (nodes, schedulers, a controller manager) are omitted; create
+them together with such a component.
 
-Only rows. Not here: how they come into the store (`roles`).
+Data only. Not here: how they are written to the store (`roles`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 ANNOTATIONS: Final = {AUTO_UPDATE: "true"}
 SYSTEM: Final = "kube-system"
 AGGREGATION_ROUNDS_MAX: Final = 8
-"""How deep the roles of the table gather from one another, and some to spare."""
+"""Limit of the depth of aggregation in the table, with a margin."""
 
 _READ: Final = "get list watch"
 _WRITE: Final = "create delete deletecollection patch update"
@@ -28,13 +28,13 @@ _PUBLIC: Final = "/healthz /livez /readyz /version /version/"
 
 
 def _on(verbs: str, groups: str, resources: str, names: str = "") -> PolicyRule:
-    """Verbs on resources. The core group has no name; it is written as a dash."""
+    """Return a rule for verbs on resources. A dash stands for the core group."""
     listed = tuple("" if each == "-" else each for each in groups.split())
     return PolicyRule(_sorted(verbs), listed, _sorted(resources), _sorted(names))
 
 
 def _at(verbs: str, paths: str) -> PolicyRule:
-    """Verbs on paths that are no resources."""
+    """Return a rule for verbs on non-resource URLs."""
     return PolicyRule(_sorted(verbs), paths=_sorted(paths))
 
 
@@ -43,19 +43,19 @@ def _sorted(words: str) -> tuple[str, ...]:
 
 
 class DefaultRole(NamedTuple):
-    """A role of the table."""
+    """A role in the table."""
 
     name: str
     rules: tuple[PolicyRule, ...] = ()
     part_of: str = ""
-    """The role that takes over its rules."""
-    gathers: str = ""
-    """It has the rules of all roles that say so of themselves: the name that they say."""
+    """The aggregated role that selects this role."""
+    aggregates: str = ""
+    """If set, the role is aggregated: it selects all roles whose `part_of` is this name."""
     namespace: str = ""
 
 
 class DefaultBinding(NamedTuple):
-    """A binding of the table: to groups, of the cluster role of its own name."""
+    """A binding in the table: of groups to the cluster role with the same name."""
 
     name: str
     groups: tuple[str, ...]
@@ -75,7 +75,7 @@ _VIEW: Final = (
         "bindings limitranges namespaces/status pods/log pods/status"
         " replicationcontrollers/status resourcequotas resourcequotas/status",
     ),
-    # Inside of a namespace that is the right to read this one.
+    # In a namespace, this is the permission to read that namespace.
     _on(_READ, "-", "namespaces"),
     _on(_READ, "- events.k8s.io", "events"),
     _on(_READ, "discovery.k8s.io", "endpointslices"),
@@ -96,7 +96,7 @@ _VIEW: Final = (
         "resourceclaims resourceclaims/status resourceclaimtemplates",
     ),
 )
-# Secrets are here and not among what may be viewed: with the token in one, one is somebody else.
+# Secrets are not in `view`, since a token in a Secret allows acting as another user.
 _EDIT: Final = (
     _on(
         _READ,
@@ -134,14 +134,14 @@ _ADMIN: Final = (
 
 ROLES: Final = (
     DefaultRole("cluster-admin", EVERYTHING),
-    # Who sees, who changes, and who also says who may: each has what the one before has.
-    DefaultRole("view", part_of="edit", gathers="view"),
-    DefaultRole("edit", part_of="admin", gathers="edit"),
-    DefaultRole("admin", gathers="admin"),
+    # Read, write, and manage permissions: each role includes the previous one.
+    DefaultRole("view", part_of="edit", aggregates="view"),
+    DefaultRole("edit", part_of="admin", aggregates="edit"),
+    DefaultRole("admin", aggregates="admin"),
     DefaultRole("system:aggregate-to-view", _VIEW, part_of="view"),
     DefaultRole("system:aggregate-to-edit", _EDIT, part_of="edit"),
     DefaultRole("system:aggregate-to-admin", _ADMIN, part_of="admin"),
-    # What everybody may, and what everybody may who is known.
+    # Permissions of all clients, and of all authenticated clients.
     DefaultRole("system:public-info-viewer", (_at("get", _PUBLIC),)),
     DefaultRole(
         "system:discovery",
@@ -168,7 +168,7 @@ ROLES: Final = (
             _on("get", "-", "nodes/metrics"),
         ),
     ),
-    # Where to learn by which keys tokens of accounts are signed.
+    # Discovery of the keys that sign service account tokens.
     DefaultRole(
         "system:service-account-issuer-discovery",
         (
@@ -179,7 +179,7 @@ ROLES: Final = (
             ),
         ),
     ),
-    # For servers behind ours, which ask who comes and what they may.
+    # For aggregated servers, which delegate authentication and authorization.
     DefaultRole(
         "system:auth-delegator",
         (
@@ -206,7 +206,7 @@ BINDINGS: Final = (
 
 
 class Default(NamedTuple):
-    """An object of the table."""
+    """An object made from the table."""
 
     plural: str
     path: str
@@ -214,19 +214,19 @@ class Default(NamedTuple):
 
 
 def default_objects() -> list[Default]:
-    """All objects of the table, the roles first, the gathered rules filled in."""
-    gathered = _gathered()
-    found = [_role(each, gathered[each.name]) for each in ROLES]
+    """Return all objects of the table, the roles first, with their aggregated rules."""
+    rules_of_roles = _aggregated_rules()
+    found = [_role(each, rules_of_roles[each.name]) for each in ROLES]
     return [*found, *(_binding(each) for each in BINDINGS)]
 
 
-def _gathered() -> dict[str, tuple[PolicyRule, ...]]:
-    """By role: its rules, with those that it gathers."""
+def _aggregated_rules() -> dict[str, tuple[PolicyRule, ...]]:
+    """Return the rules of each role, including aggregated ones."""
     rules = {each.name: each.rules for each in ROLES}
     for _ in range(AGGREGATION_ROUNDS_MAX):
         for role in ROLES:
-            if role.gathers:
-                parts = sorted(each.name for each in ROLES if each.part_of == role.gathers)
+            if role.aggregates:
+                parts = sorted(each.name for each in ROLES if each.part_of == role.aggregates)
                 rules[role.name] = union(rule for part in parts for rule in rules[part])
     return rules
 
@@ -245,8 +245,8 @@ def _role(role: DefaultRole, rules: tuple[PolicyRule, ...]) -> Default:
         "metadata": metadata,
         "rules": rules_object(rules),
     }
-    if role.gathers:
-        selector = {"matchLabels": {_label(role.gathers): "true"}}
+    if role.aggregates:
+        selector = {"matchLabels": {_label(role.aggregates): "true"}}
         obj["aggregationRule"] = {"clusterRoleSelectors": [selector]}
     if not role.namespace:
         return Default("clusterroles", role.name, obj)
@@ -270,5 +270,5 @@ def _binding(binding: DefaultBinding) -> Default:
 
 
 def _label(role: str) -> str:
-    """What a role says of itself that another is to gather."""
+    """Return the label by which an aggregated role selects a role."""
     return f"{GROUP}/aggregate-to-{role}"

@@ -1,7 +1,7 @@
-"""Automatic compaction: history older than one interval is forgotten, so the store stays small.
+"""Automatic compaction: removes history older than one interval, so that the store stays small.
 
-Each step compacts up to the revision that the step before has seen. So a client that comes back
-within one interval finds all that it has missed. Not here: how a driver forgets.
+Each step compacts up to the revision of the step before. A client that resumes a watch within one
+interval therefore misses nothing. Not here: how a driver compacts.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ logger = logging.getLogger(__name__)
 
 
 class Compactor:
-    """Remembers the revision of one interval ago. Made anew for each turn."""
+    """Remembers the revision of one interval ago. A new one is created for each leader term."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._seen: Revision | None = None
+        self._last_revision: Revision | None = None
         self._tried: Revision | None = None
 
     async def step(self) -> Revision | None:
-        """One step; the revision up to which was compacted, if anything was.
+        """Run one step; return the revision up to which the store was compacted, if it was.
 
-        When the store cannot be reached the error passes and nothing is remembered, so the next
-        step keeps more history than it must, never less.
+        If the store cannot be reached, the error is raised and no revision is recorded, so that the
+        next step keeps more history than necessary, never less.
         """
         revision = await self._storage.revision()
         compacted = None
-        if self._seen is not None and self._seen != self._tried:
-            compacted = await self._compact(self._seen)
-            self._tried = self._seen
-        self._seen = revision
+        if self._last_revision is not None and self._last_revision != self._tried:
+            compacted = await self._compact(self._last_revision)
+            self._tried = self._last_revision
+        self._last_revision = revision
         return compacted
 
     async def _compact(self, upto: Revision) -> Revision | None:
         try:
             await self._storage.compact(upto)
         except Compacted:
-            return None  # someone else was faster
+            return None  # another server has compacted already
         except FutureRevision as error:
-            # Only a store that was set back to an older state does this.
-            logger.warning("the store has gone back: %s", error)
+            # Only after the store was restored to an older state.
+            logger.warning("cannot compact: the store was restored to an older state: %s", error)
             return None
         logger.debug("compacted up to revision %d", upto)
         return upto

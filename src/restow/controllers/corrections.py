@@ -1,10 +1,10 @@
-"""How often the same thing is set right that somebody else keeps otherwise.
+"""Rate limit for corrections of an object that another program changes back each time.
 
-A controller manager beside this server publishes the certificates that it was given, into the same
-objects. Are they others than ours, each would set right what the other wrote, as fast as both can.
-So the first times are at once, as after a slip; then each waits longer than the one before.
+A controller manager beside this server publishes its certificates into the same objects. If they
+differ from those of this server, both would overwrite each other at full speed. So the first
+corrections are immediate, and later ones wait with exponential backoff.
 
-Not here: what is right, and who writes it.
+Not here: the correct content, and the writes.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from restow.aio import Clock
 from restow.aio.backoff import Backoff
 
 AT_ONCE_MAX: Final = 3
-"""How often something is set right without a wait."""
+"""Number of corrections without a wait."""
 WAITS: Final = Backoff(initial_seconds=1.0, factor=2.0, max_seconds=300.0, jitter=0.0)
 FORGOTTEN_SECONDS: Final = 2 * WAITS.max_seconds
-"""Who was right for so long begins anew."""
+"""The count of an object is reset after so long without a correction."""
 KNOWN_MAX: Final = 10_000
-"""How many names are remembered. Beyond it all are forgotten, and waits begin anew."""
+"""Limit of the remembered names. Above it all counts are reset."""
 
 logger = logging.getLogger(__name__)
 
 
 class Corrections:
-    """Those of one keeper, by name of what was set right."""
+    """The corrections of one controller, by name of the object."""
 
     def __init__(self, what: str, clock: Clock) -> None:
         self._what = what
@@ -35,7 +35,7 @@ class Corrections:
         self._known: dict[str, tuple[int, float]] = {}
 
     def seconds_to_wait(self, name: str) -> float:
-        """How long not to touch it yet; 0: set it right now."""
+        """Return the seconds to wait before the next correction; 0: correct it now."""
         count, last = self._known.get(name, (0, 0.0))
         if count < AT_ONCE_MAX:
             return 0.0
@@ -43,13 +43,13 @@ class Corrections:
         return max(last + wait - self._clock.monotonic(), 0.0)
 
     def note(self, name: str) -> None:
-        """It was set right now."""
+        """Record a correction."""
         now = self._clock.monotonic()
         count, last = self._known.get(name, (0, now))
         if now - last > FORGOTTEN_SECONDS:
             count = 0
         if count == AT_ONCE_MAX:
-            logger.warning("somebody else keeps %s %s otherwise", self._what, name)
+            logger.warning("another program keeps changing %s %s", self._what, name)
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
         self._known[name] = (count + 1, now)

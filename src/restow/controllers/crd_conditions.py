@@ -1,6 +1,6 @@
-"""What a definition says of itself: its conditions, in the words that clients look for. Pure.
+"""Conditions of CRDs, with the reasons and messages of kube-apiserver. Pure.
 
-Not here: when which of them holds.
+Not here: which condition applies when.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PROTECTED: Final = ("k8s.io", "kubernetes.io")
 
 
 def condition(kind: str, reason: str, message: str, *, holds: bool) -> Condition:
-    """A condition, without the time of its last change."""
+    """Return a condition without its lastTransitionTime."""
     status = "True" if holds else "False"
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
@@ -81,7 +81,7 @@ OVERLAPPING: Final = condition(
 
 
 def not_listed(why: str) -> Condition:
-    """Nobody here can read the instances."""
+    """The instances cannot be listed by this server."""
     return condition(
         TERMINATING, "InstanceDeletionFailed", f"could not list instances: {why}", holds=True
     )
@@ -96,12 +96,12 @@ def not_deleted(whys: Sequence[str]) -> Condition:
 
 
 def is_protected(group: str) -> bool:
-    """Whether the community must have approved the kinds of a group."""
+    """Whether the API group requires the approval annotation."""
     return any(group == each or group.endswith(f".{each}") for each in _PROTECTED)
 
 
 def approval(annotations: Mapping[str, str]) -> Condition:
-    """What a definition in a protected group says of its approval."""
+    """Return the condition about the approval of a CRD in a protected group."""
     text = annotations.get(APPROVAL_ANNOTATION) or ""
     about = f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}"'
     if not text:
@@ -119,9 +119,9 @@ def approval(annotations: Mapping[str, str]) -> Condition:
 def set_conditions(
     old: Sequence[Condition], new: Iterable[Condition], *, now: str
 ) -> list[Condition]:
-    """The conditions with some of them set, each in its place.
+    """Return the conditions with some of them set, in their existing order.
 
-    The time of the last change is that of a change of the status alone.
+    lastTransitionTime changes only with the status.
     """
     merged = {each.get("type"): each for each in old}
     for each in new:

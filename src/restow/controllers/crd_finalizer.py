@@ -1,10 +1,10 @@
-"""The end of definitions: their instances are deleted, and when none is left they go.
+"""Finalizer of CRDs: deletes the custom resources of a CRD that is being deleted, then the CRD.
 
-First all servers must have closed what is defined, so that nothing new comes; then instances are
-deleted in pages. One that finalizers hold is only marked, and the definition waits for it. All of
-it is told in the condition Terminating. A definition that never had names has no instances.
+First all servers must reject creates of the resource; then the instances are deleted in pages. An
+instance with finalizers is only marked, and the CRD waits for it. The progress is written into the
+condition Terminating. A CRD whose names were never accepted has no instances.
 
-Not here: closing, which every server does by itself, and names.
+Not here: the rejection of creates, which every server does itself, and names.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.interface import Span
 
 WAITING: Final = Backoff(initial_seconds=0.5, factor=2, max_seconds=30, jitter=0.3)
-"""When to look again at a definition that waits, should no change announce itself."""
-WOKEN_SECONDS: Final = 0.1
-"""The same when one does: many instances may go at once."""
+"""When to check a waiting CRD again if no change is reported."""
+CHANGE_DELAY_SECONDS: Final = 0.1
+"""Delay after a change is reported: many instances may be removed at once."""
 UNCONFIRMED_SECONDS: Final = 60.0
-"""After so long a wait for finalizers a definition says that it waits."""
-FAILURES_TOLD_MAX: Final = 5
+"""After so long a wait for finalizers the condition reports it."""
+FAILURES_SHOWN_MAX: Final = 5
 _PAGE: Final = 500
 
 logger = logging.getLogger(__name__)
@@ -52,17 +52,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Wait:
-    """A definition that is being deleted, as far as this turn has come with it."""
+    """State of a CRD that is being deleted, in this leader term."""
 
     uid: str
-    looks: int = 0
-    """How often it was looked at in vain since something was done."""
+    checks: int = 0
+    """Number of checks without progress."""
     marked_at: float | None = None
-    """When all its instances were deleted or marked; no new ones come after that."""
+    """When all instances were deleted or marked; no instances are created after that."""
 
 
 class CrdFinalizer:
-    """Empties and ends definitions that are being deleted. Made anew for each turn."""
+    """Deletes instances and CRDs that are being deleted. A new one is created for each leader
+    term."""
 
     def __init__(
         self,
@@ -83,36 +84,36 @@ class CrdFinalizer:
         self._closed_by_all = closed_by_all
         self._hosted_otherwise = hosted_otherwise
         self._waits: dict[str, _Wait] = {}
-        self._unhosted: set[str] = set()  # those that wait for this server to host them
+        self._unhosted: set[str] = set()  # CRDs that wait until this server hosts their resource
         self.queue: WorkQueue[str] = runtime.work_queue("definition cleanup")
 
-    # Noticing.
+    # Events.
 
-    def see_removal(self, key: str) -> None:
-        """An object is gone: perhaps the one that a definition waits for."""
+    def on_removal(self, key: str) -> None:
+        """Handle the removal of an object that a CRD may wait for."""
         if not self._waits:
             return
         group, slash, plural = (resource_of(key) or "").partition("/")
         name = f"{plural}.{group}"
         wait = self._waits.get(name) if slash else None
         if wait is not None and wait.marked_at is not None:
-            self.queue.add_after(name, WOKEN_SECONDS)
+            self.queue.add_after(name, CHANGE_DELAY_SECONDS)
 
     def wake(self, name: str) -> None:
-        """Servers have said something new about what a definition defines."""
+        """Handle a new report of the servers about the resource of a CRD."""
         if name in self._waits:
             self.queue.add(name)
 
     def hosting_changed(self, group: str) -> None:
-        """This server hosts something else in a group."""
+        """Handle a change of the resources that this server hosts in a group."""
         for name in self._unhosted:
             if group_of(name) == group:
                 self.queue.add(name)
 
-    # Acting.
+    # Reconciliation.
 
     async def reconcile(self, name: str) -> float | None:
-        """Bring the deletion of one definition forward; after how long to look again, if so."""
+        """Continue the deletion of one CRD; return the seconds after which to check again."""
         self._unhosted.discard(name)
         item = await self._storage.get(definition_key(name))
         definition = None if item is None else read_definition(item)
@@ -128,8 +129,8 @@ class CrdFinalizer:
             wait = self._waits[name] = _Wait(definition.uid)
         end = await self._empty(definition, wait)
         if end is None:
-            wait.looks += 1
-            return WAITING.delay_seconds(wait.looks - 1, self._randomness)
+            wait.checks += 1
+            return WAITING.delay_seconds(wait.checks - 1, self._randomness)
         await self._finish(definition, end)
         self._waits.pop(name, None)
         return None
@@ -137,18 +138,18 @@ class CrdFinalizer:
     async def _empty(
         self, definition: CustomResourceDefinition, wait: _Wait
     ) -> conditions.Condition | None:
-        """Delete the instances; what the definition says in the end, or None if it must wait."""
+        """Delete the instances; return the final condition, or None if the CRD must wait."""
         group, plural = resource_named(definition.name)
         root = f"{OBJECTS_PREFIX}{group}/{plural}/"
         if self._is_builtin(group, plural, root) or self._hosted_otherwise(group, plural):
             return conditions.OVERLAPPING
-        # What was never accepted is served by nobody.
+        # A CRD whose names were never accepted is not served.
         is_served = definition.is_hostable
         if is_served and not self._closed_by_all(group, plural, definition.uid):
             await self._write_condition(definition, conditions.DELETION_PENDING)
             return None
-        left = await self._storage.count(Span.of_prefix(root))
-        if left:
+        remaining = await self._storage.count(Span.of_prefix(root))
+        if remaining:
             resource = self._catalog.named(group, plural)
             is_hosted = resource is not None and _is_made_of(resource, definition)
             if not is_hosted and not definition.is_hostable:
@@ -159,30 +160,30 @@ class CrdFinalizer:
                     definition, conditions.not_listed(_unhosted(group, plural))
                 )
                 return None
-            left = await self._delete_all(definition, resource, wait)
-        if left:
+            remaining = await self._delete_all(definition, resource, wait)
+        if remaining:
             return None
         is_known = definition.established or wait.marked_at is not None
         return conditions.DELETION_COMPLETED if is_known else conditions.NEVER_ESTABLISHED
 
     def _is_builtin(self, group: str, plural: str, root: str) -> bool:
-        """Whether something that no definition has made lives there."""
+        """Whether a built-in kind stores its objects under this prefix."""
         resource = self._catalog.named(group, plural)
         return resource is not None and resource.origin is None and resource.root == root
 
     async def _delete_all(
         self, definition: CustomResourceDefinition, resource: Resource, wait: _Wait
     ) -> int:
-        """Delete all instances once; how many are left."""
+        """Delete all instances once; return the number of remaining ones."""
         if wait.marked_at is None:
-            said = definition.condition(TERMINATING)
-            if said is None or said.reason == conditions.DELETION_PENDING["reason"]:
+            current = definition.condition(TERMINATING)
+            if current is None or current.reason == conditions.DELETION_PENDING["reason"]:
                 await self._write_condition(definition, conditions.DELETION_IN_PROGRESS)
             failures = await delete_instances(self._store, resource)
             if failures:
                 await self._write_condition(definition, conditions.not_deleted(failures))
             else:
-                wait.marked_at, wait.looks = self._clock.monotonic(), 0
+                wait.marked_at, wait.checks = self._clock.monotonic(), 0
         elif self._clock.monotonic() - wait.marked_at >= UNCONFIRMED_SECONDS:
             await self._write_condition(definition, conditions.DELETION_UNCONFIRMED)
         return await self._storage.count(Span.of_prefix(resource.root))
@@ -192,9 +193,9 @@ class CrdFinalizer:
     async def _write_condition(
         self, definition: CustomResourceDefinition, wanted: conditions.Condition
     ) -> None:
-        """Say how far it is, unless that is said already."""
-        said = definition.condition(TERMINATING)
-        if said is not None and (said.reason, said.message) == (
+        """Write the condition Terminating, unless it is set already."""
+        current = definition.condition(TERMINATING)
+        if current is not None and (current.reason, current.message) == (
             wanted["reason"],
             wanted["message"],
         ):
@@ -208,7 +209,7 @@ class CrdFinalizer:
     async def _finish(
         self, definition: CustomResourceDefinition, end: conditions.Condition
     ) -> None:
-        """Take away our finalizer; the definition goes unless others have theirs."""
+        """Remove our finalizer; the CRD is removed unless it has other finalizers."""
 
         def change(obj: Object) -> Object:
             metadata = obj["metadata"]
@@ -238,9 +239,9 @@ class CrdFinalizer:
 
 
 async def delete_instances(store: ResourceStore, resource: Resource) -> list[str]:
-    """Delete all objects of a resource, or mark them while finalizers hold them.
+    """Delete all objects of a resource, or mark the ones that have finalizers.
 
-    Why some could not be deleted, if so. Admission is not asked: they go with their kind.
+    Return why some could not be deleted. Admission is not called: they are deleted with their kind.
     """
     failures: list[str] = []
 
@@ -253,20 +254,20 @@ async def delete_instances(store: ResourceStore, resource: Resource) -> list[str
             version = stored_version(resource, entry[1])
             await store.delete(resource, version, path, DeleteOptions(uid=metadata.uid))
         except (status.NotFound, status.Conflict):
-            return  # gone, which is what we want
+            return  # removed already
         except StatusError as error:
             failures.append(str(error))
 
     cache = await store.read(resource)
     start = ""
-    while len(failures) < FAILURES_TOLD_MAX:
+    while len(failures) < FAILURES_SHOWN_MAX:
         page = cache.select(start=start, limit=_PAGE)
         if not page.keys:
             break
         await for_each(zip(page.keys, page.entries, strict=True), delete)
         start = page.keys[-1] + "\0"
     failures += [f"{path} cannot be read: {why}" for path, why in cache.damaged.items()]
-    return sorted(failures)[:FAILURES_TOLD_MAX]
+    return sorted(failures)[:FAILURES_SHOWN_MAX]
 
 
 def _is_made_of(resource: Resource, definition: CustomResourceDefinition) -> bool:

@@ -1,9 +1,9 @@
-"""Which definition has which names: those that were accepted first keep them. Pure, no I/O.
+"""Names of CRDs: decides which names a CRD gets; names that were accepted first are kept. Pure.
 
 Within a group no two kinds may share a plural, singular or short name, nor a kind or list kind.
-A definition gets the names it asks for one by one; what another one has is refused, and asked for
-again when it is free. `NameClaims` counts the names of each group, so that a decision costs the
-same however many definitions there are. Not here: reading and writing definitions.
+Each requested name is decided separately; a name that another CRD has is rejected, and decided
+again when it becomes free. `NameClaims` counts the names of each group, so that the cost of a
+decision does not depend on the number of CRDs. Not here: reading and writing CRDs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ NO_CONFLICTS: Final = "NoConflicts"
 
 
 class NameClaim(NamedTuple):
-    """One name that a definition has or wants, as a kind or as a resource."""
+    """A name that a CRD has or requests, as a kind or as a resource name."""
 
     is_kind: bool
     name: str
 
 
 class NameDecision(NamedTuple):
-    """What a definition gets of the names it asks for."""
+    """The decision about the requested names of a CRD."""
 
     names: Names
     reason: str
@@ -44,7 +44,7 @@ class NameDecision(NamedTuple):
 
 
 def claims_of(names: Names) -> frozenset[NameClaim]:
-    """All names that a definition with these names keeps from others."""
+    """Return all names that a CRD with these names occupies."""
     resources = (names.plural, names.singular, *(names.short_names or ()))
     kinds = (names.kind, names.list_kind)
     return frozenset(
@@ -56,16 +56,16 @@ def claims_of(names: Names) -> frozenset[NameClaim]:
 def decide(
     requested: Names, accepted: Names, is_taken: Callable[[NameClaim], bool]
 ) -> NameDecision:
-    """Which of the requested names a definition may have that has the accepted ones so far.
+    """Decide which of the requested names are accepted, given the names accepted so far.
 
-    `is_taken` is asked about other definitions. A name of one's own in another role is in use as
-    well, but for a short name that repeats the plural or singular. The last refusal is the one
-    that is told, as clients of Kubernetes know it.
+    `is_taken` reports names of other CRDs. A name of the same CRD in another role is in use as
+    well, except for a short name that repeats the plural or singular. The last rejection is
+    reported, as in kube-apiserver.
     """
-    requested, accepted = tidy(requested), tidy(accepted)
+    requested, accepted = normalize(requested), normalize(accepted)
     own = claims_of(accepted)
     refused: list[NameClaim] = []
-    told = (NO_CONFLICTS, "no conflicts found")
+    reported = (NO_CONFLICTS, "no conflicts found")
     chosen = msgspec.structs.asdict(accepted)
 
     def is_free(claim: NameClaim, before: str) -> bool:
@@ -90,71 +90,71 @@ def decide(
             taken = [] if is_free(claim, getattr(accepted, attribute)) else [claim]
         if taken:
             refused += taken
-            told = (reason, _in_use(taken))
+            reported = (reason, _in_use(taken))
         else:
             chosen[attribute] = wanted
     chosen["categories"] = requested.categories
-    return NameDecision(Names(**chosen), *told, refused)
+    return NameDecision(Names(**chosen), *reported, refused)
 
 
-def tidy(names: Names) -> Names:
-    """The same names, so that they can be compared: an empty list is as good as none."""
+def normalize(names: Names) -> Names:
+    """Normalize names for comparison: an empty list becomes None."""
     return msgspec.structs.replace(
         names, short_names=names.short_names or None, categories=names.categories or None
     )
 
 
 def to_wire(names: Names) -> dict[str, Any]:
-    """Names as a status shows them: without what is empty, but plural and kind are always there."""
+    """Return names for a status: without empty fields, except for plural and kind."""
     fields = msgspec.to_builtins(names)
     return {name: value for name, value in fields.items() if value or name in ("plural", "kind")}
 
 
 def from_wire(names: Any) -> Names:
-    """Names of an object that was checked when it was written; none for what is no such thing."""
+    """Decode the names of an object that was validated; empty if they are malformed."""
     try:
-        return tidy(msgspec.convert(names or {}, Names))
+        return normalize(msgspec.convert(names or {}, Names))
     except msgspec.ValidationError:
         return Names()
 
 
 def group_of(definition: str) -> str:
-    """The group of a definition, from its name alone: `plural.group`."""
+    """Return the group of a CRD from its name: `plural.group`."""
     return definition.partition(".")[2]
 
 
 def resource_named(definition: str) -> GroupResource:
-    """What a definition defines, from its name alone."""
+    """Return the resource of a CRD from its name."""
     plural, _, group = definition.partition(".")
     return GroupResource(group, plural)
 
 
 @dataclass(slots=True)
 class _Held:
-    """What one definition keeps from others."""
+    """The names that one CRD occupies."""
 
     revision: int = 0
-    noted: frozenset[NameClaim] = frozenset()
-    """As it is stored at the revision."""
+    recorded: frozenset[NameClaim] = frozenset()
+    """Names in the object at the revision."""
     reserved: frozenset[NameClaim] = frozenset()
-    """In a write that is under way."""
+    """Names in a write that is in progress."""
 
     @property
     def claims(self) -> frozenset[NameClaim]:
-        return self.noted | self.reserved
+        return self.recorded | self.reserved
 
 
 @dataclass(slots=True)
 class _Group:
-    """The names of one group."""
+    """The names of one API group."""
 
     used: Counter[NameClaim] = field(default_factory=Counter)
     waiting: dict[NameClaim, set[str]] = field(default_factory=dict)
-    """Definitions that were refused a name."""
+    """CRDs that wait for a name."""
 
 
 class NameClaims:
-    """The names that all definitions have, group by group; those of built-in kinds are taken."""
+    """The names of all CRDs by group; names of built-in kinds are always taken."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -165,7 +165,7 @@ class NameClaims:
         return len(self._held)
 
     def is_taken(self, claim: NameClaim, definition: str) -> bool:
-        """Whether anybody but this definition has a name."""
+        """Whether a name is taken by a built-in kind or another CRD."""
         group = group_of(definition)
         used = self._group(group).used[claim]
         held = self._held.get(definition)
@@ -174,42 +174,43 @@ class NameClaims:
         return used > 0
 
     def note(self, definition: str, names: Names, revision: int) -> set[str]:
-        """A definition has these names at a revision; who may now get what it has given up."""
+        """Record the names of a CRD at a revision; return the CRDs that wait for a freed name."""
         held = self._held.setdefault(definition, _Held())
         if revision < held.revision:
             return set()
         held.revision = revision
-        return self._change(definition, held, noted=claims_of(names), reserved=held.reserved)
+        return self._change(definition, held, recorded=claims_of(names), reserved=held.reserved)
 
     def reserve(self, definition: str, names: Names) -> None:
-        """A definition will have these names, unless the write that gives them to it fails."""
+        """Reserve names for a CRD while they are written to its status."""
         held = self._held.setdefault(definition, _Held())
-        self._change(definition, held, noted=held.noted, reserved=claims_of(names))
+        self._change(definition, held, recorded=held.recorded, reserved=claims_of(names))
 
     def end_reservation(self, definition: str) -> set[str]:
-        """Such a write is over, and what came of it was noted; who may now get a name."""
+        """End a reservation after the write; return the CRDs that wait for a freed name."""
         held = self._held.get(definition)
         if held is None:
             return set()
-        return self._change(definition, held, noted=held.noted, reserved=frozenset())
+        return self._change(definition, held, recorded=held.recorded, reserved=frozenset())
 
     def remove(self, definition: str, revision: int) -> set[str]:
-        """A definition is gone since a revision; who may now get its names."""
+        """Record the deletion of a CRD at a revision; return the CRDs that wait for a freed
+        name."""
         held = self._held.get(definition)
         if held is None or revision < held.revision:
             return set()
-        woken = self._change(definition, held, noted=frozenset(), reserved=frozenset())
+        waiting_crds = self._change(definition, held, recorded=frozenset(), reserved=frozenset())
         del self._held[definition]
-        return woken
+        return waiting_crds
 
     def wait(self, definition: str, refused: Iterable[NameClaim]) -> None:
-        """A definition was refused these names, and wants to hear when one of them is free."""
+        """Register a CRD that waits for rejected names."""
         waiting = self._group(group_of(definition)).waiting
         for claim in refused:
             waiting.setdefault(claim, set()).add(definition)
 
     def keep_only(self, definitions: Collection[str], revision: int) -> None:
-        """All others are gone, as seen at a revision. Those who wait are looked at anyway."""
+        """Remove all other CRDs, as of a revision. Waiting CRDs are queued anyway."""
         for name in [name for name in self._held if name not in definitions]:
             self.remove(name, revision)
 
@@ -218,23 +219,23 @@ class NameClaims:
         definition: str,
         held: _Held,
         *,
-        noted: frozenset[NameClaim],
+        recorded: frozenset[NameClaim],
         reserved: frozenset[NameClaim],
     ) -> set[str]:
         before = held.claims
-        held.noted, held.reserved = noted, reserved
+        held.recorded, held.reserved = recorded, reserved
         after = held.claims
         if before == after:
             return set()
         group = self._group(group_of(definition))
         group.used.update(after - before)
-        woken: set[str] = set()
+        waiting_crds: set[str] = set()
         for claim in before - after:
             group.used[claim] -= 1
             if not group.used[claim]:
                 del group.used[claim]
-                woken |= group.waiting.pop(claim, set())
-        return woken
+                waiting_crds |= group.waiting.pop(claim, set())
+        return waiting_crds
 
     def _group(self, name: str) -> _Group:
         found = self._groups.get(name)

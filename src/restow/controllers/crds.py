@@ -1,12 +1,12 @@
-"""The life of definitions: their names are accepted or refused, they are established, they go.
+"""Controller of CRDs: accepts or rejects their names and sets the condition Established.
 
-A definition that asks for names gets those that nobody else in its group has. It is established
-when all servers serve what it defines, or after some seconds, should one of them be stuck. One
-that is being deleted is handed to the cleaner (`crd_finalizer`).
+A CRD gets the names that no other CRD of its group has. It is established when all servers serve
+its resource, or after some seconds if a server does not. A CRD that is being deleted is passed to
+the finalizer controller (`crd_finalizer`).
 
-Several definitions are worked on at once. A name is reserved in the very step in which it is found
-free, and before anything is written, so that no two of them get it. Not here: serving what is
-defined, which every server does by itself.
+Several CRDs are processed concurrently. A name is reserved in the same synchronous step in which it
+is found free, before anything is written, so that no two CRDs get it. Not here: serving custom
+resources, which every server does itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from restow.controllers.crd_names import (
     NameDecision,
     decide,
     from_wire,
-    tidy,
+    normalize,
     to_wire,
 )
 from restow.controllers.object_updates import update_if_present
@@ -51,16 +51,16 @@ from restow.storage.interface import Batch, Event, Item, Key, Revision, Span
 from restow.storage.pages import pages
 
 ESTABLISH_SECONDS_MAX: Final = 5.0
-"""So long a definition waits for servers that do not serve it yet."""
+"""How long a CRD waits for servers that do not serve it yet."""
 _PAGE: Final = 20
-"""Definitions read at once: one of them may take a megabyte."""
+"""CRDs read at once: one of them may take a megabyte."""
 
 logger = logging.getLogger(__name__)
 
-Asked = Callable[[str, str, str], bool]
-"""Asked with the group and plural of a resource, and the uid of its definition."""
+ResourcePredicate = Callable[[str, str, str], bool]
+"""Called with the group and plural of a resource, and the UID of its CRD."""
 Wake = Callable[[str, str], None]
-"""Told the group and plural of a resource of which servers have said something new."""
+"""Called with the group and plural of a resource when the report of a server has changed."""
 
 
 def _always(_group: str, _plural: str, _uid: str) -> bool:
@@ -73,21 +73,22 @@ def _never_woken(_wake: Wake | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrdControllerOptions:
-    """What is known of the servers of a cluster. The defaults are those of a server alone."""
+    """Information about the servers of a cluster. The defaults are those of a single server."""
 
-    served_by_all: Asked = _always
-    """Whether every living server serves a resource as this definition wants it."""
-    closed_by_all: Asked = _always
-    """Whether no living server creates objects of it: each has closed it, or does not serve it."""
+    served_by_all: ResourcePredicate = _always
+    """Whether every participating server serves a resource as this CRD defines it."""
+    closed_by_all: ResourcePredicate = _always
+    """Whether every participating server rejects creates of the resource, or does not serve it."""
     hosted_otherwise: Callable[[str, str], bool] = lambda _group, _plural: False
-    """Whether servers host such a resource that have it from no definition: then its objects are
-    theirs, and none of the definition's."""
+    """Whether aggregated servers host the resource without a CRD: its objects do not belong to the
+    CRD then."""
     wake: Callable[[Wake | None], None] = _never_woken
-    """Takes who is to be told when an answer may have changed; None: nobody any more."""
+    """Registers a callback for changed reports; None unregisters it."""
 
 
 class CrdController:
-    """Sees to all definitions. An observer of all objects; made anew for each turn."""
+    """Reconciles all CRDs. An observer of all objects; a new one is created for each leader
+    term."""
 
     def __init__(
         self,
@@ -103,8 +104,8 @@ class CrdController:
         self._definitions = _hosted(catalog)
         self._claims = NameClaims(catalog)
         self._hosted_otherwise: set[str] = set()
-        """Definitions that wait until others host their resource no more."""
-        self._accepted_at: dict[str, tuple[str, float]] = {}  # name → uid, and since when
+        """CRDs that wait until no aggregated server hosts their resource."""
+        self._accepted_at: dict[str, tuple[str, float]] = {}  # name → UID, time
         self.queue: WorkQueue[str] = runtime.work_queue("definition")
         self.cleaner = CrdFinalizer(
             store,
@@ -115,10 +116,10 @@ class CrdController:
             hosted_otherwise=self._options.hosted_otherwise,
         )
 
-    # Noticing.
+    # Events.
 
-    async def look(self, revision: Revision) -> None:
-        """Learn which names are taken, then look at every definition."""
+    async def list_objects(self, revision: Revision) -> None:
+        """Record the names of all CRDs, then queue every CRD."""
         found = set[str]()
         async for page in pages(self._storage, Span.of_prefix(ROOT), limit=_PAGE):
             for item in page.items:
@@ -126,19 +127,19 @@ class CrdController:
                 self._note(item.key, item.value, item.revision)
             await self._clock.sleep(0)
         self._claims.keep_only(found, revision)
-        # Only now: a name is not given away before all who have names are known.
+        # Only now: names must not be assigned before all existing names are known.
         for name in found:
             self.queue.add(name)
 
-    def see(self, batch: Batch) -> None:
-        """Follow the definitions, and the ends of instances for which some of them wait."""
+    def on_batch(self, batch: Batch) -> None:
+        """Handle changes of CRDs, and removals of instances that a CRD waits for."""
         for event in batch.events:
             if event.key.startswith(ROOT):
-                self._see(event)
+                self._on_event(event)
             elif event.value is None:
-                self.cleaner.see_removal(event.key)
+                self.cleaner.on_removal(event.key)
 
-    def _see(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         name = event.key[len(ROOT) :]
         if event.value is None:
             self._accepted_at.pop(name, None)
@@ -162,7 +163,7 @@ class CrdController:
 
     @contextmanager
     def woken(self) -> Iterator[None]:
-        """Hear of what servers say, as long as this lasts."""
+        """Receive changed reports of the servers while the context is active."""
         self._options.wake(self._wake)
         try:
             yield
@@ -176,13 +177,13 @@ class CrdController:
         self.cleaner.wake(name)
 
     def hosting_changed(self, group: str) -> None:
-        """This server hosts something else than before."""
+        """Handle a change of the resources that this server hosts."""
         self.cleaner.hosting_changed(group)
 
-    # Acting.
+    # Reconciliation.
 
     async def reconcile(self, name: str) -> float | None:
-        """Bring one definition forward; after how long to look again, if so."""
+        """Reconcile one CRD; return the seconds after which to check again."""
         item = await self._storage.get(definition_key(name))
         definition = None if item is None else _readable(item)
         if item is None or definition is None or definition.is_closing:
@@ -191,26 +192,26 @@ class CrdController:
             if definition is not None and CLEANUP_FINALIZER in definition.finalizers:
                 self.cleaner.queue.add(name)
             return None
-        if self._lacks_names(definition) or _lacks_approval(definition, item):
+        if self._needs_names(definition) or _lacks_approval(definition, item):
             await self._write_conditions(definition)
-            return None  # which is a change, and brings us here again
+            return None  # the event of this write queues the CRD again
         self._end_reservation(name)
         return await self._establish(definition)
 
     # Names.
 
-    def _lacks_names(self, definition: CustomResourceDefinition) -> bool:
-        """Whether it must be told which names it has, because that is not what it says."""
-        names, accepted = tidy(definition.names), tidy(definition.accepted_names)
+    def _needs_names(self, definition: CustomResourceDefinition) -> bool:
+        """Whether the names in the status must be updated."""
+        names, accepted = normalize(definition.names), normalize(definition.accepted_names)
         if names == accepted and definition.names_accepted:
             return False
         decision = self._decide(definition.name, names, accepted)
-        said = definition.condition(NAMES_ACCEPTED)
+        current = definition.condition(NAMES_ACCEPTED)
         return (
             decision.names != accepted
-            or said is None
-            or said.status != ("True" if decision.is_accepted else "False")
-            or (said.reason, said.message) != (decision.reason, decision.message)
+            or current is None
+            or current.status != ("True" if decision.is_accepted else "False")
+            or (current.reason, current.message) != (decision.reason, decision.message)
         )
 
     def _decide(self, name: str, requested: Any, accepted: Any) -> NameDecision:
@@ -219,19 +220,19 @@ class CrdController:
         return decision
 
     async def _write_conditions(self, definition: CustomResourceDefinition) -> None:
-        """Write which names a definition has, and whether its group's owners approve of it."""
+        """Write the accepted names of a CRD, and the approval condition of a protected group."""
         name = definition.name
 
         def change(obj: Object) -> Object:
             _check_uid(self._definitions, obj, definition)
             spec, state = obj.get("spec") or {}, obj.get("status") or {}
             if obj["metadata"].get("deletionTimestamp"):
-                return obj  # it gets no new names any more
+                return obj  # no new names while it is being deleted
             old = state.get("conditions") or []
             decision = self._decide(
                 name, from_wire(spec.get("names")), from_wire(state.get("acceptedNames"))
             )
-            # In the same step in which they were found free.
+            # Reserve names in the same step in which they were found free.
             self._claims.reserve(name, decision.names)
             new = [*_naming(decision, old), *_approving(obj)]
             state["conditions"] = conditions.set_conditions(old, new, now=self._now)
@@ -244,13 +245,13 @@ class CrdController:
         except status.Conflict:
             self._end_reservation(name)
             raise
-        # After any other error it may have been written. Names stay reserved until that is clear.
+        # After any other error it may have been written: names stay reserved until that is known.
         self._end_reservation(name)
 
     def _end_reservation(self, name: str) -> None:
         self._queue_all(self._claims.end_reservation(name))
 
-    # Being established.
+    # The condition Established.
 
     async def _establish(self, definition: CustomResourceDefinition) -> float | None:
         name, uid = definition.name, definition.uid
@@ -258,14 +259,14 @@ class CrdController:
             self._accepted_at.pop(name, None)
             return None
         wanted = conditions.BAD_BUNDLE if _has_bad_bundle(definition) else conditions.IS_ESTABLISHED
-        if wanted is conditions.BAD_BUNDLE and _says(definition, wanted):
+        if wanted is conditions.BAD_BUNDLE and _has_condition(definition, wanted):
             return None
         plural = definition.accepted_names.plural
         self._hosted_otherwise.discard(name)
         if self._options.hosted_otherwise(definition.group, plural):
             self._hosted_otherwise.add(name)
             wanted = conditions.HOSTED_OTHERWISE
-            if _says(definition, wanted):
+            if _has_condition(definition, wanted):
                 return None
         seconds_left = self._seconds_left(definition)
         is_served = self._options.served_by_all(definition.group, plural, uid)
@@ -273,7 +274,7 @@ class CrdController:
         if not is_served and not is_refused and seconds_left > 0:
             return seconds_left
         if not is_served and not is_refused:
-            logger.warning("%s is established although not every server serves it", name)
+            logger.warning("%s is established although not every server serves it yet", name)
 
         def change(obj: Object) -> Object:
             _check_uid(self._definitions, obj, definition)
@@ -289,7 +290,7 @@ class CrdController:
         return None
 
     def _seconds_left(self, definition: CustomResourceDefinition) -> float:
-        """How long a definition still waits for servers; from when it was first seen here."""
+        """Return the remaining wait of a CRD for servers, since this process first processed it."""
         now = self._clock.monotonic()
         since = self._accepted_at.get(definition.name)
         if since is None or since[0] != definition.uid:
@@ -303,7 +304,7 @@ class CrdController:
         return timestamp(self._clock.wall())
 
     async def _write(self, name: str, change: Callable[[Object], Object]) -> None:
-        """Change the status of a definition; nothing to do when it is gone."""
+        """Update the status of a CRD; does nothing if it was deleted."""
         written = await update_if_present(
             self._store, self._definitions, name, change, subresource="status"
         )
@@ -340,24 +341,26 @@ def _readable(item: Item) -> CustomResourceDefinition | None:
     try:
         return read_definition(item)
     except CrdUnreadable:
-        return None  # it was logged when it was seen
+        return None  # logged when its event was handled
 
 
 def _hosted(catalog: Catalog) -> Resource:
     resource = catalog.of_kind("apiextensions.k8s.io", "CustomResourceDefinition")
-    assert resource is not None, "every release hosts definitions"
+    assert resource is not None, "this release hosts no CustomResourceDefinitions"
     return resource
 
 
 def _naming(decision: NameDecision, old: list[conditions.Condition]) -> list[conditions.Condition]:
-    """What follows from a decision about names."""
-    told = conditions.names_accepted(decision.reason, decision.message, holds=decision.is_accepted)
+    """Return the conditions that result from a decision about names."""
+    accepted = conditions.names_accepted(
+        decision.reason, decision.message, holds=decision.is_accepted
+    )
     if _is_true(old, ESTABLISHED):
-        return [told]
+        return [accepted]
     if decision.is_accepted:
-        return [told, conditions.INSTALLING]
-    is_said = any(each.get("type") == ESTABLISHED for each in old)
-    return [told] if is_said else [told, conditions.NOT_ACCEPTED]
+        return [accepted, conditions.INSTALLING]
+    is_present = any(each.get("type") == ESTABLISHED for each in old)
+    return [accepted] if is_present else [accepted, conditions.NOT_ACCEPTED]
 
 
 def _approving(obj: Object) -> list[conditions.Condition]:
@@ -373,12 +376,12 @@ def _lacks_approval(definition: CustomResourceDefinition, item: Item) -> bool:
         annotations = _decode_annotated(item.value).metadata.annotations or {}
     except msgspec.ValidationError:
         annotations = {}
-    return not _says(definition, conditions.approval(annotations))
+    return not _has_condition(definition, conditions.approval(annotations))
 
 
-def _says(definition: CustomResourceDefinition, wanted: conditions.Condition) -> bool:
-    said = definition.condition(wanted["type"])
-    return said is not None and (said.status, said.reason, said.message) == (
+def _has_condition(definition: CustomResourceDefinition, wanted: conditions.Condition) -> bool:
+    current = definition.condition(wanted["type"])
+    return current is not None and (current.status, current.reason, current.message) == (
         wanted["status"],
         wanted["reason"],
         wanted["message"],

@@ -1,7 +1,7 @@
-"""Keys that cannot be worked on before something is hosted here, until it is.
+"""Work queue keys that are deferred until this server hosts a missing resource.
 
-A kind that this server does not host may be one that it does not host yet: nothing may be
-concluded from that, and nothing may be forgotten. Not here: what is done with the keys.
+This server may not host a kind yet that others do. Until it does, nothing can be concluded about
+such objects, and no key may be dropped. Not here: how the keys are processed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 class MissingKind(NamedTuple):
-    """What is not hosted: the place of an object, or the kind of an owner."""
+    """What is not hosted: the resource of an object, or the kind of an owner."""
 
     segment: str = ""
-    """As in `Places.resource_at`."""
+    """As in `ObjectLocations.resource_at`."""
     api_version: str = ""
     kind: str = ""
 
@@ -29,7 +29,7 @@ class MissingKind(NamedTuple):
 
 
 class DeferredKeys:
-    """Keys by what they wait for."""
+    """Keys by the missing resource."""
 
     def __init__(self, *, keys_max: int = KEYS_MAX) -> None:
         self._keys_max = keys_max
@@ -39,17 +39,17 @@ class DeferredKeys:
     def __len__(self) -> int:
         return self._count
 
-    def park(self, key: str, lacking: MissingKind) -> None:
-        """Keep a key until something is hosted."""
+    def defer(self, key: str, lacking: MissingKind) -> None:
+        """Defer a key until the resource is hosted."""
         if self._count >= self._keys_max:
-            logger.warning("%s is left alone: too many wait for kinds not hosted here", key)
+            logger.warning("%s is not processed: too many keys wait for missing kinds", key)
             return
         keys = self._waiting.setdefault(lacking.group, {}).setdefault(lacking, set())
         self._count += key not in keys
         keys.add(key)
 
     def take(self, group: str, is_hosted: Callable[[MissingKind], bool]) -> set[str]:
-        """Something has changed in a group: the keys that need wait no more."""
+        """Return the keys of a group whose resource is hosted now."""
         waiting = self._waiting.get(group, {})
         ended = [lacking for lacking in waiting if is_hosted(lacking)]
         found: set[str] = set()

@@ -1,10 +1,10 @@
-"""The service `default/kubernetes`: Service, Endpoints and EndpointSlices, one entry per server.
+"""Controller of the service `default/kubernetes`: Service, Endpoints and EndpointSlices.
 
-The service has no address of its own (`clusterIP: None`): no proxy stands behind one here, so the
-honest answer to "where is the API" are the servers themselves. Servers may listen on different
-ports; a slice has one list of ports, so there is one slice for each port and address family.
+The service is headless (`clusterIP: None`), since no proxy is available here: its endpoints are the
+addresses of the servers. Servers may listen on different ports; a slice has one list of ports, so
+there is one slice for each port and address family.
 
-Every server does this after it has renewed its address. Not here: who is alive
+Every server runs this after it has renewed its address. Not here: which servers are alive
 (`server_addresses`).
 """
 
@@ -30,7 +30,7 @@ SERVICE_LABEL: Final = "kubernetes.io/service-name"
 
 
 class EndpointsController:
-    """Keeps the three kinds of objects like the addresses that are live."""
+    """Keeps the three kinds of objects in sync with the addresses of live servers."""
 
     def __init__(
         self, store: ResourceStore, catalog: Catalog, addresses: EndpointAddresses
@@ -43,22 +43,23 @@ class EndpointsController:
         self._addresses = addresses
 
     async def step(self) -> float:
-        """Renew the own address, then bring the objects up to date."""
+        """Renew the address of this server, then update the objects."""
         await self._addresses.publish()
         await self.reconcile()
         return self._addresses.renew_seconds
 
     async def predecessors(self) -> frozenset[str]:
-        """The ids of servers that had the own address before, and so are gone."""
+        """Return the IDs of servers that used this address before, and have ended."""
         return await self._addresses.predecessors()
 
     async def withdraw(self) -> None:
-        """A clean stop: take the own address away, here and in the objects."""
+        """Remove the address of this server, from the store and the objects; for a clean
+        shutdown."""
         await self._addresses.withdraw()
         await self.reconcile()
 
     async def reconcile(self) -> None:
-        """Bring the objects up to date."""
+        """Update the objects."""
         live = await self._addresses.live()
         if self._services is not None and live:
             await self._ensure(self._services, _service(live[0]), only_if_missing=True)
@@ -82,10 +83,11 @@ class EndpointsController:
         try:
             await self._store.create(resource, working_version(resource), obj, namespace=NAMESPACE)
         except status.AlreadyExists:
-            return  # another server was faster, and the next step compares
+            return  # created by another server; the next step compares it
 
     async def _adjust(self, resource: Resource, path: str, item: Item, wanted: Object) -> None:
-        """Write what differs; compared in the version we work in, to see equal as equal."""
+        """Update an object that differs; compared in our storage version, so that defaults are
+        equal."""
         stored = load(item.value)
         version = str(stored.get("apiVersion"))
         current = resource.converter.convert(stored, version, resource.storage_api_version)
@@ -97,7 +99,7 @@ class EndpointsController:
         if is_right and labels.items() <= (current["metadata"].get("labels") or {}).items():
             return
         if current.get("addressType") != wanted.get("addressType"):
-            # It cannot be changed, so this slice makes room for a new one at the next step.
+            # It is immutable: delete this slice; the next step creates a new one.
             await self._delete(resource, path, item)
             return
         await update_if_present(
@@ -122,7 +124,7 @@ class EndpointsController:
 
 
 def _labelled(obj: Object, labels: dict[str, str]) -> Object:
-    """The same with these labels besides its own."""
+    """Return the object with these labels added."""
     metadata = obj["metadata"]
     return {**obj, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}}
 
@@ -150,13 +152,13 @@ def _endpoints(live: list[EndpointAddress]) -> Object:
         }
         for port in sorted({each.port for each in live})
     ]
-    # The slices are made here too, so nobody need mirror this object into others.
+    # This controller manages the slices itself, so they must not be mirrored from Endpoints.
     labels = {"endpointslice.kubernetes.io/skip-mirror": "true"}
     return {"metadata": {"name": NAME, "labels": labels}, "subsets": subsets}
 
 
 def _slices(live: list[EndpointAddress]) -> dict[str, Object]:
-    """One slice for each family and port, by name; the first is called like the service."""
+    """Return one slice for each family and port, by name; the first has the name of the service."""
     groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for each in sorted(live, key=lambda address: (address.family, address.port, address.ip)):
         endpoint = {"addresses": [each.ip], "conditions": {"ready": True}}

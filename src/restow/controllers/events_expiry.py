@@ -1,12 +1,12 @@
-"""Events are removed some time after they were last written, by ordinary deletes.
+"""Removes Events some time after their last write, by ordinary deletes.
 
-What counts is the last write, as with Kubernetes. It is known without any clock but our own: each
-step marks the store's revision, and an event whose revision is not above a mark of so long ago was
-not written since. For events from before the first mark (this process has only just begun) the
-newest of their own times must do; they are written by clients, so one that lies in the future is
-not believed, and `creationTimestamp`, which a server sets, is always there.
+As in Kubernetes, the TTL counts from the last write. It is measured with this process' monotonic
+clock: each step records the store's revision, and an Event whose revision is not above one recorded
+a TTL ago was not written since. Events from before the first record (this process has just started)
+are judged by the newest of their own timestamps. Clients write these, so timestamps in the future
+are ignored; `creationTimestamp`, which a server sets, always exists.
 
-Not here: when a step is due, and what an event means.
+Not here: the schedule of steps, and the meaning of Events.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ TTL_SECONDS: Final = 3600.0
 STEP_SECONDS_MAX: Final = 60.0
 STEPS_PER_TTL: Final = 20
 REMOVED_MAX: Final = 2000
-"""How many events one step removes; the others wait for the next one."""
+"""Limit of the events that one step removes; the others are removed by the next step."""
 BACKLOG_SECONDS: Final = 1.0
 _SLICE: Final = 500
 _CREATED: Final = re.compile(rb'"creationTimestamp":"([0-9TZ:+.-]{20,35})"')
 
 
 class EventExpiry:
-    """Removes old events. Made anew for each turn."""
+    """Removes expired events. A new one is created for each leader term."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class EventExpiry:
         self._marks: list[Revision] = []
 
     async def step(self) -> float:
-        """Remove what is too old; after how many seconds to come again."""
+        """Remove expired events; return the seconds until the next step."""
         if self._events is None:
             return STEP_SECONDS_MAX
         await self._mark()
@@ -74,7 +74,7 @@ class EventExpiry:
         return min(STEP_SECONDS_MAX, self._ttl_seconds / STEPS_PER_TTL)
 
     async def _mark(self) -> None:
-        # The revision first: what is at or below it was written before this moment.
+        # Read the revision first: everything at or below it was written before `now`.
         revision = await self._store.storage.revision()
         now = self._clock.monotonic()
         outdated = bisect_right(self._marked_at, now - self._ttl_seconds) - 1
@@ -85,7 +85,7 @@ class EventExpiry:
         self._marks.append(revision)
 
     async def _find_old(self, cache: WatchCache) -> list[tuple[str, int]]:
-        """Paths and revisions of events to remove; lets others run now and then."""
+        """Return paths and revisions of expired events; yields to other tasks in between."""
         found: list[tuple[str, int]] = []
         start = ""
         while True:
@@ -104,12 +104,12 @@ class EventExpiry:
         now = self._clock.monotonic()
         if self._marked_at[0] <= now - self._ttl_seconds and entry[0] <= self._marks[0]:
             return True
-        return entry[0] <= self._marks[0] and self._is_old_by_its_times(entry[2])
+        return entry[0] <= self._marks[0] and self._is_old_by_timestamps(entry[2])
 
-    def _is_old_by_its_times(self, body: bytes) -> bool:
+    def _is_old_by_timestamps(self, body: bytes) -> bool:
         now = self._clock.wall()
         created = _CREATED.search(body)
-        # A server has set it, maybe one whose clock is ahead, so here the future counts too.
+        # Set by a server, whose clock may be ahead: a time in the future is recent as well.
         if created is not None and self._age_seconds(created[1].decode(), now) < self._ttl_seconds:
             return False
         ages = (self._age_seconds(each, now) for each in times_of(orjson.loads(body)))
@@ -126,11 +126,11 @@ class EventExpiry:
         try:
             await self._store.delete(self._events, working_version(self._events), path, options)
         except (NotFound, Conflict):
-            return  # gone already, or written again and so not old any more
+            return  # removed already, or written again
 
 
 def times_of(event: dict[str, Any]) -> list[str]:
-    """The times that clients have given an event, in either of its forms."""
+    """Return the timestamps that clients have set in an event, in either API version."""
     series = event.get("series")
     candidates = (
         event.get("lastTimestamp"),

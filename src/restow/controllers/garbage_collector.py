@@ -1,14 +1,14 @@
-"""The garbage collector: dependents follow their owners.
+"""The garbage collector: deletes dependents of owners that were deleted.
 
-Background: an object all of whose owners are gone is deleted. Foreground: an owner with the
-finalizer `foregroundDeletion` waits until the dependents that block it are gone. Orphan: the
-dependents of an owner with the finalizer `orphan` lose their reference to it first.
+Background: an object is deleted when none of its owners exists. Foreground: an owner with the
+finalizer `foregroundDeletion` waits until the dependents that block it are removed. Orphan: the
+dependents of an owner with the finalizer `orphan` lose their owner reference first.
 
-An observer keeps a graph of the objects that have owners; a queue of keys says at what to look.
-Each look reads the object and its owners from the store, and each delete is on condition that the
-object is still the one that was read. Kinds come and go: what cannot be judged because a kind is
-not hosted here waits until it is. A pod has the time to end that it says itself. Not here: who may
-name an owner.
+An observer keeps a graph of the objects that have owners, and queues keys. Reconciliation reads the
+object and its owners from the store, and each delete has the UID and resource version that were
+read as preconditions. Kinds are added and removed: objects of a kind that is not hosted here wait
+until it is. A pod is deleted with its own grace period. Not here: the permission to set owner
+references.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from restow.storage.pages import pages
 
 KEYS_MAX: Final = 2_000_000
 SPREAD_MAX: Final = 10_000
-"""How many owners are remembered whose dependents were all queued once; the oldest go first."""
+"""Limit of the remembered owners whose dependents were queued; the oldest are dropped first."""
 BEHIND_SECONDS: Final = 0.2
-"""When to try again what the graph cannot answer yet."""
+"""When to retry while the graph is not up to date."""
 _PAGE: Final = 200
 _FINALIZERS: Final = (b'"%b"' % FOREGROUND.encode(), b'"%b"' % ORPHAN.encode())
 
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Found(NamedTuple):
-    """An object as it was just read from the store."""
+    """An object as read from the store."""
 
     place: ObjectLocation
     item: Item
@@ -67,7 +67,8 @@ class _Found(NamedTuple):
 
 
 class GarbageCollector:
-    """Deletes, holds and frees dependents. An observer of all objects; made anew for each turn."""
+    """Deletes, blocks and orphans dependents. An observer of all objects, created for each leader
+    term."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
         self._store = store
@@ -79,20 +80,20 @@ class GarbageCollector:
         self._unowned = tuple(
             each.root for each in catalog.persisted() if not each.kind.follows_owners
         )
-        self._parking = DeferredKeys()
+        self._deferred = DeferredKeys()
         self.graph = OwnerGraph()
         self.queue: WorkQueue[str] = runtime.work_queue("dependents", keys_max=KEYS_MAX)
-        self._position = 0  # the graph knows all changes up to this revision
-        self._foreground: dict[str, str] = {}  # uid → key of owners that wait for dependents
-        self._spread: dict[str, GroupKind | None] = {}  # uids of owners gone, with kind if seen
+        self._position = 0  # the graph contains all changes up to this revision
+        self._foreground: dict[str, str] = {}  # UID → key of owners that wait for dependents
+        self._spread: dict[str, GroupKind | None] = {}  # UIDs of deleted owners
 
-    # Noticing.
+    # Events.
 
-    async def look(self, revision: Revision) -> None:
-        """Read all objects once: build the graph, and queue what may need work.
+    async def list_objects(self, revision: Revision) -> None:
+        """Read all objects once: build the graph, and queue keys that may need work.
 
-        Of the dependents of one owner only one is queued. If it finds the owner gone, the others
-        follow; so a look costs one read for each owner and not for each dependent.
+        Only one of the dependents of an owner is queued. If that owner does not exist, the others
+        are queued then; so a full read costs one read per owner, not per dependent.
         """
         self._position = 0
         self.graph.clear()
@@ -103,12 +104,12 @@ class GarbageCollector:
             wanted += [item.key for item in page.items if self._note(item, named)]
             await self._clock.sleep(0)
         self._spread.clear()
-        self._parking.clear()  # all that waits is wanted again
+        self._deferred.clear()  # deferred keys are queued again
         self._position = revision
         self._queue_all(wanted)
 
     def _note(self, item: Item, named: set[tuple[str, ...]]) -> bool:
-        """Put an object into the graph; whether it must be looked at."""
+        """Add an object to the graph; return whether it must be queued."""
         is_owned = OWNED in item.value and not item.key.startswith(self._unowned)
         metadata = read_metadata(item.value) if is_owned else None
         is_first = False
@@ -124,40 +125,40 @@ class GarbageCollector:
             named |= references
         return is_first or _has_work(item.value)
 
-    def see(self, batch: Batch) -> None:
-        """Follow the changes with the graph."""
+    def on_batch(self, batch: Batch) -> None:
+        """Update the graph and queue keys for some changes."""
         for event in batch.events:
             value = event.value
             if value is None:
-                self._see_removal(event)
+                self._on_removal(event)
                 continue
             if value.startswith(SEALED_PREFIX):
-                # It cannot be opened just now. Whom it belonged to, it belongs to still: were the
-                # tie forgotten, an owner that is orphaned would take it along.
+                # It cannot be decrypted now. Keep its owners in the graph: otherwise orphaning the
+                # owner would not update this object, and it would be deleted.
                 continue
             if OWNED in value and not event.key.startswith(self._unowned):
-                self._see_owned(event.key, value)
+                self._on_owned_change(event.key, value)
             elif event.key in self.graph:
-                self._wake_owners(self.graph.drop(event.key))
+                self._queue_owners(self.graph.drop(event.key))
             if _has_work(value):
                 self.queue.add(event.key)
         self._position = batch.revision
 
-    def _see_owned(self, key: str, value: bytes) -> None:
+    def _on_owned_change(self, key: str, value: bytes) -> None:
         metadata = read_metadata(value)
         if metadata is None or not metadata.owners:
-            self._wake_owners(self.graph.drop(key))
+            self._queue_owners(self.graph.drop(key))
             return
         ties = Ties.of(metadata.owners, own_uid=metadata.uid)
         before = self.graph.tie(key, ties)
         if before != ties:
-            self._wake_owners(before)
+            self._queue_owners(before)
             self.queue.add(key)
 
-    def _see_removal(self, event: Event) -> None:
-        self._wake_owners(self.graph.drop(event.key))
+    def _on_removal(self, event: Event) -> None:
+        self._queue_owners(self.graph.drop(event.key))
         if event.key.startswith(DEFINITIONS_ROOT):
-            self.queue.add(event.key)  # nothing of that kind is of interest any more
+            self.queue.add(event.key)  # its remaining instances block no owner any more
         if event.previous is None or not (len(self.graph) or self._foreground):
             return
         metadata = read_metadata(event.previous.value)
@@ -167,8 +168,8 @@ class GarbageCollector:
                 self._spread_from([metadata.uid], kind=read_kind(event.previous.value))
 
     def hosting_changed(self, group: str) -> None:
-        """This server hosts something else in a group."""
-        self._queue_all(self._parking.take(group, self._is_hosted))
+        """Handle a change of the resources that this server hosts in a group."""
+        self._queue_all(self._deferred.take(group, self._is_hosted))
 
     def _is_hosted(self, lacking: MissingKind) -> bool:
         if lacking.segment:
@@ -178,8 +179,8 @@ class GarbageCollector:
     def _was_removed(self, uid: str, kind: GroupKind) -> bool:
         return self._spread.get(uid) == kind
 
-    def _wake_owners(self, ties: Ties | None) -> None:
-        """Owners that wait for an object may go on when it does not block them any more."""
+    def _queue_owners(self, ties: Ties | None) -> None:
+        """Queue owners in foreground deletion that this object may have blocked."""
         if ties is not None and self._foreground:
             waiting = (self._foreground.get(uid) for uid in ties.blocking)
             self._queue_all(key for key in waiting if key is not None)
@@ -188,10 +189,10 @@ class GarbageCollector:
         for key in keys:
             self.queue.add(key)
 
-    # Acting.
+    # Reconciliation.
 
     async def reconcile(self, key: str) -> float | None:
-        """Do what one object needs, as an owner that is being deleted or as a dependent."""
+        """Process one object, as an owner that is being deleted or as a dependent."""
         item = await self._storage.get(Key(key))
         if not self._position:
             return BEHIND_SECONDS  # the graph is being built
@@ -202,24 +203,24 @@ class GarbageCollector:
         if metadata is None:
             return None
         if place is None:
-            self._parking.park(key, MissingKind(segment=resource_of(key) or ""))
+            self._deferred.defer(key, MissingKind(segment=resource_of(key) or ""))
             return None
         found = _Found(place, item, metadata)
         if not metadata.deletion_timestamp:
             if metadata.owners:
                 await self._judge(found)
         elif item.revision > self._position:
-            return BEHIND_SECONDS  # the graph may miss dependents of it
+            return BEHIND_SECONDS  # the graph may miss some of its dependents
         elif metadata.has_finalizer(ORPHAN):
-            await self._orphan(found)
+            await self._process_orphan(found)
         elif metadata.has_finalizer(FOREGROUND):
-            await self._hold(found)
+            await self._process_foreground(found)
         return None
 
     async def _forget_kind(self, key: str) -> None:
-        """If a definition is gone, nobody can delete what may be left of its kind.
+        """Remove instances of a deleted CRD from the graph: no server can delete them.
 
-        So no owner waits for that. Nearly always there is nothing: instances go first.
+        So no owner waits for them. Usually there are none: instances are deleted before the CRD.
         """
         if not key.startswith(DEFINITIONS_ROOT):
             return
@@ -227,10 +228,11 @@ class GarbageCollector:
         root = f"{OBJECTS_PREFIX}{group}/{plural}/"
         if await self._storage.count(Span.of_prefix(root)):
             for each in self.graph.under(root):
-                self._wake_owners(self.graph.drop(each))
+                self._queue_owners(self.graph.drop(each))
 
     async def _judge(self, found: _Found) -> None:
-        """Delete an object whose owners are gone, or cut its ties to those that are."""
+        """Delete an object whose owners do not exist, or remove its references to missing
+        owners."""
         verdict = await self._owners.judge(found.place, found.metadata)
         if verdict is None or verdict.gone:
             await self._record_misplaced(found)
@@ -238,21 +240,24 @@ class GarbageCollector:
             return
         for each in verdict.unknown:
             lacking = MissingKind(api_version=each.api_version, kind=each.kind)
-            self._parking.park(found.item.key, lacking)
+            self._deferred.defer(found.item.key, lacking)
         if verdict.unknown:
             return
         self._spread_from(verdict.gone)
         if verdict.alive:
             if verdict.gone or verdict.waiting:
-                await self._cut(found.place, found.metadata.uid, verdict.gone + verdict.waiting)
+                await self._remove_owners(
+                    found.place, found.metadata.uid, verdict.gone + verdict.waiting
+                )
             return
-        if verdict.waiting and self._closes_circle(found):
+        if verdict.waiting and self._is_circular(found):
             await self._unblock(found)
-            return  # which is a change, and brings us here again
+            return  # the event of this write queues the object again
         await self._delete(found, self._policy_for(found, verdict))
 
     async def _record_misplaced(self, found: _Found) -> None:
-        """Tell of owners that are elsewhere. Those that were seen to go are not."""
+        """Report owners in another namespace by events, except for owners that were seen
+        deleted."""
         await self._misplaced.record(
             found.place,
             found.metadata,
@@ -265,7 +270,8 @@ class GarbageCollector:
         )
 
     def _spread_from(self, gone: Collection[str], *, kind: GroupKind | None = None) -> None:
-        """Owners are gone: look at all their dependents, once. `kind` if they were seen to go."""
+        """Queue all dependents of deleted owners, once. `kind`: the owner's, if an event showed
+        it."""
         for uid in gone:
             if uid in self._spread:
                 self._spread[uid] = self._spread[uid] or kind
@@ -275,8 +281,9 @@ class GarbageCollector:
             self._spread[uid] = kind
             self._queue_all(self.graph.dependents_of(uid))
 
-    def _closes_circle(self, found: _Found) -> bool:
-        """Whether a dependent of this object waits, as an owner, for this very object."""
+    def _is_circular(self, found: _Found) -> bool:
+        """Whether a dependent of this object is in foreground deletion and waits for this
+        object."""
         if not any(each.block_owner_deletion for each in found.metadata.owners):
             return False
         waiting = set(self._foreground.values())
@@ -284,7 +291,7 @@ class GarbageCollector:
 
     def _policy_for(self, found: _Found, verdict: OwnersByState) -> str:
         if verdict.waiting and self.graph.dependents_of(found.metadata.uid):
-            return "Foreground"  # the owner waits for these too
+            return "Foreground"  # the owner must also wait for the dependents of this object
         if found.metadata.has_finalizer(ORPHAN):
             return "Orphan"
         return "Foreground" if found.metadata.has_finalizer(FOREGROUND) else "Background"
@@ -303,41 +310,43 @@ class GarbageCollector:
         except status.NotFound:
             return
         except status.Forbidden as error:
-            logger.info("its owners are gone, but it stays: %s", error)
+            logger.info("not deleted, although its owners do not exist: %s", error)
             return
-        logger.info("deleted %s %s: its owners are gone", resource.kind.group_resource, path)
+        logger.info("deleted %s %s: its owners do not exist", resource.kind.group_resource, path)
 
-    async def _hold(self, found: _Found) -> None:
-        """Foreground: delete the dependents, and let the owner go when none blocks it."""
+    async def _process_foreground(self, found: _Found) -> None:
+        """Foreground: delete the dependents; remove the finalizer when none blocks the owner."""
         uid = found.metadata.uid
         if uid not in self._foreground:
             self._foreground[uid] = found.item.key
             self._queue_all(self.graph.dependents_of(uid))
         if not self.graph.is_blocked(uid):
-            await self._let_go(found, FOREGROUND)
+            await self._remove_finalizer(found, FOREGROUND)
             self._foreground.pop(uid, None)
 
-    async def _orphan(self, found: _Found) -> None:
-        """Orphan: cut the ties of all dependents, then let the owner go."""
+    async def _process_orphan(self, found: _Found) -> None:
+        """Orphan: remove the owner references of all dependents, then the finalizer."""
         uid = found.metadata.uid
 
         is_done = True
 
-        async def cut(key: str) -> None:
+        async def remove_owner(key: str) -> None:
             nonlocal is_done
             place = self._places.find(key)
             if place is not None:
-                await self._cut(place, None, [uid])
+                await self._remove_owners(place, None, [uid])
             else:
-                # Were the owner let go now, its dependent would be deleted when it is hosted.
-                self._parking.park(found.item.key, MissingKind(segment=resource_of(key) or ""))
+                # Without the owner, its dependent would be deleted when its kind is hosted.
+                self._deferred.defer(found.item.key, MissingKind(segment=resource_of(key) or ""))
                 is_done = False
 
-        await for_each(list(self.graph.dependents_of(uid)), cut)
+        await for_each(list(self.graph.dependents_of(uid)), remove_owner)
         if is_done:
-            await self._let_go(found, ORPHAN)
+            await self._remove_finalizer(found, ORPHAN)
 
-    async def _cut(self, place: ObjectLocation, uid: str | None, owners: Collection[str]) -> None:
+    async def _remove_owners(
+        self, place: ObjectLocation, uid: str | None, owners: Collection[str]
+    ) -> None:
         def change(obj: Object) -> Object:
             metadata = obj["metadata"]
             references = metadata.get("ownerReferences") or []
@@ -359,7 +368,7 @@ class GarbageCollector:
 
         await self._update(found.place, found.metadata.uid, change)
 
-    async def _let_go(self, found: _Found, finalizer: str) -> None:
+    async def _remove_finalizer(self, found: _Found, finalizer: str) -> None:
         def change(obj: Object) -> Object:
             finalizers = obj["metadata"].get("finalizers") or []
             obj["metadata"]["finalizers"] = [each for each in finalizers if each != finalizer]
@@ -370,10 +379,10 @@ class GarbageCollector:
     async def _update(
         self, place: ObjectLocation, uid: str | None, change: Callable[[Object], Object]
     ) -> None:
-        """Change an object, if it still has this uid; nothing to do when it is gone.
+        """Change an object if it still has this UID; do nothing if it was deleted.
 
-        Nor when only servers may change it: trying again would help nobody. A change by those
-        servers brings us here again.
+        Also do nothing if only servers may change it: a retry would fail again. A change by a
+        server queues the object again.
         """
 
         def checked(obj: Object) -> Object:
@@ -388,9 +397,9 @@ class GarbageCollector:
         except status.NotFound:
             return
         except status.Forbidden as error:
-            logger.info("left as it is: %s", error)
+            logger.info("not changed: %s", error)
 
 
 def _has_work(value: bytes) -> bool:
-    """Whether an object is an owner that waits for us. A quick test that may say yes too often."""
+    """Whether an object is an owner that waits for this controller. May have false positives."""
     return DELETING in value and any(each in value for each in _FINALIZERS)

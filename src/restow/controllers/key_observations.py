@@ -1,8 +1,8 @@
-"""How long a key has not changed, as this process has seen it with its own monotonic clock.
+"""How long a key has not changed, as observed by this process with its own monotonic clock.
 
-Processes that renew a key are judged by this alone: no wall clock of one machine is compared with
-that of another. A process that has only just begun to look knows nothing, and so waits the whole
-time before it judges. Not here: what follows from it.
+Expiry of keys that other processes renew depends only on this: wall clocks of different machines
+are never compared. A process that has just started has no observations, so it waits the whole
+duration before a key expires. Not here: what happens after expiry.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from restow.storage.interface import Item, Key, Revision
 
 
 class KeyObservations:
-    """The newest revision seen of some keys, and since when."""
+    """The newest observed revision of some keys, and when it was first observed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen: dict[Key, tuple[Revision, float]] = {}
+        self._observed: dict[Key, tuple[Revision, float]] = {}
 
     def unchanged_seconds(self, item: Item) -> float:
-        """Note an item that was just read; for how long it has been the same."""
+        """Record an item that was just read; return for how long it has not changed."""
         now = self._clock.monotonic()
-        seen = self._seen.get(item.key)
-        if seen is None or seen[0] != item.revision:
-            self._seen[item.key] = (item.revision, now)
+        observed = self._observed.get(item.key)
+        if observed is None or observed[0] != item.revision:
+            self._observed[item.key] = (item.revision, now)
             return 0.0
-        return now - seen[1]
+        return now - observed[1]
 
     def keep_only(self, keys: Collection[Key]) -> None:
-        """Forget all others: they are gone, and may come again as something new."""
-        self._seen = {key: seen for key, seen in self._seen.items() if key in keys}
+        """Drop the observations of all other keys, which were deleted."""
+        self._observed = {key: observed for key, observed in self._observed.items() if key in keys}

@@ -1,8 +1,8 @@
-"""All housekeeping of one server process: its tasks, their start and their end.
+"""The controller manager of one server process: starts and stops all controllers.
 
-Every server publishes its address, and how servers behind it know who asks. All else is done by
-the server that has the turn, with parts that are made anew when it gets it, so that nothing is
-remembered from an earlier one. Not here: what the parts do.
+Every server publishes its address and the authentication settings for aggregated servers. All other
+controllers run on the server that holds the leader lock; they are created for each leader term, so
+that they keep no state of an earlier one. Not here: what the controllers do.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ from restow.storage.errors import StorageError
 from restow.storage.interface import Storage
 
 LOCK_NAME: Final = "housekeeping"
+"""A part of a key in the store: servers of all releases must use the same."""
 AGAIN_SECONDS: Final = 0.5
-"""Before it contends again, after all work has ended by itself."""
+"""Before it contends for the lock again, after all controllers have ended by themselves."""
 START_ATTEMPTS_MAX: Final = 5
 WITHDRAW_SECONDS: Final = 3.0
 DEPENDENTS_WORKERS: Final = 8
@@ -59,38 +60,38 @@ CLEANUP_WORKERS: Final = 8
 API_SERVICE_WORKERS: Final = 4
 
 _OneWorker = ServiceAccountSecretController | RoleController | PolicyController | QuotaController
-"""Keepers whose queue is worked off by one, with a look now and then."""
+"""Controllers whose queue has one worker, with a periodic resync."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerManagerOptions:
-    """What an operator may choose, and what a server knows of itself."""
+    """Options of the operator, and properties of this server."""
 
     server_id: str
-    """Of this process and of no other, earlier or later."""
+    """Unique ID of this incarnation of the process."""
     address: EndpointAddress | None = None
-    """Where peers and clients reach this very process; None: it is not published."""
+    """The address at which peers and clients reach this process; None: not published."""
     certificates: str = ""
-    """The cluster's certificate authorities as PEM text, for clients inside namespaces."""
+    """The cluster's CA certificates as PEM text, for clients in namespaces."""
     proxy_trust: ProxyTrust | None = None
-    """How servers behind this one know who asks; None: they are told nothing."""
+    """Authentication settings for aggregated servers; None: not published."""
     sign_account_token: SignAccountToken | None = None
-    """How tokens without an end are signed; None: Secrets get none."""
+    """Signs non-expiring service account tokens; None: Secrets get no tokens."""
     compaction_seconds: float = compaction.INTERVAL_SECONDS
     """Zero: no compaction."""
     event_ttl_seconds: float = events_expiry.TTL_SECONDS
-    """Zero: events stay."""
+    """Zero: events do not expire."""
 
 
 def leader_elector(storage: Storage, runtime: Runtime, server_id: str) -> LeaderElector:
-    """A candidate for running the controllers that run on one server of a cluster."""
+    """Return the candidate for the controllers that run on one server of a cluster."""
     return store_elector(storage, runtime, name=LOCK_NAME, identity=server_id)
 
 
 class ControllerManager:
-    """Starts and ends all housekeeping of a server."""
+    """Starts and stops the controllers of a server."""
 
     def __init__(
         self,
@@ -104,8 +105,8 @@ class ControllerManager:
         remote: RemoteContents | None = None,
         elector: LeaderElector | None = None,
     ) -> None:
-        """`definitions`: how to know what the servers of a cluster serve. `remote`: what servers
-        behind this one have in namespaces. `elector`: from `leader_elector`, if others ask it, too.
+        """`definitions`: information about the servers of the cluster. `remote`: the contents of
+        namespaces on aggregated servers. `elector`: from `leader_elector`, if it is shared.
         """
         self._storage = storage
         self._store = store
@@ -114,7 +115,7 @@ class ControllerManager:
         self._options = options
         self._definitions = definitions
         self._remote = remote
-        self._tasks = runtime.tasks("housekeeping", on_failure=lambda _: None)
+        self._tasks = runtime.tasks("controllers", on_failure=lambda _: None)
         self._elector = elector or leader_elector(storage, runtime, options.server_id)
         self._trust = self._new_trust()
         self._accounts: list[ServiceAccountController | ServiceAccountSecretController] = []
@@ -131,9 +132,9 @@ class ControllerManager:
         return self._elector.is_leading
 
     async def start(self) -> None:
-        """Make what every cluster has, publish the address, begin to work.
+        """Create the default objects, publish the address, start the controllers.
 
-        Raises when the store cannot be written even after some tries: such a server is not ready.
+        Raises if the store cannot be written after some retries: the server is not ready then.
         """
         await retry(
             self._prepare,
@@ -146,11 +147,11 @@ class ControllerManager:
         if self.endpoints is not None:
             self._spawn("addresses", repeat("addresses", self.endpoints.step, self._runtime))
         if self._trust is not None:
-            self._spawn("proxy-trust", repeat("proxy trust", self._trust.look_again, self._runtime))
+            self._spawn("proxy-trust", repeat("proxy trust", self._trust.resync, self._runtime))
         self._spawn("leader", repeat("leader", self._lead, self._runtime))
 
     async def close(self) -> None:
-        """End all work, release the leader lock, withdraw the address."""
+        """Stop all controllers, release the leader lock, withdraw the address."""
         await self._tasks.close()
         if self.endpoints is None:
             return
@@ -158,10 +159,10 @@ class ControllerManager:
             async with self._runtime.clock.timeout(WITHDRAW_SECONDS):
                 await self.endpoints.withdraw()
         except (StorageError, StatusError, TimeoutError) as error:
-            logger.warning("the address of this server could not be withdrawn: %s", error)
+            logger.warning("could not withdraw the address of this server: %s", error)
 
     def take_certificates(self, certificates: str, proxy_trust: ProxyTrust) -> None:
-        """Publish renewed authorities, from the next look on."""
+        """Publish reloaded CA certificates, from the next resync on."""
         self._options = replace(self._options, certificates=certificates, proxy_trust=proxy_trust)
         for each in self._accounts:
             each.take_certificates(certificates)
@@ -183,7 +184,7 @@ class ControllerManager:
         return AGAIN_SECONDS
 
     async def _work(self) -> None:
-        """All that one server does for all, until the leader lock is lost."""
+        """Run the controllers of the leader, until the leader lock is lost."""
         runtime, store, catalog = self._runtime, self._store, self._catalog
         remote = self._remote
         namespaces = NamespaceController(store, catalog, runtime, remote=remote)
@@ -200,16 +201,16 @@ class ControllerManager:
         quotas = [QuotaController(store, catalog, runtime)] if hosts_quotas(catalog) else []
         single: list[_OneWorker] = [*secrets, *roles, *policies, *quotas]
         observers: list[ChangeObserver] = [definitions, namespaces, accounts, *aggregation, *single]
-        # The collector last, because its look reads every object.
+        # The garbage collector last, because it reads every object at its start.
         watch = ObjectsWatch(self._storage, runtime, (*observers, dependents))
         loops: dict[str, Coroutine[Any, Any, None]] = {
             "watch": watch.run(),
-            "namespaces": repeat("namespaces", namespaces.look_again, runtime),
-            "accounts": repeat("accounts", accounts.look_again, runtime),
+            "namespaces": repeat("namespaces", namespaces.resync, runtime),
+            "accounts": repeat("accounts", accounts.resync, runtime),
             "account": work_off(accounts.queue, accounts.reconcile),
             **{each.queue.name: work_off(each.queue, each.reconcile) for each in single},
             **{
-                f"look-{each.queue.name}": repeat(each.queue.name, each.look_again, runtime)
+                f"look-{each.queue.name}": repeat(each.queue.name, each.resync, runtime)
                 for each in single
             },
             **{
@@ -218,7 +219,7 @@ class ControllerManager:
                 for number in range(API_SERVICE_WORKERS)
             },
             **{
-                each.queue.name: repeat(each.queue.name, each.look_again, runtime)
+                each.queue.name: repeat(each.queue.name, each.resync, runtime)
                 for each in aggregation
             },
             **{
@@ -241,28 +242,28 @@ class ControllerManager:
             },
             **self._timed_loops(),
         }
-        told = [each.hosting_changed for each in (definitions, namespaces, dependents)]
-        told += [each.hosting_changed for each in quotas]
+        hosting_listeners = [each.hosting_changed for each in (definitions, namespaces, dependents)]
+        hosting_listeners += [each.hosting_changed for each in quotas]
         with (
             definitions.woken(),
-            _listening(catalog.listeners, told),
+            _listening(catalog.listeners, hosting_listeners),
             _listening([] if remote is None else remote.listeners, [namespaces.hosting_changed]),
         ):
             async with asyncio.TaskGroup() as group:
                 for name, loop in loops.items():
-                    group.create_task(loop, name=f"housekeeping/{name}")
+                    group.create_task(loop, name=f"controllers/{name}")
 
     def _aggregation(self) -> list[ApiServiceController | ProxyTrustController]:
-        """Who keeps what servers behind this one, and those who ask for them, look at."""
-        keepers: list[ApiServiceController | ProxyTrustController] = []
+        """Return the controllers of objects that aggregated servers and their clients read."""
+        controllers: list[ApiServiceController | ProxyTrustController] = []
         if hosts_api_services(self._catalog):
-            keepers.append(ApiServiceController(self._store, self._catalog, self._runtime))
+            controllers.append(ApiServiceController(self._store, self._catalog, self._runtime))
         if (trust := self._new_trust()) is not None:
-            keepers.append(trust)
-        return keepers
+            controllers.append(trust)
+        return controllers
 
     def _account_secrets(self) -> list[ServiceAccountSecretController]:
-        """Who fills Secrets with tokens, if anybody does."""
+        """Return the controller of service account tokens in Secrets, if they are signed."""
         sign, certificates = self._options.sign_account_token, self._options.certificates
         if sign is None:
             return []
@@ -301,11 +302,11 @@ class ControllerManager:
 
 
 @contextmanager
-def _listening(told: list[OnChange], listeners: Sequence[OnChange]) -> Iterator[None]:
-    """Tell these of what is hosted and dropped, as long as this lasts."""
-    told.extend(listeners)
+def _listening(registry: list[OnChange], listeners: Sequence[OnChange]) -> Iterator[None]:
+    """Register listeners while the context is active."""
+    registry.extend(listeners)
     try:
         yield
     finally:
         for each in listeners:
-            told.remove(each)
+            registry.remove(each)

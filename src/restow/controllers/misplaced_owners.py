@@ -1,9 +1,9 @@
-"""Tells of owners that are looked for in the wrong namespace, by events about their dependents.
+"""Reports owner references to objects in another namespace, by events about the dependent.
 
-A reference never reaches out of the namespace of the object that has it. Whoever writes one that
-does so loses that object, and an event is all there is to say why; reason and words are those that
-users of Kubernetes know. Best effort: an owner is looked for by its name and uid, in so many
-namespaces and so often and no more. Not here: what becomes of the dependent.
+An owner reference cannot cross namespaces. The dependent of such a reference is deleted, and an
+event is the only explanation; its reason and message are those of Kubernetes. Best effort: an owner
+is searched for by name and UID, in a limited number of namespaces and with a limited rate. Not
+here: the deletion of the dependent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMPONENT: Final = "garbage-collector-controller"
 NAMESPACES_MAX: Final = 1_000
 SEARCHES_MAX: Final = 10
 WINDOW_SECONDS: Final = 10.0
-"""There are at most so many searches in such a time."""
+"""Interval to which the limit of searches applies."""
 _NAME_MAX: Final = 236
 _DEFAULT_NAMESPACE: Final = "default"
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class MisplacedOwners:
-    """Looks for owners in other namespaces, and tells of those it finds."""
+    """Searches for owners in other namespaces and reports the ones it finds."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class MisplacedOwners:
         metadata: Metadata,
         owners: Collection[tuple[OwnerReference, Resource]],
     ) -> None:
-        """Tell of those of an object's owners that are in another namespace than it is."""
+        """Report those owners of an object that are in another namespace."""
         for reference, resource in owners:
             if not (resource.kind.namespaced and reference.uid and self._may_search()):
                 continue
@@ -76,12 +76,12 @@ class MisplacedOwners:
     ) -> bool:
         if self._namespaces is None:
             return False
-        storage, root, looked = self._store.storage, self._namespaces.root, 0
+        storage, root, checked = self._store.storage, self._namespaces.root, 0
         async for item in items_below(storage, root):
             namespace = item.key[len(root) :]
-            if looked == NAMESPACES_MAX:
+            if checked == NAMESPACES_MAX:
                 return False
-            looked += 1
+            checked += 1
             if namespace == besides:
                 continue
             found = await storage.get(resource.key_of(f"{namespace}/{reference.name}"))
@@ -102,13 +102,13 @@ class MisplacedOwners:
                 self._events, version, event, namespace=place.namespace or _DEFAULT_NAMESPACE
             )
         except status.StatusError as error:
-            logger.debug("no event about %s: %s", place.path, error)
+            logger.debug("could not create an event about %s: %s", place.path, error)
 
 
 def _event(
     place: ObjectLocation, metadata: Metadata, reference: OwnerReference, *, now: datetime
 ) -> Object:
-    """What is said of one reference."""
+    """Return the Event about one owner reference."""
     resource, namespace = place.resource, place.namespace
     name, time = place.path.rpartition("/")[2], timestamp(now)
     about = {
@@ -122,9 +122,9 @@ def _event(
         f"[{reference.api_version}/{reference.kind}, namespace: {namespace},"
         f" name: {reference.name}, uid: {reference.uid}]"
     )
-    moment = int(now.timestamp() * 1_000_000) * 1_000
+    nanoseconds = int(now.timestamp() * 1_000_000) * 1_000
     return {
-        "metadata": {"name": f"{name[:_NAME_MAX]}.{moment:x}"},
+        "metadata": {"name": f"{name[:_NAME_MAX]}.{nanoseconds:x}"},
         "involvedObject": {field: value for field, value in about.items() if value},
         "type": "Warning",
         "reason": REASON,

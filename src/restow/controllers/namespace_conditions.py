@@ -1,6 +1,6 @@
-"""What a namespace that is being deleted says about how far that is. Pure functions.
+"""Conditions of a namespace that is being deleted. Pure functions.
 
-Types and reasons are those that users of Kubernetes know and scripts look for. Not here: deleting.
+Types and reasons are those of Kubernetes. Not here: the deletion.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ _FAILURES_SHOWN_MAX: Final = 5
 
 @dataclass(slots=True)
 class Leftovers:
-    """What is still in a namespace after a pass over it."""
+    """The remaining contents of a namespace after a deletion pass."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    """Objects that are left, by `plural.group`."""
+    """The number of remaining objects, by `plural.group`."""
     finalizers: dict[str, int] = field(default_factory=dict)
-    """In how many objects each finalizer is left."""
+    """The number of objects that have each finalizer."""
     failures: list[str] = field(default_factory=list)
-    """What could not be deleted, and why."""
+    """Objects that could not be deleted, and why."""
     unknown: list[str] = field(default_factory=list)
-    """Resources that are stored in it and not hosted by this server."""
+    """Resources that are stored in the namespace but not hosted by this server."""
     undiscovered: dict[str, str] = field(default_factory=dict)
-    """APIs of other servers of which nobody knows what is in it, and why."""
+    """Group versions of aggregated servers whose contents are unknown, and why."""
     is_busy: bool = False
-    """Whether something was written during the pass, and so left to the next one."""
+    """Whether an object was written during the pass and is left to the next one."""
 
     def note_busy(self) -> None:
         self.is_busy = True
@@ -39,7 +39,7 @@ class Leftovers:
 
 
 def conditions_of(left: Leftovers) -> list[Condition]:
-    """The conditions that describe this state."""
+    """Return the conditions that describe the remaining contents."""
     undiscovered = _undiscovered(left)
     return [
         _condition(
@@ -83,7 +83,7 @@ def conditions_of(left: Leftovers) -> list[Condition]:
 def merge_conditions(
     old: Sequence[Condition], new: Sequence[Condition], now: str
 ) -> list[Condition]:
-    """The new conditions, with the time of the last change of each; others stay as they are."""
+    """Merge conditions; the time of the last change is kept if the status is the same."""
     before = {each.get("type"): each for each in old}
     ours = {each["type"] for each in new}
     merged = [each for each in old if each.get("type") not in ours]
@@ -95,7 +95,7 @@ def merge_conditions(
 
 
 def _undiscovered(left: Leftovers) -> str:
-    """What is not known of the kinds that may be in a namespace; empty when all is."""
+    """Return which kinds could not be discovered; empty if all could."""
     texts: list[str] = []
     if left.undiscovered:
         failing = sorted(left.undiscovered.items())
@@ -106,12 +106,12 @@ def _undiscovered(left: Leftovers) -> str:
         )
     if left.unknown:
         unknown = ", ".join(left.unknown)
-        texts.append(f"not known to the server that empties namespaces: {unknown}")
+        texts.append(f"not hosted by the server that deletes the contents of namespaces: {unknown}")
     return "; ".join(texts)
 
 
 def _failed(left: Leftovers) -> str:
-    """What could not be deleted; empty when all could."""
+    """Return which objects could not be deleted; empty if all could."""
     if not left.failures:
         return ""
     shown = ", ".join(sorted(left.failures)[:_FAILURES_SHOWN_MAX])

@@ -1,14 +1,14 @@
-"""The life of namespaces: the first ones are made, and those being deleted are emptied and go.
+"""Controller of namespaces: creates the initial ones, and empties those that are being deleted.
 
-A namespace that is being deleted keeps the finalizer `kubernetes` in its spec until nothing is
-left in it. What is in it is counted in the store, kind by kind and only for kinds of which there
-are objects at all, so that those which nobody uses cost nothing. Pods go first, the rest when no
-pod is left. An object that finalizers hold is only marked, and so is a pod while it has time to
-end, which whoever runs it may shorten; the namespace says so in its conditions
-and waits for it, as it does for objects of kinds that are not hosted here, or not yet. What other
-servers serve through this one is theirs to delete; they are asked to (`RemoteContents`).
+A namespace that is being deleted keeps the finalizer `kubernetes` in its spec until it is empty.
+Its objects are counted in the store, kind by kind and only for kinds that have objects at all, so
+that unused kinds cost nothing. Pods are deleted first, the rest when no pod is left. An object with
+finalizers is only marked, and so is a pod in its grace period, which the kubelet may shorten. The
+namespace reports such objects in its conditions and waits for them, as it does for objects of kinds
+that are not hosted here. Objects on aggregated servers are deleted through those servers
+(`RemoteContents`).
 
-Not here: refusing new objects in such a namespace, which is the business of create.
+Not here: rejecting new objects in such a namespace, which is a part of create.
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ from restow.storage.pages import items_below
 
 FIRST_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 FINALIZER: Final = "kubernetes"
-LOOK_SECONDS: Final = 60.0
+RESYNC_SECONDS: Final = 60.0
 WAITING_SECONDS: Final = 15.0
-"""When to look again at a namespace that waits, should no change announce itself."""
-HURRY_SECONDS: Final = 0.5
-"""The same when some of it was being written during the pass."""
+"""When to check a waiting namespace again if no change is reported."""
+BUSY_SECONDS: Final = 0.5
+"""The same if an object was written during the pass."""
 LEFTOVER_SECONDS: Final = (2.0, 30.0)
-"""When to look once more into a namespace that is gone, for what came in the last moment."""
+"""When to check a removed namespace for objects that were created at the last moment."""
 _PAGE: Final = 200
 
 logger = logging.getLogger(__name__)
 
 
 class RemoteContents(Protocol):
-    """What servers behind this one have in namespaces."""
+    """The contents of namespaces on aggregated servers."""
 
     @property
     def listeners(self) -> list[OnChange]:
-        """Told of a group of which something else is known than before."""
+        """Called with an API group whose availability has changed."""
 
     async def empty(self, namespace: str, left: Leftovers) -> None:
-        """Delete what is in a namespace, and note what is left of it. Raises nothing for what
-        such a server does wrong."""
+        """Delete the contents of a namespace and add the remaining ones to `left`. Errors of
+        aggregated servers are recorded, not raised."""
 
 
 async def ensure_namespaces(store: ResourceStore, catalog: Catalog) -> None:
-    """Make the namespaces that every cluster has. Several servers may do so at once."""
+    """Create the namespaces of every cluster. Several servers may do so concurrently."""
     resource = catalog.of_kind("", "Namespace")
     if resource is None:
         return
@@ -82,7 +82,7 @@ async def ensure_namespaces(store: ResourceStore, catalog: Catalog) -> None:
             obj = {"metadata": {"name": name}}
             await store.create(resource, working_version(resource), obj, namespace="")
         except status.AlreadyExists:
-            continue  # another server was faster
+            continue  # created by another server
 
 
 class NamespaceController:
@@ -107,20 +107,20 @@ class NamespaceController:
         self._namespaces = namespaces
         self.queue: WorkQueue[str] = runtime.work_queue("namespace")
         self._waiting: set[str] = set()
-        self._told: dict[str, tuple[str, list[Condition]]] = {}
-        self._lacking: set[str] = set()  # those with objects of kinds nobody can be asked for now
-        self._removed: dict[str, int] = {}  # namespaces gone, and how often looked at since
+        self._written_conditions: dict[str, tuple[str, list[Condition]]] = {}
+        self._unavailable: set[str] = set()  # namespaces with objects of kinds not available now
+        self._removed: dict[str, int] = {}  # removed namespaces, with the number of checks
 
-    # Noticing.
+    # Events.
 
-    async def look(self, revision: Revision) -> None:
-        """Find all namespaces that are being deleted."""
+    async def list_objects(self, revision: Revision) -> None:
+        """Queue all namespaces that are being deleted."""
         async for item in items_below(self._storage, self._namespaces.root):
             if DELETING in item.value:
                 self.queue.add(item.key[len(self._namespaces.root) :])
 
-    def see(self, batch: Batch) -> None:
-        """Notice deletions of namespaces, and of what namespaces wait for."""
+    def on_batch(self, batch: Batch) -> None:
+        """Handle deletions of namespaces, and of objects that namespaces wait for."""
         root = self._namespaces.root
         for event in batch.events:
             if event.key.startswith(root):
@@ -132,48 +132,48 @@ class NamespaceController:
                     self.queue.add(place.namespace)
 
     def hosting_changed(self, _group: str) -> None:
-        """This server hosts something else: what it did not know it may know now."""
-        for name in self._lacking:
-            self.queue.add_after(name, HURRY_SECONDS)
+        """Handle a change of the resources that this server hosts."""
+        for name in self._unavailable:
+            self.queue.add_after(name, BUSY_SECONDS)
 
-    async def look_again(self) -> float:
-        """The periodic look: the first namespaces are there, and none is forgotten."""
+    async def resync(self) -> float:
+        """Create missing initial namespaces and queue the deleted ones again, periodically."""
         await ensure_namespaces(self._store, self._catalog)
-        await self.look(Revision(0))
-        return LOOK_SECONDS
+        await self.list_objects(Revision(0))
+        return RESYNC_SECONDS
 
-    # Acting.
+    # Reconciliation.
 
     async def reconcile(self, name: str) -> float | None:
-        """Bring the deletion of one namespace forward; after how long to look again, if so."""
+        """Continue the deletion of one namespace; return the seconds after which to check again."""
         obj, revision = await self._read(name)
         if obj is None:
-            return await self._sweep_removed(name, revision)
+            return await self._check_removed(name, revision)
         self._removed.pop(name, None)
         if not obj["metadata"].get("deletionTimestamp"):
-            self._wait_no_more(name)
+            self._stop_waiting(name)
             return None
         if FINALIZER not in ((obj.get("spec") or {}).get("finalizers") or ()):
-            self._wait_no_more(name)
-            return None  # others hold it
-        self._waiting.add(name)  # before counting, so that no later deletion goes unnoticed
+            self._stop_waiting(name)
+            return None  # it waits for finalizers of others
+        self._waiting.add(name)  # before counting, so that no later deletion is missed
         left = await self._empty(name, revision, remote=self._remote)
         uid = obj["metadata"].get("uid") or ""
         if left:
             await self._write_conditions(name, uid, left)
-            return HURRY_SECONDS if left.is_busy else WAITING_SECONDS
-        self._wait_no_more(name)
+            return BUSY_SECONDS if left.is_busy else WAITING_SECONDS
+        self._stop_waiting(name)
         await self._finish(name, uid)
         self._removed[name] = 0
         return LEFTOVER_SECONDS[0]
 
-    def _wait_no_more(self, name: str) -> None:
+    def _stop_waiting(self, name: str) -> None:
         self._waiting.discard(name)
-        self._lacking.discard(name)
-        self._told.pop(name, None)
+        self._unavailable.discard(name)
+        self._written_conditions.pop(name, None)
 
     async def _read(self, name: str) -> tuple[Object | None, Revision]:
-        """A namespace, and the revision at which it was so. Raises `CannotOpen`."""
+        """Return a namespace and the revision of the read. Raises `CannotOpen`."""
         page = await self._storage.range(Span.of_key(self._namespaces.key_of(name)))
         if not page.items:
             return None, page.revision
@@ -182,33 +182,34 @@ class NamespaceController:
         obj: Object = load(value)
         return obj, page.revision
 
-    async def _sweep_removed(self, name: str, revision: Revision) -> float | None:
-        """Remove what a writer that does not guard its creates has left in a namespace now gone."""
-        self._wait_no_more(name)
-        looks = self._removed.get(name)
-        if looks is None:
+    async def _check_removed(self, name: str, revision: Revision) -> float | None:
+        """Delete objects in a removed namespace, which a writer without a guard may have
+        created."""
+        self._stop_waiting(name)
+        checks = self._removed.get(name)
+        if checks is None:
             return None
         left = await self._empty(name, revision)
-        if left and not left.is_busy:  # else it may just have been made again
-            logger.warning("objects were left in the removed namespace %s: %s", name, left.counts)
-        if looks + 1 == len(LEFTOVER_SECONDS):
+        if left and not left.is_busy:  # otherwise it may have been created again
+            logger.warning("objects remain in the removed namespace %s: %s", name, left.counts)
+        if checks + 1 == len(LEFTOVER_SECONDS):
             del self._removed[name]
             return None
-        self._removed[name] = looks + 1
-        return LEFTOVER_SECONDS[looks + 1]
+        self._removed[name] = checks + 1
+        return LEFTOVER_SECONDS[checks + 1]
 
     async def _empty(
         self, name: str, revision: Revision, *, remote: RemoteContents | None = None
     ) -> Leftovers:
-        """Delete what was in a namespace at a revision; what is left after that.
+        """Delete the contents of a namespace as of a revision; return the remaining ones.
 
-        What was written later may belong to a new namespace of the same name. Of what is `remote`
-        that is not known, so nobody is asked to delete it once the namespace is gone.
+        Objects that were written later may belong to a new namespace of the same name. Aggregated
+        servers do not show revisions, so they are not called once the namespace is removed.
         """
         left = Leftovers()
-        # Nothing new comes into a namespace that is being deleted, so what is there now is all.
+        # No object can be created in a namespace that is being deleted: this list is complete.
         roots = await self._stored_roots()
-        # What is hosted may change during the pass: all of it goes by what is hosted now.
+        # The hosted resources may change during the pass: use one state for all of it.
         known = {resource.root for resource in self._catalog}
         pods, others = _in_order(self._catalog)
         for group in (pods, others):
@@ -216,22 +217,22 @@ class NamespaceController:
                 if resource.root in roots and await self._count(resource.root, name):
                     await self._delete_all(resource, name, left, revision)
             if left and group is pods:
-                return left  # all else waits for these
+                return left  # all other kinds are deleted after the pods
         if remote is not None:
             await remote.empty(name, left)
         if not left:
             await self._note_unknown(name, left, [root for root in roots if root not in known])
-        # What failed at another server may soon be known to be so, or go well again.
+        # An aggregated server that failed may become available again.
         if left.unknown or left.undiscovered or (remote is not None and left.failures):
-            self._lacking.add(name)
+            self._unavailable.add(name)
         else:
-            self._lacking.discard(name)
+            self._unavailable.discard(name)
         return left
 
     async def _note_unknown(self, name: str, left: Leftovers, roots: list[str]) -> None:
-        """Look for objects of kinds that are not hosted here, or not yet.
+        """Record objects of kinds that this server does not host.
 
-        They are not for this server to delete, but the namespace may not go before them.
+        This server cannot delete them, and the namespace must not be removed before them.
         """
         for root in roots:
             count = await self._count(root, name)
@@ -241,7 +242,7 @@ class NamespaceController:
                 left.unknown.append(title)
 
     async def _stored_roots(self) -> dict[str, None]:
-        """How the keys of kinds begin of which there are objects, in order."""
+        """Return the key prefixes of all kinds that have objects, in order."""
         found: dict[str, None] = {}
         span = Span.of_prefix(OBJECTS_PREFIX)
         while True:
@@ -251,7 +252,7 @@ class NamespaceController:
             root = f"{OBJECTS_PREFIX}{resource_of(page.items[0].key)}/"
             found[root] = None
             behind = Span.of_prefix(root).end
-            assert behind is not None, "a root is not the last text there is"
+            assert behind is not None, "every key prefix has an end"
             span = span.starting_at(behind)
 
     async def _count(self, root: str, name: str) -> int:
@@ -273,12 +274,12 @@ class NamespaceController:
             if entry[0] > revision:
                 left.note_busy()
             elif metadata is not None and (
-                # One that waits for its dependents need not wait here: they go as well.
+                # One in foreground deletion need not wait: its dependents are deleted as well.
                 not metadata.deletion_timestamp
                 or strategy.FOREGROUND in (metadata.finalizers or ())
             ):
                 try:
-                    # The uid, because in the meantime the name may have been given away again.
+                    # The UID, because an object of the same name may have been created meanwhile.
                     options = DeleteOptions(
                         policy="Background", uid=metadata.uid, grace_seconds=None
                     )
@@ -304,13 +305,13 @@ class NamespaceController:
                 left.finalizers[finalizer] = left.finalizers.get(finalizer, 0) + 1
 
     async def _write_conditions(self, name: str, uid: str, left: Leftovers) -> None:
-        """Say in the namespace's conditions what it waits for, once as long as that is so.
+        """Write the conditions of a namespace, once for each state.
 
-        A controller manager beside this server empties namespaces too, and puts the same state in
-        other words. Whoever insisted would be answered, without end.
+        A controller manager beside this server may write different messages for the same state.
+        Repeated writes would cause endless updates by both.
         """
         conditions = conditions_of(left)
-        if self._told.get(name) == (uid, conditions):
+        if self._written_conditions.get(name) == (uid, conditions):
             return
         now = strategy.timestamp(self._clock.wall())
 
@@ -322,10 +323,10 @@ class NamespaceController:
             return obj
 
         await self._update(name, change, subresource="status")
-        self._told[name] = (uid, conditions)
+        self._written_conditions[name] = (uid, conditions)
 
     async def _finish(self, name: str, uid: str) -> None:
-        """Take away our finalizer; the namespace goes unless others have theirs."""
+        """Remove our finalizer; the namespace is removed unless it has other finalizers."""
 
         def change(obj: Object) -> Object:
             _check_uid(self._namespaces, obj, name, uid)
@@ -343,7 +344,7 @@ class NamespaceController:
 
 
 def _in_order(catalog: Catalog) -> tuple[list[Resource], list[Resource]]:
-    """The kinds to empty: pods, and all others."""
+    """Return the kinds to delete: pods, and all others."""
     namespaced = [each for each in catalog.persisted() if each.kind.namespaced]
     first = [each for each in namespaced if not each.group and each.plural == "pods"]
     return first, [each for each in namespaced if each not in first]

@@ -1,8 +1,7 @@
-"""Raw keys and values of the store, as what housekeeping must know of them.
+"""Decodes keys and values of the store for controllers: resource, metadata and type.
 
-Housekeeping looks at all resources, so it reads single keys from the store and does not make the
-server load a cache for each of them. Here is which resource a key belongs to, and how much of an
-object is decoded: its metadata, the rest is skipped. Not here: writing.
+Controllers process all resources, so they read single keys from the store instead of loading a
+watch cache for each resource. Only the metadata of an object is decoded. Not here: writes.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from restow.storage.checks import OBJECTS_PREFIX, resource_of
 from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Key
 
-# How a field begins in stored bytes. Inside a text the quotes would be escaped, so a match means
-# that some object in the value has this field, and no match that none has.
+# How a field begins in stored bytes. Quotes inside a string are escaped, so a match means that some
+# object in the value has this field, and no match that none has.
 DELETING: Final = b'"deletionTimestamp":'
 OWNED: Final = b'"ownerReferences":'
 
 
 class OwnerReference(msgspec.Struct, frozen=True, rename="camel"):
-    """What a dependent says of one owner."""
+    """An owner reference of a dependent."""
 
     api_version: str = ""
     kind: str = ""
@@ -37,7 +36,7 @@ class OwnerReference(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of an object's metadata on which its life depends."""
+    """The metadata on which the deletion of an object depends."""
 
     uid: str = ""
     deletion_timestamp: str | None = None
@@ -66,7 +65,7 @@ _TYPE_DECODER: Final = msgspec.json.Decoder(_Typed)
 
 
 def read_metadata(value: bytes) -> Metadata | None:
-    """The metadata of a stored object; None for what is no such thing."""
+    """Decode the metadata of a stored object; None if the value is not an object."""
     try:
         return _DECODER.decode(as_json(value)).metadata
     except (msgspec.DecodeError, StoreDamaged, RecursionError, UnicodeDecodeError):
@@ -74,13 +73,13 @@ def read_metadata(value: bytes) -> Metadata | None:
 
 
 def read_api_version(value: bytes) -> str:
-    """The `apiVersion` of a stored object; empty for what is no such thing."""
+    """Decode the `apiVersion` of a stored object; empty if the value is not an object."""
     found = _read_type(value)
     return "" if found is None else found.api_version
 
 
 def read_kind(value: bytes) -> GroupKind | None:
-    """The kind of a stored object; None for what is no such thing."""
+    """Decode the kind of a stored object; None if the value is not an object."""
     found = _read_type(value)
     if found is None:
         return None
@@ -98,14 +97,14 @@ def _read_type(value: bytes) -> _Typed | None:
 
 
 class ObjectLocation(NamedTuple):
-    """An object's key, taken apart."""
+    """Resource and path of an object, from its key."""
 
     resource: Resource
     path: str
 
     @property
     def namespace(self) -> str:
-        """Empty for an object outside all namespaces."""
+        """Empty for a cluster-scoped object."""
         return self.path.partition("/")[0] if self.resource.kind.namespaced else ""
 
     @property
@@ -114,7 +113,7 @@ class ObjectLocation(NamedTuple):
 
 
 class ObjectLocations:
-    """Finds the place of a key, as things are hosted at that moment."""
+    """Maps keys to the resources that are hosted at that moment."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -125,26 +124,26 @@ class ObjectLocations:
         }
 
     def find(self, key: str) -> ObjectLocation | None:
-        """The place of an object's key; None when nothing of that kind is hosted here."""
+        """Return the location of a key; None if its resource is not hosted here."""
         segment = resource_of(key)
         resource = None if segment is None else self.resource_at(segment)
         return None if resource is None else ObjectLocation(resource, key[len(resource.root) :])
 
     def resource_at(self, segment: str) -> Resource | None:
-        """The resource whose keys have this behind their common beginning."""
+        """Return the resource whose keys have this segment after the common prefix."""
         found = self._builtin.get(segment)
         if found is not None:
             return found
-        # Custom resources come and go, and keep group and plural in their keys.
+        # Custom resources may change at any time; their keys contain group and plural.
         group, slash, plural = segment.partition("/")
         resource = self._catalog.named(group, plural) if slash else None
         return None if resource is None or resource.origin is None else resource
 
 
 def stored_version(resource: Resource, api_version: str) -> str:
-    """The version in which to delete an object that is stored in `api_version`.
+    """Return the version in which to delete an object that is stored in `api_version`.
 
-    Of a custom resource it is just that: deleting it then asks nobody to convert it.
+    For a custom resource it is the stored version: the delete then requires no conversion.
     """
     if resource.origin is None or api_version not in resource.decodable:
         return working_version(resource)
@@ -152,5 +151,5 @@ def stored_version(resource: Resource, api_version: str) -> str:
 
 
 def working_version(resource: Resource) -> str:
-    """The version in which housekeeping handles objects: the stored one, to convert nothing."""
+    """Return the version in which controllers process objects: the storage version."""
     return GroupVersion.parse(resource.storage_api_version).version

@@ -1,4 +1,4 @@
-"""Updates of objects by controllers: in the version that is stored, and not of what is gone."""
+"""Updates of objects by controllers, in the storage version; deleted objects are ignored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from restow.registry.write_plans import Written
 async def update_if_present(
     store: ResourceStore, resource: Resource, path: str, change: Change, *, subresource: str = ""
 ) -> Written | None:
-    """Change an object as a patch does; None when it is gone, as its deletion will be seen."""
+    """Change an object as a patch does; return None if it was deleted."""
     version = working_version(resource)
     try:
         return await store.update(

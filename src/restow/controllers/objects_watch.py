@@ -1,8 +1,8 @@
-"""One watch of all objects for all housekeeping: observers first look, then see each change.
+"""A single watch of all objects, shared by all controllers of a server.
 
-Without this every controller would need a cache of each resource it cares for. An observer must be
-quick and must not wait when it sees changes; it puts keys into a queue. When changes may have been
-missed, everything is looked at again. Not here: what observers do.
+Without it every controller would need a cache of each resource that it observes. An observer must
+handle events quickly and synchronously; it adds keys to a queue. If events may have been missed,
+all objects are read again. Not here: what observers do.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ logger = logging.getLogger(__name__)
 
 
 class ChangeObserver(Protocol):
-    """Someone who wants to know of all changes."""
+    """A controller that receives the changes of all objects."""
 
-    async def look(self, revision: Revision) -> None:
-        """Look at all there is; changes after this revision will be seen."""
+    async def list_objects(self, revision: Revision) -> None:
+        """Read the existing objects; changes after this revision are passed to `on_batch`."""
 
-    def see(self, batch: Batch) -> None:
-        """See some changes, in order. A change that `look` knows already may come again."""
+    def on_batch(self, batch: Batch) -> None:
+        """Handle changes, in order. A change that `list_objects` has read may be repeated."""
 
 
 class ObjectsWatch:
@@ -43,33 +43,33 @@ class ObjectsWatch:
         self._observers = observers
 
     async def run(self) -> None:
-        """Follow for ever."""
+        """Follow the store until cancelled."""
         await repeat("watch of all objects", self._follow, self._runtime)
 
     async def _follow(self) -> float:
         watch = await self.begin()
         try:
             async for batch in watch:
-                self.pass_on(batch)
+                self.dispatch(batch)
         except Compacted:
-            logger.warning("changes were compacted before they were seen: looking at all again")
+            logger.warning("the watch of all objects was compacted; reading all objects again")
         finally:
             await watch.close()
         return RESTART_SECONDS
 
     async def begin(self) -> Watch:
-        """Let all observers look; the watch of what happens from there on."""
+        """Let all observers read the existing objects; return the watch from that revision on."""
         revision = await self._storage.revision()
         watch = self._storage.watch(Span.of_prefix(OBJECTS_PREFIX), after=revision)
         try:
             for observer in self._observers:
-                await observer.look(revision)
+                await observer.list_objects(revision)
         except BaseException:
             await watch.close()
             raise
         return watch
 
-    def pass_on(self, batch: Batch) -> None:
-        """Show changes to all observers."""
+    def dispatch(self, batch: Batch) -> None:
+        """Pass changes to all observers."""
         for observer in self._observers:
-            observer.see(batch)
+            observer.on_batch(batch)

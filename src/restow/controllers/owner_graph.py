@@ -1,6 +1,6 @@
-"""Who depends on whom: in memory only for objects that have owners, and only keys and uids.
+"""The graph of owner references: in memory only for objects with owners, and only keys and UIDs.
 
-Not here: whether an owner still exists, which is asked of the store.
+Not here: whether an owner still exists, which is read from the store.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from restow.controllers.object_keys import OwnerReference
 
 
 class Ties(NamedTuple):
-    """The uids of one object's owners."""
+    """The UIDs of one object's owners."""
 
     blocking: tuple[str, ...]
-    """Owners that may not go before this object, if they are deleted in the foreground."""
+    """Owners that wait for this object in foreground deletion."""
     others: tuple[str, ...]
 
     @classmethod
     def of(cls, owners: Iterable[OwnerReference], *, own_uid: str) -> Ties:
-        """The ties of an object; to be one's own owner ties to nothing."""
-        # Many objects have the same owner: one text for all of them.
+        """Return the owners of an object; a reference to itself is ignored."""
+        # Many objects have the same owner: share one string.
         known = {
             sys.intern(owner.uid): bool(owner.block_owner_deletion)
             for owner in owners
@@ -35,7 +35,7 @@ class Ties(NamedTuple):
 
 
 class OwnerGraph:
-    """All objects with owners, by key, and by the uid of each owner."""
+    """All objects with owners, by key and by the UID of each owner."""
 
     def __init__(self) -> None:
         self._ties: dict[str, Ties] = {}
@@ -48,7 +48,7 @@ class OwnerGraph:
         return key in self._ties
 
     def tie(self, key: str, ties: Ties) -> Ties | None:
-        """Note the owners of an object; those it had before, if it had any."""
+        """Set the owners of an object; return its previous owners, if any."""
         before = self._ties.get(key)
         if before == ties:
             return before
@@ -60,7 +60,7 @@ class OwnerGraph:
         return before
 
     def drop(self, key: str) -> Ties | None:
-        """Forget an object; the owners it had."""
+        """Remove an object; return its owners."""
         ties = self._ties.pop(key, None)
         if ties is None:
             return None
@@ -76,13 +76,13 @@ class OwnerGraph:
         self._dependents.clear()
 
     def dependents_of(self, uid: str) -> Collection[str]:
-        """The keys of all objects that name this owner."""
+        """Return the keys of all objects that reference this owner."""
         return self._dependents.get(uid, ())
 
     def under(self, root: str) -> list[str]:
-        """The keys of all objects that begin so; looks at every object there is."""
+        """Return the keys with this prefix; checks every object in the graph."""
         return [key for key in self._ties if key.startswith(root)]
 
     def is_blocked(self, uid: str) -> bool:
-        """Whether some object does not let this owner go before it."""
+        """Whether an object blocks the foreground deletion of this owner."""
         return any(uid in self._ties[key].blocking for key in self._dependents.get(uid, ()))

@@ -1,12 +1,12 @@
-"""What has become of the owners that an object names. Asked of the store itself, never of a cache.
+"""Resolves the owner references of an object: reads the owners from the store, never from a cache.
 
-An owner is looked for where its reference says: its kind, its name, and the namespace of the
-dependent. It is gone when nothing is there, or something with another uid; so an owner in another
-namespace counts as gone, as with Kubernetes. Where we cannot know (a namespaced owner of an object
-outside all namespaces, bytes that cannot be read), nothing may be concluded. Nor of a kind that is
-not hosted here, which may only not be hosted yet, unless this very owner was seen to go.
+An owner is read where its reference points: its kind, its name, and the namespace of the dependent.
+It is gone if no object exists there, or one with another UID; so an owner in another namespace
+counts as gone, as in Kubernetes. Where that cannot be determined (a namespaced owner of a
+cluster-scoped object, unreadable bytes), nothing is concluded. The same applies to a kind that is
+not hosted here (yet), unless the removal of this owner was observed.
 
-Not here: what is done about it.
+Not here: what follows from the result.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from restow.storage.interface import Storage
 
 @dataclass(slots=True)
 class OwnersByState:
-    """The uids of an object's owners, by what has become of them."""
+    """The UIDs of an object's owners, by their state."""
 
     alive: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
-    """Owners that are being deleted in the foreground, and wait for their dependents."""
+    """Owners in foreground deletion, which wait for their dependents."""
     unknown: list[OwnerReference] = field(default_factory=list)
-    """Owners of kinds that are not hosted here: there is no verdict yet."""
+    """Owners of kinds that are not hosted here: undetermined."""
 
 
 class Owners:
-    """Looks for owners."""
+    """Reads owners from the store."""
 
     def __init__(
         self, storage: Storage, catalog: Catalog, *, was_removed: Callable[[str, GroupKind], bool]
     ) -> None:
-        """`was_removed` says whether an object of this uid and kind was seen to go."""
+        """`was_removed`: whether the removal of an object with this UID and kind was observed."""
         self._storage = storage
         self._catalog = catalog
         self._was_removed = was_removed
 
     async def judge(self, place: ObjectLocation, metadata: Metadata) -> OwnersByState | None:
-        """What has become of all owners of an object; None when that cannot be known of one."""
+        """Determine the state of all owners of an object; None if one cannot be determined."""
         verdict = OwnersByState()
         for reference in metadata.owners:
             if self.resource_of(reference) is None:
@@ -84,15 +84,15 @@ class Owners:
         return ObjectLocation(resource, f"{dependent.namespace}/{reference.name}")
 
     def is_hosted(self, api_version: str, kind: str) -> bool:
-        """Whether owners of this kind can be looked for."""
+        """Whether owners of this kind can be read."""
         return self._resource_of(api_version, kind) is not None
 
     def resource_of(self, reference: OwnerReference) -> Resource | None:
-        """Where an owner is looked for, if that can be done."""
+        """Return the resource of an owner, if it is hosted here."""
         return self._resource_of(reference.api_version, reference.kind)
 
     def _is_surely_gone(self, reference: OwnerReference) -> bool:
-        """Whether an owner has gone before its kind did."""
+        """Whether an owner was removed before its kind was."""
         try:
             group = GroupVersion.parse(reference.api_version).group
         except InvalidName:

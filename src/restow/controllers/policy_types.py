@@ -1,17 +1,17 @@
-"""The expressions of a policy, checked with the types of the kinds that it is about.
+"""Type checking of ValidatingAdmissionPolicies, with the types of the kinds that they match.
 
-A policy is compiled without types when it is written, since it can be about anything. What its
-rules name one by one has types, though, and a field that such objects never have is found here: a
-warning for its author, which changes nothing about what the policy does.
+A policy is compiled without types when it is written, since it may match any kind. Kinds that its
+rules name explicitly have types, though, and an access to a field that they do not have is found
+here. The result is a warning for the author; it does not change what the policy does.
 
     kinds_named     the kinds that the rules name, without wildcards
-    check           warnings, expression by expression
+    check           warnings for each expression
 
-As in the reference: rules with a wildcard in groups or versions are left out, so are wildcards and
-subresources among resources; so many kinds at most, here of all rules together; conditions are not
-checked.
+As in kube-apiserver: rules with a wildcard in groups or versions are skipped, and so are wildcards
+and subresources among resources; the number of kinds is limited, here for all rules together; match
+conditions are not checked.
 
-Not here: when this is done, and where it is written (`admission_policies`).
+Not here: when this runs, and the status (`admission_policies`).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from restow.registry.custom.shape import CustomShape
 from restow.registry.resource import Object, Resource
 
 KINDS_MAX: Final = 10
-"""Kinds that one policy is checked with."""
+"""Limit of the kinds that one policy is checked with."""
 WARNINGS_BYTES_MAX: Final = 64 * 1024
-"""Of all warnings about a policy: they are stored with it."""
+"""Limit of all warnings about a policy, which are stored in its status."""
 OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _EXPRESSIONS: Final = ("expression", "messageExpression")
 
 
 class NamedKind(NamedTuple):
-    """A version of a kind, and the resource that holds such objects."""
+    """A version of a kind, and its resource."""
 
     group: str
     version: str
@@ -53,8 +53,8 @@ class NamedKind(NamedTuple):
 
 
 def kinds_named(spec: Object, catalog: Catalog) -> list[NamedKind]:
-    """The kinds that a policy's rules name and that are hosted here, in the order of their names;
-    others are not known here."""
+    """Return the kinds that a policy's rules name and that are hosted here, sorted; other kinds
+    have no known types."""
     found: dict[tuple[str, str, str], NamedKind] = {}
     constraints = spec.get("matchConstraints") or {}
     for rule in constraints.get("resourceRules") or ():
@@ -82,15 +82,15 @@ def _each(*names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _typed_params(spec: Object, catalog: Catalog) -> Declared | None:
-    """What the parameters of a policy are; None if it takes none, or if that is not known."""
-    said = spec.get("paramKind")
-    if not said:
+    """Return the type of a policy's parameters; None if it has none, or if the type is unknown."""
+    param_kind = spec.get("paramKind")
+    if not param_kind:
         return None
     try:
-        group, version = GroupVersion.parse(said.get("apiVersion") or "")
+        group, version = GroupVersion.parse(param_kind.get("apiVersion") or "")
     except MachineryError:
         return None
-    kind = said.get("kind") or ""
+    kind = param_kind.get("kind") or ""
     resource = catalog.of_kind(group, kind)
     return None if resource is None else _declared(NamedKind(group, version, kind, resource))
 
@@ -102,19 +102,20 @@ def _declared(named: NamedKind) -> Declared | None:
     shape = named.resource.shape
     assert isinstance(shape, CustomShape)
     try:
-        # Read once, for this and for its objects: the schema of a large kind takes a while.
+        # Read once, for this and for its objects: compiling the schema of a large kind is slow.
         version = shape.versions.get(f"{named.group}/{named.version}")
         schema = None if version is None else version.schema
         metadata = declare_struct(all_types().struct(OBJECT_META))
     except (StatusError, MachineryError, UnknownType):
-        return None  # whoever writes such objects will be told
+        return None  # writes of such objects report the error
     return None if schema is None else declare_custom(schema.schema, metadata)
 
 
 def check(spec: Object, catalog: Catalog) -> Iterator[dict[str, Any] | None]:
-    """What is wrong with each expression of a policy, in their order; None if nothing is.
+    """Yield a warning for each expression of a policy that has issues, in order; None between
+    steps.
 
-    Some work between two values, so that others can be served meanwhile.
+    Each step is short, so that the caller can yield to other tasks in between.
     """
     left_bytes = WARNINGS_BYTES_MAX
     params = _typed_params(spec, catalog)
@@ -128,21 +129,21 @@ def check(spec: Object, catalog: Catalog) -> Iterator[dict[str, Any] | None]:
         for name in _EXPRESSIONS:
             if not validation.get(name):
                 continue
-            told = []
+            texts = []
             for named, scope in scopes:
                 if issues := scope.issues(validation[name]):
-                    told.append(f"{named}: {issues}\n")
+                    texts.append(f"{named}: {issues}\n")
                 yield None
-            if told:
-                warning = "\n".join(told)
+            if texts:
+                warning = "\n".join(texts)
                 left_bytes -= len(warning.encode())
                 if left_bytes < 0:
-                    return  # the author has enough to do
+                    return  # enough warnings
                 yield {"fieldRef": f"spec.validations[{number}].{name}", "warning": warning}
 
 
 def _scope(spec: Object, declared: Declared, params: Declared | None) -> Scope:
-    """What the expressions of a policy may name, if all objects are of one kind."""
+    """Return the scope of the expressions of a policy, for objects of one kind."""
     scope = Scope(
         has_params=bool(spec.get("paramKind")),
         has_variables=True,
@@ -153,7 +154,7 @@ def _scope(spec: Object, declared: Declared, params: Declared | None) -> Scope:
         try:
             scope.name(variable.get("name") or "", variable.get("expression") or "")
         except CompileError:
-            continue  # it has any type then, and what reads it is not to blame
+            continue  # the variable has type dyn; its own error is reported elsewhere
         except RecursionError:
-            continue  # nobody can tell
+            continue  # too deep to be checked
     return scope

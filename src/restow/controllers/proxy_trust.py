@@ -1,12 +1,12 @@
-"""How servers behind this one know who asks: the ConfigMap `extension-apiserver-authentication`.
+"""Controller of the ConfigMap `extension-apiserver-authentication`, for aggregated servers.
 
-It holds the authorities of clients and of proxies, and the headers in which a proxy says who has
-asked it. Servers behind a proxy read it when they start and follow it.
+It contains the client CA, the request header CA, and the names of the headers in which a front
+proxy passes the user. Aggregated servers read it when they start, and follow it.
 
-Every server adds what it uses itself: one that was given other authorities than its peers must be
-believed all the same. So what is there stays, but for authorities that have expired; to take one
-away, delete the ConfigMap, and the servers that run make it anew. Not here: how requests are passed
-on, and who believes the headers.
+Every server adds its own values: requests from a server with other CAs than its peers must be
+accepted as well. So existing values are kept, except for expired CAs. To remove a CA, delete the
+ConfigMap; the running servers create it again. Not here: proxying requests, and authentication by
+these headers.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from restow.storage.interface import Batch, Revision
 
 NAMESPACE: Final = "kube-system"
 NAME: Final = "extension-apiserver-authentication"
-LOOK_SECONDS: Final = 60.0
+RESYNC_SECONDS: Final = 60.0
 EXPIRED_SECONDS: Final = 300.0
-"""After its end an authority stays for so long: clocks differ."""
+"""A CA is kept for so long after its expiry, as clocks differ."""
 LISTED_MAX: Final = 100
-"""Values in each field; more than anybody uses."""
+"""Limit of the values in each field."""
 
 _CLIENT_CA: Final = "client-ca-file"
 _PROXY_CA: Final = "requestheader-client-ca-file"
@@ -44,11 +44,11 @@ _PROXY_CA: Final = "requestheader-client-ca-file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyTrust:
-    """What one server uses."""
+    """The values of one server."""
 
     client_ca_pem: str
     proxy_ca_pem: str = ""
-    """Empty: this server passes on nothing."""
+    """Empty: this server proxies no requests."""
     allowed_names: tuple[str, ...] = ()
     username_headers: tuple[str, ...] = ("X-Remote-User",)
     uid_headers: tuple[str, ...] = ("X-Remote-Uid",)
@@ -68,7 +68,7 @@ class ProxyTrust:
 
 
 def merged(data: dict[str, str], own: ProxyTrust, now: datetime) -> dict[str, str]:
-    """What the ConfigMap should hold, from what it does. What cannot be read there is dropped."""
+    """Merge a server's values into the data of the ConfigMap; unreadable values are dropped."""
     result = {_CLIENT_CA: _merged_pem(data.get(_CLIENT_CA), own.client_ca_pem, now)}
     if own.proxy_ca_pem or data.get(_PROXY_CA):
         result[_PROXY_CA] = _merged_pem(data.get(_PROXY_CA), own.proxy_ca_pem, now)
@@ -78,7 +78,8 @@ def merged(data: dict[str, str], own: ProxyTrust, now: datetime) -> dict[str, st
 
 
 class ProxyTrustController:
-    """Keeps the ConfigMap. Each server has one; the one with the turn also sees its changes."""
+    """Keeps the ConfigMap up to date. Each server runs one; the leader also observes its
+    changes."""
 
     def __init__(
         self, store: ResourceStore, catalog: Catalog, runtime: Runtime, own: ProxyTrust
@@ -91,28 +92,28 @@ class ProxyTrustController:
         self._store = store
         self._clock: Clock = runtime.clock
         self._own = own
-        """May be replaced: the next look publishes it."""
+        """May be replaced; published at the next resync."""
         self.queue: WorkQueue[str] = runtime.work_queue("proxy-trust")
 
-    async def look(self, revision: Revision) -> None:
+    async def list_objects(self, revision: Revision) -> None:
         self.queue.add(NAME)
 
-    def see(self, batch: Batch) -> None:
-        """Notice that somebody has changed it."""
+    def on_batch(self, batch: Batch) -> None:
+        """Handle changes of the ConfigMap."""
         if any(event.key == self._key for event in batch.events):
             self.queue.add(NAME)
 
     def take(self, own: ProxyTrust) -> None:
-        """Publish this from the next look on."""
+        """Publish these values from the next resync on."""
         self._own = own
 
-    async def look_again(self) -> float:
-        """The periodic look."""
+    async def resync(self) -> float:
+        """Check the ConfigMap periodically."""
         await self.reconcile(NAME)
-        return LOOK_SECONDS
+        return RESYNC_SECONDS
 
     async def reconcile(self, _name: str) -> float | None:
-        """Add what is missing. Raises `CannotOpen` when what is there cannot be read."""
+        """Add missing values. Raises `CannotOpen` if the ConfigMap cannot be decrypted."""
         item = await self._store.storage.get(self._key)
         if item is None:
             await self._create()
@@ -132,7 +133,7 @@ class ProxyTrustController:
         try:
             await self._store.create(resource, working_version(resource), obj, namespace=NAMESPACE)
         except status.AlreadyExists:
-            await self._update()  # a peer was faster
+            await self._update()  # created by a peer
 
     async def _update(self) -> None:
         def change(obj: Object) -> Object:
@@ -156,7 +157,7 @@ def _listed(text: str | None) -> list[str]:
 
 
 def _joined(present: Iterable[str], own: Iterable[str]) -> list[str]:
-    """All values, each once, in the order in which they came: or servers would take turns."""
+    """Merge values in their order, each once; a fixed order avoids endless updates by servers."""
     known = dict.fromkeys(own)
     values = list(dict.fromkeys([*present, *known]))
     surplus = len(values) - LISTED_MAX

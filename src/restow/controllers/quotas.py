@@ -1,15 +1,15 @@
-"""What quotas have charged is counted anew: when objects go, when a quota changes, now and then.
+"""Controller of ResourceQuotas: recalculates `status.used` after deletes and periodically.
 
-Creates charge a quota before their object is there (`restow.admission.resource_quota`). So what is
-counted may miss objects that are on their way, and a count alone must not take their charge back:
+A create charges the quota before its object is stored (`restow.admission.resource_quota`). A count
+may therefore miss objects whose create is in progress, and must not take back their charge:
 
-- what has gone, by the changes that were seen, is taken off what was charged;
-- what is there and was not charged is added;
-- what was charged and is not there, as its create has failed, is taken off when no quota was
-  charged for so long that no create can be on its way.
+- usage of removed objects, from watch events, is subtracted from the charged usage;
+- usage of objects that exist and were not charged is added;
+- usage that was charged without an object, as its create has failed, is subtracted when no quota
+  was charged for so long that no create can be in progress.
 
-All is counted at one revision; removals after it wait for the next count. Where it is in doubt, a
-quota stays too high for a while, never too low. Not here: what objects use
+Everything is counted at one revision; later removals wait for the next count. When in doubt, the
+usage stays too high for a while, never too low. Not here: the usage of an object
 (`restow.apimachinery.quotas`).
 """
 
@@ -30,35 +30,36 @@ from restow.storage.errors import StoreDamaged
 from restow.storage.interface import Batch, Event, Revision, Span
 from restow.storage.pages import items_below, pages
 
-LOOK_SECONDS: Final = 300.0
+RESYNC_SECONDS: Final = 300.0
 SETTLE_SECONDS: Final = 75.0
-"""Longer than a create may take between its charge and its commit: a request has a minute."""
-GONE_SECONDS: Final = 0.05
-"""So long removals are gathered: they come in crowds."""
-COME_SECONDS: Final = 1.0
-"""The same for what was created or charged: nearly all of that is right already."""
+"""More than the longest time between charge and commit of a create: a request has a minute."""
+REMOVAL_DELAY_SECONDS: Final = 0.05
+"""Delay after a removal, since many usually come together."""
+CREATE_DELAY_SECONDS: Final = 1.0
+"""Delay after a create or charge; nearly all of these are correct already."""
 BEHIND_SECONDS: Final = 0.2
-"""When to look again if the newest change of a quota was not seen yet."""
+"""When to retry if the newest change of a quota was not observed yet."""
 REMOVALS_MAX: Final = 100_000
-"""Of one quota, that wait to be taken off; what is more is found by counting."""
+"""Limit of the pending removals of one quota; further ones are found by counting."""
 _PAGE: Final = 500
 
 
 class _Known(NamedTuple):
-    """A quota as it was last seen."""
+    """A quota as it was last observed."""
 
     quota: Quota
     revision: int
     charged_seconds: float
-    """When it was last seen to be charged, or seen for the first time."""
+    """When a charge was last observed; at first, when the quota was first observed."""
 
 
 class QuotaController:
-    """Counts what quotas limit. An observer of all objects; made anew for each turn."""
+    """Counts usage of quotas. An observer of all objects; a new one is created for each leader
+    term."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
         resource = catalog.named("", quotas.PLURAL)
-        assert resource is not None, "asked for only where there are some"
+        assert resource is not None, "this release hosts no quotas"
         self._resource = resource
         self._store = store
         self._storage = store.storage
@@ -71,48 +72,48 @@ class QuotaController:
         )
         self._clock = runtime.clock
         self._known: dict[str, dict[str, _Known]] = {}
-        """By namespace and path."""
-        self._gone: dict[str, list[tuple[int, quotas.Usage]]] = {}
-        """By path of a quota: what has gone of what it limits, and at which revision."""
+        """By namespace and path of the quota."""
+        self._removals: dict[str, list[tuple[int, quotas.Usage]]] = {}
+        """By path of a quota: the usage of removed objects, and the revision of the removal."""
         self.queue: WorkQueue[str] = runtime.work_queue("quotas")
 
-    # Noticing.
+    # Events.
 
-    async def look(self, revision: Revision) -> None:
-        """Read all quotas, and count in every namespace that has one."""
+    async def list_objects(self, revision: Revision) -> None:
+        """Read all quotas, and queue every namespace that has one."""
         self._known.clear()
-        self._gone.clear()
+        self._removals.clear()
         root = self._resource.root
         async for item in items_below(self._storage, root):
             self._note(item.key[len(root) :], item.value, item.revision)
-        await self.look_again()
+        await self.resync()
 
-    async def look_again(self) -> float:
-        """The periodic look."""
+    async def resync(self) -> float:
+        """Queue all namespaces with quotas periodically."""
         for namespace in self._known:
             self.queue.add(namespace)
-        return LOOK_SECONDS
+        return RESYNC_SECONDS
 
     def hosting_changed(self, _group: str) -> None:
-        """Something else can be counted here than before."""
+        """Handle a change of the resources that this server hosts."""
         for namespace in self._known:
             self.queue.add(namespace)
 
-    def see(self, batch: Batch) -> None:
+    def on_batch(self, batch: Batch) -> None:
         root = self._resource.root
         for event in batch.events:
             if event.key.startswith(root):
-                self._see_quota(event.key[len(root) :], event)
-            # Most changes are of objects that use as much as before: that is seen at once.
+                self._on_quota_change(event.key[len(root) :], event)
+            # Most changes do not change the usage, which this quick test detects.
             if self._known and (
                 event.value is None
                 or event.previous is None
                 or event.key.startswith(self._varied_roots)
             ):
-                self._see_object(event)
+                self._on_object_change(event)
 
     def _note(self, path: str, value: bytes, revision: int) -> _Known | None:
-        """Remember a quota; None for what cannot be read."""
+        """Remember a quota; return None if it cannot be read."""
         obj = _read(value)
         if obj is None:
             return None
@@ -124,7 +125,7 @@ class QuotaController:
         here[path] = _Known(quota, revision, now)
         return here[path]
 
-    def _see_quota(self, path: str, event: Event) -> None:
+    def _on_quota_change(self, path: str, event: Event) -> None:
         namespace = path.partition("/")[0]
         before = self._known.get(namespace, {}).get(path)
         if event.value is None:
@@ -132,7 +133,7 @@ class QuotaController:
             here.pop(path, None)
             if not here:
                 self._known.pop(namespace, None)
-            self._gone.pop(path, None)
+            self._removals.pop(path, None)
             return
         if before is not None and event.revision <= before.revision:
             return
@@ -144,9 +145,9 @@ class QuotaController:
             and noted.quota.hard == before.quota.hard
             and noted.quota.used != before.quota.used
         )
-        self.queue.add_after(namespace, COME_SECONDS if is_charged else 0)
+        self.queue.add_after(namespace, CREATE_DELAY_SECONDS if is_charged else 0)
 
-    def _see_object(self, event: Event) -> None:
+    def _on_object_change(self, event: Event) -> None:
         place = self._places.find(event.key)
         here = None if place is None else self._known.get(place.namespace)
         if place is None or not here:
@@ -161,25 +162,25 @@ class QuotaController:
         was, used = _usage(group, plural, before), _usage(group, plural, now)
         less = quotas.growth(was, used)
         if less:
-            self._take_off(place.namespace, event.revision, less, (group, plural, before or {}))
+            self._subtract(place.namespace, event.revision, less, (group, plural, before or {}))
         elif quotas.growth(used, was):
-            self.queue.add_after(place.namespace, COME_SECONDS)
+            self.queue.add_after(place.namespace, CREATE_DELAY_SECONDS)
 
-    def _take_off(
+    def _subtract(
         self, namespace: str, revision: int, less: quotas.Usage, what: tuple[str, str, Object]
     ) -> None:
         for path, known in self._known[namespace].items():
             wanted = known.quota.wanted(less)
             if wanted and known.quota.is_about(*what):
-                gone = self._gone.setdefault(path, [])
-                if len(gone) < REMOVALS_MAX:
-                    gone.append((revision, wanted))
-                self.queue.add_after(namespace, GONE_SECONDS)
+                removals = self._removals.setdefault(path, [])
+                if len(removals) < REMOVALS_MAX:
+                    removals.append((revision, wanted))
+                self.queue.add_after(namespace, REMOVAL_DELAY_SECONDS)
 
-    # Acting.
+    # Reconciliation.
 
     async def reconcile(self, namespace: str) -> float | None:
-        """Count what all quotas of a namespace limit."""
+        """Recalculate all quotas of a namespace."""
         revision, again = await self._storage.revision(), list[float]()
         for path in tuple(self._known.get(namespace, ())):
             seconds = await self._count(namespace, path, revision)
@@ -188,18 +189,18 @@ class QuotaController:
         return min(again, default=None)
 
     async def _count(self, namespace: str, path: str, revision: Revision) -> float | None:
-        """Put one quota right. Seconds, if it is to be looked at again."""
+        """Recalculate one quota; return the seconds after which to do it again, if necessary."""
         item = await self._storage.get(self._resource.key_of(path), revision=revision)
         obj = None if item is None else _read(item.value)
         if obj is None:
             return None
         found = await self._usage_in(namespace, obj, revision)
-        # If the write is lost, it is not known whether they were taken off: better too few.
-        gone = self._gone.pop(path, [])
-        if later := [each for each in gone if each[0] > revision]:
-            self._gone[path] = later
-        less = [wanted for at, wanted in gone if at <= revision]
-        again: list[float] = [GONE_SECONDS] if later else []
+        # If the write is lost, it is unknown whether they were subtracted: better not again.
+        removals = self._removals.pop(path, [])
+        if later := [each for each in removals if each[0] > revision]:
+            self._removals[path] = later
+        less = [wanted for at, wanted in removals if at <= revision]
+        again: list[float] = [REMOVAL_DELAY_SECONDS] if later else []
 
         def change(current: Object) -> Object:
             del again[bool(later) :]
@@ -215,7 +216,7 @@ class QuotaController:
         return None if written is None else min(again, default=None)
 
     def _seconds_to_settle(self, path: str, current: Object, revision: int) -> float:
-        """How long a create may still be on its way that this quota was charged for."""
+        """Return the seconds until no create that charged this quota can be in progress."""
         known = self._known.get(path.partition("/")[0], {}).get(path)
         newest = int(current["metadata"]["resourceVersion"])
         if known is None or known.revision != newest or newest > revision:
@@ -223,7 +224,7 @@ class QuotaController:
         return known.charged_seconds + SETTLE_SECONDS - self._clock.monotonic()
 
     async def _usage_in(self, namespace: str, obj: Object, revision: Revision) -> dict[str, Number]:
-        """What is used of all that a quota limits, by its name; only what can be counted here."""
+        """Return the usage by name of all that a quota limits and this server can count."""
         hard = (obj.get("spec") or {}).get("hard") or {}
         wanted: dict[tuple[str, str], set[str]] = {}
         for name in hard:
@@ -265,18 +266,18 @@ def hosts_quotas(catalog: Catalog) -> bool:
 
 
 def _counted(
-    obj: Object, found: quotas.Usage, gone: list[quotas.Usage], *, may_lower: bool
+    obj: Object, found: quotas.Usage, removals: list[quotas.Usage], *, may_lower: bool
 ) -> tuple[Object, bool]:
-    """A quota with what it has used, and whether that is what was found."""
+    """Return a quota with its usage, and whether that is equal to the count."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     hard, charged = spec.get("hard") or {}, quotas.read_quota(obj)
-    # Somebody else may count what is not counted here.
+    # Another controller may count the names that this server cannot count.
     used = {name: value for name, value in (status.get("used") or {}).items() if name in hard}
     is_settled = True
     for name, count in found.items():
         value: Number = count
         if name in charged.used and name in charged.hard:
-            less = sum(each.get(name, 0) for each in gone)
+            less = sum(each.get(name, 0) for each in removals)
             value = max(charged.used[name] - less, count)
             if value > count and may_lower:
                 value = count
@@ -291,7 +292,7 @@ def _usage(group: str, plural: str, obj: Object | None) -> dict[str, Number]:
 
 
 def _read(value: bytes) -> Object | None:
-    """A stored object; None for one that cannot be opened just now, or is none."""
+    """Decode a stored object; None if it cannot be decrypted now or is not an object."""
     try:
         found = load(value)
     except StoreDamaged:

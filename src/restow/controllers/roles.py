@@ -1,11 +1,11 @@
-"""Roles that the servers look after: those that every cluster has, and those that gather others.
+"""Controllers of RBAC roles: creates the default roles and bindings, and fills aggregated roles.
 
-At its start each server makes the default roles and bindings that are missing, and adds to the
-others what they lack; what somebody has added stays. One that is annotated with
-`rbac.authorization.kubernetes.io/autoupdate: "false"` is left alone.
+At its start each server creates the default roles and bindings that are missing, and adds missing
+labels, rules and subjects to the others; additions by users are kept. An object with the annotation
+`rbac.authorization.kubernetes.io/autoupdate: "false"` is not changed.
 
-A cluster role with an aggregationRule gets the rules of all that it selects, whenever one of them
-changes. Not here: who decides by roles (`restow.authorization`).
+A ClusterRole with an aggregationRule gets the rules of all roles that it selects whenever one of
+them changes. Not here: authorization by roles (`restow.authorization`).
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from restow.registry.store import DeleteOptions, ResourceStore
 from restow.registry.watch_cache import Entry, WatchCache
 from restow.storage.interface import Batch, Revision
 
-LOOK_SECONDS: Final = 300.0
+RESYNC_SECONDS: Final = 300.0
 ATTEMPTS_MAX: Final = 3
-"""How often one object is made or changed that others make or remove at the same time."""
+"""Limit of the attempts to create or change an object that others change concurrently."""
 AT_ONCE_MAX: Final = 32
-"""How many roles are looked at before others have their turn."""
+"""Number of roles that are processed before yielding to other tasks."""
 CLUSTER_ROLES: Final = "clusterroles"
 ALL: Final = ""
-"""No name: all of them."""
+"""The queue key for all roles."""
 
 logger = logging.getLogger(__name__)
 
 
-# What every cluster has.
+# Default roles and bindings.
 
 
 async def ensure_roles(store: ResourceStore, catalog: Catalog) -> None:
-    """Make the default roles and bindings, or add what they lack. Several servers may do so at
-    once. Raises a StorageError or a 503 when the store cannot be used."""
+    """Create the default roles and bindings, or complete them. Several servers may do so
+    concurrently. Raises a StorageError or a 503 when the store cannot be used."""
     defaults = default_objects()
-    # The bindings last, so that none names a role that is not there yet.
+    # The bindings last, so that none refers to a role that does not exist yet.
     for plural in dict.fromkeys(each.plural for each in defaults):
         resource = catalog.named(GROUP, plural)
         if resource is None:
@@ -79,7 +79,7 @@ def _is_complete(default: Object, entry: Entry | None) -> bool:
 
 
 async def _ensure(store: ResourceStore, resource: Resource, default: Default) -> None:
-    """Make one object right. One that cannot be is said, and holds nobody up."""
+    """Create or complete one object. A rejection is logged and does not stop the others."""
     try:
         for _ in range(ATTEMPTS_MAX):
             entry = (await store.read(resource)).get(default.path)
@@ -91,12 +91,12 @@ async def _ensure(store: ResourceStore, resource: Resource, default: Default) ->
                 else:
                     await _complete(store, resource, default)
             except (status.AlreadyExists, status.NotFound, status.Conflict):
-                continue  # another was faster
+                continue  # changed concurrently
             return
     except StatusError as error:
         if error.code >= 500:
             raise
-        logger.warning("the default %s %s is not as it should be: %s", *default[:2], error)
+        logger.warning("cannot create or update the default %s %s: %s", *default[:2], error)
 
 
 async def _create(store: ResourceStore, resource: Resource, default: Default) -> None:
@@ -118,8 +118,8 @@ async def _complete(store: ResourceStore, resource: Resource, default: Default) 
 async def _replace(
     store: ResourceStore, resource: Resource, default: Default, current: Object
 ) -> None:
-    """A binding cannot be made to name another role."""
-    if _is_left_alone(current):
+    """Replace a binding to another role, since roleRef is immutable."""
+    if _is_unmanaged(current):
         return
     options = DeleteOptions(uid=current["metadata"].get("uid") or "")
     await store.delete(resource, working_version(resource), default.path, options)
@@ -127,16 +127,16 @@ async def _replace(
 
 
 def is_same_role(default: Object, current: Object) -> bool:
-    """Whether a binding is of the role that it should be of; all else is."""
+    """Whether a binding refers to the role of the default; always true for roles."""
     return "roleRef" not in default or default["roleRef"] == current.get("roleRef")
 
 
 def completed(default: Object, current: Object) -> Object | None:
-    """An object with what it lacks of a default one; None when there is nothing to do.
+    """Return an object with the missing parts of a default; None if nothing is missing.
 
-    For a binding of another role it is just another object.
+    A binding to another role is replaced by the default.
     """
-    if _is_left_alone(current):
+    if _is_unmanaged(current):
         return None
     if not is_same_role(default, current):
         return default
@@ -146,12 +146,12 @@ def completed(default: Object, current: Object) -> Object | None:
     found = {**current, "metadata": metadata}
     if "subjects" in default:
         found["subjects"] = _joined(current.get("subjects"), default["subjects"])
-    elif (role := read_role(current)) is not None:  # what cannot be read is left as it is
+    elif (role := read_role(current)) is not None:  # unreadable rules are not changed
         _complete_rules(default, found, role)
     return None if _same(found, current) else found
 
 
-def _is_left_alone(current: Object) -> bool:
+def _is_unmanaged(current: Object) -> bool:
     return (current["metadata"].get("annotations") or {}).get(AUTO_UPDATE) == "false"
 
 
@@ -163,7 +163,7 @@ def _complete_rules(default: Object, found: Object, role: Role) -> None:
         if lacking:
             found["rules"] = [*(found.get("rules") or ()), *rules_object(lacking)]
         return
-    # Its rules are gathered.
+    # An aggregated role: its rules follow from its selectors.
     selectors = _joined((present or {}).get("clusterRoleSelectors"), wanted["clusterRoleSelectors"])
     found["aggregationRule"] = {**(present or {}), "clusterRoleSelectors": selectors}
 
@@ -177,77 +177,78 @@ def _same(new: Object, old: Object) -> bool:
     return all(new.get(name) == old.get(name) for name in new.keys() | old.keys())
 
 
-# Those that gather others.
+# Aggregated roles.
 
 
 class RoleController:
-    """Fills cluster roles that gather the rules of others. An observer of all objects."""
+    """Fills ClusterRoles that have an aggregationRule. An observer of all objects."""
 
     def __init__(self, store: ResourceStore, catalog: Catalog, runtime: Runtime) -> None:
         resource = catalog.named(GROUP, CLUSTER_ROLES)
-        assert resource is not None, "asked for only where there are some"
+        assert resource is not None, "this release hosts no ClusterRoles"
         self._store = store
         self._resource = resource
         self._clock = runtime.clock
         self._roles = AggregatedRoles()
-        self._seen: dict[str, int] = {}
-        """By name: the revision of what was looked at."""
+        self._processed: dict[str, int] = {}
+        """By name: the revision that was last processed."""
         self.queue: WorkQueue[str] = runtime.work_queue("roles")
 
-    async def look(self, revision: Revision) -> None:
+    async def list_objects(self, revision: Revision) -> None:
         self.queue.add(ALL)
 
-    async def look_again(self) -> float:
-        """The periodic look."""
+    async def resync(self) -> float:
+        """Queue all roles periodically."""
         self.queue.add(ALL)
-        return LOOK_SECONDS
+        return RESYNC_SECONDS
 
-    def see(self, batch: Batch) -> None:
-        """Notice which of them have changed: who gathers them is seen when looking."""
+    def on_batch(self, batch: Batch) -> None:
+        """Queue changed roles; the aggregated roles that select them are found by `reconcile`."""
         root = self._resource.root
         for event in batch.events:
             if event.key.startswith(root):
                 self.queue.add(event.key[len(root) :])
 
     async def reconcile(self, key: str) -> float | None:
-        """Look at one role, or at all. Those that gather it come next; what is written is seen,
-        and looked at again: so that it comes to those who gather from those who gather."""
+        """Process one role, or all of them. Aggregated roles that select it are queued next. The
+        event of each write queues the written role, so that changes propagate through several
+        levels."""
         cache = await self._store.read(self._resource)
         if key == ALL:
-            await self._look_at_all(cache)
+            await self._process_all(cache)
             return None
-        self._take(cache, key)
+        self._process(cache, key)
         rules = self._roles.lacking(key)
         if rules is not None:
             await self._write(key, rules)
         return None
 
-    async def _look_at_all(self, cache: WatchCache) -> None:
-        names = self._seen.keys() | set(cache.select().keys)
+    async def _process_all(self, cache: WatchCache) -> None:
+        names = self._processed.keys() | set(cache.select().keys)
         for count, name in enumerate(sorted(names), start=1):
-            self._take(cache, name)
+            self._process(cache, name)
             if count % AT_ONCE_MAX == 0:
-                await self._clock.sleep(0)  # there may be thousands, and others have work too
-        for name in self._roles.gatherers:
+                await self._clock.sleep(0)  # there may be thousands: yield to other tasks
+        for name in self._roles.aggregated_names:
             self.queue.add(name)
 
-    def _take(self, cache: WatchCache, name: str) -> None:
-        """Know a role as it is now. One that cannot be read counts as it was known."""
+    def _process(self, cache: WatchCache, name: str) -> None:
+        """Process the current state of a role. An unreadable role keeps its last known state."""
         entry = cache.get(name)
-        if name in cache.damaged or (entry and entry[0]) == self._seen.get(name):
+        if name in cache.damaged or (entry and entry[0]) == self._processed.get(name):
             return
         role = None
         if entry is None:
-            del self._seen[name]
+            del self._processed[name]
         else:
-            self._seen[name] = entry[0]
+            self._processed[name] = entry[0]
             role = read_role(orjson.loads(entry[2]))
         for each in self._roles.put(name, role) - {name}:
             self.queue.add(each)
 
     async def _write(self, name: str, rules: tuple[PolicyRule, ...]) -> None:
         def change(obj: Object) -> Object:
-            # One that gathers no more keeps what it has, as it is somebody's own now.
+            # Without an aggregationRule, a role keeps its rules: they belong to its user now.
             if obj.get("aggregationRule"):
                 obj["rules"] = rules_object(rules)
             return obj
@@ -256,5 +257,5 @@ class RoleController:
 
 
 def hosts_roles(catalog: Catalog) -> bool:
-    """Whether there are roles that could gather others."""
+    """Whether the release hosts ClusterRoles."""
     return catalog.named(GROUP, CLUSTER_ROLES) is not None

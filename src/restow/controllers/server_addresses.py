@@ -1,9 +1,9 @@
-"""Where the servers of a cluster can be reached: each publishes its address and renews it.
+"""Addresses of the servers of a cluster: each server publishes its own and renews it.
 
-The addresses are keys of our own. One that was not renewed for the whole duration, as seen by a
-peer with its own clock, is removed by that peer; its server puts it back if it lives after all. So
-the keys that are there are the addresses to use, and all servers see the same. Not here: the API
-objects that are made of them (`endpoints`), and who is a member of the cluster.
+The addresses are keys of our own in the store. A key that was not renewed for the whole duration,
+as observed by a peer with its own clock, is removed by that peer; if its server is alive, it
+creates the key again. So the existing keys are the addresses to use, and all servers agree on them.
+Not here: the API objects made from them (`endpoints`), and membership in the cluster.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from restow.storage.interface import (
 
 ADDRESSES_PREFIX: Final = "/restow/addresses/"
 ADDRESS_SECONDS: Final = 15.0
-RENEWALS_PER_LIFE: Final = 3
+RENEWALS_PER_LEASE: Final = 3
 _ATTEMPTS_MAX: Final = 3
 
 
@@ -46,7 +46,7 @@ class EndpointAddress(NamedTuple):
 
     @property
     def family(self) -> str:
-        """`IPv4` or `IPv6`. Raises ValueError for what is no IP address."""
+        """`IPv4` or `IPv6`. Raises ValueError if the text is not an IP address."""
         return f"IPv{ipaddress.ip_address(self.ip).version}"
 
 
@@ -66,20 +66,20 @@ class EndpointAddresses:
         self._key = Key(ADDRESSES_PREFIX + server_id)
         self._own = own
         self._seconds = seconds
-        self._sightings = KeyObservations(runtime.clock)
+        self._observations = KeyObservations(runtime.clock)
         self._revision: Revision | None = None
-        self._beat = 0
-        _ = own.family  # refuse at once what could not be published
+        self._renewals = 0
+        _ = own.family  # raise now if the address cannot be published
 
     @property
     def renew_seconds(self) -> float:
-        return self._seconds / RENEWALS_PER_LIFE
+        return self._seconds / RENEWALS_PER_LEASE
 
     async def publish(self) -> None:
-        """Renew the own address, or put it there."""
-        self._beat += 1
+        """Create or renew the address of this server."""
+        self._renewals += 1
         ip, port = self._own
-        value = to_keep({"address": ip, "port": port, "beat": self._beat})
+        value = to_keep({"address": ip, "port": port, "beat": self._renewals})
         for _ in range(_ATTEMPTS_MAX):
             outcome = await self._storage.commit(
                 Transaction((self._guard(),), (Put(self._key, value),))
@@ -87,13 +87,13 @@ class EndpointAddresses:
             if isinstance(outcome, Done):
                 self._revision = outcome.revision
             elif isinstance(outcome, Refused):
-                # The key is ours alone: go on from whatever it is now.
+                # Only this server writes the key: continue from its current state.
                 self._revision = None if outcome.current is None else outcome.current.revision
                 continue
             return
 
     async def withdraw(self) -> None:
-        """Remove the own address, at a clean stop."""
+        """Remove the address of this server, at a clean shutdown."""
         for _ in range(_ATTEMPTS_MAX):
             outcome = await self._storage.commit(
                 Transaction((self._guard(),), (Delete(self._key),))
@@ -108,9 +108,9 @@ class EndpointAddresses:
         return RevisionIs(self._key, self._revision)
 
     async def predecessors(self) -> frozenset[str]:
-        """The ids of servers that had the own address before.
+        """Return the IDs of servers that used this address before.
 
-        A port belongs to one process at a time, so none of them is there any more.
+        A port belongs to one process at a time, so all of them have ended.
         """
         page = await self._storage.range(Span.of_prefix(ADDRESSES_PREFIX))
         return frozenset(
@@ -120,14 +120,14 @@ class EndpointAddresses:
         )
 
     async def live(self) -> list[EndpointAddress]:
-        """The addresses in use, sorted; those that are out of date are removed first."""
+        """Return the addresses in use, sorted; expired ones are removed first."""
         page = await self._storage.range(Span.of_prefix(ADDRESSES_PREFIX))
-        self._sightings.keep_only({item.key for item in page.items})
+        self._observations.keep_only({item.key for item in page.items})
         found: set[EndpointAddress] = set()
         for item in page.items:
-            is_lapsed = self._sightings.unchanged_seconds(item) >= self._seconds
+            is_expired = self._observations.unchanged_seconds(item) >= self._seconds
             address = _read(item)
-            if is_lapsed or address is None:
+            if is_expired or address is None:
                 guard = RevisionIs(item.key, item.revision)
                 outcome = await self._storage.commit(Transaction((guard,), (Delete(item.key),)))
                 if isinstance(outcome, Done):

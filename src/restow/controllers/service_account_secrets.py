@@ -1,9 +1,9 @@
-"""Secrets of type `kubernetes.io/service-account-token` get the token of the account they name.
+"""Controller of Secrets of type `kubernetes.io/service-account-token`: writes tokens into them.
 
-Such a token has no end: it is good as long as its Secret holds it. Whoever wants one makes the
-Secret; when the account goes, or another of that name takes its place, the Secret goes too.
+Such a token does not expire: it is valid while its Secret contains it. A client creates the Secret;
+when the service account is deleted, or replaced by another one of that name, the Secret is deleted.
 
-Not here: tokens of limited time, which are asked for; and how a token is signed.
+Not here: tokens with an expiry, from TokenRequests, and the signing of tokens.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from restow.storage.pages import items_below
 TYPE: Final = "kubernetes.io/service-account-token"
 ACCOUNT_NAME: Final = "kubernetes.io/service-account.name"
 ACCOUNT_UID: Final = "kubernetes.io/service-account.uid"
-LOOK_SECONDS: Final = 300.0
+RESYNC_SECONDS: Final = 300.0
 _Wanted = tuple[dict[str, str], str]
-"""Data, and the uid of the account."""
+"""Data, and the UID of the service account."""
 _TYPE_BYTES: Final = TYPE.encode()
 
 SignAccountToken = Callable[[str, tuple[str, str], str], str]
-"""Makes a token, given a namespace, name and uid of an account, and the name of the Secret."""
+"""Signs a token for the namespace, name and UID of a service account, and the Secret's name."""
 
 
 class ServiceAccountSecretController:
-    """Fills and removes Secrets of accounts. An observer of all objects."""
+    """Fills and removes token Secrets of service accounts. An observer of all objects."""
 
     def __init__(
         self,
@@ -55,27 +55,27 @@ class ServiceAccountSecretController:
         self._sign = sign
         self._corrections = Corrections("the certificates in the Secret", runtime.clock)
         self._of_accounts: dict[str, set[str]] = {}
-        """By path of an account: its Secrets."""
+        """By path of a service account: its Secrets."""
         self.queue: WorkQueue[str] = runtime.work_queue("account-secrets")
 
-    async def look(self, revision: Revision) -> None:
-        """Queue every Secret of an account."""
+    async def list_objects(self, revision: Revision) -> None:
+        """Queue every token Secret."""
         root = self._secrets.root
         async for item in items_below(self._storage, root):
             if _TYPE_BYTES in item.value:
                 self.queue.add(item.key[len(root) :])
 
     def take_certificates(self, certificates: str) -> None:
-        """Publish these authorities from the next look on."""
+        """Publish these CA certificates from the next resync on."""
         self._certificates = certificates
 
-    async def look_again(self) -> float:
-        """The periodic look."""
-        await self.look(Revision(0))
-        return LOOK_SECONDS
+    async def resync(self) -> float:
+        """Queue all token Secrets periodically."""
+        await self.list_objects(Revision(0))
+        return RESYNC_SECONDS
 
-    def see(self, batch: Batch) -> None:
-        """Notice such Secrets, and accounts that come and go."""
+    def on_batch(self, batch: Batch) -> None:
+        """Handle changes of token Secrets, and creates and deletes of service accounts."""
         secrets, accounts = self._secrets.root, self._accounts.root
         for event in batch.events:
             key = event.key
@@ -87,7 +87,7 @@ class ServiceAccountSecretController:
                     self.queue.add(path)
 
     async def reconcile(self, path: str) -> float | None:
-        """Put one Secret right; after how long, when somebody else keeps it otherwise."""
+        """Reconcile one Secret; return the seconds to wait if another program changes it back."""
         item = await self._storage.get(self._secrets.key_of(path))
         if item is None:
             self._forget(path)
@@ -105,16 +105,16 @@ class ServiceAccountSecretController:
             if uid is None or (annotations.get(ACCOUNT_UID) or uid) != uid:
                 await self._remove(path, secret)
             elif _lacks(secret, self._wanted(namespace, uid)):
-                is_filled = bool((secret.get("data") or {}).get("token"))
-                if is_filled and (wait := self._corrections.seconds_to_wait(path)):
+                has_token = bool((secret.get("data") or {}).get("token"))
+                if has_token and (wait := self._corrections.seconds_to_wait(path)):
                     return wait
                 account = (account_path.partition("/")[2], uid)
                 token = self._sign(namespace, account, name)
                 await self._fill(path, token, self._wanted(namespace, uid))
-                if is_filled:
+                if has_token:
                     self._corrections.note(path)
         except (status.NotFound, status.Conflict):
-            return None  # it has changed, and that will be seen
+            return None  # the event of the change queues it again
         return None
 
     def _forget(self, path: str) -> None:
@@ -144,9 +144,9 @@ class ServiceAccountSecretController:
         data, uid = wanted
 
         def change(current: Object) -> Object:
-            held = current.get("data") or {}
-            # The token that is there stays: somebody has it.
-            kept = {**held, **data, "token": held.get("token") or _encoded(token)}
+            current_data = current.get("data") or {}
+            # An existing token stays, as clients may use it.
+            kept = {**current_data, **data, "token": current_data.get("token") or _encoded(token)}
             metadata = current["metadata"]
             annotations = {**(metadata.get("annotations") or {}), ACCOUNT_UID: uid}
             return {**current, "metadata": {**metadata, "annotations": annotations}, "data": kept}
@@ -157,10 +157,10 @@ class ServiceAccountSecretController:
 
 def _lacks(secret: Object, wanted: _Wanted) -> bool:
     data, uid = wanted
-    held = secret.get("data") or {}
+    current_data = secret.get("data") or {}
     annotations = secret["metadata"].get("annotations") or {}
-    is_whole = held.get("token") and data.items() <= held.items()
-    return not is_whole or annotations.get(ACCOUNT_UID) != uid
+    is_complete = current_data.get("token") and data.items() <= current_data.items()
+    return not is_complete or annotations.get(ACCOUNT_UID) != uid
 
 
 def _encoded(text: str) -> str:

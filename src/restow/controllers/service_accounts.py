@@ -1,7 +1,8 @@
-"""Every namespace has a ServiceAccount `default` and a ConfigMap with the cluster's certificates.
+"""Controller of the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` in each
+namespace.
 
-Both come back when someone deletes them, unless the namespace itself is being deleted. Not here:
-tokens of accounts.
+Both are created again when they are deleted, unless the namespace is being deleted. Not here:
+tokens of service accounts.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ DESCRIPTION: Final = (
     " endpoints such as the internal service IP or kubernetes.default.svc. No other usage is"
     " guaranteed across distributions of Kubernetes clusters."
 )
-LOOK_SECONDS: Final = 300.0
-MOVED_SECONDS: Final = 0.1
-"""When to look again at a namespace that was being changed."""
+RESYNC_SECONDS: Final = 300.0
+CHANGED_SECONDS: Final = 0.1
+"""When to retry a namespace that was changed concurrently."""
 
 
 class _NamespaceChanged(Exception):
-    """The namespace is not as it was when it was looked at."""
+    """The namespace has changed since it was read."""
 
 
 class ServiceAccountController:
-    """Gives namespaces what they must have. An observer of all objects."""
+    """Creates the default objects of namespaces. An observer of all objects."""
 
     def __init__(
         self, store: ResourceStore, catalog: Catalog, runtime: Runtime, *, certificates: str
@@ -49,7 +50,7 @@ class ServiceAccountController:
         self._accounts = _hosted(catalog, "ServiceAccount")
         self._config_maps = _hosted(catalog, "ConfigMap")
         self._certificates = certificates
-        """May be replaced: the next look publishes it."""
+        """May be replaced; published at the next resync."""
         self._corrections = Corrections("the certificates of the namespace", runtime.clock)
         self._ends = (
             (self._accounts.root, f"/{ACCOUNT_NAME}"),
@@ -57,23 +58,23 @@ class ServiceAccountController:
         )
         self.queue: WorkQueue[str] = runtime.work_queue("accounts")
 
-    async def look(self, revision: Revision) -> None:
+    async def list_objects(self, revision: Revision) -> None:
         """Queue every namespace."""
         root = self._namespaces.root
         async for item in items_below(self._storage, root):
             self.queue.add(item.key[len(root) :])
 
     def take_certificates(self, certificates: str) -> None:
-        """Publish these authorities from the next look on."""
+        """Publish these CA certificates from the next resync on."""
         self._certificates = certificates
 
-    async def look_again(self) -> float:
-        """The periodic look."""
-        await self.look(Revision(0))
-        return LOOK_SECONDS
+    async def resync(self) -> float:
+        """Queue every namespace periodically."""
+        await self.list_objects(Revision(0))
+        return RESYNC_SECONDS
 
-    def see(self, batch: Batch) -> None:
-        """Notice new namespaces, and changes of what they must have."""
+    def on_batch(self, batch: Batch) -> None:
+        """Handle new namespaces, and changes of their default objects."""
         namespaces = self._namespaces.root
         for event in batch.events:
             key = event.key
@@ -86,7 +87,7 @@ class ServiceAccountController:
                     self.queue.add(key[len(root) : -len(end)])
 
     async def reconcile(self, name: str) -> float | None:
-        """Give one namespace what it lacks."""
+        """Create the missing objects of one namespace."""
         item = await self._storage.get(self._namespaces.key_of(name))
         if item is None:
             return None
@@ -94,14 +95,14 @@ class ServiceAccountController:
             metadata = read_metadata(item.value)
             if metadata is None or metadata.deletion_timestamp:
                 return None
-        # Nothing is made in a namespace that has changed since: it may be going away now.
+        # Guard against a concurrent deletion: create nothing if the namespace has changed.
         guard = RevisionIs(item.key, item.revision)
         try:
             await self._ensure_account(name, guard)
             if self._certificates:
                 return await self._ensure_certificates(name, guard)
         except _NamespaceChanged:
-            return MOVED_SECONDS
+            return CHANGED_SECONDS
         return None
 
     async def _ensure_account(self, namespace: str, guard: RevisionIs) -> None:
@@ -111,7 +112,8 @@ class ServiceAccountController:
             await self._create(self._accounts, namespace, obj, guard)
 
     async def _ensure_certificates(self, namespace: str, guard: RevisionIs) -> float | None:
-        """Publish them; after how long to do so, when somebody else keeps others there."""
+        """Publish the CA certificates; return the seconds to wait if another program changes
+        them."""
         resource, data = self._config_maps, {CERTIFICATES_FIELD: self._certificates}
         path = resource.path_of(namespace, CERTIFICATES_NAME)
         item = await self._storage.get(resource.key_of(path))
@@ -136,7 +138,7 @@ class ServiceAccountController:
                 is_patch=True,
             )
         except status.NotFound:
-            return None  # its deletion will be seen
+            return None  # the event of its deletion queues the namespace again
         self._corrections.note(namespace)
         return None
 
@@ -157,7 +159,7 @@ class ServiceAccountController:
 
 
 def _described(obj: Object) -> Object:
-    """The same with a word on what it is for."""
+    """Return the object with the annotation that describes it."""
     metadata = obj["metadata"]
     annotations = {**(metadata.get("annotations") or {}), DESCRIPTION_NAME: DESCRIPTION}
     return {**obj, "metadata": {**metadata, "annotations": annotations}}

@@ -36,8 +36,8 @@ from restow.storage.interface import (
 
 LOCKS_PREFIX: Final = "/restow/turns/"
 LEASE_SECONDS: Final = 10.0
-"""Shorter than the leases of servers: a lock that is taken too early causes only work done twice,
-and until it is taken nothing is collected. Much shorter would be more writes of idle servers."""
+"""Shorter than the leases of servers: a lock that is taken too early only causes work to be done
+twice, and until it is taken no controller runs. A much shorter lease would cause more writes."""
 _RENEW_SHARE: Final = 0.8
 _INTERVAL_SHARE: Final = 0.5
 _RETRY_SECONDS_MAX: Final = 0.5
@@ -45,7 +45,7 @@ _UNREADABLE: Final = "(unreadable)"
 
 
 class StoreLock:
-    """One key. Satisfies `Lock`."""
+    """A lock in one key of the store. Implements `Lock`."""
 
     is_lost_when_deleted = True
     """Only a leader deletes its key. If it is gone, the store was replaced or emptied, and the
@@ -55,7 +55,7 @@ class StoreLock:
         self.name = f"lock {name}"
         self._storage = storage
         self._key = Key(LOCKS_PREFIX + name)
-        self._beat = 0
+        self._renewals = 0
 
     async def read(self) -> LockRecord:
         try:
@@ -69,8 +69,8 @@ class StoreLock:
         )
 
     async def write(self, seen: LockRecord, *, holder: str, lease_seconds: float) -> LockRecord:
-        self._beat += 1
-        value = to_keep({"holder": holder, "beat": self._beat})
+        self._renewals += 1
+        value = to_keep({"holder": holder, "beat": self._renewals})
         revision = await self._commit(seen, Put(self._key, value))
         return LockRecord(holder=holder, renewal=revision, handle=revision)
 
@@ -102,7 +102,7 @@ def store_elector(
     identity: str,
     lease_seconds: float = LEASE_SECONDS,
 ) -> LeaderElector:
-    """A candidate for a key of the store. The identity is that of one process, and of no other."""
+    """Return a candidate for a key of the store. The identity must be unique to the process."""
     timing = LeaderTiming(
         lease_seconds=lease_seconds,
         renew_seconds=lease_seconds * _RENEW_SHARE,
@@ -113,7 +113,7 @@ def store_elector(
 
 
 def _holder_of(value: bytes) -> str:
-    """The holder; a value without one is respected for the lease time, as any other."""
+    """Return the holder; an unreadable value is respected for the lease time like any other."""
     try:
         holder = orjson.loads(value)["holder"]
     except (orjson.JSONDecodeError, KeyError, TypeError):

@@ -43,7 +43,7 @@ async def test_the_generation_is_observed() -> None:
             found = world.store.object_of(resource, entry, entry[1])
             return found["status"]["observedGeneration"], entry[0]
 
-        await keeper.look(Revision(0))
+        await keeper.list_objects(Revision(0))
         assert await keeper.queue.get() == "p"
         await keeper.reconcile("p")
         generation, revision = await observed()

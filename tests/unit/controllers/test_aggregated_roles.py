@@ -66,4 +66,4 @@ def test_like_looking_at_all(changes: list[tuple[str, Role | None]]) -> None:
             assert gathered.lacking(each) == found
             if found is not None and found != before[each]:
                 assert each in affected
-        assert gathered.gatherers == sorted(k for k, v in known.items() if v.aggregation)
+        assert gathered.aggregated_names == sorted(k for k, v in known.items() if v.aggregation)

@@ -59,7 +59,7 @@ async def test_every_group_that_is_served_has_one() -> None:
                 made = await get(world, f"{version}.{group}")
                 assert (made is None) == (group == GROUP)
         revision = await world.storage.revision()
-        await keeper.look_again()
+        await keeper.resync()
         await observed.settle(keeper.queue, keeper.reconcile)
         assert await world.storage.revision() == revision, "a second look changes nothing"
 
@@ -89,7 +89,7 @@ async def test_a_definition_that_went_unseen_is_noticed_by_the_next_look() -> No
         name = await define(world, "widgets", "Widget")
         keeper, observed = await begin(world)
         await remove(world, name)
-        await keeper.look(Revision(0))
+        await keeper.list_objects(Revision(0))
         while len(keeper.queue):
             key = await keeper.queue.get()
             await keeper.reconcile(key)

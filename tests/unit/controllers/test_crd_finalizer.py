@@ -112,7 +112,7 @@ async def test_a_held_instance_holds_the_definition() -> None:
         assert terminating == ("True", "InstanceDeletionCheck")
         await release(world, "n/held")
         await it.wait(0)
-        await it.wait(crd_finalizer.WOKEN_SECONDS)
+        await it.wait(crd_finalizer.CHANGE_DELAY_SECONDS)
         assert not await is_defined(world, name)
 
 

@@ -12,7 +12,7 @@ from restow.controllers.crd_names import (
     claims_of,
     decide,
     from_wire,
-    tidy,
+    normalize,
     to_wire,
 )
 from restow.registry.catalog import builtin_catalog
@@ -83,7 +83,7 @@ def test_what_a_definition_has_it_keeps() -> None:
 def test_ones_own_names_in_another_role() -> None:
     """A short name may repeat the own plural; a singular may not be the own short name."""
     same = names("widgets", "Widget", short_names=["widgets", "widget"])
-    assert decide(same, tidy(names("widgets", "Widget")), taken()).is_accepted
+    assert decide(same, normalize(names("widgets", "Widget")), taken()).is_accepted
     decision = decide(names("widgets", "Widget", singular="wd"), WIDGETS, taken())
     assert decision.reason == "SingularConflict"
 

@@ -9,7 +9,7 @@ from restow.apimachinery.names import GroupKind
 from restow.controllers import garbage_collector
 from restow.controllers.deferred_keys import DeferredKeys, MissingKind
 from restow.controllers.garbage_collector import GarbageCollector
-from restow.controllers.namespaces import HURRY_SECONDS, NamespaceController
+from restow.controllers.namespaces import BUSY_SECONDS, NamespaceController
 from restow.controllers.object_keys import (
     ObjectLocations,
     read_api_version,
@@ -132,7 +132,7 @@ async def test_a_namespace_waits_for_kinds_that_are_not_hosted_yet() -> None:
         assert failure["status"] == "True"
         assert "example.com/widgets" in failure["message"]
         await host(world, name)
-        await world.clock.advance(HURRY_SECONDS)
+        await world.clock.advance(BUSY_SECONDS)
         await observed.settle(keeper.queue, keeper.reconcile)
         assert not await has_widget(world, "n/w")
         assert not await world.has("Namespace", "n")
@@ -265,18 +265,18 @@ async def test_what_is_left_of_a_removed_kind_holds_nobody() -> None:
 
 def test_parked_keys_come_back_when_what_they_lack_is_hosted() -> None:
     """Each waits for its own, by place or by kind, and their number is bounded."""
-    parking = DeferredKeys(keys_max=3)
-    parking.park("a", MissingKind(segment="g.x/widgets"))
-    parking.park("a", MissingKind(segment="g.x/widgets"))
-    parking.park("b", MissingKind(api_version="g.x/v1", kind="Widget"))
-    parking.park("c", MissingKind(api_version="v1", kind="Widget"))
-    parking.park("d", MissingKind(segment="widgets"))
-    assert len(parking) == 3
-    assert parking.take("other", lambda _: True) == set()
-    assert parking.take("g.x", lambda lacking: lacking.kind == "Widget") == {"b"}
-    assert parking.take("g.x", lambda _: True) == {"a"}
-    assert parking.take("", lambda _: True) == {"c"}
-    assert len(parking) == 0
+    deferred = DeferredKeys(keys_max=3)
+    deferred.defer("a", MissingKind(segment="g.x/widgets"))
+    deferred.defer("a", MissingKind(segment="g.x/widgets"))
+    deferred.defer("b", MissingKind(api_version="g.x/v1", kind="Widget"))
+    deferred.defer("c", MissingKind(api_version="v1", kind="Widget"))
+    deferred.defer("d", MissingKind(segment="widgets"))
+    assert len(deferred) == 3
+    assert deferred.take("other", lambda _: True) == set()
+    assert deferred.take("g.x", lambda lacking: lacking.kind == "Widget") == {"b"}
+    assert deferred.take("g.x", lambda _: True) == {"a"}
+    assert deferred.take("", lambda _: True) == {"c"}
+    assert len(deferred) == 0
 
 
 async def test_the_owners_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

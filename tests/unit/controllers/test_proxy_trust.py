@@ -55,7 +55,7 @@ async def test_it_is_made_and_comes_back(tmp_path: Path) -> None:
             "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
         }
         revision = await world.storage.revision()
-        await keeper.look_again()
+        await keeper.resync()
         assert await world.storage.revision() == revision, "a second look changes nothing"
         await world.delete("ConfigMap", PATH)
         await observed.settle(keeper.queue, keeper.reconcile)
@@ -92,7 +92,7 @@ async def test_every_server_adds_its_own(tmp_path: Path) -> None:
             ProxyTrustController(world.store, world.catalog, world.runtime, own) for own in trusts
         ]
         for keeper in keepers:
-            await keeper.look_again()
+            await keeper.resync()
         found = await data_of(world)
         for own in trusts:
             assert own.client_ca_pem in found["client-ca-file"]
@@ -100,7 +100,7 @@ async def test_every_server_adds_its_own(tmp_path: Path) -> None:
         assert json.loads(found["requestheader-allowed-names"]) == ["one", "two"]
         revision = await world.storage.revision()
         for keeper in keepers:
-            await keeper.look_again()
+            await keeper.resync()
         assert await world.storage.revision() == revision
 
 

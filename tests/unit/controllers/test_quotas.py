@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from restow.controllers.quotas import COME_SECONDS, SETTLE_SECONDS, QuotaController
+from restow.controllers.quotas import CREATE_DELAY_SECONDS, SETTLE_SECONDS, QuotaController
 from tests.unit.controllers.world import Observed, World, open_world
 
 
@@ -87,10 +87,10 @@ async def test_what_goes_is_taken_off_at_once() -> None:
         await counting.settle()
         await counting.charge(1)
         await world.delete("ConfigMap", "a/one")
-        await counting.settle(COME_SECONDS)
+        await counting.settle(CREATE_DELAY_SECONDS)
         assert await counting.used() == {"configmaps": "2"}  # one there, one on its way
         await world.create("ConfigMap", "three", "a")
-        await counting.settle(COME_SECONDS)
+        await counting.settle(CREATE_DELAY_SECONDS)
         assert await counting.used() == {"configmaps": "2"}
         await counting.settle(SETTLE_SECONDS)
         assert await counting.used() == {"configmaps": "2"}
@@ -124,7 +124,7 @@ async def test_a_keeper_that_begins_knows_of_no_charges() -> None:
         await first.charge(1)
         await first.close()
         second = await Counting.begin(world)
-        await second.settle(COME_SECONDS)
+        await second.settle(CREATE_DELAY_SECONDS)
         assert await second.used() == {"configmaps": "1"}
         await second.settle(SETTLE_SECONDS)
         assert await second.used() == {"configmaps": "0"}
@@ -138,7 +138,7 @@ async def test_what_was_not_charged_is_added() -> None:
         counting = await Counting.begin(world)
         await counting.settle()
         await world.create("ConfigMap", "one", "a")
-        await counting.settle(COME_SECONDS)
+        await counting.settle(CREATE_DELAY_SECONDS)
         assert await counting.used() == {"configmaps": "1"}
         await counting.close()
 
@@ -171,7 +171,7 @@ async def test_services_that_change() -> None:
         await counting.settle()
         assert await counting.used() == {"services": "1", "services.nodeports": "2"}
         await world.edit("Service", "a/s", lambda obj: obj["spec"].update(type="ClusterIP"))
-        await counting.settle(COME_SECONDS)
+        await counting.settle(CREATE_DELAY_SECONDS)
         assert await counting.used() == {"services": "1", "services.nodeports": "0"}
         await counting.close()
 
@@ -191,9 +191,9 @@ async def test_scoped_quotas_count_pods_alone() -> None:
         assert await counting.used() == {"pods": "1", "count/configmaps": "0"}
         await world.delete("Pod", "a/long")
         await world.delete("ConfigMap", "a/c")
-        await counting.settle(COME_SECONDS)
+        await counting.settle(CREATE_DELAY_SECONDS)
         assert await counting.used() == {"pods": "1", "count/configmaps": "0"}
         await world.delete("Pod", "a/short")
-        await counting.settle(COME_SECONDS)
+        await counting.settle(CREATE_DELAY_SECONDS)
         assert await counting.used() == {"pods": "0", "count/configmaps": "0"}
         await counting.close()

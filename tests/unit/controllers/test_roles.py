@@ -236,7 +236,7 @@ async def test_a_change_costs_by_what_it_changes(monkeypatch: pytest.MonkeyPatch
         note = {"annotations": {"a": "b"}}
         assert await changed("r001", lambda obj: obj["metadata"].update(note)) == ["r001"]
         assert await changed("r001", lambda obj: obj.update(rules=[])) == ["r001", "top"]
-        await keeper.look_again()
+        await keeper.resync()
         read.clear()
         await observed.settle(keeper.queue, keeper.reconcile)
         assert read == [], "what has not changed is not read again"

@@ -9,7 +9,7 @@ from restow.controllers.corrections import AT_ONCE_MAX
 from restow.controllers.service_account_secrets import (
     ACCOUNT_NAME,
     ACCOUNT_UID,
-    LOOK_SECONDS,
+    RESYNC_SECONDS,
     TYPE,
     ServiceAccountSecretController,
 )
@@ -65,7 +65,7 @@ async def test_secrets_are_filled() -> None:
         assert secret["metadata"]["annotations"][ACCOUNT_UID] == account["metadata"]["uid"]
         assert await data_of(world, "n/plain") == {}
         revision = await world.storage.revision()
-        await keeper.look_again()
+        await keeper.resync()
         await observed.settle(keeper.queue, keeper.reconcile)
         assert await world.storage.revision() == revision, "a second look changes nothing"
 
@@ -124,6 +124,6 @@ async def test_who_writes_other_certificates_is_not_fought_without_end() -> None
             await observed.settle(keeper.queue, keeper.reconcile)
             answers += (await data_of(world, "n/s"))["ca.crt"] == "ca"
         assert answers == AT_ONCE_MAX
-        await world.clock.advance(LOOK_SECONDS)
+        await world.clock.advance(RESYNC_SECONDS)
         await observed.settle(keeper.queue, keeper.reconcile)
         assert (await data_of(world, "n/s"))["ca.crt"] == "ca", "in the end it is right"

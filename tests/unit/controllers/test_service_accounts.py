@@ -1,7 +1,7 @@
 """Every namespace has its account and the cluster's certificates."""
 
 from restow.controllers.corrections import AT_ONCE_MAX
-from restow.controllers.service_accounts import LOOK_SECONDS, ServiceAccountController
+from restow.controllers.service_accounts import RESYNC_SECONDS, ServiceAccountController
 from restow.storage.interface import Item, Key, Revision
 from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.world import Observed, World, open_world
@@ -29,7 +29,7 @@ async def test_old_and_new_namespaces_get_theirs() -> None:
             assert found is not None
             assert found["data"] == {"ca.crt": CERTIFICATES}
         revision = await world.storage.revision()
-        await keeper.look_again()
+        await keeper.resync()
         await observed.settle(keeper.queue, keeper.reconcile)
         assert await world.storage.revision() == revision, "a second look changes nothing"
 
@@ -82,7 +82,7 @@ async def test_who_publishes_other_certificates_is_not_fought_without_end() -> N
             return bool(found["data"] == {"ca.crt": CERTIFICATES})
 
         assert sum([await is_set_right() for _ in range(50)]) == AT_ONCE_MAX
-        await world.clock.advance(LOOK_SECONDS)
+        await world.clock.advance(RESYNC_SECONDS)
         await observed.settle(keeper.queue, keeper.reconcile)
         found = await world.get("ConfigMap", "n/kube-root-ca.crt")
         assert found is not None

@@ -132,7 +132,7 @@ class Observed:
         revision = await self._world.storage.revision()
         self._watch.expect(revision)
         async for batch in self._watch:
-            self._objects.pass_on(batch)
+            self._objects.dispatch(batch)
             if batch.revision >= revision:
                 return
 
