@@ -1,9 +1,9 @@
-"""The ground everything stands on: time, chance, identifiers, tasks, waiting, and invariants.
+"""Runtime primitives: clock, randomness, identifiers, tasks, queues, leader election, invariants.
 
-Each touches the outside world (or the scheduler) behind a Protocol with a real and a simulated
-form, so that the same code runs in production and in the simulator. This package alone may use
-`time`, `random`, `uuid`, `asyncio.sleep` and `asyncio.create_task`. It imports nothing else of the
-project and knows no word of its domain.
+Each access to the outside world (or the scheduler) is behind a Protocol with a real and a simulated
+implementation, so that the same code runs in production and in the simulator. Only this package may
+use `time`, `random`, `uuid`, `asyncio.sleep` and `asyncio.create_task`. It imports nothing else of
+the project and has no knowledge of Kubernetes.
 """
 
 from restow.aio.backoff import Backoff, retry
@@ -23,12 +23,12 @@ from restow.aio.queues import BoundedQueue, QueueClosed, QueueFull
 from restow.aio.randomness import Randomness, SeededRandomness, SystemRandomness
 from restow.aio.runtime import Runtime
 from restow.aio.tasks import (
-    StrayCancellation,
     TaskFailure,
     TaskHandle,
     Tasks,
     TasksClosed,
     TasksFull,
+    UnexpectedCancellation,
 )
 from restow.aio.workqueue import WorkQueue
 
@@ -46,7 +46,6 @@ __all__ = [
     "Runtime",
     "SeededRandomness",
     "SimulatedClock",
-    "StrayCancellation",
     "Suspended",
     "SystemClock",
     "SystemRandomness",
@@ -56,6 +55,7 @@ __all__ = [
     "TasksClosed",
     "TasksFull",
     "Timer",
+    "UnexpectedCancellation",
     "WorkQueue",
     "check_regular",
     "end_process",

@@ -1,6 +1,6 @@
-"""Back-off: how long to wait before trying again, and the loop that does so.
+"""Exponential backoff: the delays between retries, and a retry loop.
 
-The delays are pure; only `retry` waits. Which errors are worth another try is the caller's to say.
+The delays are pure; only `retry` waits. The caller decides which errors are retried.
 """
 
 import itertools
@@ -19,8 +19,8 @@ T = TypeVar("T")
 class Backoff:
     """Delays that grow by a factor up to a limit.
 
-    Jitter is the share of a delay left to chance: 0 is none, 1 is anything from nothing to the
-    whole delay. It only shortens, so `max_seconds` is never exceeded.
+    Jitter is the random share of a delay: 0 is none, 1 is anything from zero to the whole delay. It
+    only shortens a delay, so `max_seconds` is never exceeded.
     """
 
     initial_seconds: float
@@ -30,26 +30,26 @@ class Backoff:
 
     def __post_init__(self) -> None:
         if not 0 < self.initial_seconds <= self.max_seconds < math.inf:
-            raise ValueError("0 < initial_seconds <= max_seconds < infinity does not hold")
+            raise ValueError("0 < initial_seconds <= max_seconds < infinity is required")
         if not 1 <= self.factor < math.inf:
             raise ValueError("factor must be at least 1")
         if not 0 <= self.jitter <= 1:
             raise ValueError("jitter must be from 0 to 1")
 
     def ceiling_seconds(self, failures: int) -> float:
-        """The longest delay after so many earlier failures (0 for the first delay)."""
+        """Return the longest delay after so many failures (0 for the first delay)."""
         try:
             return min(self.initial_seconds * self.factor**failures, self.max_seconds)
         except OverflowError:
             return self.max_seconds
 
     def delay_seconds(self, failures: int, randomness: Randomness) -> float:
-        """One delay, with its share of chance."""
+        """Return one delay, with jitter."""
         ceiling = self.ceiling_seconds(failures)
         return ceiling - randomness.uniform(0, self.jitter * ceiling)
 
     def delays(self, randomness: Randomness) -> Iterator[float]:
-        """The delays after the first failure, the second, and so on without end."""
+        """Yield the delays after the first failure, the second, and so on without end."""
         failures = 0
         while True:
             yield self.delay_seconds(failures, randomness)

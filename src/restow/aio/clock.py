@@ -1,7 +1,7 @@
-"""Time: the seam through which all code reads clocks, sleeps and sets deadlines.
+"""Clocks: the interface through which all code reads the time, sleeps and sets deadlines.
 
-Nothing else in the project may import `time` or call `asyncio.sleep`. No policy lives here: how
-long to wait, and how often, is the caller's business (see backoff.py).
+Nothing else in the project may import `time` or call `asyncio.sleep`. Not here: how long to wait
+and how often (see backoff.py).
 """
 
 import asyncio
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 SIMULATED_START = datetime(2024, 1, 1, tzinfo=UTC)
 SIMULATED_SECONDS_MAX = 86_400.0
-# How often ready tasks may run before `settle` calls them a busy loop.
+# Rounds of ready tasks after which `settle` reports a busy loop.
 SETTLE_ROUNDS_MAX = 100_000
-# The rounds granted on a loop that does not show whether it is idle (uvloop).
+# Rounds on an event loop that does not expose its ready queue (uvloop).
 SETTLE_ROUNDS_BLIND = 200
 # Cancelled timers kept in the heap before it is rebuilt without them.
 CANCELLED_TIMERS_MAX = 1_000
@@ -37,33 +37,33 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """What code may know and ask about time."""
+    """Reads the time, sleeps and sets deadlines."""
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment; never goes back. For durations and deadlines."""
+        """Return seconds since some fixed moment; never decreases. For durations and deadlines."""
         ...
 
     def wall(self) -> datetime:
-        """The time of day, aware, in UTC; may jump. For what people and other machines read."""
+        """Return the time of day in UTC (aware); may jump. For people and other machines."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Suspend the task; zero or less only lets other tasks run."""
+        """Suspend the task; zero or less only yields to other tasks."""
         ...
 
     def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
-        """Cancel the body after so many seconds and raise TimeoutError; None is no deadline."""
+        """Cancel the body after so many seconds and raise TimeoutError; None: no deadline."""
         ...
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Run a callback once, later, on the loop. It must be short and must not raise."""
+        """Run a callback once on the loop, later. It must be short and must not raise."""
         ...
 
 
 class SystemClock:
-    """The machine's clocks and the running event loop."""
+    """The clocks of the machine and the running event loop."""
 
-    # Not wrapped in a function of ours: it is read several times for each request.
+    # Not wrapped in a method: it is read several times for each request.
     monotonic = staticmethod(time.monotonic)
 
     def wall(self) -> datetime:
@@ -80,7 +80,7 @@ class SystemClock:
 
 
 class _TimeoutInTask:
-    """A timeout that waits for its task first: it cancels the task that entered it."""
+    """A timeout that first waits until the code runs in a task: a timeout cancels its task."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -100,11 +100,11 @@ class _TimeoutInTask:
 
 
 class SimulatedClock:
-    """Time that moves only when told to: sleepers wake in deadline order, ties by arrival.
+    """A clock that advances only on request: sleepers wake in deadline order, ties by arrival.
 
     A test calls `advance`, `run_until_idle` or `run_until_done`. A seeded event loop uses the
-    synchronous half instead: when nothing is ready, `fire_next`. Several clocks made by `skewed`
-    share one timeline and differ only in wall time. Real threads and I/O are invisible to it.
+    synchronous methods instead: `fire_next` when nothing is ready. Several clocks made by `skewed`
+    share one timeline and differ only in wall time. The clock does not see threads and real I/O.
     """
 
     def __init__(self, start: datetime = SIMULATED_START, *, skew_seconds: float = 0.0) -> None:
@@ -113,7 +113,7 @@ class SimulatedClock:
         self._timeline = _Timeline()
 
     def skewed(self, skew_seconds: float) -> "SimulatedClock":
-        """Another clock on the same timeline whose wall time is off by so many seconds."""
+        """Return another clock on the same timeline whose wall time is off by so many seconds."""
         clock = SimulatedClock(self._start, skew_seconds=skew_seconds)
         clock._timeline = self._timeline
         return clock
@@ -138,8 +138,8 @@ class SimulatedClock:
 
     @asynccontextmanager
     async def timeout(self, seconds: float | None) -> AsyncIterator[None]:
-        # asyncio's own timeout does the delicate part (whose cancellation is it?); only the
-        # moment at which it expires comes from here.
+        # asyncio's own timeout distinguishes its cancellation from others; only the moment at which
+        # it expires comes from here.
         loop = asyncio.get_running_loop()
         await in_task()
         async with asyncio.timeout(None) as deadline:
@@ -160,18 +160,18 @@ class SimulatedClock:
         return self._timeline.add(_to_nanoseconds(seconds), callback)
 
     def next_deadline(self) -> float | None:
-        """The monotonic moment of the earliest timer, or None if there is none."""
+        """Return the monotonic time of the earliest timer, or None if there is none."""
         deadline = self._timeline.next_deadline()
         return None if deadline is None else deadline / _NANOSECONDS
 
     def fire_next(self) -> bool:
-        """Move to the earliest timer and run its callback; False if there is none."""
+        """Advance to the earliest timer and run its callback; False if there is none."""
         return self._timeline.fire_next(until=None)
 
     async def advance(self, seconds: float) -> None:
-        """Move time on, letting ready tasks run before, between and after the wake-ups."""
+        """Advance the time, running ready tasks before, between and after the timers."""
         if seconds < 0:
-            raise ValueError(f"time cannot go back: advance({seconds})")
+            raise ValueError(f"advance({seconds}): the time cannot decrease")
         target = self._timeline.now + _to_nanoseconds(seconds)
         await self.settle()
         while self._timeline.fire_next(until=target):
@@ -179,25 +179,25 @@ class SimulatedClock:
         self._timeline.now = max(self._timeline.now, target)
 
     async def run_until_idle(self, *, seconds_max: float = SIMULATED_SECONDS_MAX) -> None:
-        """Move time on until no timer is left; TimeoutError if some stand beyond the limit."""
+        """Advance until no timer is left; TimeoutError if timers remain after the limit."""
         limit = self._timeline.now + _to_nanoseconds(seconds_max)
         await self.settle()
         while self._timeline.fire_next(until=limit):
             await self.settle()
         if self._timeline.next_deadline() is not None:
-            raise TimeoutError(f"timers still stand after {seconds_max} simulated seconds")
+            raise TimeoutError(f"timers remain after {seconds_max} simulated seconds")
 
     async def run_until_done(
         self, awaitable: Awaitable[T], *, seconds_max: float = SIMULATED_SECONDS_MAX
     ) -> T:
-        """Move time on until the awaitable ends, and return or raise what it does."""
+        """Advance until the awaitable is done; return its result or raise its error."""
         limit = self._timeline.now + _to_nanoseconds(seconds_max)
         task = asyncio.ensure_future(awaitable)
         try:
             await self.settle()
             while not task.done():
                 if not self._timeline.fire_next(until=limit):
-                    raise TimeoutError(f"nothing wakes it within {seconds_max} simulated seconds")
+                    raise TimeoutError(f"not done within {seconds_max} simulated seconds")
                 await self.settle()
         finally:
             if not task.done():
@@ -206,8 +206,9 @@ class SimulatedClock:
         return task.result()
 
     async def settle(self) -> None:
-        """Let tasks run until none is ready. Time stands still."""
-        # Only the loop's private queue tells when that is; where it is hidden, rounds must do.
+        """Run tasks until none is ready, without advancing the time."""
+        # Only the private queue of the loop shows that; where it is hidden, run a fixed number of
+        # rounds.
         ready = getattr(asyncio.get_running_loop(), "_ready", None)
         if ready is None:
             for _ in range(SETTLE_ROUNDS_BLIND):
@@ -217,7 +218,7 @@ class SimulatedClock:
             await asyncio.sleep(0)
             if not ready:
                 return
-        raise RuntimeError(f"tasks are still busy after {SETTLE_ROUNDS_MAX} rounds")
+        raise RuntimeError(f"tasks are still ready after {SETTLE_ROUNDS_MAX} rounds")
 
 
 @dataclass(order=True, slots=True)
@@ -234,7 +235,7 @@ class _SimulatedTimer:
 
 
 class _Timeline:
-    """One line of time: whole nanoseconds, so that 0.1 + 0.2 is 0.3 for every sleeper."""
+    """The time and the timers: whole nanoseconds, so that 0.1 + 0.2 is 0.3 for every sleeper."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -274,5 +275,5 @@ class _Timeline:
 
 
 def _to_nanoseconds(seconds: float) -> int:
-    # At least one for any positive wait, so that `sleep(deadline - now)` in a loop ends.
+    # At least 1 for a positive duration, so that `sleep(deadline - now)` in a loop ends.
     return max(round(seconds * _NANOSECONDS), 1) if seconds > 0 else 0

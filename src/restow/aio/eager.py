@@ -1,6 +1,6 @@
 """Runs a coroutine until its first suspension, before a task is created for it.
 
-Most requests are answered without suspending, and a task costs about as much as a small request.
+Most requests are processed without suspending, and a task costs about as much as a small request.
 So a coroutine is started in the call that created it: if it finishes, its result is available at
 once; if not, either a task takes over the `Suspended` coroutine, or it is resumed without a task
 when the future that it awaits is done. (Python 3.12 has eager tasks.)
@@ -50,8 +50,8 @@ class Suspended(Generic[T]):
             return result
 
     def when_done(self, resume: Callable[[Any], object]) -> bool:
-        """Have `resume` called when the future that the coroutine awaits is done; False if it
-        awaits none, since it needs a task."""
+        """Call `resume` when the future that the coroutine awaits is done. Return False if it
+        awaits no future: then it needs a task."""
         if self._yielded is None:
             return False
         self._yielded.add_done_callback(resume)
@@ -67,12 +67,12 @@ class Suspended(Generic[T]):
             self._yielded.cancel()
 
     def close(self) -> None:
-        """End the coroutine where it is suspended: no task will await it."""
+        """Close the coroutine at its suspension, because no task will await it."""
         self._coroutine.close()
 
 
 def run_eagerly(coroutine: Coroutine[Any, Any, T]) -> T | Suspended[T]:
-    """Return the result of a coroutine that finishes without suspending, or the rest of it."""
+    """Start a coroutine; return its result if it does not suspend, otherwise its remainder."""
     global _is_eager  # noqa: PLW0603 - there is one event loop in a process
     before, _is_eager = _is_eager, True
     try:
@@ -96,9 +96,9 @@ def is_eager() -> bool:
 async def in_task() -> None:
     """Return when the running code has a task of its own."""
     if _is_eager:
-        await _give_way()
+        await _yield_once()
 
 
 @generator_coroutine
-def _give_way() -> Generator[None, None, None]:
+def _yield_once() -> Generator[None, None, None]:
     yield

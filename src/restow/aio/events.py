@@ -1,4 +1,4 @@
-"""Event channels: how one part tells others of what happens, without knowing them."""
+"""Event channels: decouple the code that emits events from its subscribers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ P = ParamSpec("P")
 
 
 class EventChannel(Generic[P]):
-    """Calls all subscribers, in the order in which they came, in the step of the one who emits."""
+    """Calls all subscribers synchronously, in the order of their subscription."""
 
     def __init__(self) -> None:
         self._subscribers: list[Callable[P, None]] = []
 
     def subscribe(self, subscriber: Callable[P, None]) -> None:
-        """Have every later event told."""
+        """Call the subscriber for every later event."""
         self._subscribers.append(subscriber)
 
     def emit(self, *args: P.args, **options: P.kwargs) -> None:
-        """Tell all subscribers."""
+        """Call all subscribers."""
         for each in self._subscribers:
             each(*args, **options)

@@ -1,8 +1,8 @@
-"""Optional libraries: which extra of the package installs each of them, and what to do without it.
+"""Optional dependencies: the extra of the package that installs each, and a hint if one is missing.
 
 `pip install restow` installs what commands against a running API need. The libraries of a server,
-of etcd and of the storage suite belong to extras (`pyproject.toml`), and are imported where they
-are used. `missing_extra` turns the ImportError of such a library into an advice.
+of etcd and of the storage suite belong to extras (`pyproject.toml`) and are imported where they are
+used. `missing_extra` turns the ImportError of such a library into a hint.
 
 Not here: imports of these libraries.
 """
@@ -20,13 +20,13 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "server": ("apsw", "httptools", "isal", "jsonschema_rs", "nacl", "re2", "uvloop", "wsproto"),
     "testing": ("pytest",),
 }
-"""The modules of each extra, by the names that they are imported by."""
+"""The modules of each extra, by import name."""
 
 
 def missing_extra(error: BaseException) -> str:
-    """What an error says that was raised because an extra is not installed; empty for others.
+    """Return the hint for an error that was caused by a missing extra; empty for other errors.
 
-    It is the rest of a sentence that begins with what needs the extra.
+    It is the end of a sentence whose subject is the feature that needs the extra.
     """
     for each in _causes(error):
         if isinstance(each, ModuleNotFoundError) and each.name is not None:
@@ -45,7 +45,7 @@ def require_extra(extra: str) -> None:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, those that it was raised from, and those of a group."""
+    """Yield the error, its causes, and the members of exception groups."""
     yield error
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:

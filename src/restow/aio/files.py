@@ -1,9 +1,9 @@
-"""Files that somebody else writes, read so that nobody waits for ever.
+"""Reads files of other programs without blocking forever.
 
-A file may be a pipe that nobody writes to, a device that never ends, or lie on a file system that
-does not answer. The first two are refused at once; for the third there is `in_own_thread`.
+A file may be a pipe without a writer, a device without an end, or on a file system that does not
+respond. The first two are rejected at once; for the third there is `in_own_thread`.
 
-Not here: what a file holds, and who may read it.
+Not here: the contents of files, and file permissions.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ T = TypeVar("T")
 
 
 class FileRefused(OSError, ValueError):
-    """A file that is there, and that nobody wants to read."""
+    """A file exists but is rejected, because of its type or size."""
 
 
 def read_regular_file(
     path: Path | str, *, bytes_max: int, check: Callable[[os.stat_result], None] | None = None
 ) -> bytes:
-    """All that is in a file. It blocks. An OSError, whose `strerror` is for people, also for what
-    is no regular file and for what is longer. `check` may refuse the very file that is read."""
-    # Opening must not wait for somebody who writes.
+    """Read a whole file; blocks. Raises an OSError with a readable `strerror`, also for a file that
+    is not regular or too large. `check` may reject the opened file by its status."""
+    # Opening a pipe must not wait for a writer.
     opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(opened)
@@ -47,15 +47,16 @@ def read_regular_file(
 
 
 def check_regular(status: os.stat_result, path: Path | str) -> None:
-    """Refuse all but files. Raises OSError."""
+    """Raise an OSError unless the file is a regular file."""
     if not stat.S_ISREG(status.st_mode):
-        text = "it is no regular file: a pipe or a device may never end, and can be read only once"
+        text = "it is not a regular file: a pipe or device may be endless and can be read only once"
         raise FileRefused(errno.EINVAL, text, str(path))
 
 
 async def in_own_thread(name: str, work: Callable[[], T]) -> T:
-    """Do what blocks in a thread that nobody waits for, if it does not end: not the loop's end,
-    nor that of the process. Whoever is cancelled leaves it behind, so it must do no harm then."""
+    """Run blocking work in a daemon thread, which neither the end of the event loop nor that of the
+    process waits for. If the caller is cancelled, the thread continues, so the work must be
+    harmless."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
 
@@ -68,10 +69,10 @@ async def in_own_thread(name: str, work: Callable[[], T]) -> T:
             outcome.set_exception(error)
 
     def run() -> None:
-        # The loop may be closed by now: then nobody wants to know.
+        # The loop may be closed by now: the result is dropped then.
         try:
             value = work()
-        except BaseException as error:  # noqa: BLE001 - passed on to who waits, whatever it is
+        except BaseException as error:  # noqa: BLE001 - passed to the awaiting task
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(fail, error)
         else:

@@ -1,46 +1,46 @@
-"""Identifiers: uids, nonces and the short suffixes of generated names.
+"""Identifiers: UIDs, nonces and the short suffixes of generated names.
 
-Nothing else in the project may import `uuid`. Whether an identifier is taken already is not known
-here; whoever stores it finds out.
+Nothing else in the project may import `uuid`. Not here: whether an identifier is taken already,
+which a conflict in the store shows.
 """
 
 from typing import Protocol
 
 from restow.aio.randomness import Randomness
 
-# No vowels and nothing that looks like one, so that no suffix spells a word.
+# Without vowels and digits that resemble them, so that no suffix spells a word.
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 SUFFIX_LENGTH = 5
 
 
 class Ids(Protocol):
-    """A maker of identifiers."""
+    """Generates identifiers."""
 
     def uid(self) -> str:
-        """A version 4 UUID as text: unique across space and time."""
+        """Return a version 4 UUID as text."""
         ...
 
     def nonce(self, nbytes: int) -> str:
-        """So many random bytes, as twice as many hexadecimal digits."""
+        """Return so many random bytes in hexadecimal (two digits each)."""
         ...
 
     def suffix(self) -> str:
-        """Five characters that end a generated name; may collide, so be ready to ask again."""
+        """Return a suffix of five characters for a generated name; may collide, so retry."""
         ...
 
 
 class RandomIds:
-    """Identifiers drawn from a source of randomness.
+    """Generates identifiers from a source of randomness.
 
-    Also the simulated maker, over a seeded source: a counter instead would never collide, and the
-    simulator would not see what a collision does.
+    Also used in simulations, with a seeded source: a counter would never collide, and the simulator
+    would not cover collisions.
     """
 
     def __init__(self, randomness: Randomness) -> None:
         self._randomness = randomness
 
     def uid(self) -> str:
-        # As the standard library makes it, five times as fast: every object gets one.
+        # Equal to the result of the standard library, five times as fast: every object gets one.
         text = self._randomness.token_bytes(16).hex()
         variant = "89ab"[int(text[16], 16) & 3]
         return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"

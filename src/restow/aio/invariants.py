@@ -1,35 +1,35 @@
-"""Broken invariants: how code says "this cannot be", and what then ends the process.
+"""Broken invariants: assertions for states that only a bug can produce, and the end of the process.
 
-For states that only a bug can produce. Not for bad input, lost connections or anything else that
-can happen to a correct program: those are ordinary exceptions or values.
+Not for bad input, lost connections or anything else that can happen to a correct program: those are
+ordinary exceptions or values.
 """
 
 import logging
 import os
 from typing import NoReturn
 
-# EX_SOFTWARE of sysexits.h: an internal error, told apart from a refused start or a signal.
+# EX_SOFTWARE of sysexits.h: an internal error, distinct from a failed start or a signal.
 EXIT_CODE_INVARIANT = 70
 
 logger = logging.getLogger(__name__)
 
 
 class InvariantViolation(BaseException):
-    """Something that cannot be, is: the process must end before it spreads the damage.
+    """An invariant does not hold: the process must end before it does more damage.
 
-    A BaseException, because a broad `except Exception` at a task's edge must not swallow it; not a
-    SystemExit, because a plain thread drops that one silently.
+    A BaseException, so that a broad `except Exception` at the top of a task does not catch it; not
+    a SystemExit, because a plain thread drops that silently.
     """
 
 
 def invariant(condition: bool, message: str) -> None:  # noqa: FBT001  (reads like assert)
-    """Raise InvariantViolation unless the condition holds; unlike assert, also under -O."""
+    """Raise InvariantViolation unless the condition holds; unlike assert, also with -O."""
     if not condition:
         raise InvariantViolation(message)
 
 
 def find_violation(error: BaseException) -> InvariantViolation | None:
-    """The first InvariantViolation that an error is or, as a group, contains."""
+    """Return the first InvariantViolation in an error or exception group."""
     if isinstance(error, InvariantViolation):
         return error
     if isinstance(error, BaseExceptionGroup):
@@ -42,8 +42,8 @@ def find_violation(error: BaseException) -> InvariantViolation | None:
 def foremost(
     group: BaseExceptionGroup[BaseException], *preferred: type[BaseException]
 ) -> BaseException:
-    """Of several errors the one to report: a broken invariant, else of the first of these types
-    that is among them, else any."""
+    """Return the error of a group to report: a broken invariant, else the first of these types that
+    the group contains, else any."""
     if (violation := find_violation(group)) is not None:
         return violation
     found = (group.subgroup(wanted) for wanted in preferred)
@@ -54,15 +54,15 @@ def foremost(
 
 
 def stop_loop(violation: InvariantViolation) -> NoReturn:
-    """End the event loop from one of its callbacks; `finally` blocks still run on the way out.
+    """End the event loop from one of its callbacks; `finally` blocks still run.
 
-    SystemExit, because asyncio and uvloop let only this and KeyboardInterrupt out of a callback.
+    SystemExit, because asyncio and uvloop let only this and KeyboardInterrupt leave a callback.
     """
     raise SystemExit(EXIT_CODE_INVARIANT) from violation
 
 
 def end_process(violation: InvariantViolation) -> NoReturn:
-    """End the process at once: no `finally`, no flush of half-made state, nothing that can hang."""
+    """End the process at once: no `finally` blocks, no flush of partial state, nothing can hang."""
     try:
         logger.critical("ending the process: %s", violation, exc_info=violation)
         logging.shutdown()

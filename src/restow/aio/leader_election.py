@@ -1,18 +1,17 @@
-"""Leader election: of several processes, one works.
+"""Leader election: one of several processes does the work.
 
     async with elector.leading() as term:   # waits until it is the leader
-        ...                                 # cancelled when it no longer is: LeadershipLost
+        ...                                 # cancelled on loss of the lock: LeadershipLost
 
-The leader renews a record in a shared place, the lock. No clock of another process is trusted: a
-leader has expired when its record did not change for the lease duration on the reader's own
-monotonic clock, and a leader stops itself earlier, counted from before it sent the last renewal
-that succeeded.
+The leader renews a record in a shared lock. Clocks of other processes are not trusted: a leader has
+expired when its record did not change for the lease duration on the observer's own monotonic clock,
+and a leader stops itself earlier, counted from before it sent the last successful renewal.
 
-A process that was paused may act once before it notices. What must not happen twice needs a
-precondition of its own; `term.check()` only makes the window small.
+A process that was paused may act once more before it detects the loss. Actions that must not happen
+twice need a precondition of their own; `term.check()` only shortens that time.
 
-Not here: where the record is kept (a Lease: `restow.client.lease_lock`; a key of the store:
-`restow.controllers.store_lock`), and what a leader does.
+Not here: where the record is stored (a Lease: `restow.client.lease_lock`; a key of the store:
+`restow.controllers.store_lock`), and the work of a leader.
 """
 
 from __future__ import annotations
@@ -45,60 +44,60 @@ logger = logging.getLogger(__name__)
 
 
 class LeadershipLost(Exception):
-    """Another process leads now, or may."""
+    """Another process is the leader now, or may be."""
 
 
 class LockConflict(Exception):
-    """The record was changed since it was read."""
+    """The record has changed since it was read."""
 
 
 class LockUnavailable(Exception):
-    """The record could not be read or written; a write may have happened all the same."""
+    """The record could not be read or written; a write may have succeeded nevertheless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockRecord:
-    """What a lock says. Without a holder there is no leader."""
+    """The contents of a lock. Without a holder there is no leader."""
 
     holder: str = ""
     lease_seconds: float = 0
-    """How long standbys wait for the holder; zero: as long as they would hold it themselves."""
+    """How long standbys wait for the holder; zero: their own lease duration."""
     transitions: int = 0
-    """How often the leader has changed."""
+    """The number of changes of the leader."""
     renewal: Hashable = None
-    """Differs after each renewal."""
+    """A value that differs after each renewal."""
     handle: Any = field(default=None, compare=False)
-    """What the lock needs to replace this very record; None: there is none yet."""
+    """Identifies this version of the record for a conditional write; None: no record exists."""
 
 
 class Lock(Protocol):
-    """Where the record of one election is kept. Writes are conditional on the record seen."""
+    """Stores the record of one election. Writes are conditional on the record that was read."""
 
     @property
     def name(self) -> str:
-        """For log lines, with its kind: `lease kube-system/restow-trigger`."""
+        """The name in log messages, with the kind: `lease kube-system/restow-trigger`."""
 
     @property
     def is_lost_when_deleted(self) -> bool:
-        """Whether a leader whose record was deleted stops, and does not create it again."""
+        """Whether a leader whose record was deleted stops instead of creating it again."""
 
     async def read(self) -> LockRecord: ...
 
     async def write(self, seen: LockRecord, *, holder: str, lease_seconds: float) -> LockRecord:
-        """Take or renew it. Raises LockConflict or LockUnavailable."""
+        """Acquire or renew the lock. Raises LockConflict or LockUnavailable."""
 
     async def release(self, seen: LockRecord) -> None:
-        """Free it, so that no standby waits for it to expire."""
+        """Release the lock, so that standbys need not wait until it expires."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderTiming:
-    """The times of an election; the defaults are those of Kubernetes' own controllers."""
+    """The durations of an election; the defaults are those of Kubernetes' controllers."""
 
     lease_seconds: float = 15
     """How long standbys wait for a leader that does not renew, before they take over."""
     renew_seconds: float = 10.0
-    """A leader that could not renew for this long stops."""
+    """A leader that could not renew the lock for this long stops."""
     retry_seconds: float = 2.0
     """Between attempts after a failure, and between renewals unless `interval_seconds` is given."""
     interval_seconds: float | None = None
@@ -107,10 +106,10 @@ class LeaderTiming:
     def __post_init__(self) -> None:
         if not self.lease_seconds > self.renew_seconds > _JITTER * self.retry_seconds > 0:
             raise ValueError(
-                f"lease_seconds > renew_seconds > {_JITTER} * retry_seconds > 0 does not hold"
+                f"lease_seconds > renew_seconds > {_JITTER} * retry_seconds > 0 is required"
             )
         if not self.renew_seconds > self.renewal_seconds > 0:
-            raise ValueError("renew_seconds > interval_seconds > 0 does not hold")
+            raise ValueError("renew_seconds > interval_seconds > 0 is required")
 
     @property
     def renewal_seconds(self) -> float:
@@ -118,7 +117,7 @@ class LeaderTiming:
 
     @classmethod
     def of_lease(cls, lease_seconds: float) -> Self:
-        """The other times in the same proportion to it."""
+        """Return timing for a lease duration, with the default proportions."""
         factor = lease_seconds / cls().lease_seconds
         return cls(
             lease_seconds=lease_seconds,
@@ -128,26 +127,26 @@ class LeaderTiming:
 
 
 class Leadership:
-    """One term of a leader, as that leader sees it."""
+    """One term of a leader."""
 
     def __init__(self, elector: LeaderElector, transitions: int) -> None:
         self.transitions = transitions
-        """How often the leader had changed: grows with each leader."""
+        """The number of changes of the leader before this term: increases with each leader."""
         self._elector = elector
 
     @property
     def is_held(self) -> bool:
-        """Whether no other process can lead now."""
+        """Whether no other process can be the leader now."""
         return self._elector.is_leading
 
     def check(self) -> None:
-        """Raise LeadershipLost unless it is held; call before each act that others must not do."""
+        """Raise LeadershipLost unless the term is held; call before each exclusive action."""
         if not self.is_held:
             raise self._elector.lost()
 
 
 class LeaderElector:
-    """One candidate. A restarted process is another candidate, so its identity must be unique."""
+    """One candidate. A restarted process is a new candidate, so the identity must be unique."""
 
     def __init__(
         self, lock: Lock, runtime: Runtime, *, identity: str, timing: LeaderTiming | None = None
@@ -155,24 +154,24 @@ class LeaderElector:
         self.runtime = runtime
         self.identity = identity
         self.timing = timing or LeaderTiming()
-        self._gone: frozenset[str] = frozenset()
+        self._ended: frozenset[str] = frozenset()
         self._lock = lock
         self._clock = runtime.clock
         self._record = LockRecord()
         self._is_current = False
-        """Whether the record is what the lock says, unless another process has changed it."""
+        """Whether the record is the current one, unless another process has changed it."""
         self._observed_at: float | None = None
         self._leads_until: float | None = None
-        self._trouble = ""
-        """The error that was logged last."""
+        self._last_error = ""
+        """The last error that was logged."""
 
     def note_gone(self, holders: frozenset[str]) -> None:
-        """These holders have ended: their lease need not expire."""
-        self._gone = holders
+        """Record that these holders have ended, so that their lease need not expire."""
+        self._ended = holders
 
     @property
     def is_leading(self) -> bool:
-        """Whether this candidate leads, by its own clock."""
+        """Whether this candidate is the leader, by its own clock."""
         return self._leads_until is not None and self._clock.monotonic() < self._leads_until
 
     @property
@@ -181,14 +180,14 @@ class LeaderElector:
         return self._record.holder
 
     def lost(self) -> LeadershipLost:
-        """The error of a leader that is none any more."""
-        now = f"; now it is {self.holder}" if self.holder not in {"", self.identity} else ""
-        return LeadershipLost(f"{self.identity} does not hold the {self._lock.name} any more{now}")
+        """Return the error for a leader that has lost the lock."""
+        now = f"; the holder is now {self.holder}" if self.holder not in {"", self.identity} else ""
+        return LeadershipLost(f"{self.identity} no longer holds the {self._lock.name}{now}")
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[Leadership]:
-        """Wait for the lock and hold it during the block; then release it, so that no standby
-        waits. If it is lost, the block is cancelled and LeadershipLost raised."""
+        """Wait for the lock and hold it during the block; then release it, so that standbys need
+        not wait. If the lock is lost, the block is cancelled and LeadershipLost raised."""
         scope = asyncio.timeout(None)
         try:
             await self._acquire()
@@ -204,10 +203,10 @@ class LeaderElector:
             await self._release()
 
     async def run(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Work whenever this process leads; return when the work has ended by itself.
+        """Run the work whenever this process is the leader; return when the work ends by itself.
 
-        The work is cancelled when the lock is lost, and started again with the next term. An error
-        of the work releases the lock and is raised.
+        The work is cancelled when the lock is lost, and started again in the next term. An error of
+        the work releases the lock and is raised.
         """
         while True:
             try:
@@ -221,17 +220,17 @@ class LeaderElector:
         while True:
             try:
                 async with self._clock.timeout(self.timing.renew_seconds):
-                    await self._try()
+                    await self._try_once()
             except TimeoutError:
-                logger.warning("no answer about the %s", self._lock.name)
-            # A late answer may be about a lease that has expired already.
+                logger.warning("timeout while reading or writing the %s", self._lock.name)
+            # A late response may be about a lease that has expired already.
             if self.is_leading:
                 return
             self._leads_until = None
             await self._clock.sleep(self._standby_seconds())
 
     def _standby_seconds(self) -> float:
-        """How long to wait before the next attempt: at most until the observed lease expires."""
+        """Return the delay of the next attempt: at most until the observed lease expires."""
         timing = self.timing
         remaining = self._expires_in_seconds()
         seconds = timing.retry_seconds if remaining <= 0 else timing.renewal_seconds
@@ -239,7 +238,7 @@ class LeaderElector:
         return seconds if remaining <= 0 else min(seconds, remaining)
 
     async def _keep(self, scope: asyncio.Timeout) -> None:
-        """Renew as long as it can be done in time; then end the block."""
+        """Renew the lock while that succeeds in time; then end the block."""
         try:
             await self._clock.sleep(self.timing.renewal_seconds)
             while await self._renew():
@@ -257,12 +256,13 @@ class LeaderElector:
         scope.reschedule(asyncio.get_running_loop().time())
 
     async def _renew(self) -> bool:
-        """One renewal, retried until the deadline; False if another process leads."""
+        """Renew once, retrying until the deadline; return False if another process is the
+        leader."""
         if self._leads_until is None:
             return False
         try:
             async with self._clock.timeout(self._leads_until - self._clock.monotonic()):
-                while not await self._try():
+                while not await self._try_once():
                     if self._record.holder != self.identity:
                         return False
                     await self._clock.sleep(self.timing.retry_seconds)
@@ -270,21 +270,21 @@ class LeaderElector:
             return False
         return self.is_leading
 
-    async def _try(self) -> bool:
-        """Take or renew the lock, if it is free or ours."""
+    async def _try_once(self) -> bool:
+        """Acquire or renew the lock, if it is free or held by this candidate."""
         try:
             return await self._take_or_renew()
         except LockConflict:
-            pass  # another process was faster: read again
+            pass  # changed by another process: read it again
         except LockUnavailable as error:
             self._log(str(error))
         return False
 
-    def _log(self, trouble: str) -> None:
-        """Repetitions of the same error only at debug level."""
-        level = logging.DEBUG if trouble == self._trouble else logging.WARNING
-        self._trouble = trouble
-        logger.log(level, "the %s: %s", self._lock.name, trouble)
+    def _log(self, error: str) -> None:
+        """Log an error as a warning; repetitions at debug level."""
+        level = logging.DEBUG if error == self._last_error else logging.WARNING
+        self._last_error = error
+        logger.log(level, "the %s: %s", self._lock.name, error)
 
     async def _take_or_renew(self) -> bool:
         if not self._is_current:
@@ -294,7 +294,7 @@ class LeaderElector:
         is_renewal = self._leads_until is not None
         if is_renewal and not self._record.holder and self._lock.is_lost_when_deleted:
             return False
-        # Until it is answered, the record is unknown: also if this is cancelled.
+        # Until the response arrives, the record is unknown, also after a cancellation.
         self._is_current = False
         sent_at = self._clock.monotonic()
         record = await self._lock.write(
@@ -311,27 +311,27 @@ class LeaderElector:
         self._record = record
 
     def _expires_in_seconds(self) -> float:
-        """How long the lock is still another's, by our clock; zero or less: it may be taken."""
+        """Return the seconds until the lock of another holder expires; zero or less: it is free."""
         record = self._record
-        is_free = record.holder in {"", self.identity} or record.holder in self._gone
+        is_free = record.holder in {"", self.identity} or record.holder in self._ended
         if is_free or self._observed_at is None:
             return 0.0
-        # A record without a duration is respected for as long as ours would be.
+        # A record without a duration is respected for our own lease duration.
         seconds = record.lease_seconds or self.timing.lease_seconds
         return self._observed_at + seconds - self._clock.monotonic()
 
     async def _release(self) -> None:
-        """Release the lock if it is ours for sure; otherwise it expires."""
+        """Release the lock if it is certainly held by this candidate; otherwise it expires."""
         was_leading, self._leads_until = self.is_leading, None
         if not was_leading:
             return
         try:
             async with self._clock.timeout(RELEASE_SECONDS_MAX):
-                if not self._is_current:  # a renewal was cut short, perhaps after it was done
+                if not self._is_current:  # a renewal was interrupted and may have succeeded
                     self._observe(await self._lock.read())
                 self._is_current = False
                 if self._record.holder == self.identity:
                     await self._lock.release(self._record)
                     self._record = LockRecord()
         except (LockConflict, LockUnavailable, TimeoutError) as error:
-            logger.info("the %s expires by itself: %s", self._lock.name, error)
+            logger.info("could not release the %s; it will expire: %s", self._lock.name, error)

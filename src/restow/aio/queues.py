@@ -1,6 +1,6 @@
 """A bounded first-in-first-out queue between tasks of one loop.
 
-For items that must each be handled once and in order. Not for keys to look at again (see
+For items that must each be processed once and in order. Not for keys to reconcile (see
 workqueue.py), and not between threads.
 """
 
@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 class QueueFull(Exception):
-    """The queue holds as much as its limit allows, or others wait for room already."""
+    """The queue is full, or other producers wait for space already."""
 
 
 class QueueClosed(Exception):
-    """The queue takes no more items or, for a getter, has given out its last one."""
+    """The queue accepts no more items or, for a consumer, has no items left."""
 
 
 class BoundedQueue(Generic[T]):
-    """A queue with a name and a limit; putters and getters are each served in order of arrival."""
+    """A named queue with a limit; producers and consumers are each served in order of arrival."""
 
     def __init__(self, name: str, *, items_max: int) -> None:
         if items_max < 1:
@@ -41,7 +41,7 @@ class BoundedQueue(Generic[T]):
         return self._closed
 
     def put_nowait(self, item: T) -> None:
-        """Add an item, or raise QueueFull; does not overtake those who wait in `put`."""
+        """Add an item, or raise QueueFull; does not overtake producers that wait in `put`."""
         if self._closed:
             raise QueueClosed(self.name)
         if not self._putters.is_open():
@@ -49,7 +49,7 @@ class BoundedQueue(Generic[T]):
         self._add(item)
 
     async def put(self, item: T) -> None:
-        """Add an item when there is room; QueueClosed if the queue closes first."""
+        """Add an item when there is space; QueueClosed if the queue is closed first."""
         await self._putters.wait()
         if self._closed:
             self._putters.wake()
@@ -58,11 +58,11 @@ class BoundedQueue(Generic[T]):
         self._putters.wake()
 
     async def get(self) -> T:
-        """Take the oldest item; QueueClosed when the queue is closed and drained."""
+        """Take the oldest item; QueueClosed when the queue is closed and empty."""
         return (await self.get_batch(1))[0]
 
     async def get_batch(self, items_max: int) -> list[T]:
-        """Take all items that wait, at least one and at most so many, oldest first."""
+        """Take all available items, at least one and at most `items_max`, oldest first."""
         if items_max < 1:
             raise ValueError("items_max must be at least 1")
         await self._getters.wait()
@@ -75,7 +75,7 @@ class BoundedQueue(Generic[T]):
         return batch
 
     def close(self) -> None:
-        """Take no more; waiting putters are refused, getters drain what is there and then end."""
+        """Accept no more items; waiting producers fail, consumers get the remaining items first."""
         self._closed = True
         self._putters.wake()
         self._getters.wake()

@@ -1,7 +1,7 @@
-"""Randomness: the seam through which all code draws chance.
+"""Randomness: the interface through which all code gets random values.
 
-Nothing else in the project may import `random` or `secrets`. What the draws mean (names, keys,
-delays) does not live here.
+Nothing else in the project may import `random` or `secrets`. Not here: the use of the values
+(names, keys, delays).
 """
 
 import hashlib
@@ -14,34 +14,34 @@ T = TypeVar("T")
 
 
 class Randomness(Protocol):
-    """A source of chance."""
+    """A source of random values."""
 
     def uniform(self, low: float, high: float) -> float:
-        """A number between low and high."""
+        """Return a number between low and high."""
         ...
 
     def randrange(self, stop: int) -> int:
-        """A whole number from 0 up to, not including, stop."""
+        """Return an integer from 0 up to, not including, stop."""
         ...
 
     def choice(self, options: Sequence[T]) -> T:
-        """One of the options, which must not be empty."""
+        """Return one of the options, which must not be empty."""
         ...
 
     def shuffle(self, items: list[Any]) -> None:
-        """Reorder the list in place."""
+        """Shuffle the list in place."""
         ...
 
     def token_bytes(self, nbytes: int) -> bytes:
-        """So many bytes; from the real source they are fit for secrets."""
+        """Return so many bytes; those of the system source are suitable for secrets."""
         ...
 
 
 BLOCK_BYTES = 4096
 
 
-class _Drawing:
-    """The draws that both sources make the same way."""
+class _SharedMethods:
+    """Methods that both sources share."""
 
     _source: random.Random
 
@@ -58,32 +58,32 @@ class _Drawing:
         self._source.shuffle(items)
 
 
-class SystemRandomness(_Drawing):
-    """The operating system's source; cannot be predicted or replayed."""
+class SystemRandomness(_SharedMethods):
+    """The operating system's source; not predictable or reproducible."""
 
     def __init__(self) -> None:
         self._source = random.SystemRandom()
-        self._drawn = b""
+        self._block = b""
         self._used = 0
 
     def token_bytes(self, nbytes: int) -> bytes:
-        # Drawn in blocks, since asking the system costs more than an id; no byte is used twice.
+        # Read in blocks, since a system call costs more than an ID; no byte is used twice.
         begin, end = self._used, self._used + nbytes
-        if end > len(self._drawn):
+        if end > len(self._block):
             if nbytes > BLOCK_BYTES:
                 return secrets.token_bytes(nbytes)
-            self._drawn = secrets.token_bytes(BLOCK_BYTES)
+            self._block = secrets.token_bytes(BLOCK_BYTES)
             begin, end = 0, nbytes
         self._used = end
-        return self._drawn[begin:end]
+        return self._block[begin:end]
 
 
-class SeededRandomness(_Drawing):
-    """The same seed gives the same draws, on every machine. Never for secrets."""
+class SeededRandomness(_SharedMethods):
+    """Reproducible: the same seed gives the same values on every machine. Never for secrets."""
 
     def __init__(self, seed: int | str) -> None:
         self.seed = seed
-        # Hashed, so that neighbouring seeds and a number and its text give unrelated streams.
+        # Hashed, so that similar seeds give unrelated streams, and so do a number and its text.
         digest = hashlib.sha256(repr(seed).encode()).digest()
         self._source = random.Random(int.from_bytes(digest, "big"))  # noqa: S311
 
@@ -91,5 +91,5 @@ class SeededRandomness(_Drawing):
         return self._source.randbytes(nbytes)
 
     def child(self, name: str) -> "SeededRandomness":
-        """A stream of its own: drawing from it does not move this one, nor another child."""
+        """Return an independent stream: its use affects neither this one nor other children."""
         return SeededRandomness(f"{self.seed!r}/{name}")

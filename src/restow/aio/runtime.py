@@ -1,7 +1,7 @@
-"""One value that carries every seam to the outside: time, chance, identifiers and tasks.
+"""The runtime: one value with all interfaces to the outside: clock, randomness, IDs and tasks.
 
-Made once per process (or per simulated process) and handed down. No configuration, no services:
-what belongs to one part of the program is passed to that part.
+Created once per process (or simulated process) and passed to its parts. No configuration and no
+services: those are passed to the parts that need them.
 """
 
 from collections.abc import Callable
@@ -18,20 +18,21 @@ from restow.aio.workqueue import KEYS_MAX_DEFAULT, WorkQueue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """Clock, randomness, ids, what to do when an invariant breaks in a background task, and which
-    of these tasks have failed."""
+    """Clock, randomness, IDs, the handler of broken invariants in background tasks, and the
+    background tasks that have failed."""
 
     clock: Clock
     randomness: Randomness
     ids: Ids
     fatal: Callable[[InvariantViolation], None] = stop_loop
     failed_loops: dict[str, str] = field(default_factory=dict)
-    """Background tasks that should run until the end and have failed, by name, with the error. Only
-    a restart of the process brings them back."""
+    """Background tasks that should run until the process ends and have failed: name and error. Only
+    a restart of the process starts them again."""
 
     @classmethod
     def system(cls, *, fatal: Callable[[InvariantViolation], None] = stop_loop) -> Self:
-        """The real thing. A server's main function passes `fatal=end_process`."""
+        """Return the runtime of a real process. A server's main function passes
+        `fatal=end_process`."""
         randomness = SystemRandomness()
         ids = RandomIds(randomness)
         return cls(clock=SystemClock(), randomness=randomness, ids=ids, fatal=fatal)
@@ -44,7 +45,7 @@ class Runtime:
         clock: SimulatedClock | None = None,
         fatal: Callable[[InvariantViolation], None] = stop_loop,
     ) -> Self:
-        """Replayable: the same seed gives the same draws. Pass the clock in order to drive it."""
+        """Return a reproducible runtime for a seed. Pass the clock in order to control it."""
         randomness = SeededRandomness(seed)
         return cls(
             clock=clock or SimulatedClock(),
@@ -60,7 +61,7 @@ class Runtime:
         tasks_max: int = TASKS_MAX_DEFAULT,
         on_failure: Callable[[TaskFailure], None] | None = None,
     ) -> Tasks:
-        """A new owner of background tasks that knows what to do about a broken invariant."""
+        """Return a new owner of background tasks, with the handler of broken invariants."""
         return Tasks(
             name,
             tasks_max=tasks_max,
@@ -70,5 +71,5 @@ class Runtime:
         )
 
     def work_queue(self, name: str, *, keys_max: int = KEYS_MAX_DEFAULT) -> WorkQueue[Any]:
-        """A new queue of keys to look at, on this clock."""
+        """Return a new work queue with this clock."""
         return WorkQueue(name, clock=self.clock, randomness=self.randomness, keys_max=keys_max)

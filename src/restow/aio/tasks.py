@@ -1,8 +1,8 @@
-"""Background tasks: each has a name and an owner, and none ends unnoticed.
+"""Background tasks: each has a name and an owner, and no failure is lost.
 
 Nothing else in the project may call `asyncio.create_task`. For tasks that outlive the call that
-starts them; work that ends within one function is an `asyncio.TaskGroup`. What to do about a
-failed task is the owner's decision and does not live here.
+starts them; for work that ends within one function use `asyncio.TaskGroup`. Not here: the reaction
+to a failed task, which is the owner's decision.
 """
 
 import asyncio
@@ -15,22 +15,22 @@ from typing import Any, Self
 from restow.aio.invariants import InvariantViolation, find_violation, stop_loop
 
 TASKS_MAX_DEFAULT = 1_000
-# Failures kept for `close` to raise; the others are only logged.
+# Limit of the failures that `close` raises; further ones are only logged.
 FAILURES_KEPT_MAX = 16
 
 logger = logging.getLogger(__name__)
 
 
 class TasksFull(Exception):
-    """The owner has as many tasks as its limit allows."""
+    """The owner has reached its limit of tasks."""
 
 
 class TasksClosed(Exception):
-    """The owner is closed or closing and starts nothing more."""
+    """The owner is closed or closing and starts no more tasks."""
 
 
-class StrayCancellation(Exception):
-    """A task ended with CancelledError though nobody cancelled it: something it awaited was."""
+class UnexpectedCancellation(Exception):
+    """A task ended with CancelledError without being cancelled: something it awaited was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class TaskFailure:
 
 
 class TaskHandle:
-    """A running or ended task as its starter sees it. Its result or error is the owner's.
+    """A running or ended task, for the code that started it. The owner handles its result or error.
 
-    Not awaitable, because awaiting a task passes on the waiter's cancellation and hides whose
-    CancelledError comes back.
+    Not awaitable, because awaiting a task passes on the cancellation of the awaiting task and hides
+    the origin of a CancelledError.
     """
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
@@ -59,24 +59,25 @@ class TaskHandle:
         return self._task.done()
 
     def cancel(self) -> None:
-        """Ask the task to end; does not wait."""
+        """Request cancellation of the task; does not wait."""
         self._task.cancel()
 
     async def wait(self) -> None:
-        """Return when the task has ended, however it did; a cancelled waiter leaves it running."""
+        """Wait until the task has ended in any way; if the waiter is cancelled, the task
+        continues."""
         await asyncio.wait({self._task})
 
     async def stop(self) -> None:
-        """Cancel the task and wait for its end."""
+        """Cancel the task and wait until it has ended."""
         self.cancel()
         await self.wait()
 
 
 class Tasks:
-    """The owner of some background tasks.
+    """The owner of background tasks.
 
-    A failure is logged with the task's name, then given to `on_failure` or, without one, raised by
-    `close` in an ExceptionGroup. An InvariantViolation goes to `fatal` at once, whatever else.
+    A failure is logged with the task's name, then passed to `on_failure` or, without one, raised by
+    `close` in an ExceptionGroup. An InvariantViolation is passed to `fatal` at once in any case.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Tasks:
         fatal: Callable[[InvariantViolation], None] = stop_loop,
         failed_loops: dict[str, str] | None = None,
     ) -> None:
-        """`failed_loops` is where the process records loops that have failed."""
+        """`failed_loops`: the process' record of failed loops."""
         self.name = name
         self.tasks_max = tasks_max
         self._on_failure = on_failure
@@ -96,8 +97,8 @@ class Tasks:
         self._failed_loops = {} if failed_loops is None else failed_loops
         self._loops: set[asyncio.Task[Any]] = set()
         self._tasks: dict[asyncio.Task[Any], None] = {}
-        """In the order of their start, which is also that of their end: a set's would be another
-        each time."""
+        """In the order of their start, in which they are also cancelled: the order of a set would
+        not be reproducible."""
         self._failures: list[BaseException] = []
         self._violation: InvariantViolation | None = None
         self._closed = False
@@ -112,16 +113,16 @@ class Tasks:
     def spawn(
         self, name: str, coroutine: Coroutine[Any, Any, object], *, has_begun: bool = False
     ) -> TaskHandle:
-        """Start a task called `owner/name`; the handle may be dropped. Work that has begun and
-        cannot be undone is started beyond the limit, too."""
+        """Start a task named `owner/name`; the handle may be dropped. With `has_begun`, the limit
+        does not apply, since the work has begun and cannot be undone."""
         return TaskHandle(self._start(name, coroutine, has_begun=has_begun))
 
     def spawn_loop(self, name: str, coroutine: Coroutine[Any, Any, object]) -> TaskHandle:
-        """Start a task that must not fail as long as the process runs, such as one that follows
-        the store until it is cancelled.
+        """Start a task that must not fail while the process runs, such as one that follows the
+        store until it is cancelled.
 
         If it ends with an error, that is recorded for the health checks (`Runtime.failed_loops`)
-        until one of the same name is started.
+        until a task of the same name is started.
         """
         task = self._start(name, coroutine)
         self._loops.add(task)
@@ -133,13 +134,13 @@ class Tasks:
     ) -> asyncio.Task[Any]:
         refusal: Exception | None = None
         if self._closed:
-            refusal = TasksClosed(f"{self.name} starts no {name}: closed")
+            refusal = TasksClosed(f"{self.name} cannot start {name}: closed")
         elif len(self._tasks) >= self.tasks_max and not has_begun:
-            refusal = TasksFull(f"{self.name} starts no {name}: {self.tasks_max} tasks run")
+            refusal = TasksFull(f"{self.name} cannot start {name}: {self.tasks_max} are running")
         if refusal is not None:
             coroutine.close()
             raise refusal
-        # Not `asyncio.create_task`: each request that waits has a task, and this costs less.
+        # Not `asyncio.create_task`, which costs more: each suspended request has a task.
         loop = asyncio.get_running_loop()
         task = loop.create_task(coroutine, name=f"{self.name}/{name}")
         self._tasks[task] = None
@@ -147,10 +148,10 @@ class Tasks:
         return task
 
     async def close(self) -> None:
-        """Cancel all tasks, wait for their end, and raise the failures nobody was told of.
+        """Cancel all tasks, wait until they have ended, and raise the failures without a handler.
 
-        If the closer is itself cancelled it stops waiting at once; the tasks stay cancelled and
-        owned, and `close` may be called again.
+        If the caller is cancelled, it stops waiting at once; the tasks remain cancelled and owned,
+        and `close` may be called again.
         """
         await self._cancel_and_wait()
         failures, self._failures = self._failures, []
@@ -171,7 +172,7 @@ class Tasks:
         if error is None:
             await self.close()
             return
-        # The body's own error goes on; failures of tasks are in the log already.
+        # The error of the body is raised; failures of tasks were logged.
         await self._cancel_and_wait()
         if self._violation is not None and find_violation(error) is None:
             raise self._violation
@@ -183,12 +184,12 @@ class Tasks:
         for task in self._tasks:
             task.cancel()
         try:
-            # Emptied by `_on_done`, which may run after `wait` returns: hence the loop.
+            # `_on_done` empties it and may run after `wait` returns: hence the loop.
             while self._tasks:
                 await asyncio.wait(self._tasks)
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
-            logger.warning("%s: closing was cut short; still ending: %s", self.name, self.names())
+            logger.warning("%s: close was cancelled; still running: %s", self.name, self.names())
             raise
 
     def _on_done(self, task: asyncio.Task[Any]) -> None:
@@ -213,7 +214,7 @@ class Tasks:
             return
         try:
             self._on_failure(TaskFailure(name, error))
-        except Exception as handler_error:  # the edge of a task: logged with its name
+        except Exception as handler_error:  # top level of a task: logged with its name
             logger.exception("the failure handler of task %s failed", name)
             self._keep(handler_error)
 
@@ -227,4 +228,4 @@ def _error_of(task: asyncio.Task[Any]) -> BaseException | None:
         return task.exception()
     if task.cancelling():
         return None
-    return StrayCancellation(f"{task.get_name()} awaited something that was cancelled")
+    return UnexpectedCancellation(f"{task.get_name()} awaited something that was cancelled")

@@ -1,6 +1,6 @@
-"""A waiting line: tasks that wait for one condition and are let through in order of arrival.
+"""A fair wait queue: tasks that wait for one condition are resumed in order of arrival.
 
-The fairness under both queues of this package. It holds no items and knows no limits.
+It provides the fairness of both queues of this package. It holds no items and has no limits.
 """
 
 import asyncio
@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 
 class WaitQueue:
-    """Lets the first in line pass when the condition holds; nobody overtakes.
+    """Resumes the first waiter when the condition holds; later ones never overtake it.
 
-    Whoever passes acts at once, without awaiting, and then calls `wake` for the next. Whoever is
-    told to go keeps its place until it has gone, so what it was promised cannot be taken away.
+    A resumed waiter acts at once, without awaiting, and then calls `wake` for the next one. It
+    keeps its position until it has run, so that its item or space cannot be taken by another task.
     """
 
     def __init__(self, may_pass: Callable[[], bool]) -> None:
@@ -20,11 +20,11 @@ class WaitQueue:
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def is_open(self) -> bool:
-        """Whether a newcomer may pass now: nobody waits and the condition holds."""
+        """Whether a new task need not wait: there are no waiters and the condition holds."""
         return not self._waiters and self._may_pass()
 
     async def wait(self) -> None:
-        """Return when it is this task's turn."""
+        """Return when the condition holds and no earlier task waits."""
         if self.is_open():
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -38,6 +38,6 @@ class WaitQueue:
         del self._waiters[0]
 
     def wake(self) -> None:
-        """Tell the first in line to go if the condition holds; call after every change to it."""
+        """Resume the first waiter if the condition holds; call after every change of it."""
         if self._waiters and not self._waiters[0].done() and self._may_pass():
             self._waiters[0].set_result(None)

@@ -1,7 +1,7 @@
-"""A work queue of keys: each key waits at most once and is worked on by one worker at a time.
+"""A work queue of keys: each key is queued at most once and processed by one worker at a time.
 
-For level-triggered work: a key says "look again", never what happened, so adding it twice is the
-same as once. Not for items that must each be handled (see queues.py).
+For level-triggered reconciliation: a key only means "reconcile", not what has changed, so adding it
+twice has the same effect as once. Not for items that must each be processed (see queues.py).
 """
 
 from collections import deque
@@ -23,9 +23,9 @@ RETRY_BACKOFF_DEFAULT = Backoff(initial_seconds=0.005, factor=2, max_seconds=300
 
 @dataclass(slots=True)
 class _Entry:
-    """All that is known of one key; forgotten when there is nothing left to know."""
+    """The state of one key; dropped when it is empty."""
 
-    wanted: bool = False  # to be looked at: in the queue or, while in work, after `done`
+    wanted: bool = False  # queued or, while in work, to be queued after `done`
     in_work: bool = False
     timer: Timer | None = None
     timer_deadline: float = 0.0
@@ -36,10 +36,10 @@ class _Entry:
 
 
 class WorkQueue(Generic[K]):
-    """Keys to look at. A worker loops: `get`, work, then `retry` or `forget`, then `done`.
+    """Keys to reconcile. A worker loops: `get`, work, then `retry` or `forget`, then `done`.
 
-    A key added while in work comes again after `done`. The limit counts every key of which
-    anything is known: waiting, delayed, in work, or with failures not forgotten.
+    A key that is added while it is processed is queued again after `done`. The limit counts every
+    key with a state: queued, delayed, in work, or with failures that were not forgotten.
     """
 
     def __init__(
@@ -62,23 +62,23 @@ class WorkQueue(Generic[K]):
         self._getters = WaitQueue(lambda: bool(self._ready) or self._closed)
 
     def __len__(self) -> int:
-        """How many keys could be got now."""
+        """The number of keys that can be taken now."""
         return len(self._ready)
 
     def add(self, key: K) -> None:
-        """Ask for the key to be looked at; QueueFull if it is one too many, nothing if closed."""
+        """Queue the key; QueueFull if the limit is exceeded. Does nothing if closed."""
         if not self._closed:
-            self._want(key, self._entry(key))
+            self._request(key, self._entry(key))
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Add the key later; of several such wishes for one key the earliest counts."""
+        """Queue the key after a delay; of several delays of one key the shortest applies."""
         if seconds <= 0:
             self.add(key)
         elif not self._closed:
             self._delay(key, seconds)
 
     def retry(self, key: K) -> float:
-        """Count a failure of the key and add it after its back-off; returns the delay."""
+        """Count a failure of the key and queue it after its backoff; return the delay."""
         if self._closed:
             return 0.0
         entry = self._entry(key)
@@ -88,18 +88,18 @@ class WorkQueue(Generic[K]):
         return delay_seconds
 
     def forget(self, key: K) -> None:
-        """Set the key's failures back to none, after a success or when giving up."""
+        """Reset the failures of the key, after a success or when giving up."""
         if (entry := self._entries.get(key)) is not None:
             entry.failures = 0
-            self._tidy(key, entry)
+            self._drop_if_empty(key, entry)
 
     def failures(self, key: K) -> int:
-        """How often `retry` was called for the key since it was last forgotten."""
+        """Return the number of calls of `retry` for the key since it was last forgotten."""
         entry = self._entries.get(key)
         return 0 if entry is None else entry.failures
 
     async def get(self) -> K:
-        """Take the key that has waited longest; QueueClosed when closed and drained."""
+        """Take the key that has waited longest; QueueClosed when closed and empty."""
         await self._getters.wait()
         if not self._ready:
             self._getters.wake()
@@ -111,23 +111,23 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """End the work on a key that was got; if it was added meanwhile it now waits again."""
+        """End the work on a key; it is queued now if it was added meanwhile."""
         entry = self._entries.get(key)
         if entry is None or not entry.in_work:
             raise ValueError(f"{self.name}: {key!r} is not in work")
         entry.in_work = False
         if entry.wanted:
             self._enqueue(key)
-        self._tidy(key, entry)
+        self._drop_if_empty(key, entry)
 
     def close(self) -> None:
-        """Drop what is delayed and take no more; getters drain what waits and then end."""
+        """Drop delayed keys and accept no more; consumers get the queued keys first."""
         self._closed = True
         for key, entry in list(self._entries.items()):
             if entry.timer is not None:
                 entry.timer.cancel()
                 entry.timer = None
-                self._tidy(key, entry)
+                self._drop_if_empty(key, entry)
         self._getters.wake()
 
     def _entry(self, key: K) -> _Entry:
@@ -138,7 +138,7 @@ class WorkQueue(Generic[K]):
             entry = self._entries[key] = _Entry()
         return entry
 
-    def _want(self, key: K, entry: _Entry) -> None:
+    def _request(self, key: K, entry: _Entry) -> None:
         if not entry.wanted:
             entry.wanted = True
             if not entry.in_work:
@@ -160,8 +160,8 @@ class WorkQueue(Generic[K]):
 
     def _on_timer(self, key: K, entry: _Entry) -> None:
         entry.timer = None
-        self._want(key, entry)
+        self._request(key, entry)
 
-    def _tidy(self, key: K, entry: _Entry) -> None:
+    def _drop_if_empty(self, key: K, entry: _Entry) -> None:
         if entry.is_empty():
             del self._entries[key]

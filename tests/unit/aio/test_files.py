@@ -27,7 +27,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     """A pipe that nobody writes to, a device, and a directory."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
-        with pytest.raises(OSError, match="it is no regular file"):
+        with pytest.raises(OSError, match="it is not a regular file"):
             read_regular_file(path, bytes_max=4)
 
 

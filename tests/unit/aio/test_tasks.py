@@ -10,11 +10,11 @@ import uvloop
 from restow.aio import (
     InvariantViolation,
     SimulatedClock,
-    StrayCancellation,
     TaskFailure,
     Tasks,
     TasksClosed,
     TasksFull,
+    UnexpectedCancellation,
     invariant,
 )
 from restow.aio.invariants import EXIT_CODE_INVARIANT
@@ -56,7 +56,7 @@ async def test_the_number_is_bounded() -> None:
     """One task more than the limit is refused without a never-awaited warning."""
     async with Tasks("owner", tasks_max=1) as tasks:
         first = tasks.spawn("first", forever())
-        with pytest.raises(TasksFull, match="owner starts no second"):
+        with pytest.raises(TasksFull, match="owner cannot start second"):
             tasks.spawn("second", forever())
         gc.collect()
         first.cancel()
@@ -163,7 +163,7 @@ async def test_a_stray_cancellation_is_a_failure() -> None:
         await settle()
         lost.cancel()
         await settle()
-    assert [type(failure.error) for failure in failures] == [StrayCancellation]
+    assert [type(failure.error) for failure in failures] == [UnexpectedCancellation]
 
 
 async def test_a_wanted_cancellation_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
@@ -243,7 +243,7 @@ async def test_a_cancelled_closer_stops_waiting(caplog: pytest.LogCaptureFixture
     with pytest.raises(TimeoutError):
         await clock.run_until_done(close_within(5))
     assert clock.monotonic() == 5
-    assert "still ending: ['owner/stubborn']" in caplog.text
+    assert "still running: ['owner/stubborn']" in caplog.text
     assert tasks.names() == ["owner/stubborn"]
     await clock.advance(100)
     assert tasks.names() == []

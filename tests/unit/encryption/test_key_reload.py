@@ -294,10 +294,10 @@ async def test_a_pipe_is_no_file(
         pipe.rename(changing.path)
     async with asyncio.timeout(30):
         assert not await changing.keys.check_once()
-        assert "it is no regular file" in changing.keys.last_error
-        with pytest.raises(ConfigurationRefused, match="it is no regular file"):
+        assert "it is not a regular file" in changing.keys.last_error
+        with pytest.raises(ConfigurationRefused, match="it is not a regular file"):
             await ReloadedKeys(str(changing.path), Runtime.system()).load()
-    with pytest.raises(ConfigurationRefused, match="it is no regular file"):
+    with pytest.raises(ConfigurationRefused, match="it is not a regular file"):
         _read(str(changing.path))
     assert changing.name() == "a"
 
@@ -305,7 +305,7 @@ async def test_a_pipe_is_no_file(
 @pytest.mark.parametrize("path", ["/dev/null", "/dev/zero", "/"])
 async def test_other_special_files(path: str) -> None:
     """Nor is a device, or a directory."""
-    with pytest.raises(ConfigurationRefused, match="it is no regular file"):
+    with pytest.raises(ConfigurationRefused, match="it is not a regular file"):
         await ReloadedKeys(path, Runtime.system()).load()
 
 
