@@ -1,4 +1,4 @@
-"""The caches: loading, losing track of the store, history, and what cannot be read."""
+"""The watch caches: loads, reloads after errors, history, and unreadable objects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def value(number: int, *, version: str = "v1") -> bytes:
 
 
 class FlakyStorage(MemoryStorage):
-    """Fails so many ranges before it works again."""
+    """Fails a number of range reads before it works."""
 
     failures = 0
     ranges = 0
@@ -72,8 +72,8 @@ async def caches(storage: FlakyStorage) -> AsyncIterator[Caches]:
     await made.close()
 
 
-async def turns() -> None:
-    """So many turns of the loop that all has happened that waits for nothing but turns."""
+async def run_until_blocked() -> None:
+    """Run the event loop until no task is ready."""
     for _ in range(100):
         await asyncio.sleep(0)
 
@@ -96,7 +96,7 @@ def numbers(cache: WatchCache) -> dict[str, int]:
 async def test_nothing_is_missed_when_reloading_fails(
     storage: FlakyStorage, caches: Caches
 ) -> None:
-    """A cache that lost track is read anew until that works, and only then trusted again."""
+    """After an error of its watch, a cache is reloaded until that succeeds, and not used before."""
     await write(storage, "a", value(1))
     cache = await caches.load(ROOT, SPLICER)
     caches._watch.fail(Unavailable("lost track"))  # type: ignore[attr-defined]
@@ -116,8 +116,8 @@ async def test_nothing_is_missed_when_reloading_fails(
 async def test_waiting_reads_share_questions(
     storage: FlakyStorage, caches: Caches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All who wait are told after one question, though some fail or have left; those who came
-    while it was out need the next; an error of the store is told; nobody waits at the end."""
+    """One request serves all waiting reads, even if some fail or were cancelled; later reads need
+    the next one; an error of the store is raised; no read waits at the end."""
     asked = 0
     out = asyncio.Event()
 
@@ -143,28 +143,28 @@ async def test_waiting_reads_share_questions(
         for _ in range(250):
             group.create_task(read("first"))
         left = asyncio.ensure_future(caches.freshen())
-        await turns()
+        await run_until_blocked()
         left.cancel()
         group.create_task(read("second"))
-        await turns()
+        await run_until_blocked()
         out.set()
-        await turns()
+        await run_until_blocked()
         assert (asked, told) == (2, ["first"] * 250 + ["second"])
         group.create_task(read("third"))
-        await turns()
+        await run_until_blocked()
         assert (asked, told[-1]) == (3, "third: away")
         out.clear()
         group.create_task(read("fourth"))
-        await turns()
+        await run_until_blocked()
         group.create_task(read("fifth"))
-        await turns()
+        await run_until_blocked()
         await caches.close()
     assert [line.partition(":")[0] for line in told[-2:]] == ["fourth", "fifth"]
     assert "shutting down" in told[-1]
 
 
 async def test_many_share_one_load(storage: FlakyStorage, caches: Caches) -> None:
-    """A hundred who ask at once cost one range; a failed load fails them, not the next one."""
+    """A hundred concurrent loads cost one range read; a failed load fails them, not the next."""
     await write(storage, "a", value(1))
     storage.failures = 1
     first = await asyncio.gather(
@@ -178,7 +178,7 @@ async def test_many_share_one_load(storage: FlakyStorage, caches: Caches) -> Non
 
 
 async def test_history_is_fetched_once(storage: FlakyStorage, caches: Caches) -> None:
-    """Changes from before the load can be had, with what was there before each of them."""
+    """Changes from before the load can be read, with the previous state of each object."""
     first = await write(storage, "a", value(1))
     await write(storage, "a", value(2))
     await write(storage, "b", value(3))
@@ -207,7 +207,7 @@ async def test_history_is_fetched_once(storage: FlakyStorage, caches: Caches) ->
 
 
 async def test_history_that_cannot_be_had(storage: FlakyStorage, caches: Caches) -> None:
-    """What is compacted, or more than the ring holds, is not had; the cache is as it was."""
+    """Backfill fails for compacted history or more than the ring holds; the cache is unchanged."""
     last = 0
     for number in range(10):
         last = await write(storage, "a", value(number))
@@ -225,7 +225,7 @@ async def test_history_that_cannot_be_had(storage: FlakyStorage, caches: Caches)
 
 
 async def test_a_full_ring_drops_little_at_a_time(storage: FlakyStorage, caches: Caches) -> None:
-    """A ring of changes stays nearly full, by number and by size, and tells where it begins."""
+    """The ring stays nearly full, by number and by size, and reports its first revision."""
     cache = await caches.load(ROOT, SPLICER)
     cache._changes_max = 64
     last = 0
@@ -245,7 +245,7 @@ async def test_a_full_ring_drops_little_at_a_time(storage: FlakyStorage, caches:
 
 @pytest.mark.parametrize("bad", [b"", b"{}", b"\xff", b"null", value(1, version="v9")])
 async def test_what_cannot_be_read(storage: FlakyStorage, caches: Caches, bad: bytes) -> None:
-    """A damaged object is known as such, is no deletion, and is forgotten when it is mended."""
+    """A damaged object is reported as such, not as deleted, until it is repaired."""
     await write(storage, "a", value(1))
     cache = await caches.load(ROOT, SPLICER)
     cursor = cache.cursor_end
@@ -268,7 +268,7 @@ async def test_what_cannot_be_read(storage: FlakyStorage, caches: Caches, bad: b
 
 
 async def test_a_future_version(storage: FlakyStorage, caches: Caches) -> None:
-    """Who waits for a version that never comes leaves nothing behind."""
+    """A reader that waits for a revision that never comes leaves nothing behind."""
     await caches.load(ROOT, SPLICER)
     for number in range(5):
         with pytest.raises(TimeoutError):
@@ -284,7 +284,7 @@ async def test_a_future_version(storage: FlakyStorage, caches: Caches) -> None:
 
 
 def test_damaged_objects_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Who runs the server finds out about an object that cannot be read, but is not flooded."""
+    """Unreadable objects are logged, up to a limit."""
     cache = WatchCache("/registry/configmaps/", Splicer("ConfigMap", ("v1",)))
     items = [
         Item(Key(f"/registry/configmaps/n/{number:04d}"), b"no object", Revision(2), Revision(2))
@@ -299,8 +299,8 @@ def test_damaged_objects_are_named_in_the_log(caplog: pytest.LogCaptureFixture) 
 OTHER = Splicer("Thing", ("v1", "v2"))
 
 
-async def test_a_forgotten_cache_is_read_anew(storage: FlakyStorage, caches: Caches) -> None:
-    """What was loaded is dropped and closed; the next one has all, in the new way, and follows."""
+async def test_a_dropped_cache_is_loaded_again(storage: FlakyStorage, caches: Caches) -> None:
+    """The old cache is closed; the next one has all objects, with the new splicer, and follows."""
     await write(storage, "a", value(1))
     cache = await caches.load(ROOT, SPLICER)
     await write(storage, "b", value(2, version="v2"))
@@ -312,7 +312,7 @@ async def test_a_forgotten_cache_is_read_anew(storage: FlakyStorage, caches: Cac
     assert told == [True]
     assert caches.fresh(ROOT) is caches.ready(ROOT) is None
     assert not await caches.backfill(ROOT, after=1)
-    # Who still comes with the old splicer reads as all others do.
+    # A caller with the old splicer gets the same objects.
     another = await caches.load(ROOT, SPLICER)
     assert another is not cache
     assert not another.is_closed
@@ -325,7 +325,7 @@ async def test_a_forgotten_cache_is_read_anew(storage: FlakyStorage, caches: Cac
 
 
 class SlowStorage(FlakyStorage):
-    """Gives what it has read when it is told to."""
+    """Returns what it has read on request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -347,15 +347,15 @@ class SlowStorage(FlakyStorage):
         return page
 
 
-async def some_turns() -> None:
-    """Let others run who wait for nothing."""
+async def run_ready_tasks() -> None:
+    """Run other ready tasks."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("old_ends_first", [True, False])
 async def test_a_load_that_is_forgotten_is_not_kept(old_ends_first: bool) -> None:
-    """Whichever of the two loads ends first, all get the newer, with changes of meanwhile."""
+    """Whichever of two loads ends first, all get the newer one, with the changes since."""
     storage = SlowStorage()
     caches = Caches(storage, Runtime.system())
     await caches.start()
@@ -370,7 +370,7 @@ async def test_a_load_that_is_forgotten_is_not_kept(old_ends_first: bool) -> Non
     await caches.freshen()
     for gate in (old, new) if old_ends_first else (new, old):
         gate.set()
-        await some_turns()
+        await run_ready_tasks()
     found = await asyncio.wait_for(asyncio.gather(early, late), 10)
     assert found[0] is found[1] is caches.ready(ROOT)
     assert numbers(found[0]) == {"a": 1, "b": 2, "c": 3}
@@ -386,7 +386,7 @@ async def test_a_load_that_is_forgotten_is_not_kept(old_ends_first: bool) -> Non
 
 
 async def test_forgetting_before_a_load_has_begun(storage: FlakyStorage, caches: Caches) -> None:
-    """A load that was asked for and has not run yet is dropped too, and so is one that fails."""
+    """A load that has not started yet is dropped, too, and so is one that fails."""
     await write(storage, "a", value(1, version="v2"))
     waiting = asyncio.ensure_future(caches.load(ROOT, SPLICER))
     await asyncio.sleep(0)
@@ -403,7 +403,7 @@ async def test_forgetting_before_a_load_has_begun(storage: FlakyStorage, caches:
 
 
 async def test_forgetting_while_everything_is_reloaded() -> None:
-    """A cache that is forgotten while the store is read again stays as it was, and closed."""
+    """A cache that is dropped during a reload stays unchanged and closed."""
     storage = SlowStorage()
     caches = Caches(storage, Runtime.system())
     await caches.start()
@@ -431,9 +431,8 @@ async def test_forgetting_while_everything_is_reloaded() -> None:
 async def test_history_whose_key_or_version_is_gone(
     storage: FlakyStorage, caches: Caches, foreign: bytes
 ) -> None:
-    """A change from, or of, a state that no key opens any more, or in a version that is not known
-    any more, is not shown as something else: what lies before it cannot be had, what came after it
-    can."""
+    """A change whose states need a missing key or an unknown version is not shown as something
+    else: history before it cannot be read, history after it can."""
     first = await write(storage, "a", foreign)
     await write(storage, "b", foreign)
     await write(storage, "a", value(2))
@@ -450,7 +449,7 @@ async def test_history_whose_key_or_version_is_gone(
 
 
 async def test_history_of_what_was_damaged(storage: FlakyStorage, caches: Caches) -> None:
-    """A change to what cannot be read is damage; one from it is neither new nor nothing."""
+    """A change to an unreadable state is damage; one from it has no known type."""
     first = await write(storage, "a", value(1))
     await write(storage, "b", value(1))
     for name, data in (("a", b"{}"), ("b", b"{}"), ("a", value(2)), ("b", None)):

@@ -1,4 +1,4 @@
-"""What a delete does to an object, by its kind and by what is asked."""
+"""The effect of a delete on an object, by kind and DeleteOptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def delete(group: str, kind: str, *, policy: str = "", **parts: Any) -> tuple[bool, Any]:
-    """Whether it goes at once, and what it has become."""
+    """Return whether the object is removed at once, and its new state."""
     resource = builtin_catalog().of_kind(group, kind)
     assert resource is not None
     obj = {**parts, "metadata": {"name": "x", "uid": "u", **parts.get("metadata", {})}}
@@ -23,7 +23,7 @@ def delete(group: str, kind: str, *, policy: str = "", **parts: Any) -> tuple[bo
 
 @pytest.mark.parametrize(("group", "kind"), [("batch", "Job"), ("", "ReplicationController")])
 def test_kinds_that_orphan_unless_told_otherwise(group: str, kind: str) -> None:
-    """What they own stays by default, but not if somebody has said what is to be."""
+    """Their dependents are orphaned by default, unless a propagation policy is given."""
     goes, obj = delete(group, kind)
     assert not goes
     assert obj["metadata"]["finalizers"] == ["orphan"]
@@ -34,19 +34,19 @@ def test_kinds_that_orphan_unless_told_otherwise(group: str, kind: str) -> None:
 
 
 def test_others_do_not_orphan() -> None:
-    """A Deployment that is deleted without a word goes at once."""
+    """A Deployment that is deleted without options is removed at once."""
     assert delete("apps", "Deployment")[0]
 
 
 @pytest.mark.parametrize("policy", ["Foreground", "Orphan"])
 @pytest.mark.parametrize("group", ["", "events.k8s.io"])
 def test_events_own_nothing(group: str, policy: str) -> None:
-    """An event waits for nobody, whatever is asked."""
+    """An event has no dependents to wait for, with any propagation policy."""
     assert delete(group, "Event", policy=policy)[0]
 
 
 def test_namespaces_have_no_time_to_end() -> None:
-    """A namespace is marked and says so in its phase, but not how long that may take."""
+    """A namespace is marked and has the phase Terminating, but no grace period."""
     goes, obj = delete("", "Namespace", policy="Orphan", spec={"finalizers": ["kubernetes"]})
     assert not goes
     assert obj["metadata"] == {

@@ -1,4 +1,4 @@
-"""What clients are told when the store fails: nothing of where it is, and what programs said."""
+"""Storage errors as API errors: without addresses, file names and messages of other programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def hidden(error: StorageError) -> StatusError:
 
 @pytest.mark.parametrize("cause", EtcdFailureCause)
 def test_etcd(cause: EtcdFailureCause) -> None:
-    """Whatever etcd or gRPC says stays with the server, whose log has it."""
+    """Messages of etcd and gRPC are only logged."""
     error = etcd.translate(EtcdCallFailed(cause, SAID))
     answer = hidden(error)
     if type(error) is Unavailable:
@@ -44,10 +44,10 @@ def test_etcd(cause: EtcdFailureCause) -> None:
     ids=repr,
 )
 def test_sqlite(error: Exception) -> None:
-    """Nor are clients told where the file is."""
+    """File names are not returned."""
     assert hidden(sqlite.translate(error)).code in (500, 503)
 
 
 def test_own_words_are_told() -> None:
-    """What this program says itself is for clients, too."""
+    """Messages of this program are returned."""
     assert translate(Unavailable("too many wait")).message == "too many wait"

@@ -1,4 +1,4 @@
-"""Entries that are known: whatever is read with them is what would be read without them."""
+"""The cache of managed fields: an object is equal to the one that is parsed without the cache."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def body_with(metadata: Any, **more: Any) -> bytes:
 
 
 def test_known_text_is_not_read_again() -> None:
-    """The entries are the very ones that were noted, and all else is as in the text."""
+    """Cached managed fields are reused by identity; everything else is parsed."""
     body = body_with({"name": "a", "managedFields": ENTRIES, "uid": "1"}, spec={"replicas": 1})
     found = known_here().load(KEY, body)
     assert found == orjson.loads(body)
@@ -39,7 +39,7 @@ def test_known_text_is_not_read_again() -> None:
 
 
 def test_other_objects_and_entries_are_read() -> None:
-    """Of another object nothing is known, and of this one only its own entries."""
+    """Other objects, and other managed fields of the same object, are parsed."""
     body = body_with({"managedFields": ENTRIES})
     other = body_with({"managedFields": ENTRIES[:1]})
     for key, text in ((KEY + "b", body), (KEY, other), (KEY, body_with({}))):
@@ -49,8 +49,8 @@ def test_other_objects_and_entries_are_read() -> None:
 
 
 def test_entries_elsewhere() -> None:
-    """The same text in another place, or what a client writes to look like a mark, misleads
-    nobody."""
+    """The same text at another place, or a value of a client that resembles the mark, does not
+    change the result."""
     known = known_here()
     for body in (
         body_with({"name": "a"}, template={"managedFields": ENTRIES}),
@@ -70,7 +70,7 @@ def test_entries_elsewhere() -> None:
     entries=st.sampled_from([ENTRIES, ENTRIES[:1], [], None, MARK]),
 )
 def test_reading_by_memory_is_reading(before: dict[str, str], where: str, entries: Any) -> None:
-    """Wherever entries stand, and whichever: the object is the one in the text."""
+    """With any managed fields at any place, the object is the one in the text."""
     own = {**before, "managedFields": entries} if where != "spec" else before
     spec = {"metadata": {"managedFields": entries}} if where != "metadata" else {}
     for body in (
@@ -81,7 +81,7 @@ def test_reading_by_memory_is_reading(before: dict[str, str], where: str, entrie
 
 
 def test_newer_entries_take_the_place() -> None:
-    """An object has one state: what was known of an older one is forgotten."""
+    """An object has one state: newer managed fields replace the cached ones."""
     known = known_here()
     newer: list[Any] = [{"manager": "newer"}]
     known.note(KEY, newer, is_whole=True)
@@ -92,7 +92,7 @@ def test_newer_entries_take_the_place() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """Objects that were written long ago are forgotten, and long texts never kept."""
+    """The least recently written objects are dropped, and long texts are never cached."""
     known = ManagedFieldsCache(MARK)
     entries = [{"manager": "x" * 1000}]
     count = 2 * managed_fields_cache.TEXTS_BYTES_MAX // 1000

@@ -1,4 +1,4 @@
-"""What only servers may write: each rule, and what it leaves free."""
+"""Objects that only servers may write: each rule, and the writes that it allows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def state(**metadata: Any) -> Object:
 
 
 def refusal(kind: tuple[str, str], *, new: Object | None, old: Object | None) -> str:
-    """The message of the 403, or an empty text; nothing that was given has changed."""
+    """Return the message of the 403, or an empty text; checks that its arguments are unchanged."""
     resource = resource_of(*kind)
     given = deepcopy((new, old))
     try:
@@ -93,7 +93,7 @@ IDENTITY = (
     ],
 )
 def test_identity_leases(new: Object | None, old: Object | None) -> None:
-    """Nobody creates, changes, adopts, disowns or deletes one."""
+    """Clients cannot create, change, adopt, orphan or delete one."""
     assert refusal(LEASE, new=new, old=old) == IDENTITY
 
 
@@ -101,7 +101,7 @@ def test_identity_leases(new: Object | None, old: Object | None) -> None:
     "free", [lease(namespace="default"), lease(value=""), lease(value="my-server")]
 )
 def test_other_leases(free: Object) -> None:
-    """Leases elsewhere, or without the label, are free."""
+    """Leases in other namespaces, or without the label, are not restricted."""
     assert refusal(LEASE, new=free, old=None) == ""
     assert refusal(LEASE, new={**free, "spec": {"holderIdentity": "x"}}, old=free) == ""
     assert refusal(LEASE, new=None, old=free) == ""
@@ -132,7 +132,7 @@ OWNER = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}
     ],
 )
 def test_reports(new: Object | None, old: Object | None, why: str) -> None:
-    """Status, our annotations and their life are the servers'."""
+    """Only servers write the status and our annotations, and control deletion."""
     assert refusal(REPORT, new=new, old=old) == REPORTS + why
 
 
@@ -156,12 +156,12 @@ def test_reports(new: Object | None, old: Object | None, why: str) -> None:
     ],
 )
 def test_what_is_free_in_reports(new: Object | None, old: Object | None) -> None:
-    """Labels and other annotations; ties may be cut; one without entries may go."""
+    """Labels, other annotations, removal of owners; deletion of one without entries."""
     assert refusal(REPORT, new=new, old=old) == ""
 
 
 def test_an_equal_status_in_another_form() -> None:
-    """What is left out or null equals what is empty: nothing would change."""
+    """A missing or null field is equal to an empty one: nothing would change."""
     old = report()
     old["status"]["conditions"] = [{"type": "A", "message": "", "lastTransitionTime": None}]
     new = report()
@@ -185,12 +185,12 @@ VOTES = 'storageversions.kube-apiserver.internal.k8s.io "core.v1.pods" is forbid
     ],
 )
 def test_votes(new: Object | None, old: Object | None, why: str) -> None:
-    """Clients neither make nor change votes, nor delete one that has candidates."""
+    """Clients cannot create or change votes, or delete one that has candidate versions."""
     assert refusal(VOTE, new=new, old=old) == VOTES + why
 
 
 def test_what_is_free_in_votes() -> None:
-    """An update that changes nothing is none; one without candidates may go, in any way."""
+    """An update without a change is allowed; a vote without candidate versions can be deleted."""
     assert refusal(VOTE, new=vote(), old=vote(resourceVersion="5")) == ""
     assert refusal(VOTE, new=None, old=vote(0)) == ""
     leaving = vote(0, finalizers=["foregroundDeletion"], deletionTimestamp="t")
@@ -198,7 +198,7 @@ def test_what_is_free_in_votes() -> None:
 
 
 def test_states() -> None:
-    """Clients write states and delete them; our annotations they leave alone."""
+    """Clients may write and delete StorageStates, except for our annotations."""
     message = f'storagestates.migration.k8s.io "pods" is forbidden: {ANNOTATION}'
     assert refusal(STATE, new=state(annotations=OWNED), old=None) == message
     assert refusal(STATE, new=state(annotations=OWNED), old=state()) == message
@@ -236,14 +236,14 @@ ALLOWED = [
 
 
 def unsaid(value: Object) -> Object:
-    """The same state without a word about who verifies."""
+    """Return the state without the annotation about the verifier."""
     return {**value, "metadata": {"name": "pods"}}
 
 
 @pytest.mark.parametrize(("new", "old"), NARROWING)
 def test_states_are_narrowed_by_servers(new: Object, old: Object) -> None:
-    """Where servers verify it is refused; where nothing is said, if they report the resource; where
-    no server can, it is free."""
+    """Rejected if servers verify; without the annotation, rejected if servers report the resource;
+    allowed if no server can verify."""
     resource = resource_of(*STATE)
     with pytest.raises(Invalid, match="removed by the API servers alone"):
         ownership.check_update(resource, new, old)
@@ -258,14 +258,14 @@ def test_states_are_narrowed_by_servers(new: Object, old: Object) -> None:
 
 @pytest.mark.parametrize(("new", "old"), ALLOWED)
 def test_states_become_more_careful(new: Object, old: Object) -> None:
-    """Hashes and keys are added, and "Unknown" stands for all hashes: anyone may write that."""
+    """Hashes and keys may be added; "Unknown" stands for all hashes: any client may write that."""
     resource = resource_of(*STATE)
     ownership.check_update(resource, new, old)
     assert ownership.guard_of_update(resource, unsaid(new), unsaid(old)) is None
 
 
 def test_all_other_kinds_are_free() -> None:
-    """Nothing is asked of objects of other kinds."""
+    """Objects of other kinds are not restricted."""
     config_map = {"metadata": {"name": "a", "annotations": OWNED, "labels": {IDENTITY_LABEL: "x"}}}
     for resource in CATALOG.persisted():
         if (resource.group, resource.kind.kind) not in (LEASE, REPORT, VOTE, STATE):
@@ -275,6 +275,6 @@ def test_all_other_kinds_are_free() -> None:
 
 
 def test_the_rules_are_where_the_kinds_are() -> None:
-    """Each of the four kinds is kept where the rules look."""
+    """The rules have the key prefix of each of the four kinds."""
     roots = {resource_of(*kind).root for kind in (LEASE, REPORT, VOTE, STATE)}
     assert set(ownership._RULES) == roots

@@ -1,4 +1,4 @@
-"""Following: what is kept in mind of a resource, whatever happens to its cache."""
+"""The informer: objects of a resource in memory, across drops of its watch cache."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from restow.storage.memory import MemoryStorage
 from tests.unit.controllers.world import World, open_world
 
 
-class Mind:
-    """What a listener has been told."""
+class Listener:
+    """Records the calls of a listener."""
 
     def __init__(self, world: World) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -38,10 +38,10 @@ class Mind:
 
 
 async def test_what_is_there_what_comes_and_what_goes() -> None:
-    """A listener is told of all objects at the start, then of each change, each once."""
+    """The listener is called for all objects at the start, then once for each change."""
     async with open_world() as world:
         await world.create("ConfigMap", "a", "default", data={"k": "1"})
-        mind = Mind(world)
+        mind = Listener(world)
         await mind.following.start()
         assert (mind.data(), mind.batches) == ({"default/a": {"k": "1"}}, 1)
         await world.create("ConfigMap", "b", "default", data={"k": "2"})
@@ -56,10 +56,10 @@ async def test_what_is_there_what_comes_and_what_goes() -> None:
 
 
 async def test_a_cache_that_is_given_up() -> None:
-    """What is known stays; the next cache is followed, and only what differs is told again."""
+    """Objects are kept; the next cache is followed, and only differences are reported."""
     async with open_world() as world:
         await world.create("ConfigMap", "a", "default", data={"k": "1"})
-        mind = Mind(world)
+        mind = Listener(world)
         await mind.following.start()
         world.store.reload(world.kind("ConfigMap").root)
         assert mind.data() == {"default/a": {"k": "1"}}
@@ -75,11 +75,11 @@ async def test_a_cache_that_is_given_up() -> None:
 
 
 async def test_what_cannot_be_read_counts_as_it_was() -> None:
-    """A value that is damaged does not make its object disappear from the mind."""
+    """An unreadable value does not remove its object from memory."""
     storage = MemoryStorage()
     async with open_world(storage) as world:
         await world.create("ConfigMap", "a", "default", data={"k": "1"})
-        mind = Mind(world)
+        mind = Listener(world)
         await mind.following.start()
         key = world.kind("ConfigMap").key_of("default/a")
         await storage.commit(Transaction(writes=(Put(Key(key), b"damaged"),)))

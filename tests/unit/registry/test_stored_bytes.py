@@ -1,4 +1,4 @@
-"""Stored values as they are served."""
+"""Stored values that cannot be served."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from restow.storage.errors import StoreDamaged
     ],
 )
 def test_values_that_cannot_be_decoded(data: bytes) -> None:
-    """Another program may have written them. They are damaged, which concerns them alone."""
+    """Values of other programs may be malformed. They are damaged and do not affect others."""
     head = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"data":'
     with pytest.raises(StoreDamaged):
         Splicer("ConfigMap", ("v1",)).serve(head + data + b"}", 5)

@@ -1,4 +1,4 @@
-"""What is kept of stored values takes the memory of its text, and not of the room it was written
+"""Stored values in memory take the size of their text, not of the buffer they were encoded
 in."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ COUNT = 200
 
 
 def test_values_take_no_more_than_they_must() -> None:
-    """Of many small values each takes less than half a kilobyte."""
+    """Each of many small values takes less than half a kilobyte."""
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]

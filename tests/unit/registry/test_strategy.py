@@ -1,4 +1,4 @@
-"""What the server decides about the metadata of custom resources."""
+"""The generic strategy, for custom resources."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def updated(old: Json, *, subresource: str = "", **parts: Any) -> Json:
 
 
 def test_a_new_object() -> None:
-    """It is of the first generation, and has no status but the default, if that has a path."""
+    """It has generation 1, and no status except for the default, with a status subresource."""
     for version, status in ((V1, {"phase": "New"}), (BETA, {"phase": "Mine"})):
         obj = widget(version, spec={"replicas": 1}, status={"phase": "Mine"})
         now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,15 +61,15 @@ def test_a_new_object() -> None:
     ],
 )
 def test_generations(version: str, parts: Json, generation: int) -> None:
-    """All but metadata counts, and the status too where it has no path of its own."""
+    """Changes of all fields but metadata count, and of the status without a subresource."""
     new = updated(stored(version), **parts)
     assert new["metadata"]["generation"] == generation
     if version == V1:
         assert new["status"] == {"phase": "New"}
 
 
-def test_what_was_stored_with_a_wrong_type_can_be_mended() -> None:
-    """Whether a write counts does not depend on whether the stored object is one of its kind."""
+def test_an_object_stored_with_a_wrong_type_can_be_corrected() -> None:
+    """The generation does not depend on whether the stored object conforms to its schema."""
     deployments = builtin_catalog().of_kind("apps", "Deployment")
     assert deployments is not None
     metadata = {"name": "d", "uid": "u", "generation": 4}
@@ -80,7 +80,7 @@ def test_what_was_stored_with_a_wrong_type_can_be_mended() -> None:
 
 
 def test_a_write_of_the_status_changes_nothing_else() -> None:
-    """Neither content nor metadata, but for the fields that tell who manages what."""
+    """Neither content nor metadata, except for managed fields."""
     old = stored()
     new = updated(
         old,
@@ -101,7 +101,7 @@ def test_a_write_of_the_status_changes_nothing_else() -> None:
 
 
 def test_finalizers_without_a_domain() -> None:
-    """Custom resources may have them, as the reference allows; bad names are refused."""
+    """Custom resources may have them, as in kube-apiserver; invalid names are rejected."""
     obj = stored()
     obj["metadata"]["finalizers"] = ["bare"]
     strategy.check(resource(), V1, obj, None)
@@ -110,8 +110,8 @@ def test_finalizers_without_a_domain() -> None:
         strategy.check(resource(), V1, obj, None)
 
 
-def test_an_update_must_say_what_it_was_made_from() -> None:
-    """Without a resource version it is refused, in the name of the resource."""
+def test_an_update_requires_a_resource_version() -> None:
+    """Without a resource version it is rejected, with the name of the resource."""
     new = stored()
     del new["metadata"]["resourceVersion"]
     with pytest.raises(Invalid) as refused:

@@ -1,4 +1,4 @@
-"""Turns of those who write one object at once."""
+"""Queues of conflicting writes to one object."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from restow.registry.write_queues import WAIT_SECONDS_MAX, WriteQueues
 
 
 async def test_one_after_another() -> None:
-    """Who waits for the same key comes in the order of asking; who has another does not wait."""
+    """Writers of the same key proceed in order of arrival; writers of other keys do not wait."""
     queues, order = WriteQueues(SystemClock()), []
     first, free = asyncio.Event(), asyncio.Event()
 
@@ -33,7 +33,7 @@ async def test_one_after_another() -> None:
 
 
 async def test_nothing_is_kept() -> None:
-    """Nothing is left of a key, also when a write gives up waiting."""
+    """No state of a key remains, also if a write gives up waiting."""
     queues = WriteQueues(SystemClock())
     turn = await queues.enter("a")
     waiting = asyncio.ensure_future(queues.enter("a"))
@@ -45,8 +45,8 @@ async def test_nothing_is_kept() -> None:
     assert len(queues) == 0
 
 
-async def test_nobody_waits_for_ever() -> None:
-    """Who holds a turn may wait for one who waits for it: that one goes on without."""
+async def test_the_wait_is_bounded() -> None:
+    """A holder may depend on a waiting write, which therefore proceeds after a timeout."""
     clock = SimulatedClock()
     queues, inside = WriteQueues(clock), asyncio.Event()
 

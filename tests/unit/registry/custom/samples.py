@@ -1,4 +1,4 @@
-"""One definition with two versions, as a store holds it once its names were accepted."""
+"""A CRD with two versions, as it is stored after its names were accepted."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ DEFINITION: Json = {
 
 
 def changed(*path: str | int, to: Any) -> Json:
-    """The definition with one thing in it made another."""
+    """Return a copy of the CRD with one value replaced."""
     made = deepcopy(DEFINITION)
     inner: Any = made
     for part in path[:-1]:
@@ -145,6 +145,6 @@ def resource(obj: Json = DEFINITION) -> Resource:
 
 
 def widget(version: str = V1, **parts: Any) -> Json:
-    """An object of the kind, all its own."""
+    """Return a new custom resource."""
     fields = {"kind": "Widget", "apiVersion": version, "metadata": {"name": "a"}, **parts}
     return orjson.loads(orjson.dumps(fields))  # type: ignore[no-any-return]

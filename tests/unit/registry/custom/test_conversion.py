@@ -1,4 +1,4 @@
-"""Objects that somebody else converts: kept by their revisions, asked for together."""
+"""Conversion of custom resources by webhooks: the cache by revision, and batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLOCK = SimulatedClock()
 
 
 class Remote:
-    """Converts, and counts how often it was asked."""
+    """Converts, and counts its calls."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -58,7 +58,7 @@ def entry(revision: int, *, version: str = V1, size: int = 0) -> Entry:
 
 
 async def test_in_version() -> None:
-    """Objects come back in order; those in the version already are not asked for."""
+    """Objects are returned in order; those in the target version are not converted."""
     remote, conversions = Remote(), Conversions(CLOCK)
     resource = gears(remote)
     entries = [entry(1), entry(2, version=V2), entry(3)]
@@ -75,7 +75,7 @@ async def test_in_version() -> None:
 
 
 async def test_large_lists_are_split() -> None:
-    """However many objects there are, a question has a bounded number of them."""
+    """Each webhook call has a bounded number of objects."""
     remote, conversions = Remote(), Conversions(CLOCK)
     many = [entry(revision) for revision in range(1, OBJECTS_AT_ONCE + 11)]
     found = await conversions.in_version(gears(remote), many, V2)
@@ -84,7 +84,7 @@ async def test_large_lists_are_split() -> None:
 
 
 async def test_needed_and_settled() -> None:
-    """Who cannot wait is told what it lacks, and has it once that is settled."""
+    """A synchronous reader gets ConversionNeeded; after settle(), the object is in the cache."""
     remote, conversions = Remote(), Conversions(CLOCK)
     resource = gears(remote)
     with pytest.raises(ConversionNeeded) as raised:
@@ -100,7 +100,7 @@ async def test_needed_and_settled() -> None:
 
 
 async def test_bounded() -> None:
-    """Only so many bytes are kept, and those that were used last."""
+    """The cache has a limit of bytes and drops the least recently used objects."""
     remote = Remote()
     conversions = Conversions(CLOCK, bytes_max=10 * (1200 + ENTRY_BYTES))
     resource = gears(remote)
@@ -114,7 +114,7 @@ async def test_bounded() -> None:
 
 
 async def test_another_resource() -> None:
-    """What was converted for a resource is not taken for another in its place."""
+    """Cached objects of a replaced resource are not used for its successor."""
     remote, conversions = Remote(), Conversions(CLOCK)
     resource = gears(remote)
     await conversions.in_version(resource, [entry(1)], V2)
@@ -126,7 +126,7 @@ async def test_another_resource() -> None:
 
 
 async def test_what_was_kept_is_good_for_seconds_and_not_for_writing() -> None:
-    """A webhook that was mended is asked again soon, and at once before anything is written."""
+    """The cache expires after seconds, and is never used for writes."""
     clock, remote = SimulatedClock(), Remote()
     resource, conversions = gears(remote), Conversions(clock)
     await conversions.in_version(resource, [entry(1)], V2)

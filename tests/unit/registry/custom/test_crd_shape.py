@@ -1,4 +1,4 @@
-"""Definitions on a server that knows what others write."""
+"""CRDs keep the versions that servers write in `storedVersions`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def definition(*stored: str) -> dict[str, Any]:
     [((), ["v3"]), (("v3",), ["v3"]), (("v1", "v3"), ["v1", "v3"]), (("v7",), ["v3"])],
 )
 def test_a_version_that_is_written_stays_listed(written: tuple[str, ...], kept: list[str]) -> None:
-    """Whoever takes a version from the list that a server still writes finds it there again."""
+    """A version that a server still writes is added back after its removal from the list."""
     resource = builtin_catalog().named(GROUP, PLURAL)
     assert resource is not None
     asked = []
@@ -42,8 +42,8 @@ def test_a_version_that_is_written_stays_listed(written: tuple[str, ...], kept: 
     assert asked == [("example.com", "gears")]
 
 
-def test_nobody_is_asked_for_other_changes() -> None:
-    """A write that takes nothing from the list costs nothing."""
+def test_other_changes_query_no_versions() -> None:
+    """A write that removes no version does not query the versions that servers write."""
     resource = builtin_catalog().named(GROUP, PLURAL)
     assert resource is not None
 

@@ -1,4 +1,4 @@
-"""Reading stored definitions, and telling whether two of them mean the same."""
+"""Decoding stored CRDs, and comparing two of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def item(value: bytes) -> Item:
 
 
 def test_everything_is_read() -> None:
-    """What a definition says is found in it, whether it comes from the store or is an object."""
+    """All fields of a CRD are decoded, from the store and from an object."""
     for found in (definition(), read_definition(item(orjson.dumps(DEFINITION) + b"\n"))):
         assert found.key == "/registry/apiextensions.k8s.io/customresourcedefinitions/" + found.name
         assert (found.name, found.uid, found.revision) == ("widgets.example.com", "u-1", 7)
@@ -50,7 +50,7 @@ def test_everything_is_read() -> None:
 
 
 def test_a_webhook_is_read() -> None:
-    """Who converts is read with all that is needed to reach it."""
+    """The client configuration of a conversion webhook is decoded."""
     made = changed(
         "spec",
         "conversion",
@@ -88,7 +88,7 @@ def test_a_webhook_is_read() -> None:
 def test_what_can_be_hosted(
     conditions: list[tuple[str, str]], names: Json, is_hostable: bool
 ) -> None:
-    """A definition is hosted once it has names, and stays so while others are refused."""
+    """A CRD can be served once it has accepted names, and while later names are rejected."""
     status = {
         "acceptedNames": names,
         "conditions": [{"type": kind, "status": status} for kind, status in conditions],
@@ -98,7 +98,7 @@ def test_what_can_be_hosted(
 
 
 def test_a_fresh_definition_has_no_status() -> None:
-    """One that nobody has looked at yet is read, and is not hosted."""
+    """A new CRD without a status is decoded, and cannot be served."""
     made = deepcopy(DEFINITION)
     del made["status"]
     found = definition(made)
@@ -120,7 +120,7 @@ def test_a_fresh_definition_has_no_status() -> None:
     ],
 )
 def test_notes_mean_the_same(note: Json) -> None:
-    """What no resource is made of, and the order of fields, does not count."""
+    """Changes of other fields, and of the order of fields, do not replace the resource."""
     assert definition().means_the_same_as(definition(note, 8))
     assert definition(note, 8).means_the_same_as(definition())
 
@@ -141,7 +141,7 @@ def test_notes_mean_the_same(note: Json) -> None:
     ],
 )  # fmt: skip
 def test_changes_mean_another(other: Json) -> None:
-    """Everything that a resource is made of counts, even how a number is written."""
+    """Every field of the resource counts, and so does the notation of a number."""
     assert not definition().means_the_same_as(definition(other, 8))
 
 
@@ -162,7 +162,7 @@ def test_changes_mean_another(other: Json) -> None:
     ],
 )
 def test_what_is_no_definition(value: bytes) -> None:
-    """Whatever else a store holds is told by one error, with the key."""
+    """Any other stored value raises CrdUnreadable, with the key."""
     with pytest.raises(CrdUnreadable, match=r"customresourcedefinitions/widgets"):
         read_definition(item(value))
 
@@ -184,7 +184,7 @@ def places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int
 
 @given(place=st.sampled_from(places(DEFINITION)), value=json_values)
 def test_odd_data_never_surprises(place: tuple[str | int, ...], value: Any) -> None:
-    """With anything anywhere, a definition is read whole or refused by the one error."""
+    """With any value at any place, a CRD is decoded completely or raises CrdUnreadable."""
     try:
         found = definition_of(changed(*place, to=value))
     except CrdUnreadable:
@@ -198,7 +198,7 @@ def test_odd_data_never_surprises(place: tuple[str | int, ...], value: Any) -> N
 
 
 def test_an_object_that_is_no_json() -> None:
-    """Neither is an object without a name, or with something in it that JSON does not know."""
+    """An object without a name, or with a value that JSON does not support, is rejected."""
     for bad in ({}, {"metadata": 1}, {"metadata": {"name": "a"}, "spec": object()}):
         with pytest.raises(CrdUnreadable):
             definition_of(bad)

@@ -1,4 +1,4 @@
-"""The resource that is made of a definition."""
+"""The resource that is made from a CRD."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit.registry.custom.samples import (
 
 
 def test_the_kind() -> None:
-    """A custom resource has its accepted names and behaves as the reference's do."""
+    """A custom resource has its accepted names and behaves as in kube-apiserver."""
     made = resource(changed("spec", "names", to={"plural": "others", "kind": "Other"}))
     kind = made.kind
     assert (kind.group, kind.kind, kind.plural, kind.singular) == (
@@ -45,14 +45,14 @@ def test_the_kind() -> None:
 
 
 def test_names_that_are_not_said() -> None:
-    """A list and one object are called after the kind unless the definition says otherwise."""
+    """Default names are derived from the kind."""
     made = resource(changed("status", "acceptedNames", to={"plural": "widgets", "kind": "Widget"}))
     assert (made.kind.list_kind, made.kind.singular) == ("WidgetList", "widget")
     assert resource(changed("spec", "scope", to="Cluster")).kind.namespaced is False
 
 
 def test_the_versions() -> None:
-    """Served are those that say so, best first; decoded are all; written is the storage version."""
+    """Served versions in order of priority; all are decodable; one is the storage version."""
     made = resource()
     assert made.served == ("v1", "v1beta1")
     assert made.decodable == (V1, "example.com/v1beta1", "example.com/v1alpha1")
@@ -69,7 +69,7 @@ def test_the_versions() -> None:
 
 
 def test_conversion_changes_the_version_only() -> None:
-    """Without a webhook, versions differ in their name alone, each from and to each."""
+    """Without a webhook, conversion changes only apiVersion, between any two versions."""
     made = resource()
     for source in made.decodable:
         for target in made.decodable:
@@ -78,14 +78,14 @@ def test_conversion_changes_the_version_only() -> None:
 
 
 class Remote:
-    """Somebody who converts."""
+    """A conversion webhook."""
 
     async def convert(self, objects: Any, target: str) -> list[Any]:
         return [{**each, "apiVersion": target} for each in objects]
 
 
 def test_where_it_comes_from() -> None:
-    """A resource knows its definition, whether that is closing, and who converts."""
+    """A resource refers to its CRD, with its deletion and conversion webhook."""
     closing = changed("metadata", "deletionTimestamp", to="2026-01-01T00:00:00Z")
     remote = Remote()
     made = custom_resource(definition(closing, 9), remote=remote)
@@ -120,7 +120,7 @@ def test_traits() -> None:
 
 
 def test_a_published_schema_reads_like_what_was_declared() -> None:
-    """It is a mapping with all that the definition said, and fresh each time."""
+    """The published schema is a mapping with all declared fields, parsed on each access."""
     schema = resource().traits["v1"].schema
     assert isinstance(schema, PublishedSchema)
     assert dict(schema) == schema.read() == SCHEMA
@@ -151,7 +151,7 @@ def test_a_published_schema_reads_like_what_was_declared() -> None:
     ],
 )
 def test_deprecation(versions: list[dict[str, Any]], warning: str) -> None:
-    """A deprecated version warns in its own words, or names the best one to use instead."""
+    """A deprecated version has the declared warning, or one that names the best other version."""
     made = deepcopy(DEFINITION)
     for version, change in zip(made["spec"]["versions"], versions, strict=False):
         version.update(change)

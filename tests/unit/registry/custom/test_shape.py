@@ -1,4 +1,4 @@
-"""What is done to the objects of a custom resource: sent by clients, and read from the store."""
+"""Processing of custom resources from clients and from the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def causes(new: Json, old: Json | None = None, *, subresource: str = "") -> list
 
 
 def test_what_clients_send_is_coerced() -> None:
-    """Nulls go, defaults come, unknown fields are dropped and named, metadata first."""
+    """Nulls are removed, defaults added, unknown fields pruned and reported, metadata first."""
     metadata = {
         "name": "a",
         "bad": 1,
@@ -50,7 +50,7 @@ def test_what_clients_send_is_coerced() -> None:
 
 
 def test_each_version_has_its_schema() -> None:
-    """What one version prunes, another keeps; one without a schema keeps all."""
+    """Each version prunes by its own schema; one without a schema keeps all fields."""
     sent = widget(BETA, spec={"other": 1}, extra={"x": None})
     assert shape().check(BETA, orjson.loads(orjson.dumps(sent))) == (sent, [])
     sent = widget("example.com/v1alpha1", spec={"other": 1})
@@ -60,7 +60,8 @@ def test_each_version_has_its_schema() -> None:
 
 
 def test_metadata_of_wrong_types_is_refused() -> None:
-    """Only metadata is refused before validation; all else is told with all that is wrong."""
+    """Wrong types of metadata are rejected before validation; other errors are reported
+    together."""
     with pytest.raises(BadRequest):
         shape().check(V1, widget() | {"metadata": {"name": "a", "labels": {"x": 1}}})
     with pytest.raises(BadRequest):
@@ -80,7 +81,7 @@ def test_metadata_of_wrong_types_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "text"),
     [
         ({"replicas": 1}, []),
         ({"replicas": 1, "size": "5%"}, []),
@@ -96,16 +97,16 @@ def test_metadata_of_wrong_types_is_refused() -> None:
         ),
     ],
 )
-def test_problems(spec: Json, told: list[str]) -> None:
-    """Types, replicas, embedded objects, lists and rules are all looked at."""
+def test_problems(spec: Json, text: list[str]) -> None:
+    """Types, replicas, embedded objects, lists and rules are all validated."""
     found = causes(widget(spec=spec))
-    assert len(found) == len(told)
-    for got, wanted in zip(found, told, strict=True):
+    assert len(found) == len(text)
+    for got, wanted in zip(found, text, strict=True):
         assert got.startswith(wanted)
 
 
 def test_what_did_not_change_is_forgiven() -> None:
-    """An object that was wrong under an older schema may be updated elsewhere."""
+    """Ratcheting: an object that violates a newer schema may be updated in other fields."""
     old = widget(spec={"color": "green", "replicas": 1})
     new = widget(spec={"color": "green", "replicas": 2})
     assert causes(new, old) == []
@@ -114,7 +115,7 @@ def test_what_did_not_change_is_forgiven() -> None:
 
 
 def test_writes_of_the_status() -> None:
-    """Of a write to the status only the status is looked at, and its own replicas."""
+    """A write of the status validates only the status, and its replicas."""
     old = widget(spec={"color": "green", "replicas": -1}, status={"phase": "New"})
     good = old | {"status": {"phase": "Old"}}
     assert causes(good, old, subresource="status") == []
@@ -129,7 +130,7 @@ def test_writes_of_the_status() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "text"),
     [
         (None, "<nil> is of the type <nil>"),
         (True, "true is of the type bool"),
@@ -139,19 +140,19 @@ def test_writes_of_the_status() -> None:
         ({"b": [False], "a": 1}, "map[a:1 b:[false]] is of the type map[string]interface {}"),
     ],
 )
-def test_replicas_of_other_types(value: Any, told: str) -> None:
-    """What is no count is told in the words of the reference server."""
+def test_replicas_of_other_types(value: Any, text: str) -> None:
+    """A replica count of the wrong type is reported as by kube-apiserver."""
     made = changed("spec", "versions", 2, "schema", to=None)
     found = resource(made).shape.problems(V1, widget(spec={"replicas": value}), None)
     assert [str(each) for each in found] == [
-        f".spec.replicas: Invalid value: 0: .spec.replicas accessor error: {told}, expected int64"
+        f".spec.replicas: Invalid value: 0: .spec.replicas accessor error: {text}, expected int64"
     ]
     many = resource(made).shape.problems(V1, widget(spec={"replicas": 2**31}), None)
     assert "should be less than or equal to 2147483647" in many[0].message
 
 
 def test_a_status_that_is_taken_away_has_its_default() -> None:
-    """An object is answered as it will be read, with the default of a status it was not given."""
+    """The response to a write has the default of a removed status, as later reads will."""
     made = widget(spec={"replicas": 1})
     shape().prepare_create(made)
     assert made["status"] == {"phase": "New"}
@@ -167,14 +168,14 @@ def test_a_status_that_is_taken_away_has_its_default() -> None:
 
 
 def test_forms_that_are_not_taken() -> None:
-    """Custom resources have no protobuf form and no strategic merge."""
+    """Custom resources have no protobuf form and no strategic merge patch."""
     assert shape().merge_schema(V1) is None
     with pytest.raises(UnsupportedMediaType):
         shape().decode_protobuf(V1, b"")
 
 
 def test_a_damaged_schema() -> None:
-    """Objects can be read although their schema cannot; writing them says what is wrong."""
+    """Objects can be read with a damaged schema; writes report the error."""
     made = resource(changed("spec", "versions", 2, "schema", "openAPIV3Schema", to={"type": 5}))
     stored = encode(widget(spec={"x": 1}), V1, "Widget")
     assert orjson.loads(splicer_of(made).serve(stored, 5)[2])["spec"] == {"x": 1}
@@ -183,7 +184,7 @@ def test_a_damaged_schema() -> None:
 
 
 def test_definitions_from_before_schemas_were_required() -> None:
-    """Where unknown fields are preserved, nothing is pruned or defaulted, and all is validated."""
+    """With preserveUnknownFields, nothing is pruned or defaulted, and everything is validated."""
     made = resource(changed("spec", "preserveUnknownFields", to=True))
     assert made.shape.check(V1, widget(spec={"x": None})) == (widget(spec={"x": None}), [])
     assert made.shape.problems(V1, widget(spec={"color": "pink", "replicas": 1}), None)
@@ -199,7 +200,7 @@ def served(value: bytes, made: Splicer | None = None) -> Json:
 
 
 def test_stored_objects_are_brought_up_to_their_schema() -> None:
-    """What is read has today's defaults and no field that is not known today."""
+    """Objects are read with the current defaults and without fields that are unknown now."""
     stored = encode(widget(spec={"x": 1, "color": None}), V1, "Widget")
     assert served(stored) == widget(spec={"replicas": 1}, status={"phase": "New"})
     beta = encode(widget(BETA, spec={"x": 1, "color": None}), BETA, "Widget")
@@ -207,7 +208,7 @@ def test_stored_objects_are_brought_up_to_their_schema() -> None:
 
 
 def test_stored_objects_that_are_right_keep_their_bytes() -> None:
-    """Nothing is written anew that needs no change: numbers stay as they were written."""
+    """Objects that need no change keep their bytes, including the notation of numbers."""
     template = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}}
     fields = widget(spec={"replicas": 1, "template": template}, status={})
     stored = encode(fields, V1, "Widget")
@@ -217,7 +218,7 @@ def test_stored_objects_that_are_right_keep_their_bytes() -> None:
 
 
 def test_stored_objects_of_other_writers() -> None:
-    """The order of fields and a stored resource version do no harm; embedded metadata is pruned."""
+    """Another order of fields and a stored resource version are accepted; metadata is pruned."""
     template = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "bad": 1}, "spec": {}}
     fields = widget(spec={"replicas": 1, "template": template}, status={})
     fields["metadata"]["resourceVersion"] = "3"
@@ -242,13 +243,13 @@ def test_stored_objects_of_other_writers() -> None:
     ],
 )
 def test_stored_values_that_are_no_objects(value: bytes) -> None:
-    """What is not an object of the kind, in one of its versions, is damage."""
+    """A value that is not an object of the kind in one of its versions is damaged."""
     with pytest.raises(StoreDamaged):
         splicer_of(resource()).serve(value, 5)
 
 
 def test_other_resources_have_plain_splicers() -> None:
-    """Kinds that are no custom resources are served as they are stored."""
+    """Other kinds are served as they are stored."""
     made = declare_kind(group="example.com", kind="Widget", plural="widgets", versions={"v1": None})
     assert type(splicer_of(made)) is Splicer
     assert served(encode(widget(x=None), V1, "Widget"), splicer_of(made)) == widget(x=None)
