@@ -1,4 +1,4 @@
-"""Definitions of custom resources in a world, and short words for what tests do with them."""
+"""CRDs in a world, with helpers for tests."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ async def define(
     metadata: Object | None = None,
     **spec: Any,
 ) -> str:
-    """Create a definition; its name."""
+    """Create a CRD; return its name."""
     name = f"{plural}.{group}"
-    # As a server does before it stores: what follows from the kind is filled in.
+    # As a server does before it stores an object: fill in what follows from the kind.
     filled = {"plural": plural, "kind": kind, "singular": kind.lower(), "listKind": f"{kind}List"}
     version = {"name": "v1", "served": True, "storage": True}
     await world.create(
@@ -61,7 +61,7 @@ async def is_defined(world: World, name: str) -> bool:
 
 
 async def conditions(world: World, name: str) -> dict[str, tuple[str, str]]:
-    """The status and reason of each condition."""
+    """Return the status and reason of each condition."""
     status = (await definition(world, name))["status"]
     return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
 
@@ -72,7 +72,7 @@ async def accepted_names(world: World, name: str) -> Object:
 
 
 async def edit_names(world: World, name: str, **names: Any) -> None:
-    """Ask for other names."""
+    """Change the requested names."""
 
     def change(obj: Object) -> None:
         obj["spec"]["names"].update(names)
@@ -85,7 +85,7 @@ async def undefine(world: World, name: str) -> None:
 
 
 async def accept(world: World, name: str) -> None:
-    """Say what a keeper would say of a definition without conflicts."""
+    """Write the status that the controller writes for a CRD without conflicts."""
 
     def change(obj: Object) -> Object:
         obj["status"]["acceptedNames"] = obj["spec"]["names"]
@@ -99,7 +99,7 @@ async def accept(world: World, name: str) -> None:
 
 
 async def host(world: World, name: str) -> Resource:
-    """Host what a definition defines, as the server does that follows it."""
+    """Host the resource of a CRD, as the server does that follows CRDs."""
     item = await world.storage.get(definition_key(name))
     assert item is not None
     resource = custom_resource(read_definition(item))
@@ -108,7 +108,7 @@ async def host(world: World, name: str) -> Resource:
 
 
 async def widgets(world: World, *, scope: str = "Namespaced", is_hosted: bool = True) -> str:
-    """A definition of widgets, accepted and established."""
+    """Create a CRD of widgets, accepted and established."""
     name = await define(world, "widgets", "Widget", scope=scope)
     await accept(world, name)
     if is_hosted:
@@ -119,12 +119,12 @@ async def widgets(world: World, *, scope: str = "Namespaced", is_hosted: bool = 
 async def make(
     world: World, name: str, namespace: str = "n", *, kind: str = "Widget", **metadata: Any
 ) -> Object:
-    """An instance of a custom resource."""
+    """Create a custom resource."""
     return await world.create(kind, name, namespace, group=GROUP, metadata=metadata)
 
 
 async def release(world: World, path: str, kind: str = "Widget") -> None:
-    """Take the finalizers from an instance."""
+    """Remove the finalizers from a custom resource."""
 
     def change(obj: Object) -> None:
         obj["metadata"]["finalizers"] = []

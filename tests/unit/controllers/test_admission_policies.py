@@ -1,4 +1,4 @@
-"""A policy says which generation of it was looked at."""
+"""The status of a policy has the generation that was checked."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SPEC: dict[str, Any] = {
 
 
 async def test_the_generation_is_observed() -> None:
-    """It is noted once, and again when the policy has changed; nothing else is written."""
+    """It is written once, and again after a change of the policy; nothing else is written."""
     async with open_world() as world:
         resource = world.catalog.named(GROUP, "validatingadmissionpolicies")
         assert resource is not None
-        keeper = PolicyController(world.store, world.catalog, world.runtime)
+        controller = PolicyController(world.store, world.catalog, world.runtime)
         body = {"metadata": {"name": "p"}, "spec": SPEC}
         await world.store.create(resource, "v1", body, namespace="")
 
@@ -43,13 +43,13 @@ async def test_the_generation_is_observed() -> None:
             found = world.store.object_of(resource, entry, entry[1])
             return found["status"]["observedGeneration"], entry[0]
 
-        await keeper.list_objects(Revision(0))
-        assert await keeper.queue.get() == "p"
-        await keeper.reconcile("p")
+        await controller.list_objects(Revision(0))
+        assert await controller.queue.get() == "p"
+        await controller.reconcile("p")
         generation, revision = await observed()
         assert generation == 1
-        await keeper.reconcile("p")
-        await keeper.reconcile("missing")
+        await controller.reconcile("p")
+        await controller.reconcile("missing")
         assert await observed() == (1, revision)
         await world.store.update(
             resource,
@@ -58,5 +58,5 @@ async def test_the_generation_is_observed() -> None:
             lambda current: {**current, "spec": {**current["spec"], "failurePolicy": "Ignore"}},
             is_patch=True,
         )
-        await keeper.reconcile("p")
+        await controller.reconcile("p")
         assert (await observed())[0] == 2

@@ -1,4 +1,4 @@
-"""What roles gather, told of one change at a time, against the same worked out anew."""
+"""Incremental aggregation of roles, compared with a full computation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ roles = st.one_of(
 
 
 def expected(name: str, known: dict[str, Role]) -> tuple[rbac.PolicyRule, ...] | None:
-    """By looking at all."""
+    """Compute the rules from all roles."""
     role = known.get(name)
     if role is None or role.aggregation is None:
         return None
@@ -53,17 +53,17 @@ def expected(name: str, known: dict[str, Role]) -> tuple[rbac.PolicyRule, ...] |
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), roles), max_size=12))
 def test_like_looking_at_all(changes: list[tuple[str, Role | None]]) -> None:
-    """After each change what each lacks is right, and nobody is left out who is to be looked at."""
-    gathered, known = AggregatedRoles(), dict[str, Role]()
+    """After each change the missing rules are correct, and every affected role is returned."""
+    aggregated, known = AggregatedRoles(), dict[str, Role]()
     for name, role in changes:
         before = {each: expected(each, known) for each in NAMES}
         known.pop(name, None)
         if role is not None:
             known[name] = role
-        affected = gathered.put(name, role)
+        affected = aggregated.put(name, role)
         for each in NAMES:
             found = expected(each, known)
-            assert gathered.lacking(each) == found
+            assert aggregated.lacking(each) == found
             if found is not None and found != before[each]:
                 assert each in affected
-        assert gathered.aggregated_names == sorted(k for k, v in known.items() if v.aggregation)
+        assert aggregated.aggregated_names == sorted(k for k, v in known.items() if v.aggregation)

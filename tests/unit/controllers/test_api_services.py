@@ -1,4 +1,4 @@
-"""The APIServices of what the servers serve themselves: made, put right, and taken away."""
+"""Local APIServices are created, corrected and deleted."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ GROUP = "apiregistration.k8s.io"
 
 
 async def begin(world: World) -> tuple[ApiServiceController, Observed]:
-    keeper = ApiServiceController(world.store, world.catalog, world.runtime)
-    observed = await world.observe(keeper)
-    await observed.settle(keeper.queue, keeper.reconcile)
-    return keeper, observed
+    controller = ApiServiceController(world.store, world.catalog, world.runtime)
+    observed = await world.observe(controller)
+    await observed.settle(controller.queue, controller.reconcile)
+    return controller, observed
 
 
 async def get(world: World, name: str) -> dict[str, Any] | None:
@@ -28,7 +28,7 @@ async def get(world: World, name: str) -> dict[str, Any] | None:
 
 
 async def remove(world: World, name: str) -> None:
-    """Delete a definition, and do what is done before it goes."""
+    """Delete a CRD, and remove its finalizer."""
     await undefine(world, name)
     if await is_defined(world, name):
 
@@ -40,9 +40,10 @@ async def remove(world: World, name: str) -> None:
 
 
 async def test_every_group_that_is_served_has_one() -> None:
-    """All built-in groups and versions but the APIServices' own, available, and once only."""
+    """Each built-in group version has one, available and written once, except the APIServices'
+    own."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         found = await get(world, "v1.")
         assert found is not None
         assert found["metadata"]["labels"] == {LABEL: "onstart"}
@@ -59,18 +60,18 @@ async def test_every_group_that_is_served_has_one() -> None:
                 made = await get(world, f"{version}.{group}")
                 assert (made is None) == (group == GROUP)
         revision = await world.storage.revision()
-        await keeper.resync()
-        await observed.settle(keeper.queue, keeper.reconcile)
-        assert await world.storage.revision() == revision, "a second look changes nothing"
+        await controller.resync()
+        await observed.settle(controller.queue, controller.reconcile)
+        assert await world.storage.revision() == revision, "a resync writes nothing"
 
 
 async def test_those_of_custom_resources_come_and_go() -> None:
-    """One for each version that any definition serves, until the last such definition is gone."""
+    """Each version that a CRD serves has one, until the last such CRD is deleted."""
     async with open_world() as world:
         before = await define(world, "olds", "Old")
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         name = await define(world, "widgets", "Widget")
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         found = await get(world, "v1.example.com")
         assert found is not None
         assert found["metadata"]["labels"] == {LABEL: "true"}
@@ -79,29 +80,29 @@ async def test_those_of_custom_resources_come_and_go() -> None:
         for each in (name, before):
             assert await get(world, "v1.example.com") is not None
             await remove(world, each)
-            await observed.settle(keeper.queue, keeper.reconcile)
+            await observed.settle(controller.queue, controller.reconcile)
         assert await get(world, "v1.example.com") is None
 
 
 async def test_a_definition_that_went_unseen_is_noticed_by_the_next_look() -> None:
-    """What was missed between two watches is found by reading everything."""
+    """Changes that were missed between two watches are found by a full read."""
     async with open_world() as world:
         name = await define(world, "widgets", "Widget")
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await remove(world, name)
-        await keeper.list_objects(Revision(0))
-        while len(keeper.queue):
-            key = await keeper.queue.get()
-            await keeper.reconcile(key)
-            keeper.queue.done(key)
+        await controller.list_objects(Revision(0))
+        while len(controller.queue):
+            key = await controller.queue.get()
+            await controller.reconcile(key)
+            controller.queue.done(key)
         assert await get(world, "v1.example.com") is None
         await observed.close()
 
 
 async def test_what_is_changed_is_changed_back() -> None:
-    """Deleted, edited, or pointed elsewhere: it is as it was, and says that it is available."""
+    """A deleted, edited or redirected one is restored, with the condition Available."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.delete("APIService", "v1.apps", group=GROUP)
         await world.edit(
             "APIService",
@@ -109,7 +110,7 @@ async def test_what_is_changed_is_changed_back() -> None:
             lambda obj: obj["spec"].update(service={"namespace": "n", "name": "s", "port": 443}),
             group=GROUP,
         )
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         assert await get(world, "v1.apps") is not None
         found = await get(world, "v1.")
         assert found is not None
@@ -117,9 +118,9 @@ async def test_what_is_changed_is_changed_back() -> None:
 
 
 async def test_what_is_not_labelled_is_somebody_elses() -> None:
-    """It is neither changed nor deleted; one that names no service is said to be available."""
+    """It is neither changed nor deleted; without a service, it gets the condition Available."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         spec = {
             "group": "other.io",
             "version": "v1",
@@ -134,7 +135,7 @@ async def test_what_is_not_labelled_is_somebody_elses() -> None:
         await world.edit(
             "APIService", "v1.apps", lambda obj: obj["spec"].update(versionPriority=7), group=GROUP
         )
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         found = await get(world, "v1.other.io")
         assert found is not None
         assert "conditions" not in (found.get("status") or {})
@@ -144,14 +145,14 @@ async def test_what_is_not_labelled_is_somebody_elses() -> None:
         await world.edit(
             "APIService", "v1.other.io", lambda obj: obj["spec"].pop("service"), group=GROUP
         )
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         found = await get(world, "v1.other.io")
         assert found is not None
         assert found["status"]["conditions"][0]["reason"] == "Local"
 
 
 async def test_what_is_labelled_and_not_served_goes() -> None:
-    """An APIService of ours for a group that a release no longer has is removed."""
+    """A labelled APIService is deleted if no release serves its group any more."""
     async with open_world() as world:
         spec = {
             "group": "gone.k8s.io",

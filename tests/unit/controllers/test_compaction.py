@@ -16,7 +16,7 @@ async def put(storage: MemoryStorage) -> Revision:
 
 
 async def test_each_step_compacts_up_to_the_one_before() -> None:
-    """What was written since the last step stays readable, older history does not."""
+    """Revisions since the last step stay readable, older ones do not."""
     storage = MemoryStorage()
     compactor = Compactor(storage)
     first = await put(storage)
@@ -28,11 +28,11 @@ async def test_each_step_compacts_up_to_the_one_before() -> None:
     with pytest.raises(Compacted):
         await storage.get(KEY, revision=first)
     assert await compactor.step() == third
-    assert await compactor.step() is None, "nothing new, nothing to do"
+    assert await compactor.step() is None, "no new revisions to compact"
 
 
 async def test_another_compactor_may_be_faster() -> None:
-    """History that someone else has compacted already is no error."""
+    """History that another server has compacted already is not an error."""
     storage = MemoryStorage()
     compactor = Compactor(storage)
     await put(storage)
@@ -46,7 +46,7 @@ async def test_another_compactor_may_be_faster() -> None:
 
 
 async def test_a_failed_step_keeps_more_history_not_less() -> None:
-    """When the store cannot compact, the next step still compacts only up to what it knew."""
+    """After a failed compaction, the next step compacts only up to the recorded revision."""
 
     class Failing(MemoryStorage):
         fails = True

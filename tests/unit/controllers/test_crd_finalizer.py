@@ -1,4 +1,4 @@
-"""The end of definitions: instances first, then the definition, and never too early."""
+"""Deletion of CRDs: first the instances, then the CRD, and never too early."""
 
 from typing import Any
 
@@ -29,27 +29,27 @@ from tests.unit.controllers.world import Observed, World, open_world
 HELD: dict[str, Any] = {"finalizers": ["example.com/hold"]}
 
 
-class Keeping:
-    """A world with a keeper that the test steps."""
+class Steps:
+    """A world with a CRD controller that the test runs step by step."""
 
-    def __init__(self, world: World, keeper: CrdController, observed: Observed) -> None:
+    def __init__(self, world: World, controller: CrdController, observed: Observed) -> None:
         self.world = world
-        self.keeper = keeper
+        self.controller = controller
         self._observed = observed
 
     @classmethod
-    async def begin(cls, world: World, options: CrdControllerOptions | None = None) -> "Keeping":
-        keeper = CrdController(world.store, world.catalog, world.runtime, options)
-        return cls(world, keeper, await world.observe(keeper))
+    async def begin(cls, world: World, options: CrdControllerOptions | None = None) -> "Steps":
+        controller = CrdController(world.store, world.catalog, world.runtime, options)
+        return cls(world, controller, await world.observe(controller))
 
     async def settle(self) -> None:
-        cleaner = self.keeper.cleaner
-        await self._observed.settle(self.keeper.queue, self.keeper.reconcile)
+        cleaner = self.controller.cleaner
+        await self._observed.settle(self.controller.queue, self.controller.reconcile)
         await self._observed.settle(cleaner.queue, cleaner.reconcile)
-        await self._observed.settle(self.keeper.queue, self.keeper.reconcile)
+        await self._observed.settle(self.controller.queue, self.controller.reconcile)
 
     async def wait(self, seconds: float) -> None:
-        """Let time go by and do what is due."""
+        """Advance the time and process what is due."""
         await self.world.clock.advance(seconds)
         await self.settle()
 
@@ -60,7 +60,7 @@ class Keeping:
 async def test_instances_go_and_then_the_definition() -> None:
     """All instances in all namespaces are deleted, those of other kinds stay."""
     async with open_world() as world:
-        it = await Keeping.begin(world)
+        it = await Steps.begin(world)
         name = await widgets(world)
         other = await define(world, "gadgets", "Gadget")
         await accept(world, other)
@@ -69,7 +69,7 @@ async def test_instances_go_and_then_the_definition() -> None:
             await make(world, "w", namespace)
         await make(world, "g", kind="Gadget")
         await undefine(world, name)
-        assert await is_defined(world, name), "its finalizer holds it"
+        assert await is_defined(world, name), "it waits for its finalizer"
         await it.settle()
         assert await it.count() == 0
         assert not await is_defined(world, name)
@@ -78,9 +78,9 @@ async def test_instances_go_and_then_the_definition() -> None:
 
 
 async def test_instances_outside_namespaces_go_too() -> None:
-    """The same for a kind whose objects are in no namespace."""
+    """The same for a cluster-scoped kind."""
     async with open_world() as world:
-        it = await Keeping.begin(world)
+        it = await Steps.begin(world)
         name = await widgets(world, scope="Cluster")
         await make(world, "w", "")
         await undefine(world, name)
@@ -89,10 +89,10 @@ async def test_instances_outside_namespaces_go_too() -> None:
         assert not await is_defined(world, name)
 
 
-async def test_a_held_instance_holds_the_definition() -> None:
-    """It is marked, the definition says what it waits for, and goes after it."""
+async def test_an_instance_with_finalizers_delays_the_definition() -> None:
+    """An instance with finalizers is marked; the CRD reports it and is removed after it."""
     async with open_world() as world:
-        it = await Keeping.begin(world)
+        it = await Steps.begin(world)
         name = await widgets(world)
         await make(world, "held", **HELD)
         await make(world, "free")
@@ -116,26 +116,26 @@ async def test_a_held_instance_holds_the_definition() -> None:
         assert not await is_defined(world, name)
 
 
-async def test_another_keeper_goes_on() -> None:
-    """Nothing is remembered but what is stored: the next turn ends what the last one began."""
+async def test_another_leader_continues() -> None:
+    """All state is in the store: the next leader completes what the previous one has begun."""
     async with open_world() as world:
-        first = await Keeping.begin(world)
+        first = await Steps.begin(world)
         name = await widgets(world)
         await make(world, "held", **HELD)
         await undefine(world, name)
         await first.settle()
         await release(world, "n/held")
-        second = await Keeping.begin(world)
+        second = await Steps.begin(world)
         await second.settle()
         assert not await is_defined(world, name)
         await first.settle()
 
 
 async def test_many_instances_go_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many there are, some at a time are read and deleted, each once."""
+    """Instances are read and deleted in pages, each once."""
     monkeypatch.setattr(crd_finalizer, "_PAGE", 7)
     async with open_world() as world:
-        it = await Keeping.begin(world)
+        it = await Steps.begin(world)
         name = await widgets(world)
         for number in range(50):
             await make(world, f"w{number}", f"n{number % 3}")
@@ -144,16 +144,16 @@ async def test_many_instances_go_in_pages(monkeypatch: pytest.MonkeyPatch) -> No
         await it.settle()
         assert not await is_defined(world, name)
         assert await it.count() == 0
-        # Fifty instances, what is said at the beginning, and the definition.
+        # Fifty instances, the condition at the beginning, and the CRD.
         assert await world.storage.revision() - before == 52
 
 
 async def test_nothing_is_deleted_before_all_servers_have_closed_it() -> None:
-    """While a server may still create instances, the deletion only announces itself."""
+    """While a server may still create instances, only the condition is written."""
     closed: set[str] = set()
     options = CrdControllerOptions(closed_by_all=lambda _group, plural, _uid: plural in closed)
     async with open_world() as world:
-        it = await Keeping.begin(world, options)
+        it = await Steps.begin(world, options)
         name = await widgets(world)
         await make(world, "w")
         await undefine(world, name)
@@ -163,19 +163,19 @@ async def test_nothing_is_deleted_before_all_servers_have_closed_it() -> None:
         assert await it.count() == 1
         await make(world, "late")
         closed.add("widgets")
-        it.keeper._wake(GROUP, "widgets")
+        it.controller._wake(GROUP, "widgets")
         await it.settle()
         assert await it.count() == 0
         assert not await is_defined(world, name)
 
 
 async def test_what_aggregated_servers_have_is_not_deleted() -> None:
-    """A definition of a resource that they serve goes without a look at their objects."""
+    """A CRD of a resource that aggregated servers host is removed without reading its objects."""
     options = CrdControllerOptions(
         closed_by_all=lambda *_: False, hosted_otherwise=lambda _group, plural: plural == "widgets"
     )
     async with open_world() as world:
-        it = await Keeping.begin(world, options)
+        it = await Steps.begin(world, options)
         name = await widgets(world)
         await make(world, "theirs")
         await undefine(world, name)
@@ -185,9 +185,9 @@ async def test_what_aggregated_servers_have_is_not_deleted() -> None:
 
 
 async def test_a_definition_without_names_has_no_instances() -> None:
-    """One that was never accepted, and so never hosted, goes at once."""
+    """A CRD that was never accepted, and so never hosted, is removed at once."""
     async with open_world() as world:
-        it = await Keeping.begin(world)
+        it = await Steps.begin(world)
         first = await widgets(world)
         await it.settle()
         second = await define(world, "gadgets", "Widget")
@@ -200,9 +200,9 @@ async def test_a_definition_without_names_has_no_instances() -> None:
 
 
 async def test_one_that_is_deleted_at_once_gets_no_names() -> None:
-    """A definition that is being deleted when it is first seen is only let go."""
+    """A CRD that is already being deleted when it is first processed gets no names."""
     async with open_world() as world:
-        it = await Keeping.begin(world)
+        it = await Steps.begin(world)
         name = await define(world, "widgets", "Widget", metadata=HELD)
         await undefine(world, name)
         await it.settle()
@@ -212,10 +212,10 @@ async def test_one_that_is_deleted_at_once_gets_no_names() -> None:
         assert await conditions(world, name) == {"Terminating": ("False", "NeverEstablished")}
 
 
-async def test_others_may_hold_a_definition_that_is_emptied() -> None:
-    """With a finalizer of someone else it stays, and says that its instances are gone."""
+async def test_finalizers_of_others_delay_an_emptied_definition() -> None:
+    """With a finalizer of another controller it stays, with the condition about its instances."""
     async with open_world() as world:
-        it = await Keeping.begin(world)
+        it = await Steps.begin(world)
         name = await define(world, "widgets", "Widget", metadata=HELD)
         await accept(world, name)
         await host(world, name)
@@ -230,10 +230,10 @@ async def test_others_may_hold_a_definition_that_is_emptied() -> None:
 
 
 async def test_instances_of_a_kind_not_hosted_here_yet_are_waited_for() -> None:
-    """A server that does not know the kind yet neither deletes instances nor forgets them."""
+    """A server that does not host the kind yet does not delete instances or drop the CRD."""
     async with open_world() as world:
-        it = await Keeping.begin(world)
-        world.catalog.listeners.append(it.keeper.hosting_changed)
+        it = await Steps.begin(world)
+        world.catalog.listeners.append(it.controller.hosting_changed)
         name = await widgets(world)
         await make(world, "w")
         world.catalog.drop(GROUP, "widgets")
@@ -249,9 +249,9 @@ async def test_instances_of_a_kind_not_hosted_here_yet_are_waited_for() -> None:
 
 
 async def test_instances_that_cannot_be_read_are_told() -> None:
-    """What cannot be decoded is not deleted blindly; the definition says so and waits."""
+    """An unreadable instance is not deleted; the CRD reports it and waits."""
     async with open_world() as world:
-        it = await Keeping.begin(world)
+        it = await Steps.begin(world)
         name = await widgets(world)
         await make(world, "w")
         resource = world.kind("Widget", GROUP)
@@ -273,9 +273,9 @@ async def test_instances_that_cannot_be_read_are_told() -> None:
 
 
 async def test_objects_of_a_built_in_kind_are_never_deleted() -> None:
-    """A definition whose instances would be where a built-in kind has its objects just goes."""
+    """A CRD whose key prefix is that of a built-in kind is removed without deleting objects."""
     async with open_world() as world:
-        it = await Keeping.begin(world)
+        it = await Steps.begin(world)
         name = await define(
             world,
             "storagestates",
@@ -293,11 +293,11 @@ async def test_objects_of_a_built_in_kind_are_never_deleted() -> None:
         assert await world.has("StorageState", "pods", group="migration.k8s.io")
 
 
-async def test_a_definition_made_again_is_left_alone() -> None:
-    """What is decided about a definition is not done to a new one of the same name."""
+async def test_a_recreated_definition_is_not_changed() -> None:
+    """A decision about a CRD is not applied to a new one of the same name."""
 
     class Replacing(MemoryStorage):
-        """Another server ends the deletion just before this one does, and all begins anew."""
+        """Another server completes the deletion just before, and the CRD is created again."""
 
         world: World | None = None
 
@@ -311,13 +311,13 @@ async def test_a_definition_made_again_is_left_alone() -> None:
 
     storage = Replacing()
     async with open_world(storage) as world:
-        it = await Keeping.begin(world)
+        it = await Steps.begin(world)
         name = await widgets(world)
         old = await definition(world, name)
         await undefine(world, name)
         storage.world = world
         with pytest.raises(Conflict):
-            await it.keeper.cleaner.reconcile(name)
+            await it.controller.cleaner.reconcile(name)
         new = await definition(world, name)
         assert new["metadata"]["uid"] != old["metadata"]["uid"]
         assert "customresourcecleanup.apiextensions.k8s.io" in new["metadata"]["finalizers"]
@@ -325,9 +325,9 @@ async def test_a_definition_made_again_is_left_alone() -> None:
 
 
 async def test_instances_in_an_older_version_are_deleted_as_they_are() -> None:
-    """Nobody is asked to convert an object that is only to be deleted."""
+    """An object that is only to be deleted is not converted."""
     async with open_world() as world:
-        it = await Keeping.begin(world)
+        it = await Steps.begin(world)
         schema = {"openAPIV3Schema": {"type": "object"}}
         versions = [
             {"name": "v2", "served": True, "storage": True, "schema": schema},

@@ -1,4 +1,4 @@
-"""Names of definitions: who gets which, and who hears when one is free again."""
+"""Names of CRDs: which CRD gets which name, and which waiting CRDs a free name is offered to."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def taken(*others: Names) -> Any:
 
 
 def test_free_names_are_all_accepted() -> None:
-    """Without others a definition gets everything it asks for."""
+    """Without other CRDs all requested names are accepted."""
     decision = decide(WIDGETS, NONE, taken())
     assert decision.is_accepted
     assert (decision.reason, decision.message) == ("NoConflicts", "no conflicts found")
@@ -55,7 +55,7 @@ def test_free_names_are_all_accepted() -> None:
     ],
 )
 def test_what_another_has_is_refused(other: Names, reason: str, message: str, lost: str) -> None:
-    """One name that is taken is refused with its reason, and the others are accepted."""
+    """A taken name is rejected with its reason, and the other names are accepted."""
     decision = decide(WIDGETS, NONE, taken(other))
     assert (decision.reason, decision.message) == (reason, f"{message} is already in use")
     assert not getattr(decision.names, lost)
@@ -65,7 +65,7 @@ def test_what_another_has_is_refused(other: Names, reason: str, message: str, lo
 
 
 def test_the_last_refusal_is_told_and_all_short_names_at_once() -> None:
-    """Of several conflicts clients see the last; short names are refused together."""
+    """Of several conflicts the last is reported; short names are rejected together."""
     decision = decide(WIDGETS, NONE, taken(names("x", "Widget", short_names=["wd", "wi"])))
     assert decision.reason == "ListKindConflict"
     assert to_wire(decision.names) == {"plural": "widgets", "kind": "", "categories": ["all"]}
@@ -74,14 +74,15 @@ def test_the_last_refusal_is_told_and_all_short_names_at_once() -> None:
 
 
 def test_what_a_definition_has_it_keeps() -> None:
-    """A name that was accepted is not taken away by someone who has it as well."""
+    """An accepted name is kept, even if another CRD has it as well."""
     assert decide(WIDGETS, WIDGETS, taken(WIDGETS)).is_accepted
     more = names("widgets", "Widget", short_names=["wd", "new"])
     assert decide(more, WIDGETS, taken(WIDGETS)).names.short_names == ["wd", "new"]
 
 
 def test_ones_own_names_in_another_role() -> None:
-    """A short name may repeat the own plural; a singular may not be the own short name."""
+    """A short name may repeat the plural of the same CRD; a singular may not repeat a short
+    name."""
     same = names("widgets", "Widget", short_names=["widgets", "widget"])
     assert decide(same, normalize(names("widgets", "Widget")), taken()).is_accepted
     decision = decide(names("widgets", "Widget", singular="wd"), WIDGETS, taken())
@@ -89,7 +90,7 @@ def test_ones_own_names_in_another_role() -> None:
 
 
 def test_names_on_the_wire() -> None:
-    """Empty names are left out but for plural and kind, and what is no name is none."""
+    """Empty names are omitted except for plural and kind; malformed names are empty."""
     assert to_wire(NONE) == {"plural": "", "kind": ""}
     assert from_wire(to_wire(WIDGETS)) == WIDGETS
     assert from_wire({"plural": "x", "shortNames": [], "categories": []}) == Names(plural="x")
@@ -97,7 +98,7 @@ def test_names_on_the_wire() -> None:
 
 
 def test_names_of_built_in_kinds_are_taken() -> None:
-    """A definition in the group of built-in kinds cannot get their names."""
+    """A CRD in the group of built-in kinds cannot get their names."""
     claims = NameClaims(CATALOG)
     for claim in (
         NameClaim(is_kind=False, name="leases"),
@@ -108,13 +109,13 @@ def test_names_of_built_in_kinds_are_taken() -> None:
 
 
 def test_only_who_waits_for_a_name_is_woken() -> None:
-    """A name that is given up wakes those that were refused it, once, and nobody else."""
+    """A freed name queues the CRDs that wait for it, once, and no others."""
     claims = NameClaims(CATALOG)
     claims.note("widgets.g.x", WIDGETS, 5)
     claims.note("others.g.x", names("others", "Other"), 6)
     claims.wait("a.g.x", [NameClaim(is_kind=False, name="wd")])
     claims.wait("b.g.x", [NameClaim(is_kind=True, name="Widget")])
-    assert claims.note("widgets.g.x", NONE, 4) == set(), "old news"
+    assert claims.note("widgets.g.x", NONE, 4) == set(), "outdated"
     assert claims.note("widgets.g.x", names("widgets", "Widget"), 7) == {"a.g.x"}
     assert claims.remove("others.g.x", 8) == set()
     assert claims.remove("widgets.g.x", 9) == {"b.g.x"}
@@ -122,7 +123,7 @@ def test_only_who_waits_for_a_name_is_woken() -> None:
 
 
 def test_a_reservation_holds_until_it_ends() -> None:
-    """What is reserved is taken for others, whatever older news says, and free when it fails."""
+    """Reserved names are taken for other CRDs, despite older events, and free after a failure."""
     claims = NameClaims(CATALOG)
     wanted = NameClaim(is_kind=True, name="Widget")
     claims.reserve("a.g.x", WIDGETS)
@@ -147,7 +148,7 @@ definitions = st.sampled_from(["a.g.x", "b.g.x", "c.g.x", "a.other.x"])
 
 @given(st.lists(st.tuples(definitions, some_names, st.sampled_from(["note", "ask", "remove"]))))
 def test_no_name_is_ever_given_twice(steps: list[tuple[str, Names, str]]) -> None:
-    """However definitions come, ask and go: names agree with a naive twin, and none is double."""
+    """For any sequence of requests the names agree with a simple model, and none is given twice."""
     claims, twin = NameClaims(CATALOG), dict[str, Names]()
     for revision, (name, wanted, step) in enumerate(steps):
         if step == "remove":

@@ -1,4 +1,4 @@
-"""Definitions get their names and are established, each in its turn."""
+"""The CRD controller accepts names and establishes CRDs."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ IS_ESTABLISHED = ("True", "InitialNamesAccepted")
 
 
 class Servers:
-    """What a test says that the servers of a cluster serve."""
+    """Simulates which resources the servers of a cluster serve."""
 
     def __init__(self) -> None:
         self.served: set[str] = set()
@@ -58,24 +58,24 @@ class Servers:
 async def begin(
     world: World, options: CrdControllerOptions | None = None
 ) -> tuple[CrdController, Observed]:
-    keeper = CrdController(world.store, world.catalog, world.runtime, options)
-    return keeper, await world.observe(keeper)
+    controller = CrdController(world.store, world.catalog, world.runtime, options)
+    return controller, await world.observe(controller)
 
 
-async def settle(keeper: CrdController, observed: Observed) -> None:
-    await observed.settle(keeper.queue, keeper.reconcile)
-    await observed.settle(keeper.cleaner.queue, keeper.cleaner.reconcile)
-    await observed.settle(keeper.queue, keeper.reconcile)
+async def settle(controller: CrdController, observed: Observed) -> None:
+    await observed.settle(controller.queue, controller.reconcile)
+    await observed.settle(controller.cleaner.queue, controller.cleaner.reconcile)
+    await observed.settle(controller.queue, controller.reconcile)
 
 
 async def test_a_definition_is_accepted_and_established() -> None:
-    """Its status says so in the reference's words, and then nothing is written any more."""
+    """The conditions are those of kube-apiserver, and nothing is written after that."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         name = await define(
             world, "widgets", "Widget", names={"shortNames": ["wd"], "categories": ["all"]}
         )
-        await settle(keeper, observed)
+        await settle(controller, observed)
         state = (await definition(world, name))["status"]
         assert state["acceptedNames"] == {
             "plural": "widgets",
@@ -106,28 +106,28 @@ async def test_a_definition_is_accepted_and_established() -> None:
 
 
 async def test_what_aggregated_servers_serve_is_not_established() -> None:
-    """As long as they do; a definition says why, and is established when they are gone."""
+    """While aggregated servers serve the resource; the CRD reports it and is established later."""
     others = {"widgets"}
     options = CrdControllerOptions(hosted_otherwise=lambda _group, plural: plural in others)
     async with open_world() as world:
-        keeper, observed = await begin(world, options)
+        controller, observed = await begin(world, options)
         name = await define(world, "widgets", "Widget")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         told = (await conditions(world, name))["Established"]
         assert told == ("False", "ServedByAggregatedServers")
         others.clear()
-        keeper._wake("example.com", "widgets")
-        await settle(keeper, observed)
+        controller._wake("example.com", "widgets")
+        await settle(controller, observed)
         assert (await conditions(world, name))["Established"] == IS_ESTABLISHED
 
 
 async def test_empty_lists_of_names_are_as_good_as_none() -> None:
-    """A definition that names no short names explicitly is established as well."""
+    """A CRD with an empty list of short names is established as well."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         empty: Object = {"shortNames": [], "categories": []}
         name = await define(world, "widgets", "Widget", names=empty)
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert await conditions(world, name) == {
             "NamesAccepted": ACCEPTED,
             "Established": IS_ESTABLISHED,
@@ -135,13 +135,13 @@ async def test_empty_lists_of_names_are_as_good_as_none() -> None:
 
 
 async def test_a_conflict_is_told_and_ends_with_the_other() -> None:
-    """The second of two gets what is free; when the first is gone, it gets the rest."""
+    """The second of two CRDs gets the free names; when the first is deleted, it gets the rest."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         first = await define(world, "widgets", "Widget")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         second = await define(world, "gadgets", "Widget", names={"singular": "gadget"})
-        await settle(keeper, observed)
+        await settle(controller, observed)
         state = (await definition(world, second))["status"]
         assert state["acceptedNames"] == {"plural": "gadgets", "singular": "gadget", "kind": ""}
         told = [(each["status"], each["reason"], each["message"]) for each in state["conditions"]]
@@ -150,21 +150,21 @@ async def test_a_conflict_is_told_and_ends_with_the_other() -> None:
             ("False", "NotAccepted", "not all names are accepted"),
         ]
         await undefine(world, first)
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert not await is_defined(world, first)
         assert (await accepted_names(world, second))["kind"] == "Widget"
         assert (await conditions(world, second))["Established"] == IS_ESTABLISHED
 
 
 async def test_a_new_turn_finds_who_was_refused() -> None:
-    """Names that became free while nobody looked are given away by the next keeper."""
+    """Names that became free without a leader are given to waiting CRDs by the next leader."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         first = await define(world, "widgets", "Widget")
         second = await define(world, "gadgets", "Widget")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         await undefine(world, first)
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert (await conditions(world, second))["NamesAccepted"] == ACCEPTED
         await undefine(world, second)
         third = await define(world, "doodads", "Widget")
@@ -175,16 +175,16 @@ async def test_a_new_turn_finds_who_was_refused() -> None:
 
 
 async def test_names_that_are_given_up_go_to_who_waits() -> None:
-    """A definition that changes its names frees the old ones, and stays established."""
+    """A CRD that changes its names frees the old ones, and stays established."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         first = await define(world, "widgets", "Widget", names={"shortNames": ["w"]})
-        await settle(keeper, observed)
+        await settle(controller, observed)
         second = await define(world, "gadgets", "Gadget", names={"shortNames": ["w"]})
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert (await conditions(world, second))["NamesAccepted"] == ("False", "ShortNamesConflict")
         await edit_names(world, first, shortNames=["wd"])
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert (await accepted_names(world, first))["shortNames"] == ["wd"]
         assert (await accepted_names(world, second))["shortNames"] == ["w"]
         for name in (first, second):
@@ -195,28 +195,28 @@ async def test_names_that_are_given_up_go_to_who_waits() -> None:
 
 
 async def test_a_refused_change_keeps_the_old_names_and_can_be_taken_back() -> None:
-    """An established definition that asks for what it cannot have goes on with what it has."""
+    """An established CRD whose new names are rejected keeps its accepted names."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await define(world, "widgets", "Widget")
         second = await define(world, "gadgets", "Gadget")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         await edit_names(world, second, singular="widget")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert await conditions(world, second) == {
             "NamesAccepted": ("False", "SingularConflict"),
             "Established": IS_ESTABLISHED,
         }
         assert (await accepted_names(world, second))["singular"] == "gadget"
         await edit_names(world, second, singular="gadget")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert (await conditions(world, second))["NamesAccepted"] == ACCEPTED
 
 
 async def test_names_of_built_in_kinds_are_refused() -> None:
-    """What the server itself hosts in a group is not given away."""
+    """Names of built-in kinds of the same group are rejected."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         name = await define(
             world,
             "leases",
@@ -224,7 +224,7 @@ async def test_names_of_built_in_kinds_are_refused() -> None:
             group="coordination.k8s.io",
             metadata={"annotations": {"api-approved.kubernetes.io": "unapproved, a test"}},
         )
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert await accepted_names(world, name) == {"plural": "", "kind": ""}
         assert await conditions(world, name) == {
             "NamesAccepted": ("False", "ListKindConflict"),
@@ -234,49 +234,49 @@ async def test_names_of_built_in_kinds_are_refused() -> None:
 
 
 async def test_it_is_established_when_all_servers_serve_it() -> None:
-    """Until then it is being installed; a server that says so ends the wait."""
+    """Until then it has the reason Installing; the report of a server ends the wait."""
     async with open_world() as world:
         servers = Servers()
-        keeper, observed = await begin(world, servers.options)
-        with keeper.woken():
+        controller, observed = await begin(world, servers.options)
+        with controller.woken():
             name = await define(world, "widgets", "Widget")
-            await settle(keeper, observed)
+            await settle(controller, observed)
             assert (await conditions(world, name))["Established"] == ("False", "Installing")
             uid = (await definition(world, name))["metadata"]["uid"]
             assert servers.asked[-1] == ("example.com", "widgets", uid)
             servers.serve("gadgets")
-            assert not len(keeper.queue)
+            assert not len(controller.queue)
             servers.serve("widgets")
-            await settle(keeper, observed)
+            await settle(controller, observed)
             assert (await conditions(world, name))["Established"] == IS_ESTABLISHED
         assert servers.told is None
 
 
 async def test_a_stuck_server_does_not_hold_it_for_ever() -> None:
-    """After some seconds it is established all the same, each definition for itself."""
+    """After some seconds it is established nevertheless, each CRD separately."""
     async with open_world() as world:
-        keeper, observed = await begin(world, Servers().options)
+        controller, observed = await begin(world, Servers().options)
         first = await define(world, "widgets", "Widget")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         await world.clock.advance(ESTABLISH_SECONDS_MAX - 1)
         second = await define(world, "gadgets", "Gadget")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert (await conditions(world, first))["Established"] == ("False", "Installing")
         await world.clock.advance(1)
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert (await conditions(world, first))["Established"] == IS_ESTABLISHED
         assert (await conditions(world, second))["Established"] == ("False", "Installing")
 
 
 async def test_bad_certificates_are_told() -> None:
-    """A definition whose webhook could never be trusted is not established until it is mended."""
+    """A CRD with an invalid CA bundle of its webhook is not established until it is corrected."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         config: Object = {"url": "https://example.com/convert", "caBundle": "bm8="}
         webhook = {"clientConfig": config, "conversionReviewVersions": ["v1"]}
         name = await define(world, "widgets", "Widget")
         key = world.kind(DEFINITION, DEFINITIONS).key_of(name)
-        # As an older server may have stored it: today it is refused when it is written.
+        # As an older server may have stored it: now it is rejected when it is written.
         item = await world.storage.get(key)
         assert item is not None
         conversion = b'"conversion":{"strategy":"None"}'
@@ -284,14 +284,14 @@ async def test_bad_certificates_are_told() -> None:
         assert conversion in item.value
         value = item.value.replace(conversion, bad)
         await world.storage.commit(Transaction(writes=(Put(key, value),)))
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert (await conditions(world, name))["Established"] == ("False", "InvalidCABundle")
 
-        def mend(obj: Object) -> None:
+        def correct(obj: Object) -> None:
             del obj["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"]
 
-        await world.edit(DEFINITION, name, mend, group=DEFINITIONS)
-        await settle(keeper, observed)
+        await world.edit(DEFINITION, name, correct, group=DEFINITIONS)
+        await settle(controller, observed)
         assert (await conditions(world, name))["Established"] == IS_ESTABLISHED
 
 
@@ -315,19 +315,19 @@ async def test_bad_certificates_are_told() -> None:
 async def test_approval_in_protected_groups(
     said: str, status: str, reason: str, message: str
 ) -> None:
-    """Definitions in groups of the community say whether they are approved."""
+    """CRDs in protected groups have a condition about their approval."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         annotations = {"api-approved.kubernetes.io": "unapproved, first"}
         metadata = {"annotations": annotations}
         name = await define(world, "widgets", "Widget", group="x.k8s.io", metadata=metadata)
-        await settle(keeper, observed)
+        await settle(controller, observed)
 
         def change(obj: Object) -> None:
             obj["metadata"]["annotations"]["api-approved.kubernetes.io"] = said
 
         await world.edit(DEFINITION, name, change, group=DEFINITIONS)
-        await settle(keeper, observed)
+        await settle(controller, observed)
         [told] = [
             each
             for each in (await definition(world, name))["status"]["conditions"]
@@ -338,16 +338,17 @@ async def test_approval_in_protected_groups(
 
 
 async def test_of_many_that_want_one_name_one_gets_it() -> None:
-    """Several workers at once never give a name twice, and each write is made once."""
+    """Concurrent workers never give a name twice, and each write is made once."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         before = await world.storage.revision()
         count = 60
         for number in range(count):
             await define(world, f"w{number}s", "Widget", names={"singular": f"w{number}"})
         await observed.catch_up()
         workers = [
-            asyncio.ensure_future(work_off(keeper.queue, keeper.reconcile)) for _ in range(8)
+            asyncio.ensure_future(work_off(controller.queue, controller.reconcile))
+            for _ in range(8)
         ]
         await world.clock.settle()
         await observed.catch_up()
@@ -363,65 +364,65 @@ async def test_of_many_that_want_one_name_one_gets_it() -> None:
 
 
 async def test_a_name_stays_reserved_while_its_write_is_unclear() -> None:
-    """When it is not known whether a definition has got a name, nobody else gets it."""
+    """While it is unknown whether a CRD has got a name, no other CRD gets it."""
 
     class Unclear(MemoryStorage):
         is_unclear = False
 
         async def commit(self, transaction: Transaction) -> Outcome:
             outcome = await super().commit(transaction)
-            return Unknown("the reply was lost") if self.is_unclear else outcome
+            return Unknown("the response was lost") if self.is_unclear else outcome
 
     storage = Unclear()
     async with open_world(storage) as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         first = await define(world, "widgets", "Widget")
         second = await define(world, "gadgets", "Widget")
         storage.is_unclear = True
         with pytest.raises(StatusError):
-            await keeper.reconcile(first)
+            await controller.reconcile(first)
         storage.is_unclear = False
-        await keeper.reconcile(second)
+        await controller.reconcile(second)
         assert (await conditions(world, second))["NamesAccepted"][0] == "False"
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert (await conditions(world, first))["NamesAccepted"] == ACCEPTED
         assert (await conditions(world, second))["NamesAccepted"][0] == "False"
     await storage.close()
 
 
 async def test_a_failed_write_gives_its_names_back_when_it_is_repeated() -> None:
-    """A definition that was deleted after its write failed holds no names."""
+    """A CRD that was deleted after its write failed occupies no names."""
 
     class Failing(MemoryStorage):
         fails = False
 
         async def commit(self, transaction: Transaction) -> Outcome:
             if self.fails:
-                raise Unavailable("no answer")
+                raise Unavailable("no response")
             return await super().commit(transaction)
 
     storage = Failing()
     async with open_world(storage) as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         first = await define(world, "widgets", "Widget")
         storage.fails = True
         with pytest.raises(StatusError):
-            await keeper.reconcile(first)
+            await controller.reconcile(first)
         storage.fails = False
         await undefine(world, first)
         second = await define(world, "gadgets", "Widget")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert (await conditions(world, second))["NamesAccepted"] == ACCEPTED
     await storage.close()
 
 
 async def test_what_is_no_definition_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """Bytes that cannot be read are logged, and keep nobody else from going on."""
+    """An unreadable value is logged and does not stop the processing of others."""
     async with open_world() as world:
         key = world.kind(DEFINITION, DEFINITIONS).key_of("broken.example.com")
         await world.storage.commit(Transaction(writes=(Put(key, b'{"metadata":{}}'),)))
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         name = await define(world, "widgets", "Widget")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert (await conditions(world, name))["NamesAccepted"] == ACCEPTED
         assert "broken.example.com is not a CustomResourceDefinition" in caplog.text

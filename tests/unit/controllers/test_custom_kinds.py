@@ -1,4 +1,4 @@
-"""Namespaces and dependents with kinds that come and go while the keepers run."""
+"""Namespaces and garbage collection with kinds that are added and removed at run time."""
 
 from typing import Any
 
@@ -37,9 +37,9 @@ HELD: dict[str, Any] = {"finalizers": ["example.com/hold"]}
 
 
 async def begin(world: World) -> tuple[NamespaceController, Observed]:
-    keeper = NamespaceController(world.store, world.catalog, world.runtime)
-    world.catalog.listeners.append(keeper.hosting_changed)
-    return keeper, await world.observe(keeper)
+    controller = NamespaceController(world.store, world.catalog, world.runtime)
+    world.catalog.listeners.append(controller.hosting_changed)
+    return controller, await world.observe(controller)
 
 
 async def collect(world: World) -> Collected:
@@ -57,7 +57,7 @@ def _key(path: str) -> Any:
 
 
 async def test_places_follow_what_is_hosted() -> None:
-    """A key has a place as long as its kind is hosted, and with the newest resource."""
+    """A key has a location while its kind is hosted, with the newest resource."""
     async with open_world() as world:
         places = ObjectLocations(world.catalog)
         assert places.find(_key("n/w")) is None
@@ -78,7 +78,7 @@ async def test_places_follow_what_is_hosted() -> None:
 
 
 async def test_what_stored_bytes_say_of_their_kind() -> None:
-    """Group, kind and version are read without the rest, and nothing from what is no object."""
+    """Group, kind and version are decoded without the rest; nothing from other values."""
     assert read_kind(b'{"kind":"W","apiVersion":"g.x/v1"}') == GroupKind("g.x", "W")
     assert read_kind(b'{"kind":"W","apiVersion":"a/b/c"}') is None
     assert read_kind(b"no") is None
@@ -94,16 +94,16 @@ async def test_what_stored_bytes_say_of_their_kind() -> None:
 
 
 async def test_a_namespace_takes_custom_objects_along() -> None:
-    """Also those of a kind that was defined after the keeper began; finalizers are waited for."""
+    """Also those of a CRD that was created after the start; finalizers are waited for."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await widgets(world)
         await world.create("Namespace", "n")
         await make(world, "free")
         await make(world, "held", **HELD)
         await make(world, "elsewhere", "m")
         await world.delete("Namespace", "n")
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         assert not await has_widget(world, "n/free")
         found = await world.get("Namespace", "n")
         assert found is not None
@@ -111,21 +111,21 @@ async def test_a_namespace_takes_custom_objects_along() -> None:
             "widgets.example.com has 1" in condition(found, "NamespaceContentRemaining")["message"]
         )
         await release(world, "n/held")
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         assert not await world.has("Namespace", "n")
         assert await has_widget(world, "m/elsewhere")
 
 
 async def test_a_namespace_waits_for_kinds_that_are_not_hosted_yet() -> None:
-    """It may not go before objects this server cannot delete; when it can, it goes on at once."""
+    """It must not be removed before objects of a kind that is not hosted; it continues later."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         name = await widgets(world)
         await world.create("Namespace", "n")
         await make(world, "w")
         world.catalog.drop(GROUP, "widgets")
         await world.delete("Namespace", "n")
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         found = await world.get("Namespace", "n")
         assert found is not None
         failure = condition(found, "NamespaceDeletionDiscoveryFailure")
@@ -133,13 +133,13 @@ async def test_a_namespace_waits_for_kinds_that_are_not_hosted_yet() -> None:
         assert "example.com/widgets" in failure["message"]
         await host(world, name)
         await world.clock.advance(BUSY_SECONDS)
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         assert not await has_widget(world, "n/w")
         assert not await world.has("Namespace", "n")
 
 
 async def test_dependents_of_custom_owners_follow_them() -> None:
-    """Owner references work from and to custom kinds, those defined later included."""
+    """Owner references work from and to custom kinds, including ones defined later."""
     async with open_world() as world:
         it = await collect(world)
         await widgets(world)
@@ -155,7 +155,7 @@ async def test_dependents_of_custom_owners_follow_them() -> None:
 
 
 async def test_foreground_waits_for_custom_dependents() -> None:
-    """A custom dependent that blocks holds its owner until it is gone."""
+    """A blocking custom dependent delays its owner until it is removed."""
     async with open_world() as world:
         it = await collect(world)
         await widgets(world)
@@ -168,7 +168,7 @@ async def test_foreground_waits_for_custom_dependents() -> None:
 
 
 async def test_an_owner_of_a_kind_not_hosted_yet_is_not_taken_for_gone() -> None:
-    """Its dependents stay until the kind is hosted, and go then if the owner is really gone."""
+    """Its dependents stay until the kind is hosted, and are deleted then if the owner is gone."""
     async with open_world() as world:
         name = await widgets(world)
         gone, alive = await make(world, "gone"), await make(world, "alive")
@@ -197,14 +197,14 @@ async def widgets_of_another_group(world: World) -> str:
 
 
 async def test_dependents_of_an_instance_go_even_when_its_kind_was_faster() -> None:
-    """An owner that was seen to go is gone, whether or not its kind is still hosted."""
+    """An owner whose removal was observed is gone, whether or not its kind is still hosted."""
     async with open_world() as world:
         it = await collect(world)
         await widgets(world)
         owner = await make(world, "owner")
         await world.create("ConfigMap", "child", "n", **owned_by(owner))
-        stranger = owned_by(owner, kind="Gadget")
-        await world.create("ConfigMap", "stranger", "n", **stranger)
+        unrelated = owned_by(owner, kind="Gadget")
+        await world.create("ConfigMap", "stranger", "n", **unrelated)
         assert await it.names() == ["n/child", "n/stranger"]
         await delete(world, "n/owner")
         world.catalog.drop(GROUP, "widgets")
@@ -229,7 +229,7 @@ async def test_an_orphaned_dependent_of_a_kind_not_hosted_yet_is_not_lost() -> N
 
 
 async def test_an_owner_of_a_kind_not_hosted_yet_gets_its_work_done_later() -> None:
-    """A custom owner that waits for its dependents is not forgotten while it has no place."""
+    """A custom owner that waits for its dependents is deferred while its kind is not hosted."""
     async with open_world() as world:
         name = await widgets(world)
         owner = await make(world, "owner")
@@ -243,8 +243,8 @@ async def test_an_owner_of_a_kind_not_hosted_yet_gets_its_work_done_later() -> N
         assert not await has_widget(world, "n/owner")
 
 
-async def test_what_is_left_of_a_removed_kind_holds_nobody() -> None:
-    """When a definition is gone, objects that it left behind do not block their owners."""
+async def test_instances_of_a_removed_kind_block_no_owner() -> None:
+    """When a CRD is removed, remaining instances do not block their owners."""
     async with open_world() as world:
         it = await collect(world)
         name = await widgets(world)
@@ -254,17 +254,19 @@ async def test_what_is_left_of_a_removed_kind_holds_nobody() -> None:
         assert await it.names() == ["n/owner"]
         world.catalog.drop(GROUP, "widgets")
 
-        def let_go(obj: dict[str, Any]) -> None:
+        def remove_finalizers(obj: dict[str, Any]) -> None:
             obj["metadata"]["finalizers"] = []
 
         await undefine(world, name)
-        await world.edit("CustomResourceDefinition", name, let_go, group="apiextensions.k8s.io")
+        await world.edit(
+            "CustomResourceDefinition", name, remove_finalizers, group="apiextensions.k8s.io"
+        )
         assert await it.names() == []
         assert len(it.collector.graph) == 0
 
 
-def test_parked_keys_come_back_when_what_they_lack_is_hosted() -> None:
-    """Each waits for its own, by place or by kind, and their number is bounded."""
+def test_deferred_keys_are_returned_when_their_kind_is_hosted() -> None:
+    """Each key waits for its resource or kind, and their number is bounded."""
     deferred = DeferredKeys(keys_max=3)
     deferred.defer("a", MissingKind(segment="g.x/widgets"))
     deferred.defer("a", MissingKind(segment="g.x/widgets"))
@@ -280,7 +282,7 @@ def test_parked_keys_come_back_when_what_they_lack_is_hosted() -> None:
 
 
 async def test_the_owners_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of owners that were seen to go the oldest are forgotten first."""
+    """The oldest of the remembered owners are dropped first."""
     monkeypatch.setattr(garbage_collector, "SPREAD_MAX", 2)
     async with open_world() as world:
         collector = GarbageCollector(world.store, world.catalog, world.runtime)

@@ -1,4 +1,4 @@
-"""The service `kubernetes` lists the servers that are alive."""
+"""The service `kubernetes` lists the live servers."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ async def slices(world: World) -> dict[str, tuple[str, int, list[str]]]:
 
 
 async def test_one_server_makes_the_three_objects() -> None:
-    """Service, Endpoints and EndpointSlice appear, in the form that clients know."""
+    """Service, Endpoints and EndpointSlice are created, as in Kubernetes."""
     async with open_world() as world:
         await server(world, "a", "10.0.0.1").step()
         service = await world.get("Service", "default/kubernetes")
@@ -62,7 +62,7 @@ async def test_one_server_makes_the_three_objects() -> None:
 
 
 async def test_servers_come_and_go() -> None:
-    """Each server adds itself; one that stops cleanly is gone at once."""
+    """Each server adds itself; one that stops cleanly is removed at once."""
     async with open_world() as world:
         one, two = server(world, "a", "10.0.0.1"), server(world, "b", "10.0.0.2")
         await one.step()
@@ -74,11 +74,11 @@ async def test_servers_come_and_go() -> None:
         assert await slices(world) == {"default/kubernetes": ("IPv4", 6443, ["10.0.0.2"])}
         revision = await world.storage.revision()
         await two.step()
-        assert await world.storage.revision() == revision + 1, "only the renewal itself is written"
+        assert await world.storage.revision() == revision + 1, "only the renewal is written"
 
 
 async def test_servers_on_different_ports_and_families_have_slices_of_their_own() -> None:
-    """A slice has one list of ports, so ports and families are kept apart and tidied up."""
+    """Ports and families have separate slices, and unused slices are deleted."""
     async with open_world() as world:
         servers = [
             server(world, "a", "127.0.0.1", 7001),
@@ -101,7 +101,7 @@ async def test_servers_on_different_ports_and_families_have_slices_of_their_own(
 
 
 async def test_a_dead_server_is_dropped_after_the_duration() -> None:
-    """A peer drops an address that it has not seen renewed, and a live one comes back."""
+    """A peer removes an address that was not renewed; a live server adds its address again."""
     clock, storage = SimulatedClock(), MemoryStorage()
     async with open_world(storage, clock) as world:
         dead, alive = server(world, "a", "10.0.0.1"), server(world, "b", "10.0.0.2")
@@ -114,11 +114,11 @@ async def test_a_dead_server_is_dropped_after_the_duration() -> None:
         await alive.step()
         assert (await subsets(world))[0]["addresses"] == [{"ip": "10.0.0.2"}]
         await dead.step()
-        assert len((await subsets(world))[0]["addresses"]) == 2, "it was only paused"
+        assert len((await subsets(world))[0]["addresses"]) == 2, "the server was only paused"
 
 
 async def test_what_others_change_is_put_right() -> None:
-    """Objects that someone deletes or changes are restored; foreign slices are left alone."""
+    """Deleted or changed objects are restored; slices of other controllers are not changed."""
     async with open_world() as world:
         one = server(world, "a", "10.0.0.1")
         await one.step()
@@ -141,7 +141,7 @@ async def test_what_others_change_is_put_right() -> None:
 
 
 async def test_keys_that_say_nothing_are_removed() -> None:
-    """A value that is no address is dropped and harms nobody."""
+    """A value that is not an address is removed and has no other effect."""
     async with open_world() as world:
         for number, value in enumerate((b"", b"[]", b'{"address":"x","port":1}')):
             key = Key(f"{ADDRESSES_PREFIX}bad{number}")
@@ -156,16 +156,16 @@ async def test_keys_that_say_nothing_are_removed() -> None:
 
 
 def test_only_ip_addresses_can_be_published() -> None:
-    """A host name is refused when the server starts, not when it is first written."""
+    """A host name is rejected when the server starts, not at the first write."""
     with pytest.raises(ValueError, match="not appear to be an IPv4 or IPv6 address"):
         _ = EndpointAddress("localhost", 1).family
 
 
 async def test_labels_are_put_right() -> None:
-    """Those by which others find the objects come back; those of others stay."""
+    """Required labels are restored; additional labels stay."""
     async with open_world() as world:
-        keeper = server(world, "a", "10.0.0.1")
-        await keeper.step()
+        controller = server(world, "a", "10.0.0.1")
+        await controller.step()
         for kind, group in (("Endpoints", ""), ("EndpointSlice", DISCOVERY)):
             await world.edit(
                 kind,
@@ -173,7 +173,7 @@ async def test_labels_are_put_right() -> None:
                 lambda obj: obj["metadata"].update(labels={"mine": "too"}),
                 group=group,
             )
-        await keeper.step()
+        await controller.step()
         endpoints = await world.get("Endpoints", "default/kubernetes")
         found = await world.get("EndpointSlice", "default/kubernetes", group=DISCOVERY)
         assert endpoints is not None

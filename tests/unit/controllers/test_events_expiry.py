@@ -1,4 +1,4 @@
-"""Old events go, new ones stay, whatever their clients say about the time."""
+"""Expired events are removed, recent ones stay, regardless of timestamps of clients."""
 
 from datetime import timedelta
 from typing import Any
@@ -32,7 +32,7 @@ async def run_for(world: World, expiry: EventExpiry, seconds: float) -> None:
 
 
 async def test_an_event_goes_when_it_was_not_written_for_so_long() -> None:
-    """An event is removed by an ordinary delete after the time to live, and not before."""
+    """An event is removed by an ordinary delete after its TTL, and not before."""
     async with open_world() as world:
         expiry = expiry_of(world)
         await expiry.step()
@@ -44,7 +44,7 @@ async def test_an_event_goes_when_it_was_not_written_for_so_long() -> None:
 
 
 async def test_a_write_gives_an_event_new_time() -> None:
-    """What counts is the last write, as with Kubernetes."""
+    """The TTL counts from the last write, as in Kubernetes."""
     async with open_world() as world:
         expiry = expiry_of(world)
         await event(world, "e")
@@ -57,7 +57,7 @@ async def test_a_write_gives_an_event_new_time() -> None:
 
 
 async def test_times_of_clients_do_not_matter_for_what_we_have_seen() -> None:
-    """Neither a time in the far past nor one in the far future changes an event's life."""
+    """Timestamps in the far past or future do not change the expiry of an observed event."""
     async with open_world() as world:
         expiry = expiry_of(world)
         await expiry.step()
@@ -70,7 +70,7 @@ async def test_times_of_clients_do_not_matter_for_what_we_have_seen() -> None:
 
 
 async def test_after_a_change_of_servers_the_events_own_times_count() -> None:
-    """A new server removes what is old by its times, and waits for what has a recent one."""
+    """A new leader removes events with expired timestamps, and keeps those with a recent one."""
     clock, storage = SimulatedClock(), MemoryStorage()
     async with open_world(storage, clock) as world:
         created = world.clock.wall()
@@ -91,7 +91,7 @@ async def test_after_a_change_of_servers_the_events_own_times_count() -> None:
 
 
 async def test_a_server_whose_clock_is_behind_removes_nothing_too_early() -> None:
-    """An event created in our future by a server whose clock is ahead is not old."""
+    """An event that a server with a fast clock created in our future is recent."""
     clock, storage = SimulatedClock(), MemoryStorage()
     async with open_world(storage, clock.skewed(30)) as ahead:
         await event(ahead, "e")
@@ -101,7 +101,7 @@ async def test_a_server_whose_clock_is_behind_removes_nothing_too_early() -> Non
 
 
 async def test_a_step_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than a step may remove is left to the next one, which comes soon."""
+    """Events above the limit of a step are left to the next one, which comes soon."""
     monkeypatch.setattr(events_expiry, "REMOVED_MAX", 5)
     monkeypatch.setattr(events_expiry, "_SLICE", 2)
     async with open_world() as world:
@@ -117,7 +117,7 @@ async def test_a_step_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_event_that_is_written_in_the_last_moment_stays() -> None:
-    """A delete is on condition that the event is as old as it was found to be."""
+    """The delete has the resource version of the expired event as a precondition."""
     storage = InterruptedStorage()
     async with open_world(storage) as world:
         await event(world, "e")
@@ -128,5 +128,5 @@ async def test_an_event_that_is_written_in_the_last_moment_stays() -> None:
 
         storage.interruptions[world.kind("Event").key_of("default/e")] = write
         await expiry_of(world).step()
-        assert not storage.interruptions, "the expiry has tried"
+        assert not storage.interruptions, "the delete was attempted"
         assert await world.has("Event", "default/e")

@@ -1,4 +1,5 @@
-"""The garbage collector: background, foreground, orphan, and what it must leave alone."""
+"""The garbage collector: background, foreground and orphan deletion, and what it must not
+delete."""
 
 import asyncio
 from typing import Any
@@ -25,7 +26,7 @@ ORPHAN = DeleteOptions(policy="Orphan")
 
 
 def owned_by(*owners: Object, block: bool = False, **changes: Any) -> Object:
-    """Metadata with references to these owners."""
+    """Return metadata with references to these owners."""
     references = [
         {
             "apiVersion": owner["apiVersion"],
@@ -41,7 +42,7 @@ def owned_by(*owners: Object, block: bool = False, **changes: Any) -> Object:
 
 
 class Collected:
-    """A world with a collector that the test steps."""
+    """A world with a garbage collector that the test runs step by step."""
 
     def __init__(self, world: World, collector: GarbageCollector, observed: Observed) -> None:
         self.world = world
@@ -62,7 +63,7 @@ class Collected:
 
 
 async def test_dependents_follow_their_owner() -> None:
-    """Children and grandchildren of a deleted object go, others stay."""
+    """Children and grandchildren of a deleted object are deleted, others stay."""
     async with open_world() as world:
         it = await Collected.begin(world)
         owner = await world.create("ConfigMap", "owner", "n")
@@ -76,8 +77,9 @@ async def test_dependents_follow_their_owner() -> None:
         assert len(it.collector.graph) == 0
 
 
-async def test_an_object_with_a_live_owner_stays_and_loses_the_dead_one() -> None:
-    """Only when all owners are gone is an object deleted; references to the dead are removed."""
+async def test_an_object_with_an_existing_owner_stays_and_loses_the_missing_one() -> None:
+    """An object is deleted when none of its owners exists; references to missing ones are
+    removed."""
     async with open_world() as world:
         it = await Collected.begin(world)
         one = await world.create("ConfigMap", "one", "n")
@@ -93,7 +95,7 @@ async def test_an_object_with_a_live_owner_stays_and_loses_the_dead_one() -> Non
 
 
 async def test_a_dependent_that_cannot_be_opened_keeps_its_tie() -> None:
-    """An orphaned owner stays until a dependent whose key is missing can be cut loose."""
+    """An orphaned owner stays until all dependents can be decrypted and updated."""
     async with open_world() as world:
         it = await Collected.begin(world)
         owner = await world.create("ConfigMap", "owner", "n")
@@ -118,7 +120,7 @@ async def test_a_dependent_that_cannot_be_opened_keeps_its_tie() -> None:
 
 
 async def test_what_happened_before_the_look_is_found() -> None:
-    """A new collector finds dependents whose owner went while nobody looked: all of them."""
+    """A new collector finds all dependents whose owner was deleted before it started."""
     async with open_world() as world:
         owner = await world.create("ConfigMap", "owner", "n")
         for number in range(30):
@@ -153,7 +155,7 @@ async def test_unknown_owners_are_left_alone(changes: Object) -> None:
 
 
 async def test_an_owner_in_another_namespace_counts_as_gone() -> None:
-    """A reference never reaches out of its namespace, as with Kubernetes."""
+    """A reference cannot cross namespaces, as in Kubernetes."""
     async with open_world() as world:
         it = await Collected.begin(world)
         owner = await world.create("ConfigMap", "owner", "elsewhere")
@@ -162,7 +164,7 @@ async def test_an_owner_in_another_namespace_counts_as_gone() -> None:
 
 
 async def test_an_owner_outside_namespaces_is_found() -> None:
-    """A cluster-scoped owner is looked for without a namespace; its end is its dependents'."""
+    """A cluster-scoped owner is read without a namespace; its dependents are deleted with it."""
     async with open_world() as world:
         it = await Collected.begin(world)
         owner = await world.create("ClusterRole", "owner", group="rbac.authorization.k8s.io")
@@ -173,7 +175,7 @@ async def test_an_owner_outside_namespaces_is_found() -> None:
 
 
 async def test_a_namespaced_owner_of_a_cluster_object_is_left_alone() -> None:
-    """Such a reference can never be right, so it never deletes anything."""
+    """Such a reference is never valid, so it never deletes anything."""
     async with open_world() as world:
         it = await Collected.begin(world)
         owner = await world.create("ConfigMap", "owner", "n")
@@ -186,7 +188,7 @@ async def test_a_namespaced_owner_of_a_cluster_object_is_left_alone() -> None:
 
 
 async def test_another_object_of_the_same_name_is_not_the_owner() -> None:
-    """An owner is its uid: one that was made again under the old name does not count."""
+    """An owner is identified by its UID: a new object of the same name does not count."""
     async with open_world() as world:
         it = await Collected.begin(world)
         owner = await world.create("ConfigMap", "owner", "n")
@@ -198,7 +200,7 @@ async def test_another_object_of_the_same_name_is_not_the_owner() -> None:
 
 
 async def test_foreground_waits_for_blocking_dependents() -> None:
-    """The owner stays, marked, until the last dependent that blocks it is gone."""
+    """The owner stays, marked, until the last blocking dependent is removed."""
     async with open_world() as world:
         it = await Collected.begin(world)
         owner = await world.create("ConfigMap", "owner", "n")
@@ -213,12 +215,12 @@ async def test_foreground_waits_for_blocking_dependents() -> None:
         assert await it.names("Secret") == ["n/held", "n/loose"]
         assert await it.names() == ["n/owner"]
         await world.edit("Secret", "n/held", lambda obj: obj["metadata"].pop("finalizers"))
-        assert await it.names() == [], "what does not block is not waited for"
+        assert await it.names() == [], "dependents that do not block are not waited for"
         assert await it.names("Secret") == ["n/loose"]
 
 
 async def test_foreground_goes_down_the_generations() -> None:
-    """Grandchildren go before children, and children before the owner."""
+    """Grandchildren are removed before children, and children before the owner."""
     async with open_world() as world:
         it = await Collected.begin(world)
         owner = await world.create("ConfigMap", "owner", "n")
@@ -233,7 +235,7 @@ async def test_foreground_goes_down_the_generations() -> None:
 
 
 async def test_a_circle_of_blocking_owners_can_be_deleted() -> None:
-    """Objects that own each other do not wait for each other for ever."""
+    """Objects that own each other do not wait for each other forever."""
     async with open_world() as world:
         it = await Collected.begin(world)
         one = await world.create("ConfigMap", "one", "n")
@@ -247,7 +249,7 @@ async def test_a_circle_of_blocking_owners_can_be_deleted() -> None:
 
 
 async def test_an_object_that_owns_itself_can_be_deleted() -> None:
-    """Nobody waits for himself."""
+    """An object does not wait for itself."""
     async with open_world() as world:
         it = await Collected.begin(world)
         one = await world.create("ConfigMap", "one", "n")
@@ -259,7 +261,7 @@ async def test_an_object_that_owns_itself_can_be_deleted() -> None:
 
 
 async def test_foreground_without_dependents_ends_at_once() -> None:
-    """An owner that nobody depends on needs only its finalizer removed, also after a restart."""
+    """An owner without dependents only loses its finalizer, also after a restart."""
     async with open_world() as world:
         await world.create("ConfigMap", "early", "n")
         await world.delete("ConfigMap", "n/early", requested=FOREGROUND)
@@ -270,7 +272,7 @@ async def test_foreground_without_dependents_ends_at_once() -> None:
 
 
 async def test_orphans_lose_their_owner_and_stay() -> None:
-    """With the orphan policy all dependents are freed before the owner goes."""
+    """With the orphan policy all dependents lose their reference before the owner is removed."""
     async with open_world() as world:
         it = await Collected.begin(world)
         owner = await world.create("ConfigMap", "owner", "n")
@@ -290,7 +292,7 @@ async def test_orphans_lose_their_owner_and_stay() -> None:
 
 
 async def test_a_dependent_that_is_created_after_its_owner_is_gone_goes_too() -> None:
-    """A late child of a dead owner is deleted as soon as it is seen."""
+    """A new dependent of a missing owner is deleted as soon as it is observed."""
     async with open_world() as world:
         it = await Collected.begin(world)
         owner = await world.create("ConfigMap", "owner", "n")
@@ -301,7 +303,7 @@ async def test_a_dependent_that_is_created_after_its_owner_is_gone_goes_too() ->
 
 
 async def test_nothing_is_decided_while_the_graph_is_behind() -> None:
-    """An owner in the foreground is not let go by a collector that has not seen its children."""
+    """An owner in foreground deletion keeps its finalizer until the graph is up to date."""
     async with open_world() as world:
         it = await Collected.begin(world)
         owner = await world.create("ConfigMap", "owner", "n")
@@ -316,7 +318,7 @@ async def test_nothing_is_decided_while_the_graph_is_behind() -> None:
 
 
 async def test_nothing_is_decided_before_the_first_look() -> None:
-    """Without a graph even an object whose owner is gone has to wait."""
+    """Without a graph, even an object without existing owners is not deleted."""
     async with open_world() as world:
         owner = await world.create("ConfigMap", "owner", "n")
         await world.create("Secret", "child", "n", **owned_by(owner))
@@ -327,7 +329,7 @@ async def test_nothing_is_decided_before_the_first_look() -> None:
 
 
 async def test_two_collectors_at_once_do_no_harm() -> None:
-    """Two servers that both collect end with the same result as one, and without an error."""
+    """Two concurrent collectors have the same result as one, without an error."""
     clock, storage = SimulatedClock(), MemoryStorage()
     async with open_world(storage, clock) as one, open_world(storage, clock, seed=2) as two:
         first, second = await Collected.begin(one), await Collected.begin(two)
@@ -344,7 +346,7 @@ async def test_two_collectors_at_once_do_no_harm() -> None:
 
 
 async def test_text_that_looks_like_owners_is_no_owner() -> None:
-    """The word inside a value, or in a template, ties an object to nobody."""
+    """The same text inside a value, or in a template, is not an owner reference."""
     async with open_world() as world:
         it = await Collected.begin(world)
         await world.create("ConfigMap", "c", "n", data={"a": '{"ownerReferences": [{"uid":"x"}]}'})
@@ -356,7 +358,7 @@ async def test_text_that_looks_like_owners_is_no_owner() -> None:
 
 @pytest.mark.parametrize("is_new", [True, False])
 async def test_a_late_delete_does_not_hit_what_has_changed(is_new: bool) -> None:
-    """An object that was made again, or freed of its owner, in the last moment is not deleted."""
+    """An object that was recreated, or lost its owner, at the last moment is not deleted."""
     storage = InterruptedStorage()
     async with open_world(storage) as world:
         it = await Collected.begin(world)
@@ -375,11 +377,11 @@ async def test_a_late_delete_does_not_hit_what_has_changed(is_new: bool) -> None
         storage.interruptions[world.kind("Secret").key_of("n/child")] = interfere
         await world.delete("ConfigMap", "n/owner")
         assert await it.names("Secret") == ["n/child"]
-        assert not storage.interruptions, "the collector has tried"
+        assert not storage.interruptions, "the delete was attempted"
 
 
 async def test_missed_changes_are_made_up_for() -> None:
-    """A second look, after changes were missed, finds what the first graph does not know."""
+    """A full read after missed changes finds what the first graph does not contain."""
     async with open_world() as world:
         it = await Collected.begin(world)
         owner = await world.create("ConfigMap", "owner", "n")
@@ -394,7 +396,7 @@ async def test_missed_changes_are_made_up_for() -> None:
 
 
 async def test_what_only_servers_write_is_left_alone() -> None:
-    """A report with entries stays when its owner goes, and nobody waits for it or tries again."""
+    """A StorageVersion with entries stays without its owner, without waits or retries."""
     async with open_world() as world:
         collected = await Collected.begin(world)
         owner = await world.create("Node", "n")
@@ -416,8 +418,8 @@ async def test_what_only_servers_write_is_left_alone() -> None:
         assert len(collected.collector.queue) == 0
 
 
-async def test_events_follow_nobody() -> None:
-    """An event stays when its owner goes, also after a new look, and blocks no owner."""
+async def test_events_have_no_owners() -> None:
+    """An event stays when its owner is deleted, also after a full read, and blocks no owner."""
     async with open_world() as world:
         it = await Collected.begin(world)
         owner = await world.create("ConfigMap", "owner", "n")
@@ -431,7 +433,7 @@ async def test_events_follow_nobody() -> None:
 
 
 async def test_a_pod_has_its_time_to_end() -> None:
-    """A pod on a node is marked, with the time that it says itself, and its owner waits for it."""
+    """A pod on a node is marked with its own grace period, and its owner waits for it."""
     async with open_world() as world:
         it = await Collected.begin(world)
         owner = await world.create("ConfigMap", "owner", "n")
@@ -446,12 +448,13 @@ async def test_a_pod_has_its_time_to_end() -> None:
         pod = await world.get("Pod", "n/p")
         assert pod is not None
         assert pod["metadata"]["deletionGracePeriodSeconds"] == 7
-        await world.delete("Pod", "n/p")  # by whoever runs it
+        await world.delete("Pod", "n/p")  # as the kubelet does
         assert await it.names() == []
 
 
 async def test_foreground_waits_for_what_is_held_deep_down() -> None:
-    """In a tree with two ways to the same leaf, all wait for a finalizer of it, and go with it."""
+    """In a tree with two paths to the same leaf, all wait for its finalizer and are removed with
+    it."""
     async with open_world() as world:
         it = await Collected.begin(world)
         top = await world.create("ConfigMap", "top", "n")

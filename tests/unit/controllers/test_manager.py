@@ -1,4 +1,4 @@
-"""All housekeeping together: servers that start, work, die and stop."""
+"""All controllers together: servers that start, work, crash and stop."""
 
 import asyncio
 from pathlib import Path
@@ -37,7 +37,7 @@ def controller_manager(world: World, name: str, *, address_of: str = "") -> Cont
 
 
 async def test_a_server_does_it_all() -> None:
-    """From an empty store: namespaces, accounts, the service; then a deletion and a collection."""
+    """From an empty store: namespaces, accounts, the service; then a deletion with dependents."""
     async with open_world() as world:
         keeping = controller_manager(world, "a")
         await keeping.start()
@@ -63,7 +63,7 @@ async def test_a_server_does_it_all() -> None:
 
 
 async def test_renewed_authorities_reach_namespaces() -> None:
-    """While it runs: at the next look each namespace has the new ones."""
+    """Reloaded CA certificates are in each namespace after the next resync."""
     async with open_world() as world:
         keeping = controller_manager(world, "a")
         await keeping.start()
@@ -81,9 +81,9 @@ async def test_renewed_authorities_reach_namespaces() -> None:
 
 
 async def test_definitions_live_and_die() -> None:
-    """Names, then all servers serve it, then it is deleted with its instances; nobody listens on.
+    """Names, establishment by all servers, deletion with instances; no listener remains.
 
-    A listener plays the server that hosts what is accepted.
+    A listener simulates the server that hosts accepted CRDs.
     """
     async with open_world() as world:
         served: set[str] = set()
@@ -128,8 +128,8 @@ async def test_definitions_live_and_die() -> None:
 
 
 async def test_many_definitions_at_once_cost_the_same_each() -> None:
-    """Each of many in one group is created, gets its names and is established: three writes, and
-    one more for the APIService of the group."""
+    """Many CRDs in one group: each is created, accepted and established in three writes, and one
+    more for the APIService of the group."""
     async with open_world() as world:
         keeping = controller_manager(world, "a")
         await keeping.start()
@@ -147,7 +147,7 @@ async def test_many_definitions_at_once_cost_the_same_each() -> None:
 
 
 async def test_another_server_goes_on_when_one_stops_or_dies() -> None:
-    """The work moves to a server that lives, after a clean stop and after a death."""
+    """Another server takes over the controllers, after a clean stop and after a crash."""
     clock, storage = SimulatedClock(), MemoryStorage()
     async with (
         open_world(storage, clock) as one,
@@ -166,7 +166,7 @@ async def test_another_server_goes_on_when_one_stops_or_dies() -> None:
         await clock.advance(8)
         assert second.is_leading != third.is_leading
         holder, other = (second, third) if second.is_leading else (third, second)
-        await holder._tasks.close()  # the turn is given back, but its address stays: a rude end
+        await holder._tasks.close()  # releases the lock, but its address stays: a crash
         await clock.advance(30)
         assert other.is_leading
         found = await one.get("Endpoints", "default/kubernetes")
@@ -176,14 +176,14 @@ async def test_another_server_goes_on_when_one_stops_or_dies() -> None:
 
 
 async def test_trouble_with_the_store_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """While the store cannot be reached loops wait and try again, and then go on."""
+    """While the store is unavailable, controllers wait and retry, and then continue."""
 
     class Troubled(MemoryStorage):
         fails = False
 
         async def get(self, key: Key, *, revision: Revision | None = None) -> Item | None:
             if self.fails:
-                raise Unavailable("no answer")
+                raise Unavailable("no response")
             return await super().get(key, revision=revision)
 
     storage, clock = Troubled(), SimulatedClock()
@@ -198,12 +198,12 @@ async def test_trouble_with_the_store_ends_nothing(caplog: pytest.LogCaptureFixt
         storage.fails = False
         await clock.advance(120)
         assert await world.has("ServiceAccount", "n/default")
-        assert "no answer" in caplog.text
+        assert "no response" in caplog.text
         await keeping.close()
 
 
 async def test_history_is_compacted_and_idle_work_is_small() -> None:
-    """An idle hour costs a bounded number of revisions, and history does not grow."""
+    """An idle hour costs a bounded number of revisions, and history is compacted."""
     async with open_world() as world:
         keeping = controller_manager(world, "a")
         await keeping.start()
@@ -218,7 +218,7 @@ async def test_history_is_compacted_and_idle_work_is_small() -> None:
 
 
 async def test_it_works_on_sqlite_in_real_time(tmp_path: Path) -> None:
-    """The same on the embedded store, whose answers take a moment."""
+    """The same on SQLite, whose responses take a moment."""
     from restow.registry.caches import Caches
     from restow.registry.encoding import FixedPolicy
     from restow.registry.store import DeleteOptions, ResourceStore
@@ -255,20 +255,20 @@ async def test_it_works_on_sqlite_in_real_time(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_comes_back_need_not_wait_for_itself() -> None:
-    """Who has the address of a killed server goes on with its work at once; others wait."""
+    """A server with the address of a killed one takes its lock at once; others wait."""
     storage, clock = MemoryStorage(), SimulatedClock()
     async with open_world(storage, clock) as one, open_world(storage, clock, seed=2) as two:
         killed = controller_manager(one, "a")
         await killed.start()
         await clock.advance(1)
         assert killed.is_leading
-        turn = await storage.get(Key("/restow/turns/housekeeping"))
+        lock = await storage.get(Key("/restow/turns/housekeeping"))
         address = await storage.get(Key("/restow/addresses/a"))
-        assert turn is not None
+        assert lock is not None
         assert address is not None
         await killed.close()
-        # As if it had not been able to give them back.
-        left = (Put(turn.key, turn.value), Put(address.key, address.value))
+        # As if it had crashed before it released them.
+        left = (Put(lock.key, lock.value), Put(address.key, address.value))
         await storage.commit(Transaction((), left))
 
         other, again = controller_manager(two, "b"), controller_manager(one, "c", address_of="a")

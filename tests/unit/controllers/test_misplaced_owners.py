@@ -1,4 +1,4 @@
-"""Owners that are named from another namespace: what is said of them, and of which nothing is."""
+"""Owner references to another namespace: events about them, and limits."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ async def events(world: World, namespace: str) -> list[Object]:
 
 
 async def test_an_owner_in_another_namespace_is_told_of() -> None:
-    """The dependent goes, and an event with the words that users know says why."""
+    """The dependent is deleted, and an event with Kubernetes' message explains why."""
     async with open_world() as world:
         it = await Collected.begin(world)
         for namespace in ("here", "there"):
@@ -39,7 +39,7 @@ async def test_an_owner_in_another_namespace_is_told_of() -> None:
 
 
 async def test_an_object_outside_all_namespaces_stays() -> None:
-    """One that names an owner in a namespace is told of in `default`, and kept."""
+    """A cluster-scoped object with a namespaced owner is kept; the event is in `default`."""
     async with open_world() as world:
         it = await Collected.begin(world)
         await world.create("Namespace", "there")
@@ -54,7 +54,7 @@ async def test_an_object_outside_all_namespaces_stays() -> None:
 
 
 async def test_nothing_is_said_of_owners_that_are_gone() -> None:
-    """Seen to go or not: an owner that is nowhere is no mistake of anybody."""
+    """An owner that does not exist in any namespace is not reported."""
     async with open_world() as world:
         it = await Collected.begin(world)
         for namespace in ("here", "there"):
@@ -70,7 +70,7 @@ async def test_nothing_is_said_of_owners_that_are_gone() -> None:
 
 
 async def test_searches_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many misplaced dependents at once all go, but not all of them are told of."""
+    """All of many misplaced dependents are deleted, but not all of them are reported."""
     monkeypatch.setattr(misplaced_owners, "SEARCHES_MAX", 3)
     async with open_world() as world:
         it = await Collected.begin(world)

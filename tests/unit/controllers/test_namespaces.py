@@ -1,4 +1,4 @@
-"""The first namespaces are there, and a deleted one goes with all that is in it."""
+"""Initial namespaces are created, and a deleted one is removed with its contents."""
 
 import asyncio
 from contextlib import suppress
@@ -32,12 +32,12 @@ SLICE: dict[str, Any] = {"addressType": "IPv4", "endpoints": []}
 
 
 async def begin(world: World) -> tuple[NamespaceController, Observed]:
-    keeper = NamespaceController(world.store, world.catalog, world.runtime)
-    return keeper, await world.observe(keeper)
+    controller = NamespaceController(world.store, world.catalog, world.runtime)
+    return controller, await world.observe(controller)
 
 
-async def settle(keeper: NamespaceController, observed: Observed) -> None:
-    await observed.settle(keeper.queue, keeper.reconcile)
+async def settle(controller: NamespaceController, observed: Observed) -> None:
+    await observed.settle(controller.queue, controller.reconcile)
 
 
 def condition(obj: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def condition(obj: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 async def test_several_servers_make_the_first_namespaces() -> None:
-    """Servers that start at once agree on the same four namespaces, without an error."""
+    """Servers that start concurrently create the same four namespaces, without an error."""
     clock, storage = SimulatedClock(), MemoryStorage()
     async with (
         open_world(storage, clock) as one,
@@ -67,9 +67,9 @@ async def test_several_servers_make_the_first_namespaces() -> None:
 
 
 async def test_a_deleted_namespace_is_emptied_and_goes() -> None:
-    """Objects of all kinds in it are deleted, those of others stay, and then it is gone."""
+    """Objects of all kinds in it are deleted, others stay, and then it is removed."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         for namespace in ("gone", "gone-too"):
             await world.create("Namespace", namespace)
             for number in range(40):
@@ -77,7 +77,7 @@ async def test_a_deleted_namespace_is_emptied_and_goes() -> None:
             await world.create("Secret", "s", namespace)
             await world.create("EndpointSlice", "e", namespace, group="discovery.k8s.io", **SLICE)
         await world.delete("Namespace", "gone")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert not await world.has("Namespace", "gone")
         assert not await world.has("Secret", "gone/s")
         assert not await world.has("EndpointSlice", "gone/e", group="discovery.k8s.io")
@@ -85,18 +85,18 @@ async def test_a_deleted_namespace_is_emptied_and_goes() -> None:
         assert await world.has("Namespace", "gone-too")
         assert (await world.store.read(world.kind("ConfigMap"))).count("gone-too/") == 40
         unused = world.kind("Deployment", "apps")
-        assert world.caches.ready(unused.root) is None, "no cache of a kind that is not in use"
+        assert world.caches.ready(unused.root) is None, "no cache is loaded for an unused kind"
 
 
 async def test_a_namespace_waits_for_finalizers_and_says_so() -> None:
-    """An object with a finalizer is marked, the conditions name it, and its end ends the wait."""
+    """An object with a finalizer is marked and reported; its removal ends the wait."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.create("Namespace", "n")
         await world.create("ConfigMap", "held", "n", metadata=HELD)
         await world.create("ConfigMap", "free", "n")
         await world.delete("Namespace", "n")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         found = await world.get("Namespace", "n")
         assert found is not None
         assert found["status"]["phase"] == "Terminating"
@@ -112,140 +112,145 @@ async def test_a_namespace_waits_for_finalizers_and_says_so() -> None:
         assert not await world.has("ConfigMap", "n/free")
 
         revision = await world.storage.revision()
-        keeper.queue.add("n")
+        controller.queue.add("n")
         await world.clock.advance(1)
-        await settle(keeper, observed)
-        assert await world.storage.revision() == revision, "a look that changes nothing is quiet"
+        await settle(controller, observed)
+        assert await world.storage.revision() == revision, (
+            "a resync without a change writes nothing"
+        )
 
         await world.edit("ConfigMap", "n/held", lambda obj: obj["metadata"].pop("finalizers"))
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert not await world.has("Namespace", "n")
 
 
 async def test_who_else_empties_namespaces_has_its_say() -> None:
-    """What another controller says about the same state is not set right again and again."""
+    """Conditions of another controller for the same state are not overwritten repeatedly."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.create("Namespace", "n")
         await world.create("ConfigMap", "held", "n", metadata=HELD)
         await world.create("Secret", "held", "n", metadata=HELD)
         await world.delete("Namespace", "n")
-        await settle(keeper, observed)
+        await settle(controller, observed)
 
         def contradict(obj: dict[str, Any]) -> None:
             condition(obj, "NamespaceContentRemaining")["status"] = "False"
 
         await world.edit("Namespace", "n", contradict, subresource="status")
         revision = await world.storage.revision()
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert await world.storage.revision() == revision
 
         await world.edit("Secret", "n/held", lambda obj: obj["metadata"].pop("finalizers"))
-        await settle(keeper, observed)
+        await settle(controller, observed)
         found = await world.get("Namespace", "n")
         assert found is not None
-        assert condition(found, "NamespaceContentRemaining")["status"] == "True", "news is told"
+        assert condition(found, "NamespaceContentRemaining")["status"] == "True", (
+            "a new state is written"
+        )
 
 
 async def test_a_namespace_waits_for_kinds_of_another_release() -> None:
-    """Objects of a kind that is not hosted here keep their namespace, which says so."""
+    """Objects of a kind that is not hosted here keep their namespace, which reports them."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         key = Key("/registry/example.com/widgets/n/w")
         await world.create("Namespace", "n")
         await world.storage.commit(Transaction((), (Put(key, b"{}"),)))
         beside = Key("/registry/example.com/widgets/other/w")
         await world.storage.commit(Transaction((), (Put(beside, b"{}"),)))
         await world.delete("Namespace", "n")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         found = await world.get("Namespace", "n")
         assert found is not None
         unknown = condition(found, "NamespaceDeletionDiscoveryFailure")
         assert (unknown["status"], unknown["reason"]) == ("True", "DiscoveryFailed")
         assert "example.com/widgets" in unknown["message"]
         await world.storage.commit(Transaction((), (Delete(key),)))
-        keeper.queue.add("n")
-        await settle(keeper, observed)
+        controller.queue.add("n")
+        await settle(controller, observed)
         assert not await world.has("Namespace", "n")
 
 
 async def test_pods_go_first() -> None:
-    """Other objects stay as long as a pod is held, because pods may need them."""
+    """Other objects stay while a pod exists, because pods may need them."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.create("Namespace", "n")
         spec = {"containers": [{"name": "c", "image": "i"}]}
         await world.create("Pod", "p", "n", metadata=HELD, spec=spec)
         await world.create("Secret", "s", "n")
         await world.delete("Namespace", "n")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert await world.has("Secret", "n/s")
         await world.edit("Pod", "n/p", lambda obj: obj["metadata"].pop("finalizers"))
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert not await world.has("Namespace", "n")
 
 
-async def test_a_deletion_that_nobody_watched_is_found() -> None:
-    """A new server finds namespaces that were marked before it looked."""
+async def test_an_unobserved_deletion_is_found() -> None:
+    """A new server finds namespaces that were marked before it started."""
     async with open_world() as world:
         await world.create("Namespace", "n")
         await world.create("ConfigMap", "c", "n")
         await world.delete("Namespace", "n")
-        keeper, observed = await begin(world)
-        await settle(keeper, observed)
+        controller, observed = await begin(world)
+        await settle(controller, observed)
         assert not await world.has("Namespace", "n")
 
 
 async def test_a_namespace_with_other_finalizers_stays() -> None:
-    """Only our own finalizer is taken away; whoever put another one must remove it."""
+    """Only our own finalizer is removed; other controllers must remove theirs."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         spec = {"finalizers": ["example.com/other"]}
         await world.create("Namespace", "n", spec=spec)
         await world.delete("Namespace", "n")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         found = await world.get("Namespace", "n")
         assert found is not None
         assert found["spec"]["finalizers"] == ["example.com/other"]
 
 
 async def test_what_was_created_in_the_last_moment_is_swept() -> None:
-    """An object that a late create left in a namespace that is gone is removed a little later."""
+    """An object that a late create left in a removed namespace is removed a little later."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.create("Namespace", "n")
         await world.delete("Namespace", "n")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         await world.create("ConfigMap", "late", "n")
         await world.clock.advance(namespaces.LEFTOVER_SECONDS[0])
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert not await world.has("ConfigMap", "n/late")
 
 
 async def test_a_namespace_that_was_made_again_is_left_alone() -> None:
-    """The sweep after a deletion spares the content of a new namespace of the same name."""
+    """The check after a deletion does not delete the contents of a new namespace of the same
+    name."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.create("Namespace", "n")
         await world.delete("Namespace", "n")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         await world.create("Namespace", "n")
         await world.create("ConfigMap", "c", "n")
         for seconds in namespaces.LEFTOVER_SECONDS:
             await world.clock.advance(seconds)
-            await settle(keeper, observed)
+            await settle(controller, observed)
         assert await world.has("ConfigMap", "n/c")
 
 
 async def test_what_cannot_be_read_is_reported() -> None:
-    """A damaged object keeps the namespace, and its condition tells which object it is."""
+    """A damaged object keeps the namespace, whose condition names the object."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.create("Namespace", "n")
         key = world.kind("ConfigMap").key_of("n/broken")
         await world.storage.commit(Transaction((), (Put(key, b"not json"),)))
         await world.delete("Namespace", "n")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         found = await world.get("Namespace", "n")
         assert found is not None
         failure = condition(found, "NamespaceDeletionContentFailure")
@@ -253,8 +258,8 @@ async def test_what_cannot_be_read_is_reported() -> None:
         assert "configmaps n/broken" in failure["message"]
 
 
-async def test_two_keepers_at_once_do_no_harm() -> None:
-    """Two servers that both believe to have the turn end with the same result as one."""
+async def test_two_controllers_at_once_do_no_harm() -> None:
+    """Two servers that both consider themselves the leader have the same result as one."""
     clock, storage = SimulatedClock(), MemoryStorage()
     async with open_world(storage, clock) as one, open_world(storage, clock, seed=2) as two:
         first, watched_one = await begin(one)
@@ -270,10 +275,10 @@ async def test_two_keepers_at_once_do_no_harm() -> None:
 
 
 async def test_an_object_that_was_made_again_during_the_pass_is_left_alone() -> None:
-    """A delete that comes late does not hit a new object of the same name."""
+    """A late delete does not delete a new object of the same name."""
     storage = InterruptedStorage()
     async with open_world(storage) as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.create("Namespace", "n")
         await world.create("ConfigMap", "c", "n")
         await world.delete("Namespace", "n")
@@ -285,7 +290,7 @@ async def test_an_object_that_was_made_again_during_the_pass_is_left_alone() -> 
 
         storage.interruptions[world.kind("ConfigMap").key_of("n/c")] = replace
         await observed.catch_up()
-        await keeper.reconcile("n")
+        await controller.reconcile("n")
         found = await world.get("ConfigMap", "n/c")
         assert found is not None
         assert found["metadata"]["uid"] == again[0]["metadata"]["uid"]
@@ -293,10 +298,11 @@ async def test_an_object_that_was_made_again_during_the_pass_is_left_alone() -> 
 
 @pytest.mark.parametrize("has_content", [True, False])
 async def test_a_namespace_made_again_during_the_pass_is_left_alone(has_content: bool) -> None:
-    """What is written after the namespace was read as going away may be in a new one: it stays."""
+    """Objects that are written after the namespace was read may be in a new one: they stay."""
 
     class Recreating(MemoryStorage):
-        """Shows its keys only after another server has ended the deletion and all began anew."""
+        """Returns keys only after another server completed the deletion and all was created
+        again."""
 
         world: World | None = None
 
@@ -321,12 +327,12 @@ async def test_a_namespace_made_again_during_the_pass_is_left_alone(has_content:
 
     storage = Recreating()
     async with open_world(storage) as world:
-        keeper, _ = await begin(world)
+        controller, _ = await begin(world)
         await world.create("Namespace", "n")
         await world.delete("Namespace", "n")
         storage.world = world
         with suppress(Conflict):
-            await keeper.reconcile("n")
+            await controller.reconcile("n")
         assert await world.has("ConfigMap", "n/c") == has_content
         found = await world.get("Namespace", "n")
         assert found is not None
@@ -335,9 +341,9 @@ async def test_a_namespace_made_again_during_the_pass_is_left_alone(has_content:
 
 
 async def test_a_namespace_waits_for_what_only_servers_delete() -> None:
-    """An identity lease is refused to us as well; the namespace says so, and goes after it."""
+    """The delete of an identity Lease is rejected; the namespace reports it and waits."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.create("Namespace", LEASE_NAMESPACE)
         await world.create("ConfigMap", "c", LEASE_NAMESPACE)
         leases = world.kind("Lease", "coordination.k8s.io")
@@ -351,21 +357,21 @@ async def test_a_namespace_waits_for_what_only_servers_delete() -> None:
         key = leases.key_of(f"{LEASE_NAMESPACE}/s")
         await world.storage.commit(Transaction(writes=(Put(key, orjson.dumps(lease)),)))
         await world.delete("Namespace", LEASE_NAMESPACE)
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert not await world.has("ConfigMap", f"{LEASE_NAMESPACE}/c")
         found = await world.get("Namespace", LEASE_NAMESPACE)
         assert found is not None
         failure = condition(found, "NamespaceDeletionContentFailure")
         assert "identity leases are written by their server alone" in failure["message"]
         await world.storage.commit(Transaction(writes=(Delete(key),)))
-        await settle(keeper, observed)
+        await settle(controller, observed)
         assert not await world.has("Namespace", LEASE_NAMESPACE)
 
 
 async def test_a_namespace_waits_for_pods_that_end() -> None:
-    """A pod on a node has its time; the rest waits for it, and the namespace says so."""
+    """A pod on a node has a grace period; the rest waits for it, and the namespace reports it."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.create("Namespace", "n")
         await world.create("ConfigMap", "c", "n")
         spec = {
@@ -375,20 +381,20 @@ async def test_a_namespace_waits_for_pods_that_end() -> None:
         }
         await world.create("Pod", "p", "n", spec=spec)
         await world.delete("Namespace", "n")
-        await settle(keeper, observed)
+        await settle(controller, observed)
         found = await world.get("Namespace", "n")
         assert found is not None
         assert condition(found, "NamespaceContentRemaining")["message"] == (
             "Some resources are remaining: pods. has 1 resource instances"
         )
         assert await world.has("ConfigMap", "n/c")
-        await world.delete("Pod", "n/p")  # by whoever runs it
-        await settle(keeper, observed)
+        await world.delete("Pod", "n/p")  # as the kubelet does
+        await settle(controller, observed)
         assert not await world.has("Namespace", "n")
 
 
 def test_what_is_said_when_all_is_well_and_when_not() -> None:
-    """Types, reasons and messages are those that users of Kubernetes know."""
+    """Types, reasons and messages are those of Kubernetes."""
     well = {each["type"]: (each["reason"], each["message"]) for each in conditions_of(Leftovers())}
     assert well == {
         "NamespaceDeletionDiscoveryFailure": (

@@ -1,4 +1,4 @@
-"""The graph of owners against a naive twin."""
+"""The graph of owners, compared with a simple model."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("abcde"), st.none() | REFERENCES), ma
 def test_the_graph_knows_all_dependents(
     steps: list[tuple[str, list[OwnerReference] | None]],
 ) -> None:
-    """After any ties and drops it answers as a search through all objects would."""
+    """After any changes it returns the same as a search through all objects."""
     graph, twin = OwnerGraph(), dict[str, dict[str, bool]]()
     for key, owners in steps:
         before = twin.pop(key, None)
@@ -42,7 +42,7 @@ def test_the_graph_knows_all_dependents(
 
 
 def test_nothing_is_kept_of_what_is_gone() -> None:
-    """A graph from which all was dropped is empty, so its memory follows what is stored."""
+    """A graph without objects is empty, so its memory depends on what is stored."""
     graph = OwnerGraph()
     graph.tie("a", Ties(("u",), ("v",)))
     graph.drop("a")

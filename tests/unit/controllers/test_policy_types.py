@@ -57,7 +57,7 @@ def warnings(spec: Spec, hosted: Catalog | None = None) -> list[tuple[str, str]]
         "object.spec.template.spec.containers.all(c, c.image.startswith('x') || true) || true",
         "object.spec.template.spec.containers.all(c, c.image.startsWith('x'))",
         "object.spec.strategy.rollingUpdate.maxSurge == 1 || object.apiVersion == 'apps/v1'",
-        # A text in JSON, and something else in the schema: either may be meant.
+        # A string in JSON, and another type in the schema: both are accepted.
         "timestamp(object.metadata.creationTimestamp) > timestamp('2020-01-01T00:00:00Z')",
         "object.metadata.creationTimestamp.startsWith('2')",
         "quantity(object.spec.template.spec.containers[0].resources.limits['cpu']).sign() > 0",
@@ -65,13 +65,14 @@ def warnings(spec: Spec, hosted: Catalog | None = None) -> list[tuple[str, str]]
     ],
 )
 def test_what_is_right_or_unknown_is_not_warned_of(expression: str) -> None:
-    """Nothing is said of what can be true of some object, but for a misspelt function."""
+    """Expressions that may be valid for some object have no warning, except for unknown
+    functions."""
     found = warnings(policy(expression))
     assert bool(found) == ("startswith" in expression), found
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "warning_text"),
     [
         ("object.spce.replicas > 1", "undefined field 'spce'"),
         ("oldObject.spec.replica > 1", "undefined field 'replica'"),
@@ -82,17 +83,17 @@ def test_what_is_right_or_unknown_is_not_warned_of(expression: str) -> None:
         ("object.metadata.labels.size() > '1'", "no matching overload"),
     ],
 )
-def test_what_no_object_has_is_warned_of(expression: str, told: str) -> None:
-    """In the words of the reference: the kind, and where in the expression it is."""
+def test_what_no_object_has_is_warned_of(expression: str, warning_text: str) -> None:
+    """The warning of kube-apiserver: the kind, and the position in the expression."""
     [(place, warning)] = warnings(policy("true", expression))
     assert place == "spec.validations[1].expression"
     assert warning.startswith("apps/v1, Kind=Deployment: ERROR: <input>:1:")
-    assert told in warning
+    assert warning_text in warning
     assert warning.endswith("^\n")
 
 
 def test_each_kind_is_checked() -> None:
-    """A warning names all kinds that it is true of, and no other; messages are checked as well."""
+    """A warning lists all kinds that it applies to, and no others; messages are checked as well."""
     spec = policy(
         "object.spec.replicas > 1",
         rules=(rule("daemonsets", "deployments", "nothings"), rule("configmaps", group="")),
@@ -103,8 +104,10 @@ def test_each_kind_is_checked() -> None:
         "spec.validations[0].expression",
         "spec.validations[0].messageExpression",
     ]
-    told = places["spec.validations[0].expression"]
-    assert [line.partition(": ERROR")[0] for line in told.split("\n") if "ERROR" in line] == [
+    warning_text = places["spec.validations[0].expression"]
+    assert [
+        line.partition(": ERROR")[0] for line in warning_text.split("\n") if "ERROR" in line
+    ] == [
         "/v1, Kind=ConfigMap",
         "apps/v1, Kind=DaemonSet",
     ]
@@ -112,7 +115,7 @@ def test_each_kind_is_checked() -> None:
 
 
 def test_variables_and_parameters_have_types() -> None:
-    """Those of a variable are what it is made from; one that is wrong itself is not told twice."""
+    """Variables have the type of their expression; an invalid one is reported once."""
     spec = policy(
         "variables.spec.replicas > 1 && variables.spec.nothing",
         "variables.wrong.anything == 1",
@@ -142,14 +145,14 @@ def test_variables_and_parameters_have_types() -> None:
     ],
 )
 def test_which_kinds_are_checked(rules: tuple[Spec, ...], count: int) -> None:
-    """What rules name without wildcards, each kind once, and ten at most."""
+    """Kinds that rules name without wildcards, each once, and ten at most."""
     assert len(kinds_named(policy("true", rules=rules), catalog())) == count
 
 
 async def test_the_status_tells() -> None:
-    """With the generation that was looked at; without warnings it says that there are none."""
+    """With the checked generation; without warnings, the list of them is empty."""
     async with open_world() as world:
-        keeper = PolicyController(world.store, world.catalog, world.runtime)
+        controller = PolicyController(world.store, world.catalog, world.runtime)
         spec = {
             **policy("object.spce.replicas > 1"),
             "failurePolicy": "Fail",
@@ -158,7 +161,7 @@ async def test_the_status_tells() -> None:
         spec["matchConstraints"] |= match
         kind = "ValidatingAdmissionPolicy"
         await world.create(kind, "p", group=GROUP, spec=spec)
-        await keeper.reconcile("p")
+        await controller.reconcile("p")
         found = await world.get(kind, "p", group=GROUP)
         assert found is not None
         [warning] = found["status"]["typeChecking"]["expressionWarnings"]
@@ -166,18 +169,18 @@ async def test_the_status_tells() -> None:
         assert "undefined field 'spce'" in warning["warning"]
         assert found["status"]["observedGeneration"] == 1
 
-        def mend(obj: Spec) -> None:
+        def correct(obj: Spec) -> None:
             obj["spec"]["validations"] = [{"expression": "object.spec.replicas > 1"}]
 
-        await world.edit(kind, "p", mend, group=GROUP)
-        await keeper.reconcile("p")
+        await world.edit(kind, "p", correct, group=GROUP)
+        await controller.reconcile("p")
         found = await world.get(kind, "p", group=GROUP)
         assert found is not None
         assert found["status"] == {"observedGeneration": 2, "typeChecking": {}}
 
 
 async def test_custom_kinds_have_the_types_of_their_schema() -> None:
-    """What a schema leaves open can be anything; metadata is that of all objects."""
+    """Fields that a schema leaves open have any type; metadata has that of all objects."""
     text, number = {"type": "string"}, {"type": "integer"}
     opened = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     fields = {
@@ -213,12 +216,14 @@ async def test_custom_kinds_have_the_types_of_their_schema() -> None:
         assert [place for place, _ in found] == [
             f"spec.validations[{number}].expression" for number in range(len(wrong))
         ]
-        assert all(told.startswith("example.com/v1, Kind=Size: ERROR") for _, told in found)
-        assert not any("Open" in told for _, told in found)
+        assert all(
+            warning_text.startswith("example.com/v1, Kind=Size: ERROR") for _, warning_text in found
+        )
+        assert not any("Open" in warning_text for _, warning_text in found)
 
 
 def _growing(expression: str, count: int) -> list[dict[str, str]]:
-    """Variables each of which is made of the one before."""
+    """Return variables each of which refers to the previous one."""
     first = [{"name": "v0", "expression": "[object]"}]
     return first + [
         {"name": f"v{number}", "expression": expression.replace("?", f"variables.v{number - 1}")}
@@ -230,8 +235,8 @@ def _growing(expression: str, count: int) -> list[dict[str, str]]:
     "expression", ["[?]", "{?: ?}", "{'a': ?}", "[[?, ?], [?]]", "{1: {2: ?}}"]
 )
 def test_types_that_grow(expression: str) -> None:
-    """However often a type is put into another, it is known to some depth only: the work does not
-    double with each variable, and nothing is too deep to be told."""
+    """A nested type is known to a limited depth only: the work does not double with each variable,
+    and no type is too deep for a message."""
     variables = _growing(expression, 250)
     spec = policy("variables.v249 == object.kind", "object.kin == ''", variables=variables)
     assert [(place, "undefined field 'kin'" in text) for place, text in warnings(spec)][-1] == (
@@ -241,7 +246,7 @@ def test_types_that_grow(expression: str) -> None:
 
 
 def test_warnings_are_bounded() -> None:
-    """Of a long line only what is near is shown, and of many warnings the first ones."""
+    """Of a long expression only the part near the error is shown, and only the first warnings."""
     wrong = " || ".join(f"object.x{number} == {number}" for number in range(40))
     long = f"object.kind == '{'a' * 90_000}' || {wrong}"
     plurals = ("configmaps", "secrets", "pods", "services", "nodes", "events", "endpoints")
@@ -252,9 +257,9 @@ def test_warnings_are_bounded() -> None:
 
 
 async def test_no_room_for_warnings() -> None:
-    """A policy that fills all the room there is says at least that it was looked at."""
+    """A policy of maximal size gets the checked generation without warnings."""
     async with open_world() as world:
-        keeper = PolicyController(world.store, world.catalog, world.runtime)
+        controller = PolicyController(world.store, world.catalog, world.runtime)
         wrong = "object.x == 1"
         spec = {**policy(*[wrong] * 40), "failurePolicy": "Fail"}
         match = {"matchPolicy": "Exact", "namespaceSelector": {}, "objectSelector": {}}
@@ -262,7 +267,7 @@ async def test_no_room_for_warnings() -> None:
         spec["validations"][0]["message"] = "x" * (TRANSACTION_BYTES_MAX - 5_000)
         kind = "ValidatingAdmissionPolicy"
         await world.create(kind, "p", group=GROUP, spec=spec)
-        await keeper.reconcile("p")
+        await controller.reconcile("p")
         found = await world.get(kind, "p", group=GROUP)
         assert found is not None
         assert found["status"] == {"observedGeneration": 1, "typeChecking": {}}

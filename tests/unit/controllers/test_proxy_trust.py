@@ -1,4 +1,4 @@
-"""What servers behind this one are told: the authorities and headers that all servers use."""
+"""The ConfigMap for aggregated servers contains the CAs and headers of all servers."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -33,18 +33,18 @@ async def data_of(world: World) -> dict[str, str]:
 
 
 def now() -> SimulatedClock:
-    """Certificates of tests are good today."""
+    """A clock within the validity of test certificates."""
     return SimulatedClock(datetime.now(UTC))
 
 
 async def test_it_is_made_and_comes_back(tmp_path: Path) -> None:
-    """It holds what the reference publishes, and is made anew when somebody deletes it."""
+    """It has the fields of kube-apiserver, and is created again after its deletion."""
     clients, proxies = pem(tmp_path, "clients"), pem(tmp_path, "proxies")
     own = ProxyTrust(client_ca_pem=clients, proxy_ca_pem=proxies, allowed_names=("front",))
     async with open_world(clock=now()) as world:
-        keeper = ProxyTrustController(world.store, world.catalog, world.runtime, own)
-        observed = await world.observe(keeper)
-        await observed.settle(keeper.queue, keeper.reconcile)
+        controller = ProxyTrustController(world.store, world.catalog, world.runtime, own)
+        observed = await world.observe(controller)
+        await observed.settle(controller.queue, controller.reconcile)
         assert await data_of(world) == {
             "client-ca-file": clients,
             "requestheader-client-ca-file": proxies,
@@ -55,30 +55,30 @@ async def test_it_is_made_and_comes_back(tmp_path: Path) -> None:
             "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
         }
         revision = await world.storage.revision()
-        await keeper.resync()
-        assert await world.storage.revision() == revision, "a second look changes nothing"
+        await controller.resync()
+        assert await world.storage.revision() == revision, "a resync writes nothing"
         await world.delete("ConfigMap", PATH)
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         assert (await data_of(world))["client-ca-file"] == clients
 
 
 async def test_what_cannot_be_opened_is_told_and_left(tmp_path: Path) -> None:
-    """A ConfigMap under a key that is gone is an error that says so, and stays as it is."""
+    """A ConfigMap under a missing encryption key raises an error and is not changed."""
     own = ProxyTrust(client_ca_pem=pem(tmp_path, "clients"))
     async with open_world(clock=now()) as world:
-        keeper = ProxyTrustController(world.store, world.catalog, world.runtime, own)
+        controller = ProxyTrustController(world.store, world.catalog, world.runtime, own)
         key = world.kind("ConfigMap").key_of(PATH)
         sealed = b"k8s:enc:aesgcm:v1:gone:it is not for us to read"
         await world.storage.commit(Transaction(writes=(Put(key, sealed),)))
         with pytest.raises(CannotOpen, match="aesgcm key gone"):
-            await keeper.reconcile(NAME)
+            await controller.reconcile(NAME)
         item = await world.storage.get(key)
         assert item is not None
         assert item.value == sealed
 
 
 async def test_every_server_adds_its_own(tmp_path: Path) -> None:
-    """Two servers with different authorities are both believed, and neither undoes the other."""
+    """The CAs of two servers are both included, and no server removes the other's."""
     trusts = [
         ProxyTrust(
             client_ca_pem=pem(tmp_path, f"clients {name}"),
@@ -88,24 +88,24 @@ async def test_every_server_adds_its_own(tmp_path: Path) -> None:
         for name in ("one", "two")
     ]
     async with open_world(clock=now()) as world:
-        keepers = [
+        controllers = [
             ProxyTrustController(world.store, world.catalog, world.runtime, own) for own in trusts
         ]
-        for keeper in keepers:
-            await keeper.resync()
+        for controller in controllers:
+            await controller.resync()
         found = await data_of(world)
         for own in trusts:
             assert own.client_ca_pem in found["client-ca-file"]
             assert own.proxy_ca_pem in found["requestheader-client-ca-file"]
         assert json.loads(found["requestheader-allowed-names"]) == ["one", "two"]
         revision = await world.storage.revision()
-        for keeper in keepers:
-            await keeper.resync()
+        for controller in controllers:
+            await controller.resync()
         assert await world.storage.revision() == revision
 
 
 def test_what_has_expired_or_is_no_use_is_dropped(tmp_path: Path) -> None:
-    """Authorities past their end go, and what cannot be read gives way to what can."""
+    """Expired CAs are removed, and unreadable values are replaced."""
     own = ProxyTrust(client_ca_pem=pem(tmp_path, "a"), proxy_ca_pem=pem(tmp_path, "b"))
     broken = {
         "client-ca-file": "nonsense",
@@ -124,6 +124,6 @@ def test_what_has_expired_or_is_no_use_is_dropped(tmp_path: Path) -> None:
 
 
 def test_a_server_that_passes_on_nothing_says_nothing_of_it(tmp_path: Path) -> None:
-    """Without an authority of proxies only that of clients is published."""
+    """Without a request header CA only the client CA is published."""
     own = ProxyTrust(client_ca_pem=pem(tmp_path, "a"))
     assert merged({}, own, datetime.now(UTC)) == {"client-ca-file": own.client_ca_pem}

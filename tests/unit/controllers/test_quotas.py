@@ -1,4 +1,4 @@
-"""What is counted anew is right, and never takes back the charge of what is still to come."""
+"""Recalculated usage is correct, and never takes back the charge of a create in progress."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from tests.unit.controllers.world import Observed, World, open_world
 
 
 class Counting:
-    """A keeper in a world with a namespace, and a quota of config maps and services."""
+    """A quota controller in a world with a namespace, and a quota of ConfigMaps and Services."""
 
-    def __init__(self, world: World, keeper: QuotaController, observed: Observed) -> None:
+    def __init__(self, world: World, controller: QuotaController, observed: Observed) -> None:
         self.world = world
-        self.keeper = keeper
+        self.controller = controller
         self._observed = observed
 
     @classmethod
     async def begin(cls, world: World) -> Counting:
-        keeper = QuotaController(world.store, world.catalog, world.runtime)
-        return cls(world, keeper, await world.observe(keeper))
+        controller = QuotaController(world.store, world.catalog, world.runtime)
+        return cls(world, controller, await world.observe(controller))
 
     async def settle(self, seconds: float = 0.0) -> None:
-        """After some time, do all that is to be done."""
+        """Advance the time and process what is due."""
         await self._observed.catch_up()
         await self.world.clock.advance(seconds)
-        await self._observed.settle(self.keeper.queue, self.keeper.reconcile)
+        await self._observed.settle(self.controller.queue, self.controller.reconcile)
 
     async def used(self, name: str = "q") -> dict[str, Any]:
         found = await self.world.get("ResourceQuota", f"a/{name}")
@@ -33,7 +33,7 @@ class Counting:
         return dict((found.get("status") or {}).get("used") or {})
 
     async def charge(self, more: int) -> None:
-        """As a server does before it creates something."""
+        """Charge the quota as a server does before a create."""
         resource = self.world.kind("ResourceQuota")
 
         def change(obj: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +55,7 @@ async def make(world: World, **hard: str) -> None:
 
 
 async def test_a_new_quota_is_counted() -> None:
-    """What is there counts, in its own namespace only; names that nobody counts stay open."""
+    """Objects in its own namespace count; names that no controller counts stay empty."""
     async with open_world() as world:
         await world.create("Namespace", "b")
         await make(
@@ -73,12 +73,12 @@ async def test_a_new_quota_is_counted() -> None:
         assert quota["status"]["hard"] == quota["spec"]["hard"]
         revision = await world.storage.revision()
         await counting.settle(SETTLE_SECONDS)
-        assert await world.storage.revision() == revision  # nothing to do, nothing written
+        assert await world.storage.revision() == revision  # no change, no write
         await counting.close()
 
 
 async def test_what_goes_is_taken_off_at_once() -> None:
-    """Even while something else is charged that is not there yet, which stays charged."""
+    """Also while another object is charged and not created yet, which stays charged."""
     async with open_world() as world:
         await make(world)
         for name in ("one", "two"):
@@ -88,7 +88,7 @@ async def test_what_goes_is_taken_off_at_once() -> None:
         await counting.charge(1)
         await world.delete("ConfigMap", "a/one")
         await counting.settle(CREATE_DELAY_SECONDS)
-        assert await counting.used() == {"configmaps": "2"}  # one there, one on its way
+        assert await counting.used() == {"configmaps": "2"}  # one exists, one is in progress
         await world.create("ConfigMap", "three", "a")
         await counting.settle(CREATE_DELAY_SECONDS)
         assert await counting.used() == {"configmaps": "2"}
@@ -98,7 +98,7 @@ async def test_what_goes_is_taken_off_at_once() -> None:
 
 
 async def test_what_never_comes_is_taken_off_later() -> None:
-    """A create that has failed after its charge is known by the time that has passed."""
+    """The charge of a failed create is removed after the longest duration of a create."""
     async with open_world() as world:
         await make(world)
         await world.create("ConfigMap", "one", "a")
@@ -115,8 +115,8 @@ async def test_what_never_comes_is_taken_off_later() -> None:
         await counting.close()
 
 
-async def test_a_keeper_that_begins_knows_of_no_charges() -> None:
-    """So it waits as long as it would if all had just been charged."""
+async def test_a_new_controller_has_observed_no_charges() -> None:
+    """It waits as long as if all charges were recent."""
     async with open_world() as world:
         await make(world)
         first = await Counting.begin(world)
@@ -132,7 +132,7 @@ async def test_a_keeper_that_begins_knows_of_no_charges() -> None:
 
 
 async def test_what_was_not_charged_is_added() -> None:
-    """Objects that the servers make of themselves are seen and counted."""
+    """Objects that the servers create themselves are observed and counted."""
     async with open_world() as world:
         await make(world)
         counting = await Counting.begin(world)
@@ -144,7 +144,7 @@ async def test_what_was_not_charged_is_added() -> None:
 
 
 async def test_another_limit_counts_at_once() -> None:
-    """What a quota limits anew is counted, and what it limits no more is forgotten."""
+    """New names in `hard` are counted, and removed ones are dropped."""
     async with open_world() as world:
         await make(world)
         await world.create("Secret", "s", "a")
@@ -157,12 +157,12 @@ async def test_another_limit_counts_at_once() -> None:
         assert await counting.used() == {"secrets": "1"}
         await world.delete("ResourceQuota", "a/q")
         await world.delete("Secret", "a/s")
-        await counting.settle(SETTLE_SECONDS)  # nobody to tell
+        await counting.settle(SETTLE_SECONDS)  # without the quota, nothing fails
         await counting.close()
 
 
 async def test_services_that_change() -> None:
-    """A service that gives up its ports makes room at once."""
+    """A service that releases its node ports reduces the usage at once."""
     async with open_world() as world:
         await make(world, **{"services": "2", "services.nodeports": "4"})
         ports = [{"port": 1, "name": "a"}, {"port": 2, "name": "b"}]
@@ -177,7 +177,7 @@ async def test_services_that_change() -> None:
 
 
 async def test_scoped_quotas_count_pods_alone() -> None:
-    """Of all pods those in the scope, also when they go."""
+    """Only pods in the scope count, also when they are removed."""
     async with open_world() as world:
         await world.create("Namespace", "a")
         spec = {"hard": {"pods": "3", "count/configmaps": "1"}, "scopes": ["Terminating"]}

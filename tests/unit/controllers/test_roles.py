@@ -1,4 +1,4 @@
-"""Default roles are there and complete, and roles that gather others have what they gather."""
+"""Default roles exist and are complete, and aggregated roles have the rules that they select."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from restow.registry.catalog import builtin_catalog
 from tests.unit.controllers.world import World, open_world
 
 RBAC = "rbac.authorization.k8s.io"
-# Parts of kinds that are asked of nodes, or that are no objects: clients expect the rights.
+# Subresources of kubelets, and names without objects: clients expect these rules.
 NOT_HOSTED = {
     "bindings",
     "deployments/rollback",
@@ -35,7 +35,7 @@ NOT_HOSTED = {
 
 
 def test_the_table_is_about_what_is_hosted() -> None:
-    """Each resource that a default role names is hosted; each binding names a role."""
+    """Each resource in a default role is hosted; each binding refers to a role."""
     catalog = builtin_catalog()
     hosted = {
         (each.group, "/".join(filter(None, (each.plural, part))))
@@ -52,7 +52,7 @@ def test_the_table_is_about_what_is_hosted() -> None:
 
 
 def test_who_sees_may_not_become_another() -> None:
-    """What may be viewed has no secrets in it, and who edits cannot say who may."""
+    """`view` does not include Secrets, and `edit` cannot manage roles."""
     roles = {
         each.path: rules_of(each.obj["rules"]) for each in default_objects() if "rules" in each.obj
     }
@@ -64,7 +64,7 @@ def test_who_sees_may_not_become_another() -> None:
 
 
 async def test_they_are_made_once() -> None:
-    """A second start finds all as it should be, and writes nothing."""
+    """A second start changes nothing."""
     async with open_world() as world:
         await world.create("Namespace", "kube-system")
         await ensure_roles(world.store, world.catalog)
@@ -80,7 +80,7 @@ async def test_they_are_made_once() -> None:
 
 
 async def test_what_is_missing_is_added() -> None:
-    """Rules and subjects come back, what somebody has added stays, other roles are undone."""
+    """Missing rules and subjects are added, additions stay, other roleRefs are replaced."""
     async with open_world() as world:
         await world.create("Namespace", "kube-system")
         await ensure_roles(world.store, world.catalog)
@@ -122,8 +122,8 @@ async def test_what_is_missing_is_added() -> None:
         assert await world.has("ClusterRoleBinding", "system:basic-user", group=RBAC)
 
 
-async def test_a_binding_of_another_role_is_made_anew() -> None:
-    """A default binding that somebody has made of another role becomes what it should be."""
+async def test_a_binding_of_another_role_is_replaced() -> None:
+    """A default binding whose roleRef was changed gets its default again."""
     async with open_world() as world:
         await world.create("Namespace", "kube-system")
         other = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"}
@@ -139,7 +139,7 @@ async def test_a_binding_of_another_role_is_made_anew() -> None:
 
 @pytest.mark.parametrize("rules", [None, [], [{"verbs": 1}], "x"])
 def test_whatever_is_found_is_survived(rules: Any) -> None:
-    """A role whose rules cannot be read is left as it is; one without rules gets them."""
+    """A role with unreadable rules is not changed; one without rules gets the default ones."""
     default = default_objects()[0].obj
     found = completed(default, {**default, "rules": rules})
     if rules in (None, []):
@@ -149,20 +149,20 @@ def test_whatever_is_found_is_survived(rules: Any) -> None:
         assert found is None
 
 
-async def settled(world: World, keeper: RoleController) -> None:
-    observed = await world.observe(keeper)
-    await observed.settle(keeper.queue, keeper.reconcile)
+async def settled(world: World, controller: RoleController) -> None:
+    observed = await world.observe(controller)
+    await observed.settle(controller.queue, controller.reconcile)
     await observed.close()
 
 
 async def test_roles_gather_others() -> None:
-    """Rules come to those who gather, through several, and go when their role goes."""
+    """Rules propagate through several aggregated roles, and are removed with their role."""
     async with open_world() as world:
-        keeper = RoleController(world.store, world.catalog, world.runtime)
+        controller = RoleController(world.store, world.catalog, world.runtime)
         rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
         other = {"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}
 
-        def gathering(label: str) -> dict[str, Any]:
+        def aggregating(label: str) -> dict[str, Any]:
             return {"clusterRoleSelectors": [{"matchLabels": {"to": label}}]}
 
         async def role(name: str, to: str = "", **fields: Any) -> None:
@@ -174,36 +174,36 @@ async def test_roles_gather_others() -> None:
             assert found is not None
             return found.get("rules") or []
 
-        await role("top", aggregationRule=gathering("top"))
-        await role("middle", "top", aggregationRule=gathering("middle"))
+        await role("top", aggregationRule=aggregating("top"))
+        await role("middle", "top", aggregationRule=aggregating("middle"))
         await role("b", "middle", rules=[rule, other])
         await role("a", "middle", rules=[rule])
         await role("apart", rules=[{"verbs": ["*"], "nonResourceURLs": ["*"]}])
-        await settled(world, keeper)
+        await settled(world, controller)
         assert await rules("middle") == [rule, other]
         assert await rules("top") == [rule, other]
-        # In a ring everybody gets everything, and it comes to rest.
+        # In a cycle all roles get all rules, and the updates end.
         await world.edit(
             "ClusterRole",
             "top",
             lambda obj: obj["metadata"].update(labels={"to": "middle"}),
             group=RBAC,
         )
-        await settled(world, keeper)
+        await settled(world, controller)
         assert await rules("top") == [rule, other]
         await world.edit(
             "ClusterRole", "top", lambda obj: obj["metadata"].update(labels={}), group=RBAC
         )
         await world.delete("ClusterRole", "b", group=RBAC)
-        await settled(world, keeper)
+        await settled(world, controller)
         assert await rules("top") == [rule]
         await world.edit("ClusterRole", "top", lambda obj: obj.update(rules=[other]), group=RBAC)
-        await settled(world, keeper)
-        assert await rules("top") == [rule], "whatever else is written there goes"
+        await settled(world, controller)
+        assert await rules("top") == [rule], "other rules are removed"
 
 
 async def test_a_change_costs_by_what_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many roles only the one that was changed is read again, and who gathers it."""
+    """Only the changed role is read again, and the aggregated roles that select it."""
     read: list[str] = []
 
     def reading(obj: Any) -> Any:
@@ -213,22 +213,22 @@ async def test_a_change_costs_by_what_it_changes(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("restow.controllers.roles.read_role", reading)
     rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
     async with open_world() as world:
-        keeper = RoleController(world.store, world.catalog, world.runtime)
+        controller = RoleController(world.store, world.catalog, world.runtime)
         for number in range(2 * AT_ONCE_MAX):
             await world.create("ClusterRole", f"r{number:03}", group=RBAC, rules=[rule])
         selector = {"matchExpressions": [{"key": "to", "operator": "Exists"}]}
         await world.create(
             "ClusterRole", "top", group=RBAC, aggregationRule={"clusterRoleSelectors": [selector]}
         )
-        observed = await world.observe(keeper)
+        observed = await world.observe(controller)
 
         async def changed(name: str, change: Any) -> list[str]:
             await world.edit("ClusterRole", name, change, group=RBAC)
             read.clear()
-            await observed.settle(keeper.queue, keeper.reconcile)
+            await observed.settle(controller.queue, controller.reconcile)
             return read
 
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         assert len(read) == 2 * AT_ONCE_MAX + 1
         labels = {"labels": {"to": "x"}}
         assert await changed("r001", lambda obj: obj["metadata"].update(labels)) == ["r001", "top"]
@@ -236,10 +236,10 @@ async def test_a_change_costs_by_what_it_changes(monkeypatch: pytest.MonkeyPatch
         note = {"annotations": {"a": "b"}}
         assert await changed("r001", lambda obj: obj["metadata"].update(note)) == ["r001"]
         assert await changed("r001", lambda obj: obj.update(rules=[])) == ["r001", "top"]
-        await keeper.resync()
+        await controller.resync()
         read.clear()
-        await observed.settle(keeper.queue, keeper.reconcile)
-        assert read == [], "what has not changed is not read again"
+        await observed.settle(controller.queue, controller.reconcile)
+        assert read == [], "unchanged roles are not read again"
         found = await world.get("ClusterRole", "top", group=RBAC)
         assert found is not None
         assert found.get("rules") in ([], None)

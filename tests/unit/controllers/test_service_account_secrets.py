@@ -1,4 +1,4 @@
-"""Secrets of accounts are filled with a token, and go with their account."""
+"""Token Secrets are filled, and deleted with their service account."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.unit.controllers.world import Observed, World, open_world
 
 
 async def begin(world: World) -> tuple[ServiceAccountSecretController, Observed]:
-    keeper = ServiceAccountSecretController(
+    controller = ServiceAccountSecretController(
         world.store,
         world.catalog,
         world.runtime,
         certificates="ca",
         sign=lambda namespace, account, secret: f"{namespace} {account[0]} {secret}",
     )
-    return keeper, await world.observe(keeper)
+    return controller, await world.observe(controller)
 
 
 async def secret_of(world: World, name: str, account: str, **more: str) -> None:
@@ -44,15 +44,15 @@ async def data_of(world: World, path: str) -> dict[str, str]:
 
 
 async def test_secrets_are_filled() -> None:
-    """A Secret that names an account gets its token, once, and the uid; others are left alone."""
+    """A Secret of a service account gets a token, once, and the UID; others are not changed."""
     async with open_world() as world:
         await world.create("Namespace", "n")
         await world.create("ServiceAccount", "a", "n")
         await secret_of(world, "old", "a")
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await secret_of(world, "new", "a")
         await world.create("Secret", "plain", "n")
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         for name in ("old", "new"):
             wanted = {"token": f"n a {name}", "namespace": "n", "ca.crt": "ca"}
             assert await data_of(world, f"n/{name}") == wanted
@@ -65,55 +65,55 @@ async def test_secrets_are_filled() -> None:
         assert secret["metadata"]["annotations"][ACCOUNT_UID] == account["metadata"]["uid"]
         assert await data_of(world, "n/plain") == {}
         revision = await world.storage.revision()
-        await keeper.resync()
-        await observed.settle(keeper.queue, keeper.reconcile)
-        assert await world.storage.revision() == revision, "a second look changes nothing"
+        await controller.resync()
+        await observed.settle(controller.queue, controller.reconcile)
+        assert await world.storage.revision() == revision, "a resync writes nothing"
 
 
 async def test_a_token_that_is_there_stays() -> None:
-    """What was changed besides the token is put right, and the token is not made anew."""
+    """Other changed fields are corrected, and the token stays the same."""
     async with open_world() as world:
         await world.create("Namespace", "n")
         await world.create("ServiceAccount", "a", "n")
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await secret_of(world, "s", "a")
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         await world.edit("Secret", "n/s", lambda obj: obj.update(data={"token": "bWluZQ=="}))
-        keeper.take_certificates("newer")
-        await observed.settle(keeper.queue, keeper.reconcile)
+        controller.take_certificates("newer")
+        await observed.settle(controller.queue, controller.reconcile)
         wanted = {"token": "mine", "namespace": "n", "ca.crt": "newer"}
         assert await data_of(world, "n/s") == wanted
 
 
 async def test_secrets_go_with_their_account() -> None:
-    """A Secret of an account that is gone, never was, or is another by now is removed."""
+    """A Secret of a service account that does not exist, or was recreated, is deleted."""
     async with open_world() as world:
         await world.create("Namespace", "n")
         await world.create("ServiceAccount", "a", "n")
         await world.create("ServiceAccount", "b", "n")
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await secret_of(world, "s", "a")
         await secret_of(world, "kept", "b")
         await secret_of(world, "nobody", "c")
         await secret_of(world, "another", "b", **{ACCOUNT_UID: "of-before"})
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         assert await world.has("Secret", "n/s")
         assert not await world.has("Secret", "n/nobody")
         assert not await world.has("Secret", "n/another")
         await world.delete("ServiceAccount", "n/a")
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         assert not await world.has("Secret", "n/s")
         assert await world.has("Secret", "n/kept")
 
 
 async def test_who_writes_other_certificates_is_not_fought_without_end() -> None:
-    """A controller that puts others into a Secret at once is answered less and less often."""
+    """Corrections of a Secret that another controller changes become less frequent."""
     async with open_world() as world:
         await world.create("Namespace", "n")
         await world.create("ServiceAccount", "a", "n")
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await secret_of(world, "s", "a")
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
 
         def change(obj: dict[str, Any]) -> None:
             obj["data"]["ca.crt"] = b64encode(b"other").decode()
@@ -121,9 +121,9 @@ async def test_who_writes_other_certificates_is_not_fought_without_end() -> None
         answers = 0
         for _ in range(50):
             await world.edit("Secret", "n/s", change)
-            await observed.settle(keeper.queue, keeper.reconcile)
+            await observed.settle(controller.queue, controller.reconcile)
             answers += (await data_of(world, "n/s"))["ca.crt"] == "ca"
         assert answers == AT_ONCE_MAX
         await world.clock.advance(RESYNC_SECONDS)
-        await observed.settle(keeper.queue, keeper.reconcile)
-        assert (await data_of(world, "n/s"))["ca.crt"] == "ca", "in the end it is right"
+        await observed.settle(controller.queue, controller.reconcile)
+        assert (await data_of(world, "n/s"))["ca.crt"] == "ca", "the last write is ours"

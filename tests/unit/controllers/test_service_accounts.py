@@ -1,4 +1,4 @@
-"""Every namespace has its account and the cluster's certificates."""
+"""Every namespace has its default service account and the cluster's CA certificates."""
 
 from restow.controllers.corrections import AT_ONCE_MAX
 from restow.controllers.service_accounts import RESYNC_SECONDS, ServiceAccountController
@@ -10,44 +10,44 @@ CERTIFICATES = "-----BEGIN CERTIFICATE-----\n"
 
 
 async def begin(world: World) -> tuple[ServiceAccountController, Observed]:
-    keeper = ServiceAccountController(
+    controller = ServiceAccountController(
         world.store, world.catalog, world.runtime, certificates=CERTIFICATES
     )
-    return keeper, await world.observe(keeper)
+    return controller, await world.observe(controller)
 
 
 async def test_old_and_new_namespaces_get_theirs() -> None:
-    """Both objects appear in namespaces from before and after the keeper's start."""
+    """Both objects are created in namespaces from before and after the controller's start."""
     async with open_world() as world:
         await world.create("Namespace", "old")
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.create("Namespace", "new")
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         for name in ("old", "new"):
             assert await world.has("ServiceAccount", f"{name}/default")
             found = await world.get("ConfigMap", f"{name}/kube-root-ca.crt")
             assert found is not None
             assert found["data"] == {"ca.crt": CERTIFICATES}
         revision = await world.storage.revision()
-        await keeper.resync()
-        await observed.settle(keeper.queue, keeper.reconcile)
-        assert await world.storage.revision() == revision, "a second look changes nothing"
+        await controller.resync()
+        await observed.settle(controller.queue, controller.reconcile)
+        assert await world.storage.revision() == revision, "a resync writes nothing"
 
 
 async def test_they_come_back_unless_the_namespace_goes() -> None:
-    """A deleted or changed object is put right; in a namespace being deleted nothing is made."""
+    """A deleted or changed object is restored, except in a namespace that is being deleted."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.create("Namespace", "n")
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         await world.delete("ServiceAccount", "n/default")
         await world.edit("ConfigMap", "n/kube-root-ca.crt", lambda obj: obj.update(data={}))
         await world.create("Namespace", "m")
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         await world.edit(
             "ConfigMap", "m/kube-root-ca.crt", lambda obj: obj["metadata"].pop("annotations")
         )
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         assert await world.has("ServiceAccount", "n/default")
         found = await world.get("ConfigMap", "n/kube-root-ca.crt")
         assert found is not None
@@ -60,50 +60,50 @@ async def test_they_come_back_unless_the_namespace_goes() -> None:
         await world.delete("Namespace", "n")
         await world.delete("ServiceAccount", "n/default")
         await world.delete("ConfigMap", "n/kube-root-ca.crt")
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         assert not await world.has("ServiceAccount", "n/default")
         assert not await world.has("ConfigMap", "n/kube-root-ca.crt")
 
 
 async def test_who_publishes_other_certificates_is_not_fought_without_end() -> None:
-    """A controller that writes others back at once is answered less and less often."""
+    """Corrections of a ConfigMap that another controller changes become less frequent."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.create("Namespace", "n")
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
 
         async def is_set_right() -> bool:
             await world.edit(
                 "ConfigMap", "n/kube-root-ca.crt", lambda obj: obj.update(data={"ca.crt": "other"})
             )
-            await observed.settle(keeper.queue, keeper.reconcile)
+            await observed.settle(controller.queue, controller.reconcile)
             found = await world.get("ConfigMap", "n/kube-root-ca.crt")
             assert found is not None
             return bool(found["data"] == {"ca.crt": CERTIFICATES})
 
         assert sum([await is_set_right() for _ in range(50)]) == AT_ONCE_MAX
         await world.clock.advance(RESYNC_SECONDS)
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         found = await world.get("ConfigMap", "n/kube-root-ca.crt")
         assert found is not None
-        assert found["data"] == {"ca.crt": CERTIFICATES}, "in the end it is right"
+        assert found["data"] == {"ca.crt": CERTIFICATES}, "the last write is ours"
 
 
 async def test_other_objects_of_similar_names_are_of_no_interest() -> None:
-    """Only the two names are looked at, in whatever namespace."""
+    """Only the two names are processed, in all namespaces."""
     async with open_world() as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.create("ServiceAccount", "not-default", "n")
         await world.create("ConfigMap", "default", "n")
         await observed.catch_up()
-        assert len(keeper.queue) == 0
+        assert len(controller.queue) == 0
 
 
 async def test_nothing_is_made_in_a_namespace_that_goes_in_the_last_moment() -> None:
-    """The creation is guarded by the namespace that was read, so a deletion cannot be outrun."""
+    """The create is guarded by the namespace that was read, so it fails after a deletion."""
 
     class Late(MemoryStorage):
-        """Deletes the namespace when the keeper asks for the account."""
+        """Deletes the namespace when the controller reads the service account."""
 
         world: World | None = None
 
@@ -115,10 +115,10 @@ async def test_nothing_is_made_in_a_namespace_that_goes_in_the_last_moment() -> 
 
     storage = Late()
     async with open_world(storage) as world:
-        keeper, observed = await begin(world)
+        controller, observed = await begin(world)
         await world.create("Namespace", "n")
         storage.world = world
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         await world.clock.advance(1)
-        await observed.settle(keeper.queue, keeper.reconcile)
+        await observed.settle(controller.queue, controller.reconcile)
         assert not await world.has("ServiceAccount", "n/default")

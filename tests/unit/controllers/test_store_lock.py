@@ -17,23 +17,23 @@ KEY = Key(f"{LOCKS_PREFIX}work")
 
 
 class UnreliableStorage(MemoryStorage):
-    """A store whose commits can fail, or happen without an answer."""
+    """A store whose commits can fail, or succeed without a response."""
 
     fails = False
     loses_answers = False
 
     async def commit(self, transaction: Transaction) -> Outcome:
         if self.fails:
-            raise Unavailable("cut off")
+            raise Unavailable("disconnected")
         outcome = await super().commit(transaction)
         if self.loses_answers and isinstance(outcome, Done):
-            return Unknown("the answer was lost")
+            return Unknown("the response was lost")
         return outcome
 
 
 @dataclass
 class Worker:
-    """A candidate that notes when it works."""
+    """A candidate that records its work."""
 
     elector: LeaderElector
     runtime: Runtime
@@ -58,7 +58,7 @@ def make(storage: MemoryStorage, clock: SimulatedClock, name: str) -> Worker:
 
 
 async def test_only_one_works_and_another_follows_a_clean_stop() -> None:
-    """The second server begins soon after the first has stopped, and never before."""
+    """The second server starts soon after the first has stopped, and never before."""
     storage, clock = MemoryStorage(), SimulatedClock()
     first, second = make(storage, clock, "a"), make(storage, clock, "b")
     tasks = first.runtime.tasks("test")
@@ -77,7 +77,7 @@ async def test_only_one_works_and_another_follows_a_clean_stop() -> None:
 
 
 async def test_the_lock_of_an_expired_server_is_taken_over_after_the_duration() -> None:
-    """A key that nobody renews is taken over when it was watched for the whole duration."""
+    """A key without renewals is taken over after it was observed for the whole duration."""
     storage, clock = MemoryStorage(), SimulatedClock()
     await storage.commit(Transaction((), (Put(KEY, b'{"holder":"dead","beat":7}'),)))
     worker = make(storage, clock, "a")
@@ -92,7 +92,7 @@ async def test_the_lock_of_an_expired_server_is_taken_over_after_the_duration() 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b'{"holder":3}', b"\xff"])
 async def test_a_broken_value_is_taken_over_too(value: bytes) -> None:
-    """A value that is no record of a leader is taken over after the duration."""
+    """An unreadable value is taken over after the duration."""
     storage, clock = MemoryStorage(), SimulatedClock()
     await storage.commit(Transaction((), (Put(KEY, value),)))
     worker = make(storage, clock, "a")
@@ -104,7 +104,7 @@ async def test_a_broken_value_is_taken_over_too(value: bytes) -> None:
 
 
 async def test_a_server_that_cannot_renew_stops_before_another_may_begin() -> None:
-    """Cut off from the store, the holder ends its work within the duration, and comes back."""
+    """A disconnected holder stops its work within the duration, and contends again later."""
     storage, clock = UnreliableStorage(), SimulatedClock()
     worker = make(storage, clock, "a")
     tasks = worker.runtime.tasks("test")
@@ -120,7 +120,7 @@ async def test_a_server_that_cannot_renew_stops_before_another_may_begin() -> No
 
 
 async def test_a_renewal_whose_answer_was_lost_is_recognised() -> None:
-    """Unknown outcomes do not cost the lock: the next attempt reads its own identity."""
+    """An unknown outcome does not lose the lock: the next attempt reads its own identity."""
     storage, clock = UnreliableStorage(), SimulatedClock()
     worker = make(storage, clock, "a")
     tasks = worker.runtime.tasks("test")
@@ -135,7 +135,7 @@ async def test_a_renewal_whose_answer_was_lost_is_recognised() -> None:
 
 
 async def test_a_stolen_lock_ends_the_work() -> None:
-    """The leader notices at its next renewal that another process holds the lock, and contends."""
+    """The leader detects another holder at its next renewal, and contends again."""
     storage, clock = MemoryStorage(), SimulatedClock()
     worker = make(storage, clock, "a")
     tasks = worker.runtime.tasks("test")
@@ -150,8 +150,8 @@ async def test_a_stolen_lock_ends_the_work() -> None:
 
 
 async def test_a_lock_that_was_deleted_starts_the_work_again() -> None:
-    """Only the leader deletes its key: if it is gone, the store was replaced or emptied, and the
-    work must not go on with what it knew."""
+    """Only the leader deletes its key: if it is missing, the store was replaced or emptied, and the
+    work must start again."""
     storage, clock = MemoryStorage(), SimulatedClock()
     worker = make(storage, clock, "a")
     tasks = worker.runtime.tasks("test")
@@ -164,7 +164,7 @@ async def test_a_lock_that_was_deleted_starts_the_work_again() -> None:
 
 
 async def test_the_lock_is_released_when_the_work_ends() -> None:
-    """Work that ends, well or badly, releases the lock; an error is raised to the caller."""
+    """The end of the work, with or without an error, releases the lock; the error is raised."""
     storage, clock = MemoryStorage(), SimulatedClock()
     worker = make(storage, clock, "a")
 
@@ -183,7 +183,7 @@ async def test_the_lock_is_released_when_the_work_ends() -> None:
 
 
 async def test_a_holder_that_is_known_to_have_ended_is_not_waited_for() -> None:
-    """The lock of such a holder is free at once; that of another one is not."""
+    """The lock of an ended holder is free at once; that of another one is not."""
     storage, clock = MemoryStorage(), SimulatedClock()
     await storage.commit(Transaction((), (Put(KEY, b'{"holder":"dead","beat":7}'),)))
     worker = make(storage, clock, "a")

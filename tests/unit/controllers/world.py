@@ -1,4 +1,4 @@
-"""One server's parts on a store in memory (or any other) with simulated time."""
+"""Parts of one server on a store in memory (or any other), with simulated time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ catalog = cache(builtin_catalog)
 
 
 class InterruptedStorage(MemoryStorage):
-    """A store in which something else happens just before a key is deleted, once."""
+    """A store in which another change happens just before a key is deleted, once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ def _deletes(write: Write) -> bool:
 
 
 class World:
-    """A store of objects, and short words for what tests do with it."""
+    """A store of objects, with helpers for tests."""
 
     def __init__(self, storage: Storage, clock: SimulatedClock, *, seed: int = 1) -> None:
         self.storage = storage
@@ -72,7 +72,7 @@ class World:
     async def create(
         self, kind: str, name: str, namespace: str = "", *, group: str = "", **fields: Any
     ) -> Object:
-        """Create an object; `metadata` among the fields adds to its metadata."""
+        """Create an object; `metadata` among the fields is merged into its metadata."""
         resource = self.kind(kind, group)
         metadata = {"name": name, **fields.pop("metadata", {})}
         obj = {"metadata": metadata, **fields}
@@ -120,7 +120,7 @@ class World:
 
 
 class Observed:
-    """An observer whose changes and work are stepped by the test."""
+    """An observer whose events and queue the test processes step by step."""
 
     def __init__(self, world: World, objects: ObjectsWatch, watch: Watch) -> None:
         self._world = world
@@ -128,7 +128,7 @@ class Observed:
         self._watch = watch
 
     async def catch_up(self) -> None:
-        """Show the observer all that has happened."""
+        """Pass all pending changes to the observer."""
         revision = await self._world.storage.revision()
         self._watch.expect(revision)
         async for batch in self._watch:
@@ -139,7 +139,7 @@ class Observed:
     async def settle(
         self, queue: WorkQueue[str], reconcile: Callable[[str], Awaitable[float | None]]
     ) -> None:
-        """Show what has happened and do the work, until there is nothing left to do at once."""
+        """Pass changes and process the queue until no work is left."""
         await self.catch_up()
         while len(queue):
             key = await queue.get()
@@ -161,7 +161,7 @@ class Observed:
 async def open_world(
     storage: Storage | None = None, clock: SimulatedClock | None = None, *, seed: int = 1
 ) -> AsyncIterator[World]:
-    """A world on this store, or on one of its own."""
+    """Open a world on this store, or on a new one."""
     world = World(storage or MemoryStorage(), clock or SimulatedClock(), seed=seed)
     await world.caches.start()
     try:
