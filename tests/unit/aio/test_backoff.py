@@ -1,4 +1,4 @@
-"""Back-off delays keep their bounds, and retry keeps its promises."""
+"""Limits of backoff delays, and the retry loop."""
 
 import itertools
 
@@ -21,8 +21,8 @@ PLAIN = Backoff(initial_seconds=1, factor=2, max_seconds=5, jitter=0)
 
 
 @given(BACKOFFS, st.integers(0, 10_000), st.integers())
-def test_a_delay_keeps_its_bounds(backoff: Backoff, failures: int, seed: int) -> None:
-    """However many failures: never above the limit, never below the share left to chance."""
+def test_delays_are_bounded(backoff: Backoff, failures: int, seed: int) -> None:
+    """For any number of failures the delay is at most the limit, and at least its fixed share."""
     ceiling = backoff.ceiling_seconds(failures)
     delay = backoff.delay_seconds(failures, SeededRandomness(seed))
     assert backoff.initial_seconds <= ceiling <= backoff.max_seconds
@@ -38,7 +38,7 @@ def test_delays_without_jitter() -> None:
 
 
 def test_jitter_spreads() -> None:
-    """With full jitter two sources of chance do not wait in step."""
+    """With full jitter two sources of randomness have different delays."""
     backoff = Backoff(initial_seconds=1, factor=1, max_seconds=1, jitter=1)
     first = list(itertools.islice(backoff.delays(SeededRandomness(1)), 5))
     second = list(itertools.islice(backoff.delays(SeededRandomness(2)), 5))
@@ -49,10 +49,10 @@ def test_jitter_spreads() -> None:
     ("initial_seconds", "factor", "max_seconds", "jitter"),
     [(0, 2, 1, 0), (2, 2, 1, 0), (1, 0.5, 2, 0), (1, 2, 2, 1.5), (1, 2, float("inf"), 0)],
 )
-def test_nonsense_is_refused(
+def test_invalid_parameters_are_rejected(
     *, initial_seconds: float, factor: float, max_seconds: float, jitter: float
 ) -> None:
-    """A back-off that would not wait, shrink or end is refused when it is made."""
+    """Parameters without a delay, an increase or an end are rejected."""
     with pytest.raises(ValueError, match=r"must be|is required"):
         Backoff(
             initial_seconds=initial_seconds,
@@ -63,7 +63,7 @@ def test_nonsense_is_refused(
 
 
 class Flaky:
-    """An operation that raises the given errors in turn and then succeeds."""
+    """An operation that raises the given errors in order and then succeeds."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
@@ -94,7 +94,7 @@ async def run_retry(
 
 
 async def test_retry_until_success() -> None:
-    """Errors worth a retry are waited out, each is heard of, and the result comes back."""
+    """Listed errors are retried and reported, and the result is returned."""
     clock, log = SimulatedClock(), list[float]()
     operation = Flaky(ConnectionError(), ConnectionResetError())
     assert await run_retry(operation, clock, attempts_max=5, log=log) == "done"
@@ -102,7 +102,7 @@ async def test_retry_until_success() -> None:
 
 
 async def test_retry_gives_up() -> None:
-    """The last allowed attempt raises its own error, with a note, and no wait follows it."""
+    """The last attempt raises its own error, with a note, and without a further delay."""
     clock = SimulatedClock()
     last = ConnectionError("third")
     operation = Flaky(ConnectionError("first"), ConnectionError("second"), last)
@@ -114,7 +114,7 @@ async def test_retry_gives_up() -> None:
 
 
 async def test_other_errors_pass_at_once() -> None:
-    """An error that was not named is not retried."""
+    """An error that is not listed is not retried."""
     clock = SimulatedClock()
     operation = Flaky(LookupError())
     with pytest.raises(LookupError):
@@ -122,7 +122,7 @@ async def test_other_errors_pass_at_once() -> None:
     assert (operation.calls, clock.monotonic()) == (1, 0)
 
 
-async def test_no_attempts_is_nonsense() -> None:
-    """Fewer than one attempt is refused."""
+async def test_no_attempts_is_rejected() -> None:
+    """Fewer than one attempt is rejected."""
     with pytest.raises(ValueError, match="at least 1"):
         await run_retry(Flaky(), SimulatedClock(), attempts_max=0)

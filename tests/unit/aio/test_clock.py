@@ -1,4 +1,4 @@
-"""The simulated clock behaves like time, only on command; the real one is real."""
+"""The simulated clock advances only on request; the system clock is real."""
 
 import asyncio
 import inspect
@@ -22,7 +22,7 @@ async def note_after(clock: Clock, seconds: float, log: list[object], entry: obj
 
 @given(st.lists(SECONDS.filter(bool), max_size=20), st.lists(SECONDS, max_size=6))
 def test_sleepers_wake_in_deadline_order(sleeps: list[float], advances: list[float]) -> None:
-    """Whatever the steps of time, sleepers wake in deadline order, ties by arrival, none late."""
+    """For any steps of time, sleepers wake in deadline order, ties by arrival, none late."""
 
     async def scenario() -> None:
         clock = SimulatedClock()
@@ -43,7 +43,7 @@ def test_sleepers_wake_in_deadline_order(sleeps: list[float], advances: list[flo
 
 
 async def test_each_wake_up_sees_its_own_moment() -> None:
-    """A sleeper woken in the middle of an advance reads its deadline, not the advance's end."""
+    """A sleeper that wakes during an advance reads its deadline, not the end of the advance."""
     clock = SimulatedClock()
     moments: list[float] = []
 
@@ -60,7 +60,7 @@ async def test_each_wake_up_sees_its_own_moment() -> None:
 
 
 async def test_advance_lets_chains_of_tasks_finish() -> None:
-    """A wake-up that needs many turns of the loop is over before advance returns."""
+    """Tasks that need many iterations of the loop are done before advance returns."""
     clock = SimulatedClock()
 
     async def chain() -> str:
@@ -76,7 +76,7 @@ async def test_advance_lets_chains_of_tasks_finish() -> None:
 
 
 async def test_settle_names_a_busy_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that never waits is reported instead of hanging the test."""
+    """A task that never waits is reported instead of blocking the test."""
     monkeypatch.setattr("restow.aio.clock.SETTLE_ROUNDS_MAX", 50)
     clock = SimulatedClock()
 
@@ -91,7 +91,7 @@ async def test_settle_names_a_busy_loop(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_time_does_not_go_back() -> None:
-    """A negative advance is refused."""
+    """A negative advance is rejected."""
     with pytest.raises(ValueError, match="cannot decrease"):
         await SimulatedClock().advance(-1)
 
@@ -109,7 +109,7 @@ async def test_skewed_clocks_share_one_timeline() -> None:
 
 
 async def test_timeout_raises_at_its_deadline() -> None:
-    """A body that takes too long ends with TimeoutError at the deadline, not before or after."""
+    """A body that takes too long ends with TimeoutError exactly at the deadline."""
     clock = SimulatedClock()
 
     async def slow() -> float:
@@ -138,14 +138,14 @@ async def test_timeout_leaves_a_quick_body_alone(seconds: float | None) -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1])
 async def test_timeout_already_over(seconds: float) -> None:
-    """With no time left the first wait raises, without any advance."""
+    """Without time remaining the first await raises, without any advance."""
     clock = SimulatedClock()
     with pytest.raises(TimeoutError):
         async with clock.timeout(seconds):
             await asyncio.Event().wait()
 
 
-async def test_timeout_does_not_eat_cancellation() -> None:
+async def test_timeout_passes_cancellation_on() -> None:
     """A body cancelled from outside ends cancelled, not timed out."""
     clock = SimulatedClock()
 
@@ -161,8 +161,8 @@ async def test_timeout_does_not_eat_cancellation() -> None:
     assert clock.next_deadline() is None
 
 
-async def test_inner_timeout_is_told_from_outer() -> None:
-    """Of two nested deadlines only the one that passed raises."""
+async def test_inner_timeout_is_distinguished_from_outer() -> None:
+    """Of two nested deadlines only the one that has expired raises."""
     clock = SimulatedClock()
 
     async def nested() -> list[str]:
@@ -180,7 +180,7 @@ async def test_inner_timeout_is_told_from_outer() -> None:
 
 
 async def test_call_later_and_cancel() -> None:
-    """A callback runs once at its moment, and never once cancelled."""
+    """A callback runs once at its deadline, and never after it was cancelled."""
     clock = SimulatedClock()
     ran: list[str] = []
     clock.call_later(1, lambda: ran.append("kept"))
@@ -195,7 +195,7 @@ async def test_call_later_and_cancel() -> None:
 
 
 def test_fire_next_drives_time_without_a_loop() -> None:
-    """The synchronous half moves to the earliest timer, for an event loop that owns the clock."""
+    """fire_next advances to the earliest timer, for an event loop that owns the clock."""
     clock = SimulatedClock()
     ran: list[float] = []
     for seconds in (3, 1):
@@ -208,7 +208,7 @@ def test_fire_next_drives_time_without_a_loop() -> None:
 
 
 def test_cancelled_timers_do_not_pile_up() -> None:
-    """Timers cancelled long before their moment are dropped, and the others are kept."""
+    """Cancelled timers are dropped early, and the others are kept."""
     clock = SimulatedClock()
     ran: list[str] = []
     clock.call_later(5, lambda: ran.append("kept"))
@@ -221,7 +221,7 @@ def test_cancelled_timers_do_not_pile_up() -> None:
 
 
 async def test_run_until_done_gives_up() -> None:
-    """What never ends is cancelled and reported when its time is over or nothing can wake it."""
+    """An awaitable that never ends is cancelled and reported at the limit, or without timers."""
     clock = SimulatedClock()
 
     async def forever() -> None:
@@ -236,7 +236,7 @@ async def test_run_until_done_gives_up() -> None:
 
 
 async def test_run_until_done_raises_what_the_body_raises() -> None:
-    """The error of the awaited coroutine comes out unchanged."""
+    """The error of the awaited coroutine is raised unchanged."""
     clock = SimulatedClock()
 
     async def fail() -> None:
@@ -248,7 +248,7 @@ async def test_run_until_done_raises_what_the_body_raises() -> None:
 
 
 async def test_run_until_idle_gives_up() -> None:
-    """A periodic sleeper is never idle, which is said when the limit is reached."""
+    """A periodic sleeper is never idle, which is reported at the limit."""
     clock = SimulatedClock()
 
     async def forever() -> None:
@@ -262,7 +262,7 @@ async def test_run_until_idle_gives_up() -> None:
 
 
 def test_simulated_clock_on_uvloop() -> None:
-    """On a loop that hides its ready queue, sleeps and deadlines still work."""
+    """On a loop without a visible ready queue, sleeps and deadlines still work."""
 
     async def scenario() -> float:
         clock = SimulatedClock()
@@ -279,7 +279,7 @@ def test_simulated_clock_on_uvloop() -> None:
 
 
 async def test_system_clock_is_real() -> None:
-    """The real clock gives aware UTC, never goes back, and its waits of nothing return."""
+    """The system clock returns aware UTC and never decreases; sleeps of zero return."""
     clock = SystemClock()
     assert clock.wall().tzinfo is UTC
     before = clock.monotonic()
@@ -296,6 +296,6 @@ async def test_system_clock_is_real() -> None:
 
 
 def test_both_clocks_are_clocks() -> None:
-    """Both implementations satisfy the Protocol, as the type checker sees it."""
+    """Both implementations satisfy the Protocol, for the type checker."""
     clocks: list[Clock] = [SystemClock(), SimulatedClock()]
     assert all(inspect.iscoroutinefunction(clock.sleep) for clock in clocks)

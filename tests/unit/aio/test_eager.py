@@ -1,4 +1,4 @@
-"""Coroutines that run until they first wait, and are then taken over by a task."""
+"""Coroutines that run until they first suspend, and are then taken over by a task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from restow.aio import SimulatedClock, Suspended, SystemClock, in_task, run_eage
 
 
 async def test_a_coroutine_that_does_not_wait_is_done_at_once() -> None:
-    """Its result is there when the call returns, without a task."""
+    """Its result is available when the call returns, without a task."""
     before = asyncio.all_tasks()
 
     async def inner() -> int:
@@ -24,7 +24,7 @@ async def test_a_coroutine_that_does_not_wait_is_done_at_once() -> None:
 
 
 async def test_an_error_before_the_first_wait_is_raised_by_the_call() -> None:
-    """The caller sees it as if the coroutine were a function."""
+    """The caller gets it as if the coroutine were a function."""
 
     async def fail() -> None:
         raise LookupError("none")
@@ -54,7 +54,7 @@ async def test_a_task_takes_over_what_waits() -> None:
 
 
 async def test_an_error_of_what_is_waited_for_reaches_the_coroutine() -> None:
-    """It is raised where the coroutine waits, which may go on after it."""
+    """It is raised where the coroutine is suspended, which may continue after it."""
     future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def work() -> str:
@@ -72,8 +72,8 @@ async def test_an_error_of_what_is_waited_for_reaches_the_coroutine() -> None:
 
 
 async def test_cancellation_runs_the_clean_up() -> None:
-    """A coroutine that is cancelled cleans up, and may wait while it does; a cancellation that is
-    called behind the first step of the task is an ordinary one."""
+    """A cancelled coroutine cleans up, and may await while it does; a cancellation after the first
+    step of the task is an ordinary one."""
     ended: list[str] = []
 
     async def work() -> None:
@@ -145,7 +145,7 @@ async def test_what_no_task_takes_over_is_closed() -> None:
 @pytest.mark.parametrize("clock", [SystemClock(), SimulatedClock()])
 async def test_a_timeout_waits_for_the_task(clock: SystemClock | SimulatedClock) -> None:
     """A timeout that is entered before there is a task cancels the task that takes over, and not
-    the one that happened to run the first part."""
+    the task that ran the first part."""
     tasks: list[asyncio.Task[object] | None] = []
 
     async def work() -> str:
@@ -170,7 +170,7 @@ async def test_a_timeout_waits_for_the_task(clock: SystemClock | SimulatedClock)
 
 
 async def test_code_in_a_task_is_in_a_task() -> None:
-    """Nothing is waited for there."""
+    """in_task returns at once there."""
     work = in_task()
     with pytest.raises(StopIteration):
         work.send(None)

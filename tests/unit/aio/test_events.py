@@ -4,10 +4,11 @@ from restow.aio.events import EventChannel
 
 
 def test_all_subscribers_are_called_in_their_order() -> None:
-    """An event reaches everyone, with what was said; nobody hears of earlier ones."""
+    """Every subscriber gets the arguments of an event; events before its subscription are not
+    sent."""
     channel, seen = EventChannel[[str]](), list[str]()
     channel.emit("before")
-    channel.subscribe(lambda said: seen.append(f"first {said}"))
-    channel.subscribe(lambda said: seen.append(f"second {said}"))
+    channel.subscribe(lambda text: seen.append(f"first {text}"))
+    channel.subscribe(lambda text: seen.append(f"second {text}"))
     channel.emit("now")
     assert seen == ["first now", "second now"]

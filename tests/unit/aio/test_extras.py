@@ -1,4 +1,4 @@
-"""Optional libraries: the advice that an ImportError becomes."""
+"""Optional dependencies: the hint for an ImportError."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import pytest
 
 from restow.aio.extras import EXTRAS, missing_extra, require_extra
 
-ADVICE = "needs the extra 'etcd': pip install 'restow[etcd]'"
+HINT = "needs the extra 'etcd': pip install 'restow[etcd]'"
 
 
 @pytest.mark.parametrize("name", ["grpc", "grpc.aio", "google", "google.protobuf"])
 def test_a_library_of_an_extra_is_recognised(name: str) -> None:
-    """The library itself, a part of it, or the namespace that it would be in."""
-    assert missing_extra(ModuleNotFoundError("missing", name=name)) == ADVICE
+    """The library itself, a part of it, or its namespace package."""
+    assert missing_extra(ModuleNotFoundError("missing", name=name)) == HINT
 
 
 def test_the_cause_of_an_error_is_found() -> None:
-    """Also when tasks fail as a group, or somebody has raised another error from it."""
+    """Also when tasks fail as a group, or another error was raised from it."""
     error = ModuleNotFoundError("missing", name="grpc")
     outer = RuntimeError("no store")
     outer.__cause__ = error
-    assert missing_extra(outer) == ADVICE
-    assert missing_extra(ExceptionGroup("tasks", [ValueError("other"), outer])) == ADVICE
+    assert missing_extra(outer) == HINT
+    assert missing_extra(ExceptionGroup("tasks", [ValueError("other"), outer])) == HINT
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Files of others: what is read, what is refused, and who waits for what does not end."""
+"""Files of other programs: which are read or rejected, and threads that do not end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from restow.aio import in_own_thread, read_regular_file
 
 
 def test_files_are_read_whole(tmp_path: Path) -> None:
-    """Up to the limit; one byte more is refused."""
+    """Up to the limit; one byte more is rejected."""
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     assert read_regular_file(path, bytes_max=5) == b"12345"
@@ -24,7 +24,7 @@ def test_files_are_read_whole(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
-    """A pipe that nobody writes to, a device, and a directory."""
+    """A pipe without a writer, a device, and a directory."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
         with pytest.raises(OSError, match="it is not a regular file"):
@@ -32,14 +32,14 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
 
 
 async def test_own_threads_answer_and_fail() -> None:
-    """As the work does."""
+    """The result or error of the work is returned or raised."""
     assert await in_own_thread("test", lambda: 1) == 1
     with pytest.raises(ZeroDivisionError):
         await in_own_thread("test", lambda: 1 // 0)
 
 
-def test_nobody_waits_for_a_thread_that_does_not_end() -> None:
-    """Whoever waits can be cancelled, and the loop ends; the thread finds nobody there later."""
+def test_a_thread_that_does_not_end_blocks_nothing() -> None:
+    """The caller can be cancelled, and the loop ends; the thread drops its late result."""
     begun, go_on, over = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Broken invariants raise what nobody swallows, and can end the process."""
+"""Broken invariants raise what no `except Exception` catches, and can end the process."""
 
 import contextlib
 import subprocess
@@ -30,12 +30,12 @@ asyncio.run(main())
 
 
 def test_a_true_condition_passes() -> None:
-    """An invariant that holds costs nothing but the check."""
+    """An invariant that holds has no effect."""
     invariant(1 + 1 == 2, "arithmetic")
 
 
 def test_a_violation_passes_a_broad_except() -> None:
-    """It is no Exception, so a broad except at a task's edge does not swallow it."""
+    """It is no Exception, so that a broad except at the top of a task does not catch it."""
 
     def careless() -> None:
         with contextlib.suppress(Exception):
@@ -46,7 +46,7 @@ def test_a_violation_passes_a_broad_except() -> None:
 
 
 def test_find_violation_looks_into_groups() -> None:
-    """It is found at any depth of exception groups, and not where there is none."""
+    """It is found at any depth of exception groups, and not in groups without one."""
     violation = InvariantViolation("deep")
     inner = BaseExceptionGroup("inner", [ValueError(), violation])
     assert find_violation(BaseExceptionGroup("outer", [KeyError(), inner])) is violation
@@ -55,7 +55,7 @@ def test_find_violation_looks_into_groups() -> None:
 
 
 def test_end_process_ends_it_at_once() -> None:
-    """The process is gone with its own exit code, the reason in its log and no clean-up run."""
+    """The process ends with its own exit code, the reason in its log and no clean-up."""
     result = subprocess.run(
         [sys.executable, "-c", ENDING],
         capture_output=True,

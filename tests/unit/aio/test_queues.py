@@ -1,4 +1,4 @@
-"""The bounded queue: limits, order, fairness, closing, and cancellation that loses nothing."""
+"""The bounded queue: limits, order, fairness, closing, and cancellation without loss."""
 
 import asyncio
 from collections import deque
@@ -30,7 +30,7 @@ def queue_of(*items: int, items_max: int = 3) -> BoundedQueue[int]:
 
 
 async def test_the_limit_holds() -> None:
-    """One item more than the limit is refused by name, and there is room again after a get."""
+    """One item more than the limit is rejected with the queue's name; a get makes space again."""
     queue = queue_of(1, 2, 3)
     with pytest.raises(QueueFull, match="numbers: 3 of 3"):
         queue.put_nowait(4)
@@ -41,7 +41,7 @@ async def test_the_limit_holds() -> None:
 
 @pytest.mark.parametrize("items_max", [0, -1])
 async def test_limits_are_positive(items_max: int) -> None:
-    """A queue or a batch of nothing is refused."""
+    """A queue or batch with a limit of 0 is rejected."""
     with pytest.raises(ValueError, match="at least 1"):
         BoundedQueue[int]("nothing", items_max=items_max)
     with pytest.raises(ValueError, match="at least 1"):
@@ -49,14 +49,14 @@ async def test_limits_are_positive(items_max: int) -> None:
 
 
 async def test_a_batch_takes_what_waits() -> None:
-    """A batch is all that waits, oldest first, up to its size."""
+    """A batch is all available items, oldest first, up to its size."""
     queue = queue_of(1, 2, 3, 4, 5, items_max=9)
     assert await queue.get_batch(3) == [1, 2, 3]
     assert await queue.get_batch(3) == [4, 5]
 
 
 async def test_a_batch_waits_for_the_first_item() -> None:
-    """With nothing there a batch waits, and then takes all that came in the same turn."""
+    """Without items a batch waits, and then takes all that arrive in the same iteration."""
     queue = queue_of()
     task = await start(queue.get_batch(9))
     assert not task.done()
@@ -67,7 +67,7 @@ async def test_a_batch_waits_for_the_first_item() -> None:
 
 
 async def test_getters_are_served_in_order() -> None:
-    """The getter that has waited longest gets the oldest item, and a newcomer cannot overtake."""
+    """The consumer that has waited longest gets the oldest item; new ones cannot overtake it."""
     queue = queue_of()
     waiting = [await start(queue.get()) for _ in range(3)]
     queue.put_nowait(1)
@@ -82,7 +82,7 @@ async def test_getters_are_served_in_order() -> None:
 
 
 async def test_putters_are_served_in_order() -> None:
-    """Putters get room in order of arrival, and put_nowait does not take it from them."""
+    """Producers get space in order of arrival, and put_nowait does not take it from them."""
     queue = queue_of(1, items_max=1)
     putters = [await start(queue.put(item)) for item in (2, 3)]
     assert await queue.get() == 1
@@ -93,7 +93,7 @@ async def test_putters_are_served_in_order() -> None:
 
 
 async def test_a_batch_makes_room_for_all() -> None:
-    """When a batch frees several places, as many waiting putters get in."""
+    """When a batch frees several places, as many waiting producers continue."""
     queue = queue_of(1, 2, 3)
     putters = [await start(queue.put(item)) for item in (4, 5, 6, 7)]
     assert await queue.get_batch(3) == [1, 2, 3]
@@ -104,7 +104,7 @@ async def test_a_batch_makes_room_for_all() -> None:
 
 
 async def test_a_cancelled_getter_loses_nothing() -> None:
-    """A getter cancelled in the very turn it was told to go leaves the item to the next."""
+    """A consumer that is cancelled just after it was resumed leaves the item to the next."""
     queue = queue_of()
     first, second = await start(queue.get()), await start(queue.get())
     queue.put_nowait(1)
@@ -115,7 +115,7 @@ async def test_a_cancelled_getter_loses_nothing() -> None:
 
 
 async def test_a_cancelled_putter_takes_no_room() -> None:
-    """A putter cancelled in the very turn it was told to go leaves the room to the next."""
+    """A producer that is cancelled just after it was resumed leaves the space to the next."""
     queue = queue_of(1, items_max=1)
     first, second = await start(queue.put(2)), await start(queue.put(3))
     assert await queue.get() == 1
@@ -127,7 +127,7 @@ async def test_a_cancelled_putter_takes_no_room() -> None:
 
 
 async def test_close_drains_then_ends() -> None:
-    """After close what is there is still given out; then every getter ends, and no item gets in."""
+    """After close the remaining items are returned; then consumers end, and no item is accepted."""
     queue = queue_of(1, 2)
     queue.close()
     assert queue.closed
@@ -142,7 +142,7 @@ async def test_close_drains_then_ends() -> None:
 
 
 async def test_close_ends_all_who_wait() -> None:
-    """Everyone who waits when the queue closes is told, not only the first in line."""
+    """All waiting tasks end when the queue closes, not only the first."""
     empty, full = queue_of(), queue_of(1, items_max=1)
     tasks = [await start(empty.get()) for _ in range(3)]
     tasks += [await start(full.put(item)) for item in (2, 3, 4)]
@@ -161,7 +161,7 @@ STEPS = st.lists(
 
 @given(STEPS, st.integers(1, 4))
 def test_nothing_is_lost_doubled_or_reordered(steps: list[tuple[str, int]], limit: int) -> None:
-    """Under any mix of puts, gets, batches and cancellations the queue is a plain FIFO."""
+    """For any mix of puts, gets, batches and cancellations the queue is a plain FIFO."""
     asyncio.run(against_a_plain_fifo(steps, limit))
 
 

@@ -1,4 +1,4 @@
-"""Chance and identifiers: replayable when seeded, well formed always."""
+"""Randomness and identifiers: reproducible when seeded, always well formed."""
 
 import uuid
 
@@ -26,19 +26,19 @@ def draws(randomness: Randomness) -> list[object]:
 
 @given(st.integers() | st.text())
 def test_a_seed_replays(seed: int | str) -> None:
-    """The same seed gives the same draws, and another seed other ones."""
+    """The same seed gives the same values, and another seed different ones."""
     assert draws(SeededRandomness(seed)) == draws(SeededRandomness(seed))
     assert draws(SeededRandomness(seed)) != draws(SeededRandomness(f"not {seed}"))
 
 
 def test_a_seed_means_the_same_for_ever() -> None:
-    """The draws of a seed are written down here, so that an old failing seed stays of use."""
+    """The values of a seed are fixed here, so that an old failing seed stays useful."""
     assert SeededRandomness(7).token_bytes(4).hex() == "ec2257a5"
     assert RandomIds(SeededRandomness(7)).suffix() == "2zltr"
 
 
 def test_children_are_independent_streams() -> None:
-    """Drawing from a child moves neither its parent nor its siblings."""
+    """The use of a child affects neither its parent nor its siblings."""
     parent, untouched = SeededRandomness(7), SeededRandomness(7)
     draws(parent.child("a"))
     assert draws(parent) == draws(untouched)
@@ -48,7 +48,7 @@ def test_children_are_independent_streams() -> None:
 
 @pytest.mark.parametrize("source", SOURCES, ids=["system", "seeded"])
 def test_draws_stay_in_bounds(source: Randomness) -> None:
-    """Every draw lies where it was asked to lie."""
+    """Every value is within its bounds."""
     for _ in range(200):
         assert 2 <= source.uniform(2, 3) <= 3
         assert 0 <= source.randrange(3) < 3
@@ -61,7 +61,7 @@ def test_draws_stay_in_bounds(source: Randomness) -> None:
 
 @pytest.mark.parametrize("source", SOURCES, ids=["system", "seeded"])
 def test_ids_are_well_formed(source: Randomness) -> None:
-    """Uids are version 4 UUIDs as text, nonces hexadecimal, suffixes short and without vowels."""
+    """UIDs are version 4 UUIDs as text, nonces hexadecimal, suffixes short and without vowels."""
     ids = RandomIds(source)
     uid = uuid.UUID(ids.uid())
     assert (uid.version, uid.variant) == (4, uuid.RFC_4122)
@@ -72,7 +72,7 @@ def test_ids_are_well_formed(source: Randomness) -> None:
 
 
 def test_uids_are_those_of_the_standard_library() -> None:
-    """Made by hand for speed, a uid is the one that the standard library makes of its bytes."""
+    """A UID is equal to the one that the standard library makes from the same bytes."""
     for seed in range(200):
         made = RandomIds(SeededRandomness(seed)).uid()
         raw = SeededRandomness(seed).token_bytes(16)

@@ -1,4 +1,4 @@
-"""The one value that is injected everywhere, and the package's list of names."""
+"""The runtime that is passed to all parts, and the package's list of names."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from restow.aio import (
 
 
 def test_simulated_runtimes_replay() -> None:
-    """The same seed gives the same ids and draws, and drawing ids does not move the draws."""
+    """The same seed gives the same IDs and values, and new IDs do not affect the values."""
     first, second = Runtime.simulated(7), Runtime.simulated(7)
     assert [first.ids.uid() for _ in range(5)] == [second.ids.uid() for _ in range(5)]
     third = Runtime.simulated(7)
@@ -27,7 +27,7 @@ def test_simulated_runtimes_replay() -> None:
 
 
 def test_simulated_uses_the_given_clock() -> None:
-    """A clock passed in is the one that is used, so that a test can drive it."""
+    """The given clock is used, so that a test can control it."""
     clock = SimulatedClock()
     assert Runtime.simulated(1, clock=clock).clock is clock
     assert isinstance(Runtime.simulated(1).clock, SimulatedClock)
@@ -35,7 +35,7 @@ def test_simulated_uses_the_given_clock() -> None:
 
 
 def test_system_is_real() -> None:
-    """The system runtime has the real clock and the real source of chance."""
+    """The system runtime has the system clock and the system source of randomness."""
     runtime = Runtime.system()
     assert isinstance(runtime.clock, SystemClock)
     assert isinstance(runtime.randomness, SystemRandomness)
@@ -43,7 +43,7 @@ def test_system_is_real() -> None:
 
 
 def test_a_runtime_cannot_be_changed() -> None:
-    """Nobody swaps the clock behind another's back."""
+    """A runtime is immutable, so that its clock cannot be replaced."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         Runtime.system().clock = SimulatedClock()  # type: ignore[misc]
 
@@ -66,7 +66,7 @@ async def test_tasks_carry_the_fatal_hook() -> None:
 
 
 def test_all_is_true() -> None:
-    """Every name in __all__ exists, and the list is sorted and without repeats."""
+    """Every name in __all__ exists, and the list is sorted and without duplicates."""
     names = restow.aio.__all__
     assert all(hasattr(restow.aio, name) for name in names)
     assert list(names) == sorted(set(names))

@@ -1,4 +1,4 @@
-"""Owned tasks: named, bounded, never silent, and closed with care."""
+"""Background tasks: named, bounded, with reported failures and an orderly close."""
 
 import asyncio
 import gc
@@ -41,7 +41,7 @@ async def violate() -> None:
 
 
 async def test_tasks_are_named_after_their_owner() -> None:
-    """A task's name says whose it is, and a task that ended is no longer listed."""
+    """A task's name begins with its owner, and an ended task is no longer listed."""
     async with Tasks("owner") as tasks:
         task = tasks.spawn("first", forever())
         tasks.spawn("second", asyncio.sleep(0))
@@ -53,7 +53,7 @@ async def test_tasks_are_named_after_their_owner() -> None:
 
 
 async def test_the_number_is_bounded() -> None:
-    """One task more than the limit is refused without a never-awaited warning."""
+    """One task more than the limit is rejected without a never-awaited warning."""
     async with Tasks("owner", tasks_max=1) as tasks:
         first = tasks.spawn("first", forever())
         with pytest.raises(TasksFull, match="owner cannot start second"):
@@ -65,7 +65,7 @@ async def test_the_number_is_bounded() -> None:
 
 
 async def test_work_that_has_begun_is_started_beyond_the_limit() -> None:
-    """A write that was given to the store has to be finished, however many tasks there are."""
+    """A write that was passed to the store must be finished, regardless of the number of tasks."""
     async with Tasks("owner", tasks_max=1) as tasks:
         tasks.spawn("first", forever())
         tasks.spawn("second", forever(), has_begun=True)
@@ -82,7 +82,7 @@ async def test_a_closed_owner_starts_nothing() -> None:
 
 
 async def test_a_failure_is_logged_and_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """The handler hears of a failure with the task's name, the log too, and close is quiet."""
+    """The handler and the log get a failure with the task's name, and close does not raise."""
     failures: list[TaskFailure] = []
     async with Tasks("owner", on_failure=failures.append) as tasks:
         tasks.spawn("bad", fail())
@@ -94,7 +94,7 @@ async def test_a_failure_is_logged_and_reported(caplog: pytest.LogCaptureFixture
 
 
 async def test_without_a_handler_close_raises() -> None:
-    """Failures nobody was told of are raised by close, once, up to a limit."""
+    """Failures without a handler are raised by close, once, up to a limit."""
     tasks = Tasks("owner")
     for _ in range(FAILURES_KEPT_MAX + 5):
         tasks.spawn("bad", fail())
@@ -134,7 +134,7 @@ async def test_the_body_error_goes_on() -> None:
 
 
 async def test_a_failure_while_closing_is_raised() -> None:
-    """A task whose clean-up fails is reported, not taken for a cancelled one."""
+    """A task whose clean-up fails is reported, not considered cancelled."""
 
     async def bad_cleanup() -> None:
         try:
@@ -150,8 +150,8 @@ async def test_a_failure_while_closing_is_raised() -> None:
     assert caught.group_contains(LookupError, match="in clean-up")
 
 
-async def test_a_stray_cancellation_is_a_failure() -> None:
-    """A task that dies because something it awaited was cancelled does not die unnoticed."""
+async def test_an_unexpected_cancellation_is_a_failure() -> None:
+    """A task that ends because something it awaited was cancelled is reported."""
     failures: list[TaskFailure] = []
     lost = asyncio.get_running_loop().create_future()
 
@@ -167,7 +167,7 @@ async def test_a_stray_cancellation_is_a_failure() -> None:
 
 
 async def test_a_wanted_cancellation_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """Cancelling a task, by hand or by close, is its ordinary end."""
+    """Cancelling a task, directly or by close, is its ordinary end."""
     async with Tasks("owner") as tasks:
         tasks.spawn("by hand", forever()).cancel()
         tasks.spawn("by close", forever())
@@ -176,7 +176,7 @@ async def test_a_wanted_cancellation_is_no_failure(caplog: pytest.LogCaptureFixt
 
 
 async def test_a_handle_stops_one_task() -> None:
-    """Stopping a handle ends its task, clean-up included, and no other."""
+    """Stopping a handle ends its task, including its clean-up, and no other."""
     clock = SimulatedClock()
     async with Tasks("owner") as tasks:
         one = tasks.spawn("one", forever())
@@ -188,7 +188,7 @@ async def test_a_handle_stops_one_task() -> None:
 
 
 async def test_a_cancelled_waiter_leaves_the_task_running() -> None:
-    """A deadline on waiting for a task does not reach the task."""
+    """A deadline on waiting for a task does not cancel the task."""
     clock = SimulatedClock()
 
     async def wait_within(seconds: float) -> None:
@@ -205,7 +205,7 @@ async def test_a_cancelled_waiter_leaves_the_task_running() -> None:
 
 
 async def test_close_waits_for_clean_up() -> None:
-    """Close returns only when every task's clean-up is over."""
+    """Close returns only when every task's clean-up is done."""
     clock = SimulatedClock()
     cleaned: list[float] = []
 
@@ -224,7 +224,7 @@ async def test_close_waits_for_clean_up() -> None:
 
 
 async def test_a_cancelled_closer_stops_waiting(caplog: pytest.LogCaptureFixture) -> None:
-    """A deadline on close is kept though a task will not end, and close may be called again."""
+    """A deadline on close holds although a task does not end, and close may be called again."""
     clock = SimulatedClock()
 
     async def stubborn() -> None:
@@ -251,7 +251,7 @@ async def test_a_cancelled_closer_stops_waiting(caplog: pytest.LogCaptureFixture
 
 
 async def test_a_task_cannot_close_its_owner() -> None:
-    """A task that closes its own owner is told so instead of waiting for itself."""
+    """A task that closes its own owner gets an error instead of waiting for itself."""
     failures: list[TaskFailure] = []
     tasks = Tasks("owner", on_failure=failures.append)
     tasks.spawn("suicidal", tasks.close())
@@ -275,7 +275,7 @@ async def test_a_broken_invariant_is_fatal(caplog: pytest.LogCaptureFixture) -> 
 
 
 async def test_a_violation_inside_a_group_is_fatal() -> None:
-    """It is found also where a task's own TaskGroup has wrapped it."""
+    """It is also found when a task's own TaskGroup has wrapped it."""
     seen: list[InvariantViolation] = []
 
     async def grouped() -> None:
@@ -291,7 +291,7 @@ async def test_a_violation_inside_a_group_is_fatal() -> None:
 
 
 async def test_a_violation_wins_over_the_body_error() -> None:
-    """An error of the body, which might be caught further up, does not hide a violation."""
+    """An error of the body, which may be caught further up, does not hide a violation."""
     seen: list[InvariantViolation] = []
 
     async def body() -> None:
@@ -306,7 +306,7 @@ async def test_a_violation_wins_over_the_body_error() -> None:
 
 @pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_by_default_a_violation_stops_the_loop(loop_factory: type) -> None:
-    """Without a hook of one's own the loop ends with a non-zero exit, on asyncio and on uvloop."""
+    """Without a hook the loop ends with a non-zero exit code, on asyncio and on uvloop."""
     later: list[str] = []
 
     async def main() -> None:
@@ -328,7 +328,7 @@ def test_by_default_a_violation_stops_the_loop(loop_factory: type) -> None:
 
 
 async def test_a_loop_that_fails_is_recorded() -> None:
-    """Until it is started again; a task that is cancelled, or is no loop, has not failed so."""
+    """Until it is started again; tasks that were cancelled or are no loops are not recorded."""
     failed: dict[str, str] = {}
     async with Tasks("owner", on_failure=lambda _: None, failed_loops=failed) as tasks:
         tasks.spawn("once", fail())

@@ -1,4 +1,4 @@
-"""The work queue of keys, by example and against a naive twin."""
+"""The work queue of keys, by examples and compared with a simple model."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ def make(clock: SimulatedClock | None = None, *, keys_max: int = 100) -> WorkQue
 
 
 async def test_a_key_waits_once() -> None:
-    """Adding a key that waits already changes nothing; keys come in order of first adding."""
+    """Adding a queued key changes nothing; keys are returned in order of their first addition."""
     queue = make()
     for key in "abab":
         queue.add(key)
@@ -38,8 +38,8 @@ async def test_a_key_waits_once() -> None:
     assert len(queue) == 0
 
 
-async def test_a_key_in_work_is_given_to_nobody_else() -> None:
-    """A key added while in work is not given out until done, and then exactly once."""
+async def test_a_key_in_work_is_not_returned_again() -> None:
+    """A key that is added while in work is returned after done, exactly once."""
     queue = make()
     queue.add("a")
     key = await queue.get()
@@ -53,7 +53,7 @@ async def test_a_key_in_work_is_given_to_nobody_else() -> None:
 
 
 async def test_done_without_get_is_a_mistake() -> None:
-    """Ending work that was not begun is refused."""
+    """Ending work that was not started is rejected."""
     queue = make()
     queue.add("a")
     for key in ("a", "b"):
@@ -62,7 +62,7 @@ async def test_done_without_get_is_a_mistake() -> None:
 
 
 async def test_add_after_keeps_the_earliest() -> None:
-    """Of several delayed wishes for one key the earliest counts, once."""
+    """Of several delays of one key the shortest applies, once."""
     clock = SimulatedClock()
     queue = make(clock)
     for seconds in (5, 2, 9):
@@ -77,7 +77,7 @@ async def test_add_after_keeps_the_earliest() -> None:
 
 
 async def test_add_after_wakes_a_waiting_worker() -> None:
-    """A worker that waits gets a delayed key at its moment."""
+    """A waiting worker gets a delayed key at its deadline."""
     clock = SimulatedClock()
     queue = make(clock)
     queue.add_after("a", 3)
@@ -86,7 +86,8 @@ async def test_add_after_wakes_a_waiting_worker() -> None:
 
 
 async def test_retry_backs_off_per_key() -> None:
-    """Each failure of a key doubles its delay up to the limit; forget starts over; keys differ."""
+    """Each failure of a key doubles its delay up to the limit; forget resets it; keys are
+    separate."""
     clock = SimulatedClock()
     queue = make(clock)
     delays = []
@@ -103,7 +104,7 @@ async def test_retry_backs_off_per_key() -> None:
 
 
 async def test_the_limit_counts_all_that_is_known() -> None:
-    """Waiting, delayed, in-work and failed keys count; a known key may always come again."""
+    """Queued, delayed, in-work and failed keys count; a known key may always be added again."""
     clock = SimulatedClock()
     queue = make(clock, keys_max=3)
     queue.add("work")
@@ -125,7 +126,7 @@ async def test_the_limit_counts_all_that_is_known() -> None:
 
 
 async def test_close_drains_then_ends() -> None:
-    """After close waiting keys are still given out, delayed ones are dropped, workers end."""
+    """After close queued keys are still returned, delayed ones are dropped, workers end."""
     clock = SimulatedClock()
     queue = make(clock)
     workers = [asyncio.create_task(queue.get()) for _ in range(3)]
@@ -145,8 +146,8 @@ async def test_close_drains_then_ends() -> None:
 
 
 @dataclass
-class Twin:
-    """What a work queue means, said as plainly as possible: lists, and a look at each key."""
+class Model:
+    """A simple model of the work queue: lists, and a check of each key."""
 
     now: float = 0
     queue: list[str] = field(default_factory=list)
@@ -203,39 +204,39 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_work_queue_is_its_naive_twin(steps: list[tuple[str, str, int]]) -> None:
-    """Under any sequence of operations the queue gives out what a naive one would."""
-    asyncio.run(against_the_twin(steps))
+def test_the_work_queue_is_equal_to_the_model(steps: list[tuple[str, str, int]]) -> None:
+    """For any sequence of operations the queue returns the same keys as the model."""
+    asyncio.run(compare_with_the_model(steps))
 
 
-async def against_the_twin(steps: list[tuple[str, str, int]]) -> None:
-    clock, twin = SimulatedClock(), Twin()
+async def compare_with_the_model(steps: list[tuple[str, str, int]]) -> None:
+    clock, model = SimulatedClock(), Model()
     queue = make(clock)
     for operation, key, number in steps:
         match operation:
             case "add":
                 queue.add(key)
-                twin.add(key)
+                model.add(key)
             case "add_after":
                 queue.add_after(key, number)
-                twin.add_after(key, number)
+                model.add_after(key, number)
             case "retry":
                 queue.retry(key)
-                twin.retry(key)
+                model.retry(key)
             case "forget":
                 queue.forget(key)
-                twin.failures.pop(key, None)
-            case "get" if twin.queue:
-                assert await queue.get() == twin.get()
-            case "done" if key in twin.in_work:
+                model.failures.pop(key, None)
+            case "get" if model.queue:
+                assert await queue.get() == model.get()
+            case "done" if key in model.in_work:
                 queue.done(key)
-                twin.done(key)
+                model.done(key)
             case "advance":
                 await clock.advance(number)
-                twin.advance(number)
+                model.advance(number)
             case _:
                 pass
-        assert list(queue._ready) == twin.queue
-        assert queue.failures(key) == twin.failures.get(key, 0)
-        known = {*twin.queue, *twin.in_work, *twin.failures, *(k for _, _, k in twin.delayed)}
+        assert list(queue._ready) == model.queue
+        assert queue.failures(key) == model.failures.get(key, 0)
+        known = {*model.queue, *model.in_work, *model.failures, *(k for _, _, k in model.delayed)}
         assert set(queue._entries) == known
