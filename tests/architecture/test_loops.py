@@ -9,12 +9,22 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "restow"
-PACKAGES = ("apiserver", "coordination", "resources", "serving", "storage")
+CLIENTS = frozenset({"cli", "client", "localcluster", "migration", "testing"})
+"""Packages of other processes: a failed task ends these, and the supervisor restarts them."""
+PACKAGES = sorted(
+    path.name
+    for path in SOURCE.iterdir()
+    if path.name not in CLIENTS and (path / "__init__.py").exists()
+)
 ENDLESS = frozenset(
-    {"run", "_run", "follow", "_follow", "repeat", "work_off", "_keep", "_run_repeatedly"}
+    {
+        *("run", "_run", "follow", "_follow", "_follow_files", "repeat", "work_off", "_keep"),
+        *("_run_repeatedly", "_fetch_periodically", "_collect", "_reload"),
+    }
 )
 """Names of coroutine functions that, as a rule, do not end by themselves."""
 ENDING = {
+    "aio/leader_election.py": "a leadership, which the task ends when it fails",
     "aggregator/proxy.py": "an answer that is passed on",
     "aggregator/connection_upgrade.py": "a tunnel of one client",
     "endpoints/handlers/watch_conversion.py": "a conversion, for all who wait for it",
@@ -49,4 +59,5 @@ def test_tasks_that_do_not_end_are_loops(package: str) -> None:
 
 def test_loops_are_found() -> None:
     """The check can fail."""
+    assert {"registry", "storage", "storageversion"} < set(PACKAGES)
     assert "_follow" in set(spawned(SOURCE / "registry" / "caches.py", "spawn_loop"))
