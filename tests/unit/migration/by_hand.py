@@ -1,4 +1,4 @@
-"""Migrations by hand, for tests."""
+"""Runs manual migrations in tests."""
 
 from __future__ import annotations
 

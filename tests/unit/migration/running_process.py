@@ -1,4 +1,4 @@
-"""A whole restow server in this process, and clients of it whose calls are written down."""
+"""A complete restow server in this process, and API clients that record their requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 @asynccontextmanager
 async def running_server(directory: Path, **more: Any) -> AsyncIterator[ClientConfig]:
-    """A server on a store in memory; how to reach it as its administrator."""
+    """Runs a server on an in-memory store and yields the client configuration of its
+    administrator."""
     options = ServeOptions(data_dir=directory, store="memory:", port=0, grace_seconds=0.1, **more)
     server = await ApiServer.start(options, Runtime.system())
     try:
@@ -35,18 +36,18 @@ async def running_server(directory: Path, **more: Any) -> AsyncIterator[ClientCo
 
 @dataclass(frozen=True)
 class Call:
-    """A request, as an authorizer sees it."""
+    """A request with the attributes that an authorizer checks."""
 
     verb: str
     group: str
     resource: str
-    """With its subresource."""
+    """Includes the subresource, if any."""
     namespace: str
     name: str
 
     @classmethod
     def of(cls, request: ClientRequest) -> Call | None:
-        """None for what is no resource, such as discovery."""
+        """Returns None for requests that are not for a resource, such as discovery."""
         url = urlsplit(request.target)
         parts = url.path.strip("/").split("/")
         match parts:
@@ -69,7 +70,7 @@ class Call:
 
 
 class Recording:
-    """A transport that writes down what it sends."""
+    """A transport that records the requests it sends."""
 
     def __init__(self, inner: Transport, *, has_rewrite: bool = True) -> None:
         self.server = inner.server
@@ -89,7 +90,7 @@ class Recording:
             if self._has_rewrite or call is not None or request.is_stream:
                 yield response
                 return
-            # A server like Kubernetes: discovery does not know the rewrite.
+            # Imitate Kubernetes: remove the rewrite subresource from discovery.
             body = orjson.loads(await response.read(bytes_max=10_000_000))
             if isinstance(body.get("resources"), list):
                 body["resources"] = [
@@ -116,12 +117,12 @@ def recording_client(
 
 
 def with_token(config: ClientConfig, token: str) -> ClientConfig:
-    """Another user of the same server."""
+    """Returns the configuration for another user of the same server."""
     return replace(config, token=token, token_file=None, client_cert_pem=None, client_key_pem=None)
 
 
 async def until(condition: Callable[[], Awaitable[bool]] | Callable[[], bool]) -> None:
-    """Wait for a condition, looking again and again."""
+    """Polls until the condition holds."""
     async with asyncio.timeout(WAIT_SECONDS_MAX):
         while True:
             found = condition()

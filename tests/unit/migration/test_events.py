@@ -1,4 +1,4 @@
-"""Events: written beside the work, counted when they repeat, dropped when they cannot be told."""
+"""Events are recorded in the background, aggregated when repeated, and dropped if not writable."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NAMES = GroupResource("", "events")
 
 
 class Server:
-    """Takes events; a test makes it refuse."""
+    """A fake server that stores events and fails with the errors in `refuse`."""
 
     def __init__(self) -> None:
         self.events: dict[str, dict[str, Any]] = {}
@@ -65,7 +65,7 @@ class Server:
         self.events[target] |= value
         return InProcessResponse(200, orjson.dumps(self.events[target]))
 
-    def said(self) -> list[tuple[str, int]]:
+    def messages(self) -> list[tuple[str, int]]:
         return [(each["message"], each["count"]) for each in self.events.values()]
 
 
@@ -81,8 +81,8 @@ async def recorder_of(
         yield recorder
 
 
-async def test_an_event_says_what_happened_to_which_object() -> None:
-    """A note becomes an Event in the namespace for cluster-wide objects, with all its fields."""
+async def test_an_event_describes_what_happened_to_which_object() -> None:
+    """A note becomes an Event in the namespace for cluster-scoped objects, with all its fields."""
     server, clock = Server(), SimulatedClock()
     async with recorder_of(server, clock) as recorder:
         recorder.event(REQUEST, "MigrationFailed", "2 objects", is_warning=True)
@@ -102,37 +102,38 @@ async def test_an_event_says_what_happened_to_which_object() -> None:
 
 
 async def test_notes_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever reads the log of a controller sees what it tells, a warning as one."""
+    """Each event is also logged, and a Warning event is logged at the level WARNING."""
     caplog.set_level(logging.INFO)
     async with recorder_of(Server(), SimulatedClock()) as recorder:
         recorder.event(REQUEST, "MigrationStarted", "20 objects")
         recorder.event(REQUEST, "MigrationFailed", "2 objects", is_warning=True)
-    told = [(each.levelname, each.getMessage()) for each in caplog.records]
-    assert told == [
+    logged = [(each.levelname, each.getMessage()) for each in caplog.records]
+    assert logged == [
         ("INFO", "pods-1: MigrationStarted: 20 objects"),
         ("WARNING", "pods-1: MigrationFailed: 2 objects"),
     ]
 
 
 async def test_repeated_notes_are_counted() -> None:
-    """The same note within ten minutes counts up; another message or a longer wait is a new one."""
+    """A note repeated within ten minutes increments the count; another message, or a repeat after
+    more time, makes a new Event."""
     server, clock = Server(), SimulatedClock()
     async with recorder_of(server, clock) as recorder:
         for message in ("a", "a", "b", "a"):
             recorder.event(REQUEST, "Reason", message)
             await clock.advance(1)
-        assert server.said() == [("a", 3), ("b", 1)]
+        assert server.messages() == [("a", 3), ("b", 1)]
         assert max(each["lastTimestamp"] for each in server.events.values()) > min(
             each["firstTimestamp"] for each in server.events.values()
         )
         await clock.advance(REPEAT_SECONDS)
         recorder.event(REQUEST, "Reason", "a")
         await clock.settle()
-    assert server.said() == [("a", 3), ("b", 1), ("a", 1)]
+    assert server.messages() == [("a", 3), ("b", 1), ("a", 1)]
 
 
-async def test_an_expired_event_is_told_anew() -> None:
-    """Servers forget events after a while; counting up one that is gone makes a new one."""
+async def test_an_expired_event_is_recreated() -> None:
+    """If the Event to increment has expired on the server, a new Event is created."""
     server, clock = Server(), SimulatedClock()
     async with recorder_of(server, clock) as recorder:
         recorder.event(REQUEST, "Reason", "a")
@@ -140,11 +141,11 @@ async def test_an_expired_event_is_told_anew() -> None:
         server.events.clear()
         recorder.event(REQUEST, "Reason", "a")
         await clock.settle()
-    assert server.said() == [("a", 1)]
+    assert server.messages() == [("a", 1)]
 
 
-async def test_the_caller_is_never_held_up() -> None:
-    """What does not fit into the queue is dropped and counted; the rest is written."""
+async def test_the_caller_is_never_blocked() -> None:
+    """Notes that exceed the queue are dropped and counted; the others are written."""
     server, clock, dropped = Server(), SimulatedClock(), []
     async with recorder_of(
         server, clock, notes_max=3, on_dropped=lambda: dropped.append(1)
@@ -153,17 +154,18 @@ async def test_the_caller_is_never_held_up() -> None:
             recorder.event(REQUEST, "Reason", str(number))
         await clock.settle()
         assert recorder.dropped == len(dropped) == 2
-    assert server.said() == [("0", 1), ("1", 1), ("2", 1)]
+    assert server.messages() == [("0", 1), ("1", 1), ("2", 1)]
 
 
-async def test_refusals_are_tried_again_a_few_times_and_then_dropped() -> None:
-    """A busy server or a lost connection is tried again; a plain no, or too many, is given up."""
+async def test_failed_writes_are_retried_a_few_times_and_then_dropped() -> None:
+    """A busy server or a lost connection is retried; after a definite refusal, or too many retries,
+    the note is dropped."""
     server, clock, written = Server(), SimulatedClock(), []
     async with recorder_of(server, clock, on_written=lambda: written.append(1)) as recorder:
         server.refuse = [status.unavailable("busy"), ConnectionResetError()]
         recorder.event(REQUEST, "Reason", "late")
         await clock.advance(60)
-        assert server.said() == [("late", 1)]
+        assert server.messages() == [("late", 1)]
         server.refuse = [status.forbidden("no", resource=NAMES, name="")]
         recorder.event(REQUEST, "Reason", "forbidden")
         await clock.advance(60)
@@ -174,12 +176,12 @@ async def test_refusals_are_tried_again_a_few_times_and_then_dropped() -> None:
         await clock.settle()
         await recorder.settle()
         assert recorder.dropped == 2
-    assert server.said() == [("late", 1), ("after", 1)]
+    assert server.messages() == [("late", 1), ("after", 1)]
     assert len(written) == 2
 
 
 async def test_a_closed_recorder_writes_what_it_has_and_takes_no_more() -> None:
-    """At the end of a process the last notes are written, and later ones dropped."""
+    """When a process stops, queued notes are written, and later notes are dropped."""
     server, clock = Server(), SimulatedClock()
     async with recorder_of(server, clock) as recorder:
         recorder.event(REQUEST, "Reason", "last")
@@ -188,11 +190,11 @@ async def test_a_closed_recorder_writes_what_it_has_and_takes_no_more() -> None:
         await clock.settle()
         await recorder.settle()
         assert recorder.dropped == 1
-    assert server.said() == [("last", 1)]
+    assert server.messages() == [("last", 1)]
 
 
-async def test_what_is_remembered_is_bounded() -> None:
-    """However many different notes there are, only so many may still be counted up."""
+async def test_remembered_events_are_bounded() -> None:
+    """The number of Events whose count can still be incremented is bounded."""
     server, clock = Server(), SimulatedClock()
     async with recorder_of(server, clock, notes_max=2 * REMEMBERED_MAX) as recorder:
         for number in range(REMEMBERED_MAX + 10):
@@ -204,7 +206,7 @@ async def test_what_is_remembered_is_bounded() -> None:
 
 @given(name=st.text(max_size=400), message=st.text(max_size=2000))
 def test_any_note_becomes_an_event_within_the_limits(name: str, message: str) -> None:
-    """Whatever an object is called and whatever is said, name and message are not too long."""
+    """For any object name and message, the Event's name and message are within the limits."""
     runtime = Runtime.simulated("events")
     client = ApiClient(InProcessTransport(Server().handle), runtime=runtime)
     recorder = EventRecorder(client, component="test")
@@ -215,8 +217,8 @@ def test_any_note_becomes_an_event_within_the_limits(name: str, message: str) ->
     assert len(note.key.name[: NAME_LENGTH_MAX - suffix]) + suffix <= NAME_LENGTH_MAX
 
 
-async def test_a_real_server_takes_them(tmp_path: Path) -> None:
-    """A server accepts the Event as it is written, and counts it up."""
+async def test_a_real_server_accepts_events(tmp_path: Path) -> None:
+    """A restow server accepts the Event as written, and the update of its count."""
     async with running_server(tmp_path) as config:
         runtime = Runtime.system()
         async with ApiClient.connect(config, runtime=runtime) as client:

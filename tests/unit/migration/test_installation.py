@@ -1,4 +1,4 @@
-"""Installing the kinds of migration.k8s.io: created, upgraded in place, never deleted."""
+"""Installing the CRDs of migration.k8s.io: created or updated in place, never deleted."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _NAMES = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 
 
 class Kubernetes:
-    """As much of an API server as an installation sees: definitions, and discovery made of them."""
+    """A fake API server for an installation: CRDs, and discovery derived from them."""
 
     def __init__(self, *, has_definitions: bool = True) -> None:
         self.definitions: dict[str, dict[str, Any]] = {}
         self.has_definitions = has_definitions
         self.built_in: set[str] = set()
         self.is_slow = 0
-        """So many reads of a definition pass before it is established."""
+        """The number of reads of a CRD before it is established."""
         self.writes: list[str] = []
         self.before_write: list[Callable[[], object]] = []
         self.version = 1
@@ -110,7 +110,7 @@ def _resources(*names: str) -> InProcessResponse:
 
 
 def original(plural: str) -> dict[str, Any]:
-    """A definition as kube-storage-version-migrator has it: the same names, fewer fields."""
+    """Returns a CRD as in kube-storage-version-migrator: the same names, fewer fields."""
     definition = crds.definition_of(plural)
     definition["metadata"]["labels"] = {"team": "theirs"}
     definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, test only"}
@@ -126,7 +126,7 @@ def outcomes(done: list[Any]) -> dict[str, InstallOutcome]:
 
 
 async def test_both_kinds_are_created_once() -> None:
-    """On a bare server both are created; doing it again changes nothing."""
+    """Both CRDs are created on an empty server; a second installation changes nothing."""
     server = Kubernetes()
     client = server.client()
     assert await missing_kinds(client) == [STATES, MIGRATIONS]
@@ -141,7 +141,8 @@ async def test_both_kinds_are_created_once() -> None:
 
 
 async def test_an_original_definition_is_upgraded_in_place() -> None:
-    """Fields and columns are added; what others have put there stays; nothing is deleted."""
+    """Fields and columns are added; labels and annotations of others are kept; nothing is
+    deleted."""
     server = Kubernetes()
     for plural in crds.DEFINITIONS:
         server.store(original(plural))
@@ -156,8 +157,9 @@ async def test_an_original_definition_is_upgraded_in_place() -> None:
     assert version["additionalPrinterColumns"]
 
 
-def test_a_newer_version_stays_the_stored_one() -> None:
-    """Where others have added a version and store it, ours is brought up to date and not stored."""
+def test_a_newer_version_remains_the_storage_version() -> None:
+    """If the CRD has a newer storage version, our version is updated but does not become the
+    storage version."""
     existing = original("storagestates")
     newer = copy.deepcopy(existing["spec"]["versions"][0]) | {"name": "v1beta1"}
     existing["spec"]["versions"][0]["storage"] = False
@@ -170,7 +172,7 @@ def test_a_newer_version_stays_the_stored_one() -> None:
 
 
 async def test_a_dry_run_changes_nothing() -> None:
-    """The server is asked what it would say, and nothing is stored."""
+    """The server validates the CRDs in a dry run, and nothing is stored."""
     server = Kubernetes()
     done = await install(server.client(), is_dry_run=True)
     assert set(outcomes(done).values()) == {InstallOutcome.CREATED}
@@ -178,8 +180,9 @@ async def test_a_dry_run_changes_nothing() -> None:
     assert server.definitions == {}
 
 
-async def test_two_installers_do_not_disturb_each_other() -> None:
-    """Whoever comes second, at a creation or at an update, looks again and goes on."""
+async def test_concurrent_installers_do_not_conflict() -> None:
+    """An installer that loses a race, at a create or an update, reads the CRD again and
+    continues."""
     server = Kubernetes()
     server.before_write = [lambda: server.store(crds.definition_of("storagestates"))]
     assert outcomes(await install(server.client()))[STATES] is InstallOutcome.UNCHANGED
@@ -189,7 +192,8 @@ async def test_two_installers_do_not_disturb_each_other() -> None:
 
 
 async def test_it_waits_until_the_kinds_are_served() -> None:
-    """A definition counts when it is established and in discovery, not when it is stored."""
+    """The installation is complete when a CRD is established and in discovery, not when it is
+    stored."""
     server, clock = Kubernetes(), SimulatedClock()
     server.is_slow = 5
     done = await clock.run_until_done(install(server.client(clock)))
@@ -197,8 +201,8 @@ async def test_it_waits_until_the_kinds_are_served() -> None:
     assert set(outcomes(done).values()) == {InstallOutcome.CREATED}
 
 
-async def test_a_definition_that_never_is_established_is_told() -> None:
-    """After a while it is given up, with what the server says."""
+async def test_a_definition_that_is_never_established_is_reported() -> None:
+    """The installation fails after a timeout and reports the server's status of the CRD."""
     server, clock = Kubernetes(), SimulatedClock()
     server.is_slow = 10**9
     with pytest.raises(
@@ -207,23 +211,25 @@ async def test_a_definition_that_never_is_established_is_told() -> None:
         await clock.run_until_done(install(server.client(clock)))
 
 
-async def test_what_is_not_the_definition_is_left_alone() -> None:
-    """A namespaced kind of the same name, or one that is going away, is refused in clear words."""
+async def test_an_incompatible_definition_is_left_alone() -> None:
+    """A namespaced CRD of the same name, or one that is being deleted, is rejected with its
+    reason."""
     server = Kubernetes()
-    strange = original("storagestates")
-    strange["spec"]["scope"] = "Namespaced"
-    server.store(strange)
+    incompatible = original("storagestates")
+    incompatible["spec"]["scope"] = "Namespaced"
+    server.store(incompatible)
     with pytest.raises(InstallFailed, match="scope Namespaced"):
         await install(server.client())
-    going = original("storagestates")
-    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    server.store(going)
+    terminating = original("storagestates")
+    terminating["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    server.store(terminating)
     with pytest.raises(InstallFailed, match="being deleted"):
         await install(server.client())
 
 
 async def test_a_server_without_custom_resources() -> None:
-    """Kinds that are there without a definition are built in; otherwise it says why not."""
+    """Kinds that are served without a CRD are built in; otherwise the error names the missing
+    API."""
     server = Kubernetes(has_definitions=False)
     with pytest.raises(InstallFailed, match="custom resources need"):
         await install(server.client())
@@ -232,7 +238,7 @@ async def test_a_server_without_custom_resources() -> None:
 
 
 async def test_a_restow_server_has_them_built_in(tmp_path: Path) -> None:
-    """Nothing is written to a restow server, whatever else it serves."""
+    """Nothing is written to a restow server, because it has the kinds built in."""
     async with (
         running_server(tmp_path) as config,
         ApiClient.connect(config, runtime=Runtime.system()) as client,
@@ -243,7 +249,7 @@ async def test_a_restow_server_has_them_built_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plural", crds.DEFINITIONS)
 def test_definitions_are_structural(plural: str) -> None:
-    """Every object of a schema says its type, and every column and rule is complete."""
+    """Each node of a schema has a type, and each column and rule is complete."""
     version = crds.DEFINITIONS[plural]["spec"]["versions"][0]
 
     def check(schema: dict[str, Any]) -> None:

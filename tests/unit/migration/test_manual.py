@@ -1,4 +1,5 @@
-"""Migrations by hand on real servers: with controllers and without, skipped, forced, steered."""
+"""Manual migrations on real servers: with and without controllers, skipped, forced, paused,
+cancelled."""
 
 from __future__ import annotations
 
@@ -50,12 +51,13 @@ async def persisted(world: World) -> list[str]:
 
 
 def without(found: DiscoveredResources, *names: GroupVersionResource) -> DiscoveredResources:
-    """A server that does not have these."""
+    """Returns the discovery of a server without these resources."""
     return replace(found, resources=tuple(r for r in found.resources if r.resource not in names))
 
 
-async def test_nobody_else_works(world: World) -> None:
-    """Without controllers everything is done here, down to the narrowed state; then skipped."""
+async def test_without_controllers(world: World) -> None:
+    """Without controllers the migration runs here, including the update of the StorageState; the
+    next run is skipped."""
     assert len(await persisted(world)) > 1
     result = await migrate(world)
     assert (result.verdict, result.objects, result.rewritten) == (ManualOutcome.SUCCEEDED, 12, 12)
@@ -70,14 +72,14 @@ async def test_nobody_else_works(world: World) -> None:
 
 
 async def test_forced(world: World) -> None:
-    """What has not changed is migrated again when asked for, and finds nothing to do."""
+    """With force, an up-to-date resource is migrated again, and no object is rewritten."""
     await migrate(world)
     result = await migrate(world, replace(OPTIONS, is_forced=True))
     assert (result.verdict, result.objects, result.rewritten) == (ManualOutcome.SUCCEEDED, 12, 0)
 
 
-async def test_a_failed_one_is_tried_again_at_once(world: World) -> None:
-    """One that failed does not have to wait for the trigger's next try."""
+async def test_a_failed_migration_is_retried_at_once(world: World) -> None:
+    """A failed migration can be run again without waiting for the trigger's retry."""
     await world.plant_raw("bad", b"no object")
     names: list[str] = []
     listener = RunListener(failed=lambda failure: names.append(failure.name))
@@ -92,9 +94,10 @@ async def test_a_failed_one_is_tried_again_at_once(world: World) -> None:
     assert await world.versions() == {V2: 13}
 
 
-async def test_what_has_failed_is_not_called_done(world: World) -> None:
-    """A value that was stored past the servers is found by the scan: the resource is not skipped,
-    whatever was verified before, and its state becomes unknown."""
+async def test_a_failed_resource_is_not_skipped(world: World) -> None:
+    """A value written to the store by another program is found by the scan: the resource is not
+    skipped,
+    although an earlier migration was verified, and its StorageState becomes unknown."""
     await migrate(world)
     assert len(await persisted(world)) == 1
     await world.plant_raw("bad", b"no object")
@@ -105,9 +108,9 @@ async def test_what_has_failed_is_not_called_done(world: World) -> None:
     assert (again.verdict, again.failed) == (ManualOutcome.FAILED, 1)
 
 
-async def test_a_record_does_not_outweigh_a_failure(world: World) -> None:
-    """The state says one hash, as on a cluster whose servers record no failures, but the migration
-    that ended last has failed on its objects."""
+async def test_a_recorded_success_does_not_outweigh_a_failure(world: World) -> None:
+    """The StorageState has one hash, as on a cluster whose servers record no failures, but the last
+    migration failed on some objects, so the resource is migrated again."""
     await migrate(world)
     request, place = await world.request("by-hand"), world.requests.resource
     await Engine(world.client).fail(request, place, reason=REASON_OBJECTS_FAILED, message="bad")
@@ -116,8 +119,9 @@ async def test_a_record_does_not_outweigh_a_failure(world: World) -> None:
     assert (result.verdict, result.objects) == (ManualOutcome.SUCCEEDED, 12)
 
 
-async def test_a_trigger_elsewhere_is_let_try_again(world: World) -> None:
-    """By discovery alone, a request of the trigger that has failed makes room for a new one."""
+async def test_a_trigger_in_another_process_may_retry(world: World) -> None:
+    """With discovery only, a failed migration of the trigger is deleted so that it can create
+    another."""
     found = without(await world.client.discover(), STORAGE_VERSIONS)
     record = MigrationRecord(target="t", state_uid="s", change="", epoch="", storage_version="")
     old = await world.request("old", annotations=annotations_of(record))
@@ -126,20 +130,20 @@ async def test_a_trigger_elsewhere_is_let_try_again(world: World) -> None:
         world.client, namespace="kube-system", name=TRIGGER_LEASE, identity="elsewhere"
     )
 
-    async def ask_anew() -> None:
-        while await requests(world):  # noqa: ASYNC110  (nobody tells when it is gone)
+    async def recreate_after_deletion() -> None:
+        while await requests(world):  # noqa: ASYNC110  (there is no event for the deletion)
             await asyncio.sleep(0.01)
         await world.request("new")
 
     async with elector.leading(), asyncio.TaskGroup() as group:
-        group.create_task(ask_anew())
+        group.create_task(recreate_after_deletion())
         result = await migrate(world, found=found)
     assert result.verdict is ManualOutcome.SUCCEEDED, result
     assert [each["metadata"]["name"] for each in await requests(world)] == ["new"]
 
 
 async def test_servers_that_do_not_agree(world: World) -> None:
-    """Nothing is asked for, and it says why."""
+    """No migration is created, and the message gives the reason."""
     await world.join("x+1")
     result = await migrate(world)
     assert result.verdict is ManualOutcome.NOT_AGREED
@@ -147,8 +151,9 @@ async def test_servers_that_do_not_agree(world: World) -> None:
     assert await requests(world) == []
 
 
-async def test_controllers_do_the_work(world: World) -> None:
-    """Where a migrator leads, the request is only followed, and its end is told."""
+async def test_controllers_run_the_migration(world: World) -> None:
+    """If a migrator leads elsewhere, the command only follows the migration and reports its
+    result."""
     runtime = Runtime.system()
     elector = lease_elector(
         world.client, namespace="kube-system", name=MIGRATOR_LEASE, identity="elsewhere"
@@ -171,8 +176,8 @@ async def test_controllers_do_the_work(world: World) -> None:
     assert len(await persisted(world)) == 1
 
 
-async def test_a_followed_request_is_deleted(world: World) -> None:
-    """Whoever follows hears of the end of a request that was deleted."""
+async def test_a_followed_migration_is_deleted(world: World) -> None:
+    """A command that follows a migration reports that it was deleted."""
     elector = lease_elector(
         world.client, namespace="kube-system", name=MIGRATOR_LEASE, identity="elsewhere"
     )
@@ -187,8 +192,9 @@ async def test_a_followed_request_is_deleted(world: World) -> None:
     assert "deleted" in result.message
 
 
-async def test_held_and_let_go(world: World) -> None:
-    """A pause holds the work between two pages, and a resumption ends it well."""
+async def test_paused_and_resumed(world: World) -> None:
+    """A pause stops the migration between two pages; after it is resumed, the migration
+    succeeds."""
     found = await world.client.discover()
     async with (
         ManualMigration(world.client, found, bulk=world.client, options=OPTIONS) as steering,
@@ -216,7 +222,7 @@ async def test_held_and_let_go(world: World) -> None:
 
 
 async def test_cancelled(world: World) -> None:
-    """Open requests are deleted, and those that have ended are left."""
+    """Migrations in progress are deleted; completed ones are kept."""
     await migrate(world)
     await world.request("another")
     found = await world.client.discover()
@@ -226,8 +232,9 @@ async def test_cancelled(world: World) -> None:
     assert len(await requests(world)) == 1
 
 
-async def test_a_server_without_requests(world: World) -> None:
-    """It is migrated by patches, and a ConfigMap notes it, so that the next run skips it."""
+async def test_a_server_without_migration_apis(world: World) -> None:
+    """Objects are migrated by patches, and a ConfigMap records the result, so that the next run is
+    skipped."""
     found = without(await world.client.discover(), *REQUESTS, STATES)
     result = await migrate(world, found=found)
     assert (result.verdict, result.rewritten) == (ManualOutcome.SUCCEEDED, 12)
@@ -240,7 +247,7 @@ async def test_a_server_without_requests(world: World) -> None:
 
 
 async def test_a_server_that_is_interrupted(world: World) -> None:
-    """A run that a failing server interrupts is gone on with."""
+    """A migration that is interrupted by server errors resumes and succeeds."""
     failures = 0
 
     async def before(request: Any) -> int:

@@ -1,4 +1,4 @@
-"""What a migration by hand tells, whoever did the work: no failure is lost, none is a success."""
+"""A manual migration reports every failure, whether it ran here or in a controller elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.migration.by_hand import OPTIONS, migrate, requests
 from tests.unit.migration.migrator.world import QUICK, World
 
 BAD = 120
-"""More than the server names in one answer, and more than a status holds."""
+"""More than the server names in one reply, and more than a status holds."""
 
 
 @pytest_asyncio.fixture
@@ -36,7 +36,8 @@ async def world() -> AsyncIterator[World]:
 
 @pytest.mark.parametrize("is_led", [False, True], ids=["here", "elsewhere"])
 async def test_every_failure_is_named(world: World, is_led: bool) -> None:
-    """All names reach the caller, whether the work is done here or by a controller."""
+    """The caller receives all names, whether the migration ran here or in a controller
+    elsewhere."""
     names: list[str] = []
     listener = RunListener(failed=lambda failure: names.append(failure.name))
     options = ManualMigrationOptions(engine=EngineOptions(retry_backoff=QUICK.retry_backoff))
@@ -61,8 +62,8 @@ async def test_every_failure_is_named(world: World, is_led: bool) -> None:
     assert sorted(names) == [f"bad{number:03d}" for number in range(BAD)]
 
 
-async def test_ended_by_somebody_else(world: World) -> None:
-    """A request that another has failed before it is worked off here is not told as a success."""
+async def test_failed_by_another_process(world: World) -> None:
+    """A migration that another process fails before it starts here is not reported as a success."""
     is_ended = False
 
     async def before(sent: ClientRequest) -> int:

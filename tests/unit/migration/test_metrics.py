@@ -1,4 +1,4 @@
-"""Metrics: the names of kube-storage-version-migrator, ours beside them, no label without bound."""
+"""Metrics: the names of kube-storage-version-migrator and ours, with bounded labels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def page(rewritten: int = 0, *, failed: int = 0, unchanged: int = 0) -> PageDone
 
 
 def samples(metrics: ControllerMetrics) -> dict[tuple[str, ...], float]:
-    """Every sample: its name and the values of its labels."""
+    """Returns every sample by its name and label values."""
     found: dict[tuple[str, ...], float] = {}
     for family in text_string_to_metric_families(metrics.document().decode()):
         for sample in family.samples:
@@ -43,7 +43,7 @@ def samples(metrics: ControllerMetrics) -> dict[tuple[str, ...], float]:
 
 
 def test_it_satisfies_both_protocols() -> None:
-    """One object is what trigger and migrator count with."""
+    """One object implements the metrics protocols of the trigger and the migrator."""
     metrics = ControllerMetrics(SimulatedClock())
     trigger: TriggerMetrics = metrics
     migrator: MigratorMetrics = metrics
@@ -52,7 +52,8 @@ def test_it_satisfies_both_protocols() -> None:
 
 
 def test_the_names_of_the_original_have_no_suffix() -> None:
-    """Dashboards made for kube-storage-version-migrator find counters by their bare names."""
+    """Dashboards for kube-storage-version-migrator find counters by their names without a
+    suffix."""
     metrics = ControllerMetrics(SimulatedClock())
     metrics.page(PODS, page(3, unchanged=2))
     metrics.page(PODS, page(1))
@@ -65,7 +66,7 @@ def test_the_names_of_the_original_have_no_suffix() -> None:
     assert found[f"{KSVM}migration_duration_seconds_bucket", "120", PODS] == 1
     assert found[f"{KSVM}migration_duration_seconds_bucket", "+Inf", PODS] == 2
     assert found[f"{KSVM}migration_duration_seconds_sum", PODS] == 330
-    # The library's reader would add the suffix, so these are looked for as they are written.
+    # The library's parser would add the suffix, so search the text for these.
     text = metrics.document().decode()
     assert f'{KSVM}migrated_objects{{resource="{PODS}"}} 4.0\n' in text
     assert f'{KSVM}migrations{{resource="{PODS}",status="Succeeded"}} 1.0\n' in text
@@ -76,7 +77,8 @@ def test_the_names_of_the_original_have_no_suffix() -> None:
 
 
 def test_our_own() -> None:
-    """Pages, outcomes, reasons, what is in flight, decisions, agreement, leaders, events."""
+    """Pages, results, failure reasons, requests in flight, decisions, agreement, leaders and
+    events."""
     metrics = ControllerMetrics(SimulatedClock())
     metrics.page(PODS, page(3, failed=1, unchanged=2))
     metrics.object_failed(PODS, "Forbidden")
@@ -103,15 +105,16 @@ def test_our_own() -> None:
 
 
 @pytest.mark.parametrize("reason", [REWRITE_FAILED, reason_of(LOST), "InternalError", "Forbidden"])
-def test_reasons_that_objects_fail_for_are_told_apart(reason: str) -> None:
-    """What the ways to rewrite give as a reason is known, and not one of many others."""
+def test_reasons_of_failed_objects_are_distinct(reason: str) -> None:
+    """Each reason that a rewrite method reports is a label value of its own, and not "other"."""
     metrics = ControllerMetrics(SimulatedClock())
     metrics.object_failed(PODS, reason)
     assert samples(metrics)["restow_migrator_failed_objects_total", reason, PODS] == 1
 
 
-async def test_the_rate_is_that_of_the_last_seconds() -> None:
-    """Objects a second are counted over a window, so that they fall to zero when nothing runs."""
+async def test_the_rate_covers_the_last_seconds() -> None:
+    """Objects per second are counted over a window, so that the rate falls to 0 when nothing
+    runs."""
     clock = SimulatedClock()
     metrics = ControllerMetrics(clock)
     metrics.page(PODS, page(100))
@@ -124,8 +127,8 @@ async def test_the_rate_is_that_of_the_last_seconds() -> None:
     assert samples(metrics)["restow_migrator_objects_per_second", PODS] == 0
 
 
-def test_what_is_not_known_is_not_shown() -> None:
-    """Without a count of what remains, there is no gauge rather than a wrong one."""
+def test_unknown_values_are_not_exported() -> None:
+    """Without a count of the remaining objects, there is no gauge instead of a wrong one."""
     metrics = ControllerMetrics(SimulatedClock())
     metrics.remaining(PODS, 3)
     metrics.remaining(PODS, None)
@@ -137,7 +140,7 @@ def test_what_is_not_known_is_not_shown() -> None:
     words=st.lists(st.text(max_size=20), max_size=30),
 )
 def test_no_label_grows_without_bound(names: list[str], words: list[str]) -> None:
-    """Whatever resources, reasons, actions and statuses are told, the number of labels is fixed."""
+    """For any resources, reasons, actions and statuses, the number of label values is bounded."""
     metrics = ControllerMetrics(SimulatedClock(), resources_max=5)
     for name in names:
         metrics.page(name, page(1))
@@ -156,13 +159,13 @@ def _labels(found: Iterable[tuple[str, ...]], name: str, index: int) -> set[str]
     return {key[index] for key in found if key[0] == name}
 
 
-def test_successes_and_troubles_are_passed_on() -> None:
-    """What is counted also tells the health of each controller."""
+def test_successes_and_failures_are_passed_on() -> None:
+    """The counted events also set the health of each controller."""
     metrics = ControllerMetrics(SimulatedClock())
-    heard: list[tuple[str, str]] = []
-    metrics.on_success = lambda name: heard.append(("success", name))
-    metrics.on_trouble = lambda name: heard.append(("trouble", name))
+    events: list[tuple[str, str]] = []
+    metrics.on_success = lambda name: events.append(("success", name))
+    metrics.on_trouble = lambda name: events.append(("trouble", name))
     metrics.states(agreed=1, split=0)
     metrics.failed("pods")
     metrics.page(PODS, page(1))
-    assert heard == [("success", "trigger"), ("trouble", "trigger"), ("success", "migrator")]
+    assert events == [("success", "trigger"), ("trouble", "trigger"), ("success", "migrator")]

@@ -1,4 +1,4 @@
-"""One look at a cluster: also at one that lacks what we read, or does not let us read it."""
+"""The overview of a cluster, also one that lacks some APIs or forbids reading them."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ MIGRATIONS = GroupVersionResource("migration.k8s.io", "v1alpha1", "storageversio
 STATES = GroupVersionResource("migration.k8s.io", "v1alpha1", "storagestates")
 
 
-class Lesser:
-    """A way to a server that hides some groups, and forbids some lists."""
+class RestrictedTransport:
+    """A transport that hides some API groups, and forbids some lists."""
 
     def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
         self._inner = HttpTransport(config, clock=runtime.clock)
@@ -48,7 +48,7 @@ class Lesser:
         self.hidden: set[str] = set()
         self.forbidden = "nothing"
         self.broken: tuple[str, ...] = ("nothing",)
-        """A request whose target has all of these is answered with 500."""
+        """A request whose target contains all of these gets 500."""
 
     def send(self, request: ClientRequest) -> AbstractAsyncContextManager[ClientResponse]:
         return self._send(request)
@@ -80,17 +80,19 @@ async def _piece(body: bytes) -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def lesser_client(directory: Path) -> AsyncIterator[tuple[ApiClient, Lesser]]:
+async def restricted_client(
+    directory: Path,
+) -> AsyncIterator[tuple[ApiClient, RestrictedTransport]]:
     runtime = Runtime.system()
     async with running_server(directory) as config:
-        transport = Lesser(config, runtime)
+        transport = RestrictedTransport(config, runtime)
         async with ApiClient(transport, runtime=runtime) as client:
             yield client, transport
 
 
 async def test_a_cluster_without_these_apis(tmp_path: Path) -> None:
-    """On a plain Kubernetes the hash in discovery is shown, and the notes say what is missing."""
-    async with lesser_client(tmp_path) as (client, transport):
+    """On a plain Kubernetes the hash of discovery is shown, and the notes name the missing APIs."""
+    async with restricted_client(tmp_path) as (client, transport):
         transport.hidden = {
             "migration.k8s.io",
             "storagemigration.k8s.io",
@@ -108,9 +110,9 @@ async def test_a_cluster_without_these_apis(tmp_path: Path) -> None:
     assert any("--install" in note for note in view.notes)
 
 
-async def test_what_may_not_be_read_is_said(tmp_path: Path) -> None:
-    """A list that is forbidden is a note; everything else is shown."""
-    async with lesser_client(tmp_path) as (client, transport):
+async def test_a_forbidden_list_is_noted(tmp_path: Path) -> None:
+    """A forbidden list becomes a note; everything else is shown."""
+    async with restricted_client(tmp_path) as (client, transport):
         transport.forbidden = "/storagestates"
         view = await look(client)
     assert [note for note in view.notes if "storagestates" in note]
@@ -119,8 +121,9 @@ async def test_what_may_not_be_read_is_said(tmp_path: Path) -> None:
 
 
 async def test_verdicts(tmp_path: Path) -> None:
-    """A resource is to be migrated, being migrated, ok, or gone, by its state and its requests."""
-    async with lesser_client(tmp_path) as (client, _):
+    """A resource is to be migrated, being migrated, ok, or gone, by its StorageState and
+    migrations."""
+    async with restricted_client(tmp_path) as (client, _):
         await client.create(MIGRATIONS, request("secrets"))
         pods = (await client.create(MIGRATIONS, request("pods")))["metadata"]["name"]
         done = await client.create(MIGRATIONS, {}, name=pods, subresource="rewrite")
@@ -150,8 +153,8 @@ async def test_verdicts(tmp_path: Path) -> None:
 
 
 async def test_a_resource_that_cannot_be_listed_is_not_ok(tmp_path: Path) -> None:
-    """Whatever its StorageState says: values that cannot be read, and lists that are forbidden."""
-    async with lesser_client(tmp_path) as (client, transport):
+    """Unreadable values and forbidden lists override the verdict of the StorageState."""
+    async with restricted_client(tmp_path) as (client, transport):
         transport.broken = ("/configmaps?",)
         transport.forbidden = "/secrets?"
         view = await look(client)
@@ -176,7 +179,7 @@ async def test_a_resource_that_cannot_be_listed_is_not_ok(tmp_path: Path) -> Non
 def test_evidence(
     verdict: ResourceStatus, damaged: ResourceStatus, forbidden: ResourceStatus
 ) -> None:
-    """A list that fails makes a verdict worse, never better."""
+    """A failed list makes a verdict worse, never better."""
     seen = ResourceSeen(resource="pods", written=Hash("h"), verdict=verdict)
     for is_damaged, expected in ((True, damaged), (False, forbidden)):
         unread = readability.Unread(resource="pods", is_damaged=is_damaged, why="")
@@ -199,7 +202,8 @@ def test_evidence(
 def test_ok_means_that_the_raw_values_agree(
     fields: dict[str, Any], expected: ResourceStatus
 ) -> None:
-    """What a StorageState calls migrated is ok only if every raw value is stored so."""
+    """A resource that its StorageState calls migrated is ok only if every raw value is stored that
+    way."""
     widgets = GroupResource("example.com", "widgets")
     usual: dict[str, Any] = {
         "prefix": "/registry/example.com/widgets/",
@@ -233,9 +237,9 @@ def test_ok_means_that_the_raw_values_agree(
 
 
 async def test_all_pages_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value that only fails a later page is found, unless the first page is enough."""
+    """An unreadable value on a later page is found, unless the limit is one page."""
     monkeypatch.setattr(readability, "PAGE_OBJECTS", 1)
-    async with lesser_client(tmp_path) as (client, transport):
+    async with restricted_client(tmp_path) as (client, transport):
         transport.broken = ("/namespaces?", "continue=")
         resources = (await client.discover()).preferred()
         (found,) = await readability.find_unread(client, resources)
@@ -253,7 +257,8 @@ JSON = st.recursive(
 
 @given(st.dictionaries(KEYS, JSON))
 def test_garbage_in_objects_is_no_reason_to_fail(value: dict[str, Any]) -> None:
-    """Whatever a request, a lease or a state holds, it is shown as far as it is understood."""
+    """A migration, lease or StorageState with arbitrary fields is shown as far as it can be
+    parsed."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
     assert reading.migration_seen(value).phase
     assert reading.server_seen(value, now).is_live in {True, False}
@@ -273,7 +278,7 @@ def request(resource: str) -> dict[str, Any]:
 
 
 def ended(name: str, resource: str, phase: str, *, created: int, finished: int) -> dict[str, Any]:
-    """A migration that ended, at seconds after noon."""
+    """Returns a completed migration, with times in seconds after noon."""
     condition = {
         "type": phase,
         "status": "True",
@@ -287,7 +292,7 @@ def ended(name: str, resource: str, phase: str, *, created: int, finished: int) 
 
 
 def test_a_later_success_supersedes_a_failure() -> None:
-    """Only of the same resource, and only if it ended after the failure."""
+    """Only for the same resource, and only if the success ended after the failure."""
     found = reading.migrations_seen(
         [
             ended("failed", "pods", "Failed", created=1, finished=5),

@@ -1,4 +1,4 @@
-"""What a person is told of encryption keys, and of what another server stores; on values."""
+"""The overview of encryption keys and of resources of other servers; on values."""
 
 from __future__ import annotations
 
@@ -118,15 +118,15 @@ def printed(*resources: ResourceSeen) -> str:
     return sheet.getvalue()
 
 
-def test_nothing_is_said_where_nobody_encrypts() -> None:
-    """No column, no words, and null for programs."""
+def test_no_keys_are_shown_without_encryption() -> None:
+    """Without encryption there is no column, no text, and null in the JSON output."""
     found = seen(report({}), state())
     assert (found.keys, found.verdict) == (None, ResourceStatus.OK)
     assert "WRITTEN WITH" not in printed(found)
 
 
 def test_one_key_for_all() -> None:
-    """Rotated: written with it, and stored under it alone."""
+    """After a rotation, all values are written with one key and stored under this key only."""
     found = seen(report({"a": K1, "b": K1}), state(K1))
     assert found.verdict is ResourceStatus.OK
     text = printed(found)
@@ -140,13 +140,13 @@ def test_one_key_for_all() -> None:
 
 @pytest.mark.parametrize("stored", [(), (K1,), (K1, K2)])
 def test_an_old_key_is_to_be_migrated(stored: tuple[str, ...]) -> None:
-    """Though the version is the right one: also plain values that are left."""
+    """Also if the version is current, and also if only unencrypted values remain."""
     found = seen(report({"a": K2, "b": K2}), state(*stored))
     assert found.verdict is ResourceStatus.TO_MIGRATE
 
 
 def test_servers_with_different_keys() -> None:
-    """They disagree, and it is said who writes with what, and what to do."""
+    """The servers disagree; the text names each server's key and the remedy."""
     found = seen(report({"a": K1, "b": K2}), state(K1, K2))
     assert found.verdict is ResourceStatus.DISAGREEING
     text = printed(found)
@@ -159,8 +159,8 @@ def test_servers_with_different_keys() -> None:
     assert "b writes with identity" in printed(plain)
 
 
-def test_a_key_that_is_waited_for() -> None:
-    """Who cannot read it is named, and told what to do; the resource itself is well."""
+def test_a_preferred_key_that_is_not_used_yet() -> None:
+    """The servers that cannot read it are named, with the remedy; the resource itself is ok."""
     reads = {"a": [K1, K2], "b": [K1]}
     found = seen(report({"a": K1, "b": K1}, prefers={"a": K2}, reads=reads), state(K1))
     assert found.verdict is ResourceStatus.OK
@@ -177,15 +177,15 @@ def test_a_key_that_is_waited_for() -> None:
     assert "by themselves" in printed(seen(soon, state(K1)))
 
 
-def test_one_problem_is_told_once() -> None:
-    """For all resources that have it."""
+def test_a_problem_of_several_resources_is_printed_once() -> None:
+    """One entry names all resources with the same problem."""
     found = seen(report({"a": K1, "b": K2}), state(K1, K2))
     ((names, _),) = key_problems([("secrets", found.keys), ("configmaps", found.keys)])
     assert names == "secrets, configmaps"
 
 
-def test_aggregated_servers_are_told_by_component_and_store() -> None:
-    """What an aggregated server writes says whose it is: by its lease, or by the store it names."""
+def test_aggregated_servers_are_identified_by_component_and_store() -> None:
+    """An aggregated server's entry is attributed by its lease, or by the store that it names."""
     moment = Runtime.system().clock.wall()
     lease = {"metadata": {"name": "b", "labels": {IDENTITY_LABEL: "aggregated-x"}}}
     servers = [server_seen({"metadata": {"name": "a"}}, moment), server_seen(lease, moment)]
@@ -221,8 +221,9 @@ def service(name: str, *, is_remote: bool = True) -> dict[str, Any]:
     }
 
 
-def test_what_another_server_stores_unsaid_is_left_alone() -> None:
-    """It is said of each group, and of each of its resources; not of those that report."""
+def test_resources_of_non_reporting_servers_are_left_alone() -> None:
+    """The text is given per group, and each resource is left alone; not those with a
+    StorageVersion."""
     remote = remote_apis([service("v1.theirs.example.com"), service("v1.apps", is_remote=False)])
     assert remote == {GroupVersion("theirs.example.com", "v1"): "v1.theirs.example.com"}
     found = resources_seen(FOUND, [], [], [], frozenset(), remote=remote)
@@ -235,14 +236,14 @@ def test_what_another_server_stores_unsaid_is_left_alone() -> None:
         "theirs.example.com: served by APIService v1.theirs.example.com;"
         " reports no storage versions: left alone"
     )
-    told = {
+    reported = {
         "metadata": {"name": "theirs.example.com.things"},
         "status": {"storageVersions": [entry("a")]},
     }
-    assert silent_apis(remote, [told]) == {}
+    assert silent_apis(remote, [reported]) == {}
     withdrawn = {"metadata": {"name": "theirs.example.com.things"}, "status": {}}
     assert silent_apis(remote, [withdrawn]) == remote
-    reporting = resources_seen(FOUND, [], [told], [], frozenset(), remote=remote)
+    reporting = resources_seen(FOUND, [], [reported], [], frozenset(), remote=remote)
     assert ResourceStatus.LEFT_ALONE not in {each.verdict for each in reporting}
 
 
@@ -255,8 +256,8 @@ def gone_state(name: str, *hashes: str) -> dict[str, Any]:
     }
 
 
-def test_what_nobody_reports_any_more() -> None:
-    """Row and note agree on what was reported once, with versions where they can be known."""
+def test_resources_that_are_no_longer_reported() -> None:
+    """Row and note agree on resources that were reported earlier, with versions where known."""
     kind = GroupVersion("lost.example.com", "v1beta1").with_kind("Policy")
     states = [
         gone_state("policies.lost.example.com", "Unknown", storage_version_hash(kind), "x+y="),
@@ -280,8 +281,8 @@ def test_what_nobody_reports_any_more() -> None:
     )
 
 
-def test_what_is_reported_and_cannot_be_seen_is_unknown() -> None:
-    """A server that reports and cannot be asked now has neither left nor is it left alone."""
+def test_reported_resources_without_discovery_are_unknown() -> None:
+    """A resource that is reported but missing in discovery is neither gone nor left alone."""
     report = {
         "metadata": {"name": "lost.example.com.policies"},
         "status": {"storageVersions": [entry("a")]},
@@ -302,7 +303,7 @@ def test_what_is_reported_and_cannot_be_seen_is_unknown() -> None:
     [(K2, ResourceStatus.OK), (K1, ResourceStatus.TO_MIGRATE), ("", ResourceStatus.TO_MIGRATE)],
 )
 def test_a_raw_value_under_another_key_is_not_ok(stored: str, expected: ResourceStatus) -> None:
-    """Whatever the StorageState says: the values are compared with the key that is written with."""
+    """The raw values are compared with the current key, whatever the StorageState records."""
     by_state = seen(report({"a": K2, "b": K2}), state(K2))
     assert by_state.verdict is ResourceStatus.OK
     row = StoredCount(

@@ -1,4 +1,4 @@
-"""A process of controllers: leading, losing, failing, health, probes, checks at start, the end."""
+"""The controllers process: leader election, failures, health, probes, startup checks, shutdown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TIMING = LeaderTiming(lease_seconds=3, renew_seconds=2.0, retry_seconds=0.1)
 
 @dataclass
 class Worker:
-    """A controller that does nothing, and remembers when it did."""
+    """A controller that does nothing and counts its starts."""
 
     begun: int = 0
     running: int = 0
@@ -61,7 +61,7 @@ class Worker:
 
 
 class Candidate:
-    """One process' share of a part, on a clock that the test drives."""
+    """A candidate process for one controller, on a clock that the test advances."""
 
     def __init__(self, api: FakeApi, clock: SimulatedClock, name: str, **more: Any) -> None:
         self.worker, self.name = Worker(), name
@@ -81,16 +81,17 @@ class Candidate:
         self.task = self.tasks.spawn("led", self.led.run())
 
     @property
-    def collects_first(self) -> bool:
+    def is_leading(self) -> bool:
         return b'restow_controllers_leader{name="trigger"} 1.0' in self.metrics.document()
 
 
 def leading(*candidates: Candidate) -> list[str]:
-    return [each.name for each in candidates if each.collects_first]
+    return [each.name for each in candidates if each.is_leading]
 
 
-async def test_one_of_two_works_and_the_other_takes_over() -> None:
-    """While one leads the other waits; when it stops, the lease is free at once."""
+async def test_one_of_two_leads_and_the_other_takes_over() -> None:
+    """While one leads, the other is a standby; when the leader stops, it releases the lease at
+    once."""
     api, clock = FakeApi(), SimulatedClock()
     one = Candidate(api, clock, "one")
     await clock.advance(1)
@@ -107,8 +108,8 @@ async def test_one_of_two_works_and_the_other_takes_over() -> None:
     await two.tasks.close()
 
 
-async def test_a_lost_lease_stops_the_work_until_it_is_had_again() -> None:
-    """Whoever cannot renew stops in time, and contends again."""
+async def test_a_lost_lease_stops_the_controller_until_it_is_regained() -> None:
+    """A leader that cannot renew the lease stops in time, and competes for the lease again."""
     api, clock = FakeApi(), SimulatedClock()
     one = Candidate(api, clock, "one")
     await clock.advance(1)
@@ -124,8 +125,8 @@ async def test_a_lost_lease_stops_the_work_until_it_is_had_again() -> None:
     await one.tasks.close()
 
 
-async def test_a_part_that_is_always_on_asks_whether_it_leads() -> None:
-    """Every instance works; of two, one is told that it leads."""
+async def test_an_always_on_controller_checks_whether_it_leads() -> None:
+    """Every instance runs; only one of the two is the leader."""
     api, clock = FakeApi(), SimulatedClock()
     one = Candidate(api, clock, "one", is_always_on=True)
     await clock.advance(1)
@@ -138,12 +139,12 @@ async def test_a_part_that_is_always_on_asks_whether_it_leads() -> None:
     await one.tasks.close()
     await clock.advance(10)
     assert two.worker.is_leader()
-    assert two.collects_first
+    assert two.is_leading
     await two.tasks.close()
 
 
-async def test_a_controller_that_fails_is_started_again() -> None:
-    """After a failure the lease is given up, and the controller made anew after a while."""
+async def test_a_failed_controller_is_restarted() -> None:
+    """After a failure the lease is released, and the controller restarted after a backoff."""
     api, clock = FakeApi(), SimulatedClock()
     one = Candidate(api, clock, "one")
     one.worker.fail = [RuntimeError("first"), RuntimeError("second")]
@@ -155,21 +156,21 @@ async def test_a_controller_that_fails_is_started_again() -> None:
 
 
 async def test_a_controller_that_always_fails_is_not_healthy() -> None:
-    """One failure is forgiven; a controller that never works is seen."""
+    """One failure does not make a controller unhealthy; repeated failures do."""
     api, clock = FakeApi(), SimulatedClock()
     one = Candidate(api, clock, "one")
     one.worker.fail = [RuntimeError(f"no {n}") for n in range(100)]
     await clock.advance(10)
     assert one.health.states() == {"trigger": True}
     await clock.advance(10 * TROUBLE_SECONDS_MAX)
-    is_well, text = one.health.report()
-    assert not is_well
+    is_healthy, text = one.health.report()
+    assert not is_healthy
     assert "it failed: no" in text
     await one.tasks.close()
 
 
-async def test_a_controller_is_asked_how_it_is() -> None:
-    """What a running controller cannot do counts like a failure, until it can."""
+async def test_a_controller_reports_its_problem() -> None:
+    """A problem that a running controller reports counts as a failure until it is solved."""
     api, clock = FakeApi(), SimulatedClock()
     problems = ["the migrations could not be listed yet"]
     one = Candidate(api, clock, "one", problem_of=lambda _: problems[0])
@@ -184,7 +185,8 @@ async def test_a_controller_is_asked_how_it_is() -> None:
 
 
 async def test_health_is_about_the_last_success() -> None:
-    """Trouble counts after a minute without success, silence after the part's own time."""
+    """A failure counts after a minute without success; inactivity after the controller's own
+    limit."""
     clock = SimulatedClock()
     health = ControllerHealth(clock)
     assert health.report() == (True, "\n")
@@ -218,8 +220,9 @@ async def get(port: int, path: str) -> tuple[int, str]:
     return int(head.split()[1]), body.decode()
 
 
-async def test_probes_answer_what_they_know_and_refuse_the_rest() -> None:
-    """Fixed paths by GET and HEAD; anything else, garbage included, is refused in good order."""
+async def test_probes_serve_fixed_paths_only() -> None:
+    """Fixed paths are served for GET and HEAD; other requests, also malformed ones, are
+    rejected."""
 
     def broken() -> ProbeAnswer:
         raise RuntimeError("no page")
@@ -264,7 +267,8 @@ async def process_of(
 
 
 async def test_a_reporter_id_that_is_in_use_is_refused(tmp_path: Path) -> None:
-    """Reports under it are those of another process: the start fails, and names id and state."""
+    """Reports under this ID belong to another process: startup fails and names the ID and the
+    state."""
     async with (
         running_server(tmp_path) as config,
         ApiClient.connect(config, runtime=Runtime.system()) as client,
@@ -280,7 +284,7 @@ async def test_a_reporter_id_that_is_in_use_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_unique_identity_is_that_of_the_lease(tmp_path: Path) -> None:
-    """It is the id of the reports as well, so nothing is added to it."""
+    """It is also the reporter ID, so no suffix is added."""
     async with (
         running_server(tmp_path) as config,
         ApiClient.connect(config, runtime=Runtime.system()) as client,
@@ -294,7 +298,8 @@ async def test_a_unique_identity_is_that_of_the_lease(tmp_path: Path) -> None:
 
 
 async def test_from_start_to_stop(tmp_path: Path) -> None:
-    """It leads, shows pages, tells events, and at its end both leases are free."""
+    """The process leads, serves its pages, records events, and releases both leases when it
+    stops."""
     workers = {"trigger": Worker(), "migrator": Worker()}
     async with (
         running_server(tmp_path) as config,
@@ -321,8 +326,8 @@ async def test_from_start_to_stop(tmp_path: Path) -> None:
             await get(process.port, "/healthz")
 
 
-async def test_it_ends_although_the_server_does_not_answer() -> None:
-    """A server that hangs holds nobody up: leases that cannot be given up run out."""
+async def test_it_stops_although_the_server_does_not_answer() -> None:
+    """A hanging server does not delay shutdown: leases that cannot be released expire."""
     api, worker = Hanging(), Worker()
     client, clock = new_client(api)
     async with process_of(client, {"migrator": worker}) as process:
@@ -340,7 +345,7 @@ async def test_it_ends_although_the_server_does_not_answer() -> None:
 
 
 class Hanging(FakeApi):
-    """A server that stops answering."""
+    """A fake server that can stop responding."""
 
     hangs = False
 
@@ -350,8 +355,8 @@ class Hanging(FakeApi):
         return await super().handle(*arguments)
 
 
-async def test_a_standby_is_ready_and_says_for_whom_it_waits(tmp_path: Path) -> None:
-    """Two processes are both healthy; one works."""
+async def test_a_standby_is_ready_and_names_the_leader(tmp_path: Path) -> None:
+    """Both processes are healthy; only one is active."""
     one, two = Worker(), Worker()
     async with (
         running_server(tmp_path) as config,
@@ -377,8 +382,8 @@ async def get_until(port: int, path: str, text: str) -> bool:
     return True
 
 
-async def test_without_leases_it_works_at_once(tmp_path: Path) -> None:
-    """Without leader election no lease is made, and the controller runs."""
+async def test_without_leases_it_starts_at_once(tmp_path: Path) -> None:
+    """Without leader election no lease is created, and the controller runs."""
     worker = Worker()
     async with (
         running_server(tmp_path) as config,
@@ -391,8 +396,9 @@ async def test_without_leases_it_works_at_once(tmp_path: Path) -> None:
         assert "restow-migrator" not in {each["metadata"]["name"] for each in page.items}
 
 
-async def test_missing_rights_are_named(tmp_path: Path) -> None:
-    """A user who may do nothing is told verbs, resources and namespace, before anything begins."""
+async def test_missing_permissions_are_named(tmp_path: Path) -> None:
+    """For a user without permissions, startup fails with the verbs, resources and namespace
+    needed."""
     users = tmp_path / "tokens.csv"
     users.touch(mode=0o600)
     users.write_text('a-token,jane,u-1,"developers"\n')
@@ -408,12 +414,12 @@ async def test_missing_rights_are_named(tmp_path: Path) -> None:
     assert (
         "get, update leases.coordination.k8s.io restow-trigger in namespace restow-system" in text
     )
-    assert "storageversionmigrations/status" not in text  # that is the migrator's
+    assert "storageversionmigrations/status" not in text  # only the migrator needs it
     assert "rbac.yaml" in text
 
 
 async def test_missing_kinds_are_named() -> None:
-    """A server without the kinds is told how it gets them."""
+    """On a server without the CRDs, startup fails with the command that installs them."""
     api = Bare()
     client, _ = new_client(api)
     async with process_of(client, {"trigger": Worker()}) as process:
@@ -422,7 +428,7 @@ async def test_missing_kinds_are_named() -> None:
 
 
 class Bare(FakeApi):
-    """A server that answers `/version`, and has nothing else."""
+    """A fake server that serves `/version` and no other resources."""
 
     def _answer(self, sent: Any) -> Any:
         if sent.path == "/version":
@@ -435,7 +441,7 @@ class Bare(FakeApi):
 
 
 async def test_a_lost_server_makes_it_unhealthy_after_a_while() -> None:
-    """The pulse tells a standby too that nothing can be done."""
+    """The periodic server check makes a standby unhealthy too."""
     api = Bare()
     client, clock = new_client(api)
     async with process_of(client, {}) as process:
@@ -452,8 +458,9 @@ async def test_a_lost_server_makes_it_unhealthy_after_a_while() -> None:
             assert process.health.states() == {"connection": True}
 
 
-def test_each_controller_needs_only_its_own_rights() -> None:
-    """The trigger alone needs no right to write what is migrated, and no lease without election."""
+def test_each_controller_needs_only_its_own_permissions() -> None:
+    """The trigger needs no write access to migrated objects, and no lease without leader
+    election."""
     trigger = rights_of(["trigger"], is_elected=False)
     assert not any(each.group in {"*", "coordination.k8s.io"} for each in trigger)
     assert any(each.resource == "storagestates/status" for each in trigger)
